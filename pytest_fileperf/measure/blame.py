@@ -22,7 +22,6 @@ from typing import TypeAlias
 __all__ = (
     "GREW",
     "Calls",
-    "CodePlace",
     "Frame",
     "FunctionCost",
     "FunctionGrowth",
@@ -32,7 +31,6 @@ __all__ = (
     "Work",
     "aligned",
     "costs",
-    "costs_by_calls",
     "growth",
     "place_of",
     "profile_of",

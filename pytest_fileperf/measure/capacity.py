@@ -9,15 +9,13 @@ from enum import StrEnum
 
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
 from pytest_fileperf.measure.metrics import percent_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import busiest_share
 from pytest_fileperf.units import format_rate
 
 __all__ = ("Capacity", "CapacityEnd", "RateTried", "tried_of")
-
-CPU_IS_USED_UP = 0.9
-"""A generator busier than this sets the pace itself, as in `measurement`."""
 
 
 class CapacityEnd(StrEnum):
@@ -100,14 +98,13 @@ class Capacity:
 def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
     """Returns what a load at this rate has shown about limits that `searches_by` accepts."""
     latency, failed = recording.latency(), sum(round_.failed for round_ in recording.rounds)
-    beyond = _beyond(latency, failed, limits)
-    holds = _holds(latency, failed, limits)
+    beyond, holds = _beyond(latency, failed, limits)
     # A limit that would hold from the moment of sending is broken by whoever sent so late. In this process that is the
     # app itself, which keeps the event loop from sending.
     # Where all connections that it may open were in use, a request waits for one, and no generator is late.
     some_free = recording.most_open < recording.connections
-    late = not holds and some_free and _holds(recording.service(), failed, limits)
-    by_generator = recording.engine != "in-process" and (late or busiest_share(recording.measured()) > CPU_IS_USED_UP)
+    late = not holds and some_free and _beyond(recording.service(), failed, limits)[1]
+    busy = busiest_share(recording.measured()) > SATURATED_CPU_SHARE
     return RateTried(
         rate=rate,
         boot=recording.boots[0].index,
@@ -116,28 +113,22 @@ def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> 
         failed=failed,
         beyond=beyond,
         holds=holds,
-        by_generator=by_generator,
+        by_generator=recording.engine != "in-process" and (late or busy),
         p50=latency.percentile_ns(50) / 1e9 if latency.count else None,
         p99=latency.percentile_ns(99) / 1e9 if latency.count else None,
     )
 
 
-def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> dict[str, int]:
-    """Returns how many requests count against each limit: those that failed are slower than any."""
-    within = {name: latency.share_within(0, limit * 1e9) for name, limit in limits.items()}
-    return {
-        name: failed + (0 if percent_of(name) is None else round(latency.count * (1 - share)))
-        for name, share in within.items()
-    }
+def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tuple[dict[str, int], bool]:
+    """Returns how many requests count against each limit, and whether all hold; no request at all holds none.
 
-
-def _holds(latency: Histogram, failed: int, limits: Mapping[str, float]) -> bool:
-    """Returns whether all limits hold, as `judge.limits` has it; no request at all holds none."""
-    made, beyond = latency.count + failed, _beyond(latency, failed, limits)
+    Requests that failed are slower than any limit. A percentile's own value has to hold it, too, as in a verdict.
+    """
+    found, holds = {}, latency.count > 0
     for name, limit in limits.items():
-        percent = percent_of(name)
-        if beyond[name] > (limit if percent is None else 1 - percent / 100) * made:
-            return False
-        if percent is not None and latency.percentile_ns(percent) / 1e9 > limit:
-            return False
-    return latency.count > 0
+        percent, share = percent_of(name), latency.share_within(0, limit * 1e9)
+        found[name] = failed + (0 if percent is None else round(latency.count * (1 - share)))
+        allowed = limit if percent is None else 1 - percent / 100
+        holds = holds and found[name] <= allowed * (latency.count + failed)
+        holds = holds and (percent is None or latency.percentile_ns(percent) / 1e9 <= limit)
+    return found, holds

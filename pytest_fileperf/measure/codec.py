@@ -32,13 +32,13 @@ from pytest_fileperf.serve.spec import ServerSpec, server_id
 __all__ = (
     "Decoder",
     "Encoder",
-    "JsonValue",
     "json_text",
     "json_value",
     "list_in",
     "mapping_in",
     "named",
     "number_in",
+    "numbers_in",
     "optional_text_in",
     "text_in",
     "texts_in",
@@ -59,14 +59,12 @@ def value_in(holder: Mapping[str, object], key: str, where: str) -> object:
 
 def mapping_in(holder: Mapping[str, object], key: str, where: str) -> Mapping[str, object]:
     """Returns the object under a key; raises ValueError naming the place."""
-    value = value_in(holder, key, where)
-    return value if isinstance(value, dict) else _refuse(where, key, value, "an object")
+    return _object_at(value_in(holder, key, where), _place(where, key))
 
 
 def list_in(holder: Mapping[str, object], key: str, where: str) -> Sequence[object]:
     """Returns the list under a key; raises ValueError naming the place."""
-    value = value_in(holder, key, where)
-    return value if isinstance(value, list) else _refuse(where, key, value, "a list")
+    return _list_at(value_in(holder, key, where), _place(where, key))
 
 
 def text_in(holder: Mapping[str, object], key: str, where: str) -> str:
@@ -103,9 +101,18 @@ def number_in(holder: Mapping[str, object], key: str, where: str) -> float:
     return _refuse(where, key, value, "a finite number of 0 or more")
 
 
+def numbers_in(holder: Mapping[str, object], key: str, where: str) -> dict[str, float]:
+    """Returns the numbers in the object under a key, as of `number_in`, by their names."""
+    numbers = mapping_in(holder, key, where)
+    return {name: number_in(numbers, name, f"{where}.{key}") for name in numbers}
+
+
 def _refuse(where: str, key: str, value: object, wanted: str) -> NoReturn:
-    shown = repr(value) if len(repr(value)) <= 40 else repr(value)[:39] + "…"
-    raise ValueError(f"{f'{where}.{key}' if where else key} is {shown}, not {wanted}")
+    raise ValueError(f"{_place(where, key)} is {_shown(value)}, not {wanted}")
+
+
+def _place(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
 
 
 # --- Turns any value into one that JSON can hold: never NaN or Infinity, never an object
@@ -341,7 +348,9 @@ def _key(key: str, type_: object, where: str) -> object:
 
 
 def _histogram(held: object, where: str) -> Histogram:
-    text, low, high, total, squares = _of_length(_list_at(held, where), 5, where)
+    if len(parts := _list_at(held, where)) != 5:
+        raise ValueError(f"{where} has {len(parts)} items, not 5")
+    text, low, high, total, squares = parts
     if not isinstance(text, str):
         raise ValueError(f"{where} begins with {_shown(text)}, not with a text")
     exact = {
@@ -357,12 +366,6 @@ def _histogram(held: object, where: str) -> Histogram:
         return replace(Histogram.decode(text), **exact)  # type: ignore[arg-type]
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-
-
-def _of_length(held: Sequence[object], length: int, where: str) -> Sequence[object]:
-    if len(held) != length:
-        raise ValueError(f"{where} has {len(held)} items, not {length}")
-    return held
 
 
 def _list_at(held: object, where: str) -> Sequence[object]:

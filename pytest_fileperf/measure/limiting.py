@@ -51,8 +51,6 @@ __all__ = (
 
 A_GOOD_PART = 0.25
 """Share of a loss from which on a cause is worth a word. The model is good to about a tenth."""
-_BUSY_CORE = 0.9
-"""Share of the time on a core from which on it sets the pace: the rest goes into waking up, and hides other waits."""
 _LEAST_LOSS = 0.01
 """Share of the latency before. Less is how counts of requests differ."""
 
@@ -91,7 +89,7 @@ class Served:
     @property
     def is_busy(self) -> bool:
         """Whether the cores set the pace."""
-        return self.cpu_s * self.per_second >= _BUSY_CORE * self.cores
+        return self.cpu_s * self.per_second >= BUSY_CORE * self.cores
 
     def _demand(self) -> tuple[float, float]:
         """Returns how long a request holds the station of all cores, and what else of its CPU time it takes."""
@@ -253,10 +251,16 @@ def may_queue(recording: Recording) -> bool:
 
 def _rate(recording: Recording, usage: Usage) -> Limit | None:
     """An open loop whose latencies and backlog do not grow, and in which no request was given up."""
-    given_up = any(failure.kind in ("dropped", "timeout") for failure in recording.failures())
+    kinds = {failure.kind for round_ in recording.rounds for failure in round_.failures}
     slopes = [_latency_slope(boot.leads) for boot in recording.boots if boot.leads is not None]
     known = [slope for slope in slopes if slope is not None]
-    if given_up or recording.due is None or recording.attack_ns <= 0 or not known or fmean(known) > KEPT_UP:
+    if (
+        kinds & {"dropped", "timeout"}
+        or recording.due is None
+        or recording.attack_ns <= 0
+        or not known
+        or fmean(known) > KEPT_UP
+    ):
         return None
     if any(_falls_behind(recording, boot) for boot in recording.boots):
         return None
@@ -602,7 +606,9 @@ def stalls_of(
     else:
         lost_s = total_s * connections / len(ends_ns)
     waited_s = sum(length * waited for length, waited in found) / 1e9
-    return Stalls(typical_s=_weighted_median(lengths), lost_s=lost_s, waits=waited_s >= total_s / 2)
+    passed = zip(lengths, accumulate(lengths), strict=True)
+    typical_s = next(length for length, sum_s in passed if sum_s >= total_s / 2)
+    return Stalls(typical_s=typical_s, lost_s=lost_s, waits=waited_s >= total_s / 2)
 
 
 def held_by(collapsed: Iterable[str]) -> Stack | None:
@@ -648,14 +654,10 @@ def _stretches(
                 continue
             if busy:
                 found += _stall(busy, begins_ns, (busy[-1][0] + look[0]) // 2)
-            busy, begins_ns = [], look[0] + _half_a_look(looks, at)
+            # On average something between two looks began half way.
+            busy, begins_ns = [], look[0] + ((looks[at][0] - look[0]) // 2 if at < len(looks) else 0)
         found += _stall(busy, begins_ns, after)
     return found
-
-
-def _half_a_look(looks: Sequence[tuple[int, MainThread]], at: int) -> int:
-    """Returns half of the time between a look and the one before: on average something between them began then."""
-    return (looks[at][0] - looks[at - 1][0]) // 2 if at < len(looks) else 0
 
 
 def _stall(busy: Sequence[tuple[int, MainThread]], begins_ns: int, ends_ns: int) -> list[tuple[int, float]]:
@@ -664,13 +666,3 @@ def _stall(busy: Sequence[tuple[int, MainThread]], begins_ns: int, ends_ns: int)
         return []
     waited = sum(state is not MainThread.RUNNING for _, state in busy) / len(busy)
     return [(ends_ns - begins_ns, waited)]
-
-
-def _weighted_median(lengths: Sequence[float]) -> float:
-    """Returns the length that half of the sum reaches; the lengths descend."""
-    passed, half = 0.0, sum(lengths) / 2
-    for length in lengths:
-        passed += length
-        if passed >= half:
-            break
-    return length

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import comb
@@ -22,7 +21,6 @@ __all__ = (
     "EventSummary",
     "LatencySummary",
     "Measurement",
-    "ServerUse",
     "background_of",
     "measurement_of",
     "with_histograms",
@@ -239,60 +237,58 @@ class Measurement:
 
 def measurement_of(recording: Recording) -> Measurement:
     """Returns the figures of a recording."""
-    seconds = sum(round_.duration_ns for round_ in recording.measured()) / 1e9
-    requests = sum(round_.requests for round_ in recording.rounds)
-    errors = sum(round_.failed for round_ in recording.rounds)
-    failures = recording.failures()
-    kinds = {failure.kind: failure.count for failure in failures}
-    statuses: Counter[int] = Counter()
-    for round_ in recording.rounds:
-        statuses.update(dict(round_.statuses))
-    counted = recording.counted()
+    total, counted = recording.total, recording.counted()
+    kinds = {failure.kind: failure.count for failure in total.failures}
+    made = total.requests + total.failed
     counted_seconds = sum(round_.duration_ns for round_ in counted) / 1e9
     in_counted = sum(round_.requests for round_ in counted)
     client_cpu = sum(round_.client_cpu_ns for round_ in counted) / 1e9
     server_cpu = [round_.server_cpu_ns for round_ in counted if round_.server_cpu_ns is not None]
     is_known = bool(server_cpu and counted_seconds) and not recording.processes_changed
     server_cpu_share = sum(server_cpu) / 1e9 / counted_seconds if is_known else None
-    client_share = client_cpu / counted_seconds if counted_seconds else 0.0
-    send_delay = recording.send_delay()
-    peak = METRICS["rss"].of_run(recording)
+    late_share = total.send_delay.share_within(LATE_NS, HIGHEST_NS)
+    rps, peak = METRICS["rps"].of_run(recording) or 0.0, METRICS["rss"].of_run(recording)
+    if total.requests:  # as many HTTP requests as each of them makes, on average, and as have failed
+        http_rps = total.http_requests / total.requests * rps
+    else:
+        answered = sum(round_.http_requests for round_ in counted)
+        http_rps = answered / counted_seconds if counted_seconds else 0.0
     use = usage_of(recording)
     return Measurement(
-        rps=METRICS["rps"].of_run(recording) or 0.0,
-        requests=requests,
-        errors=errors,
-        success_ratio=requests / (requests + errors) if requests + errors else 0.0,
+        rps=rps,
+        requests=total.requests,
+        errors=total.failed,
+        success_ratio=total.requests / made if made else 0.0,
         error_kinds=kinds,
-        failures=failures,
-        statuses=dict(sorted(statuses.items())),
-        http_requests=sum(round_.http_requests for round_ in recording.rounds),
-        http_rps=_http_rps(recording),
-        latency=_summary(recording.latency()),
-        ttfb=_summary(recording.ttfb()),
-        service=_summary(recording.service()),
-        send_delay=_summary(send_delay),
+        failures=total.failures,
+        statuses=dict(total.statuses),
+        http_requests=total.http_requests,
+        http_rps=http_rps,
+        latency=_summary(total.latency),
+        ttfb=_summary(total.ttfb),
+        service=_summary(total.service),
+        send_delay=_summary(total.send_delay),
         events=EventSummary(
-            count=sum(round_.events or 0 for round_ in recording.rounds),
+            count=total.events or 0,
             rate=METRICS["event_rate"].of_run(recording) or 0.0,
-            first=_summary(recording.first_event()),
-            gap=_summary(recording.event_gap()),
+            first=_summary(total.first_event),
+            gap=_summary(total.event_gap),
         ),
         open_loop=recording.open_loop,
         due=recording.due,
-        late=round(send_delay.count * send_delay.share_within(LATE_NS, HIGHEST_NS)),
+        late=round(total.send_delay.count * late_share),
         dropped=kinds.get("dropped", 0),
-        cut_off=sum(round_.cut_off for round_ in recording.rounds),
-        out_of_step=sum(round_.out_of_step for round_ in recording.rounds),
-        closed_unsaid=sum(round_.closed_unsaid for round_ in recording.rounds),
-        closed_said=sum(round_.closed_said for round_ in recording.rounds),
-        opened=sum(round_.opened for round_ in recording.rounds),
+        cut_off=total.cut_off,
+        out_of_step=total.out_of_step,
+        closed_unsaid=total.closed_unsaid,
+        closed_said=total.closed_said,
+        opened=total.opened,
         most_open=recording.most_open,
-        duration=seconds,
+        duration=sum(round_.duration_ns for round_ in recording.measured()) / 1e9,
         attack=recording.attack_ns / 1e9,
         wait=recording.wait_ns / 1e9,
-        bytes_sent=sum(round_.bytes_sent for round_ in recording.rounds),
-        bytes_received=sum(round_.bytes_received for round_ in recording.rounds),
+        bytes_sent=total.bytes_sent,
+        bytes_received=total.bytes_received,
         bytes_sent_per_second=rate_of(recording, lambda round_: round_.sent) or 0.0,
         bytes_received_per_second=rate_of(recording, lambda round_: round_.received) or 0.0,
         server=ServerUse(
@@ -304,7 +300,7 @@ def measurement_of(recording: Recording) -> Measurement:
             peak_rss=int(peak) if peak is not None else None,
         ),
         client=ClientUse(
-            cpu_share=client_share,
+            cpu_share=client_cpu / counted_seconds if counted_seconds else 0.0,
             cpu_per_request=client_cpu / in_counted if in_counted else None,
             engine=recording.engine,
             why_engine=recording.why_engine,
@@ -320,28 +316,19 @@ def measurement_of(recording: Recording) -> Measurement:
 
 def with_histograms(run: Measurement, recording: Recording) -> Measurement:
     """Returns the figures with the histograms of the recording they are of, for those that came without."""
+
+    def whole(summary: LatencySummary, name: str) -> LatencySummary:
+        return replace(summary, histogram=recording.merged(name))
+
+    first, gap = whole(run.events.first, "first_event"), whole(run.events.gap, "event_gap")
     return replace(
         run,
-        latency=replace(run.latency, histogram=recording.latency()),
-        ttfb=replace(run.ttfb, histogram=recording.ttfb()),
-        service=replace(run.service, histogram=recording.service()),
-        events=replace(
-            run.events,
-            first=replace(run.events.first, histogram=recording.first_event()),
-            gap=replace(run.events.gap, histogram=recording.event_gap()),
-        ),
-        send_delay=replace(run.send_delay, histogram=recording.send_delay()),
+        latency=whole(run.latency, "latency"),
+        ttfb=whole(run.ttfb, "ttfb"),
+        service=whole(run.service, "service"),
+        send_delay=whole(run.send_delay, "send_delay"),
+        events=replace(run.events, first=first, gap=gap),
     )
-
-
-def _http_rps(recording: Recording) -> float:
-    """Returns as many HTTP requests a second as the requests make, on average, and as have failed."""
-    good = sum(round_.requests for round_ in recording.rounds)
-    if not good:
-        seconds = sum(round_.duration_ns for round_ in recording.counted()) / 1e9
-        return sum(round_.http_requests for round_ in recording.counted()) / seconds if seconds else 0.0
-    each = sum(round_.http_requests for round_ in recording.rounds) / good
-    return each * (METRICS["rps"].of_run(recording) or 0.0)
 
 
 def _summary(histogram: Histogram) -> LatencySummary:

@@ -201,7 +201,7 @@ def _percentile(percent: float, tolerance: float, least_requests: int) -> Metric
 
 
 def _of_events(name: str, title: str, percent: float, tolerance: float, least_events: int) -> Metric:
-    """Returns a percentile of the times that a method of the recording, and a field of the round, have."""
+    """Returns a percentile of the times in a histogram of each round."""
 
     def pick(histogram: Histogram, least: int) -> float | None:
         return histogram.percentile_ns(percent) / 1e9 if histogram.count >= least else None
@@ -211,10 +211,10 @@ def _of_events(name: str, title: str, percent: float, tolerance: float, least_ev
         title=f"{title} p{percent:g}",
         unit=Unit.SECONDS,
         of_round=lambda round_: pick(getattr(round_, name), least_events),
-        of_run=lambda recording: pick(getattr(recording, name)(), 1),
+        of_run=lambda recording: pick(recording.merged(name), 1),
         tolerance=tolerance,
         least_events=least_events,
-        events=lambda recording: getattr(recording, name)().count,
+        events=lambda recording: recording.merged(name).count,
     )
 
 

@@ -28,7 +28,7 @@ from pytest_fileperf.measure.tally import Leads, StepClock, Tally, stretches_of,
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.exchange import Sockets
 
-__all__ = ("MOST_STEPS", "Ends", "Recorder", "merged_leads", "merged_rounds", "paced")
+__all__ = ("Ends", "Recorder", "merged_leads", "merged_rounds", "paced")
 
 MOST_STEPS = 100
 """Of one journey: each has histograms of its own in every round."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from pytest_fileperf.host.sample import ProcessUse, Sample, ThreadUse
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 
 __all__ = (
-    "HELD",
     "LATE_NS",
     "NOTHING_CARRIED",
     "PARTS",
@@ -30,14 +29,12 @@ __all__ = (
     "GeneratorRound",
     "Growth",
     "LeadTimes",
-    "Packed",
     "Phase",
     "Recording",
     "Round",
     "Served",
     "WarmUp",
     "growth_of",
-    "histograms_in",
     "joined",
     "kept_small",
     "merge_failures",
@@ -171,25 +168,12 @@ class Growth:
     """The limit of open files that a process reached; None where none did."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
-    """Something that a process holds."""
-
-    name: str
-    of: Callable[[ProcessUse], int | None]
-
-    def least(self, start: float, connections: int) -> float:
-        """Returns the least growth of a start-up that is told."""
-        if self.name == "memory_bytes":
-            return max(_LEAST_BYTES, _LEAST_OF_MEMORY * start)
-        return _SPARE + connections
-
-
-HELD = (
-    _Held(name="open_files", of=lambda use: use.files),
-    _Held(name="threads", of=lambda use: use.threads),
-    _Held(name="memory_bytes", of=lambda use: use.rss_bytes),
-)
+HELD: Mapping[str, Callable[[ProcessUse], int | None]] = {
+    "open_files": lambda use: use.files,
+    "threads": lambda use: use.threads,
+    "memory_bytes": lambda use: use.rss_bytes,
+}
+"""What a process holds, by the fields of `Growth`."""
 
 
 def growth_of(samples: Sequence[Sample], served: Served, *, connections: int, files_limit: int | None) -> Growth | None:
@@ -202,37 +186,37 @@ def growth_of(samples: Sequence[Sample], served: Served, *, connections: int, fi
         if reached is not None and any((use.files or 0) >= reached for use in sample.server)
     ]
     limit = files_limit if at_limit else None
+    unknown = None if limit is None else Growth(requests=0, files_limit=limit)
     if not rounds:
-        return None if limit is None else Growth(requests=0, files_limit=limit)
+        return unknown
     begin_ns, end_ns = rounds[0][0], max(ended_ns for _, ended_ns, _ in rounds)
     seen = [sample for sample in samples if begin_ns <= sample.at_ns <= end_ns]
     if len({tuple(use.pid for use in sample.server) for sample in seen}) != 1 or not seen[0].server:
-        return None if limit is None else Growth(requests=0, files_limit=limit)
-    times, totals = _course(rounds)
+        return unknown
+    times: list[int] = []
+    totals: list[float] = []  # how many requests had been answered by then
+    for began_ns, ended_ns, answered in rounds:
+        before = totals[-1] if totals else 0.0
+        times += [began_ns, ended_ns]
+        totals += [before, before + answered]
     found: dict[str, float] = {}
     lasting = set()
-    for held in HELD:
-        usable = [one for one in seen if not (held.name == "open_files" and at_limit and one.at_ns >= at_limit[0])]
-        values = [[held.of(use) for use in sample.server] for sample in usable]
+    for name, held_by in HELD.items():
+        usable = [one for one in seen if not (name == "open_files" and at_limit and one.at_ns >= at_limit[0])]
+        values = [[held_by(use) for use in sample.server] for sample in usable]
         if len(usable) < _LEAST_SAMPLES or any(value is None for own in values for value in own):
             continue
         requests = np.interp([sample.at_ns for sample in usable], times, totals)
         if requests[-1] - requests[0] < _LEAST_REQUESTS:
             continue
         sums = [float(sum(value for value in own if value is not None)) for own in values]
-        found[held.name] = (sums[-1] - sums[0]) / float(requests[-1] - requests[0])
-        if _lasts(requests.tolist(), sums, held.least(sums[0], connections)):
-            lasting.add(held.name)
+        found[name] = (sums[-1] - sums[0]) / float(requests[-1] - requests[0])
+        least = max(_LEAST_BYTES, _LEAST_OF_MEMORY * sums[0]) if name == "memory_bytes" else _SPARE + connections
+        if _lasts(requests.tolist(), sums, least):
+            lasting.add(name)
     if not found and limit is None:
         return None
-    return Growth(
-        requests=round(totals[-1]),
-        open_files=found.get("open_files"),
-        threads=found.get("threads"),
-        memory_bytes=found.get("memory_bytes"),
-        lasting=frozenset(lasting),
-        files_limit=limit,
-    )
+    return Growth(requests=round(totals[-1]), **found, lasting=frozenset(lasting), files_limit=limit)
 
 
 def joined(growths: Iterable[Growth | None]) -> Growth | None:
@@ -250,25 +234,12 @@ def joined(growths: Iterable[Growth | None]) -> Growth | None:
         own = [name in one.lasting for one in known if getattr(one, name) is not None]
         return bool(own) and sum(own) >= _LASTING_STARTS * len(own)
 
-    names = [held.name for held in HELD]
     return Growth(
         requests=sum(one.requests for one in known),
-        **{name: mean(name) for name in names},
-        lasting=frozenset(filter(lasts, names)),
+        **{name: mean(name) for name in HELD},
+        lasting=frozenset(filter(lasts, HELD)),
         files_limit=max((one.files_limit for one in known if one.files_limit is not None), default=None),
     )
-
-
-def _course(rounds: Served) -> tuple[list[int], list[float]]:
-    """Returns instants, and how many requests had been answered by then."""
-    times: list[int] = []
-    totals: list[float] = []
-    total = 0.0
-    for began_ns, ended_ns, requests in rounds:
-        times += [began_ns, ended_ns]
-        totals += [total, total + requests]
-        total += requests
-    return times, totals
 
 
 def _lasts(requests: Sequence[float], sums: Sequence[float], least: float) -> bool:
@@ -391,32 +362,18 @@ class Round:
         statuses: Counter[int] = Counter()
         for part in parts:
             statuses.update(dict(part.statuses))
+        sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in _SUMS}
+        sums |= {name: Histogram.merged(getattr(part, name) for part in parts) for name in _HISTOGRAMS}
         return replace(
             first,
+            **sums,
             started_ns=min(part.started_ns for part in parts),
             ended_ns=max(part.ended_ns for part in parts),
-            requests=sum(part.requests for part in parts),
-            latency=Histogram.merged(part.latency for part in parts),
-            ttfb=Histogram.merged(part.ttfb for part in parts),
-            bytes_sent=sum(part.bytes_sent for part in parts),
-            bytes_received=sum(part.bytes_received for part in parts),
             statuses=tuple(sorted(statuses.items())),
             failures=merge_failures(failure for part in parts for failure in part.failures),
             server_cpu_ns=longest.server_cpu_ns,
-            client_cpu_ns=sum(part.client_cpu_ns for part in parts),
-            code_ns=sum(part.code_ns for part in parts),
-            service=Histogram.merged(part.service for part in parts),
-            send_delay=Histogram.merged(part.send_delay for part in parts),
             events=None if all(part.events is None for part in parts) else sum(part.events or 0 for part in parts),
-            first_event=Histogram.merged(part.first_event for part in parts),
-            event_gap=Histogram.merged(part.event_gap for part in parts),
             answers=None if all(part.answers is None for part in parts) else sum(part.http_requests for part in parts),
-            cut_off=sum(part.cut_off for part in parts),
-            out_of_step=sum(part.out_of_step for part in parts),
-            closed_unsaid=sum(part.closed_unsaid for part in parts),
-            closed_said=sum(part.closed_said for part in parts),
-            opened=sum(part.opened for part in parts),
-            most_open=sum(part.most_open for part in parts),
             carried=sum((part.carried for part in parts), NOTHING_CARRIED),
         )
 
@@ -491,19 +448,26 @@ def warm_up_of(rounds: Iterable[Round]) -> WarmUp:
     return merged_warm_up(WarmUp(requests=round_.requests, failures=round_.failures) for round_ in rounds)
 
 
+_SUMS = (
+    "requests", "bytes_sent", "bytes_received", "client_cpu_ns", "code_ns", "cut_off", "out_of_step", "closed_unsaid",
+    "closed_said", "opened", "most_open",
+)  # fmt: skip
+_HISTOGRAMS = ("latency", "ttfb", "service", "send_delay", "first_event", "event_gap")
+_NO_ROUND = Round(
+    boot=0, index=0, phase=Phase.ROUND, started_ns=0, ended_ns=0, requests=0, latency=EMPTY, ttfb=EMPTY, bytes_sent=0,
+    bytes_received=0,
+)  # fmt: skip
+
+
 def without_samples(round_: Round) -> Round:
     """Returns a round of the same time in which nothing ended."""
-    return Round(
+    return replace(
+        _NO_ROUND,
         boot=round_.boot,
         index=round_.index,
         phase=round_.phase,
         started_ns=round_.started_ns,
         ended_ns=round_.ended_ns,
-        requests=0,
-        latency=EMPTY,
-        ttfb=EMPTY,
-        bytes_sent=0,
-        bytes_received=0,
     )
 
 
@@ -660,6 +624,11 @@ class Recording:
         """What happened to the server's processes in any boot, so that it is unknown what they used; else empty."""
         return "; ".join(dict.fromkeys(boot.processes_changed for boot in self.boots if boot.processes_changed))
 
+    @property
+    def total(self) -> Round:
+        """All rounds as one, drains included."""
+        return Round.summed(self.rounds or (_NO_ROUND,))
+
     def measured(self) -> tuple[Round, ...]:
         """Returns the rounds proper, without the drains."""
         return tuple(round_ for round_ in self.rounds if round_.phase is Phase.ROUND)
@@ -680,35 +649,19 @@ class Recording:
 
     def latency(self) -> Histogram:
         """Returns the latencies of all successful requests, drains included."""
-        return Histogram.merged(round_.latency for round_ in self.rounds)
+        return self.merged("latency")
 
     def latency_of(self, boot: int) -> Histogram:
         """Returns the latencies of all successful requests on the boot with this index, drains included."""
         return Histogram.merged(round_.latency for round_ in self.rounds if round_.boot == boot)
 
-    def ttfb(self) -> Histogram:
-        """Returns the times to first byte of all successful requests, drains included."""
-        return Histogram.merged(round_.ttfb for round_ in self.rounds)
-
     def service(self) -> Histogram:
         """Returns the service times of all successful requests of an open loop; empty in a closed one."""
-        return Histogram.merged(round_.service for round_ in self.rounds)
+        return self.merged("service")
 
-    def send_delay(self) -> Histogram:
-        """Returns how long after they were due the successful requests of an open loop were sent."""
-        return Histogram.merged(round_.send_delay for round_ in self.rounds)
-
-    def first_event(self) -> Histogram:
-        """Returns the times to the first event of all streams; empty where there were none."""
-        return Histogram.merged(round_.first_event for round_ in self.rounds)
-
-    def event_gap(self) -> Histogram:
-        """Returns the times between two events of a stream; empty where there were none."""
-        return Histogram.merged(round_.event_gap for round_ in self.rounds)
-
-    def failures(self) -> tuple[Failure, ...]:
-        """Returns the failures of all rounds by kind, most frequent first, each with its first example."""
-        return merge_failures(failure for round_ in self.rounds for failure in round_.failures)
+    def merged(self, name: str) -> Histogram:
+        """Returns what all rounds have in one of their histograms, drains included."""
+        return Histogram.merged(getattr(round_, name) for round_ in self.rounds)
 
 
 def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
@@ -720,11 +673,7 @@ def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     for failure in failures:
         seen = merged.get(failure.kind)
         merged[failure.kind] = failure if seen is None else replace(seen, count=seen.count + failure.count)
-    return tuple(sorted(merged.values(), key=_by_frequency))
-
-
-def _by_frequency(failure: Failure) -> tuple[int, bool, str]:
-    return -failure.count, not failure.kind.startswith("status "), failure.kind
+    return tuple(sorted(merged.values(), key=lambda one: (-one.count, not one.kind.startswith("status "), one.kind)))
 
 
 # --- Makes small what a session keeps of each measurement until its end: nobody reads most of it before the reports

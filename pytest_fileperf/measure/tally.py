@@ -29,7 +29,7 @@ from pytest_fileperf.measure.recording import (
 )
 from pytest_fileperf.wire.exchange import Breach
 
-__all__ = ("BLOCK", "Clock", "Durations", "Leads", "StepClock", "Tally", "stretches_of", "typical_rps")
+__all__ = ("Leads", "StepClock", "Tally", "stretches_of", "typical_rps")
 
 
 # --- Durations and latencies in the making: typed arrays that take samples, and counts that whole blocks go into

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import TypeAlias
@@ -25,7 +24,6 @@ __all__ = (
     "CoreUse",
     "Course",
     "GeneratorUse",
-    "Span",
     "ThreadShares",
     "Usage",
     "busiest_share",
@@ -35,7 +33,6 @@ __all__ = (
     "course_of",
     "generator_uses",
     "memory_after",
-    "spans_of",
     "thinned",
     "usage_of",
 )
@@ -273,6 +270,9 @@ def usage_of(recording: Recording) -> Usage:
     spans = tuple(spans_of(recording))
     generator = _generator(spans, busiest_share(rounds))
     queues = [queue for span in spans for queue in span.queues()]
+    # Time in which code of journeys held an event loop, without the generator's CPU time.
+    held_ns = sum(round_.code_ns - round_.client_cpu_ns for round_ in rounds)
+    looked_ns = sum(round_.duration_ns * max(1, len(round_.generators)) for round_ in rounds)
     children = [span.boot.children_share * (server_ran or 0.0) for span in spans]
     cores = max((len(span.boot.cores) for span in spans), default=0) or 1
     beside = any(span.boot.cores & span.boot.generator_cores for span in spans)
@@ -280,7 +280,7 @@ def usage_of(recording: Recording) -> Usage:
         rps=sum(round_.done for round_ in rounds) / duration_ns * 1e9,
         in_flight=min(recording.connections, sum(busy_ns) / duration_ns),
         generator=generator,
-        code_blocked=max(0.0, _code_held(rounds) - generator.main_waited),
+        code_blocked=max(0.0, held_ns / looked_ns - generator.main_waited),
         server_ran=server_ran,
         workers=_workers(spans, server_ran),
         children_ran=_mean(children),
@@ -293,12 +293,6 @@ def usage_of(recording: Recording) -> Usage:
         storage_used=any(_used_storage(span) for span in spans),
         storage_stalled=_mean([_storage_stalled(span) for span in spans]),
     )
-
-
-def _code_held(rounds: Sequence[Round]) -> float:
-    """Returns the share of the time in which code of journeys held an event loop, without the generator's CPU time."""
-    held_ns = sum(round_.code_ns - round_.client_cpu_ns for round_ in rounds)
-    return held_ns / sum(round_.duration_ns * max(1, len(round_.generators)) for round_ in rounds)
 
 
 def spans_of(recording: Recording) -> Iterator[Span]:
@@ -316,7 +310,9 @@ def _workers(spans: Sequence[Span], server_ran: float | None) -> tuple[CoreUse, 
     counts = {len(span.boot.worker_pids) for span in spans}
     if len(counts) != 1 or counts == {0}:
         return ()
-    boots = [sorted(_workers_of(span), key=lambda worker: -worker.wanted) for span in spans]
+    boots = [
+        sorted(_uses(span, _of_server, span.boot.worker_pids), key=lambda worker: -worker.wanted) for span in spans
+    ]
     (count,) = counts
     if any(len(workers) < count for workers in boots):
         return () if server_ran is None else (CoreUse(ran=server_ran / count),) * count
@@ -334,20 +330,17 @@ def _children(span: Span) -> tuple[float, ...]:
     """Returns what each child ran that did noticeable work, as a share of the time, the busiest first."""
     known = span.boot.worker_pids
     pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.server if use.pid not in known)
-    shares = (_core_shares(span, partial(_process, pid=pid))[0] or 0.0 for pid in pids)
-    return tuple(sorted((share for share in shares if share >= CHILDREN_WORK), reverse=True))
-
-
-def _workers_of(span: Span) -> Iterator[CoreUse]:
-    for pid in span.boot.worker_pids:
-        ran, main_ran, main_waited = _core_shares(span, partial(_process, pid=pid))
-        if ran is not None:
-            yield CoreUse(ran=ran, main_ran=main_ran or 0.0, main_waited=main_waited or 0.0)
+    shares = (use.ran for use in _uses(span, _of_server, pids) if use.ran >= CHILDREN_WORK)
+    return tuple(sorted(shares, reverse=True))
 
 
 def _generator(spans: Sequence[Span], ran: float) -> CoreUse:
     """Returns what the generator did, or of several the busiest on each boot, which ran for this share of the time."""
-    busiest = [max(found, key=lambda use: use.wanted) for span in spans if (found := list(_generators_of(span)))]
+    busiest = []
+    for span in spans:
+        pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
+        if found := _uses(span, lambda sample: sample.generators, pids):
+            busiest.append(max(found, key=lambda use: use.wanted))
     return CoreUse(
         ran=ran,
         main_ran=_mean([use.main_ran for use in busiest]),
@@ -355,40 +348,41 @@ def _generator(spans: Sequence[Span], ran: float) -> CoreUse:
     )
 
 
-def _generators_of(span: Span) -> Iterator[CoreUse]:
-    pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
-    for pid in pids:
-        ran, main_ran, main_waited = _core_shares(span, partial(_generator_process, pid=pid))
-        if ran is not None:
-            yield CoreUse(ran=ran, main_ran=main_ran or 0.0, main_waited=main_waited or 0.0)
+def _of_server(sample: Sample) -> Iterable[ProcessUse]:
+    return sample.server
 
 
-def _core_shares(
-    span: Span, find: Callable[[Sample], ProcessUse | None]
-) -> tuple[float | None, float | None, float | None]:
-    """Returns the shares of the time in which a process ran, its main thread ran, and that waited for a core."""
+def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterable[int]) -> list[CoreUse]:
+    """Returns what these processes did, without those of which it is not known."""
 
-    def share(value: Callable[[ProcessUse], int | None]) -> float | None:
-        return span.growth(lambda sample: None if (process := find(sample)) is None else value(process))
+    def share(pid: int, name: str) -> float | None:
+        return span.growth(lambda sample: next((getattr(use, name) for use in of(sample) if use.pid == pid), None))
 
-    return share(lambda use: use.cpu_ns), share(lambda use: use.main_cpu_ns), share(lambda use: use.waiting_ns)
-
-
-def _process(sample: Sample, pid: int) -> ProcessUse | None:
-    return next((process for process in sample.server if process.pid == pid), None)
-
-
-def _generator_process(sample: Sample, pid: int) -> ProcessUse | None:
-    return next((process for process in sample.generators if process.pid == pid), None)
+    return [
+        CoreUse(ran=ran, main_ran=share(pid, "main_cpu_ns") or 0.0, main_waited=share(pid, "waiting_ns") or 0.0)
+        for pid in pids
+        if (ran := share(pid, "cpu_ns")) is not None
+    ]
 
 
 def _thread_use(spans: Sequence[Span]) -> ThreadShares | None:
     """Returns what the threads did; None where the system does not tell."""
     looks = [look for span in spans for look in span.looks()]
-    mains = Counter(_main_of(process) for look in looks for process in look if process.main is not None)
+    # While another thread runs, a main thread that waits may do so for the interpreter's lock.
+    mains = Counter(
+        MainThread.RUNNING if use.main is MainThread.BLOCKED and use.running_threads else use.main
+        for look in looks
+        for use in look
+        if use.main is not None
+    )
     seen = [look for look in looks if look and all(process.busy_threads is not None for process in look)]
     if not mains or not seen:
         return None
+    full = [
+        0 < _pool_of(span) * _NEARLY_ALL <= sum(process.busy_threads or 0 for process in look)
+        for span in spans
+        for look in span.looks()
+    ]
     return ThreadShares(
         looks=len(seen),
         idle=mains[MainThread.IDLE] / mains.total(),
@@ -396,29 +390,16 @@ def _thread_use(spans: Sequence[Span]) -> ThreadShares | None:
         storage=mains[MainThread.STORAGE] / mains.total(),
         running=_mean([bool(process.running_threads) for look in seen for process in look]),
         pool=_mean([_pool_of(span) for span in spans]),
-        pool_full=_mean([full for span in spans for full in _full_pool(span)]),
+        pool_full=_mean(full),
         pool_busy=_mean([sum(process.busy_threads or 0 for process in look) for look in seen]),
         pool_storage=_mean([sum(process.storage_threads for process in look) for look in seen]),
         pool_lock=_mean([sum(process.lock_threads for process in look) for look in seen]),
     )
 
 
-def _main_of(process: ProcessUse) -> MainThread | None:
-    """Returns what its main thread did; while another one runs, one that waits may do so for the interpreter's lock."""
-    waits_for_another = process.main is MainThread.BLOCKED and bool(process.running_threads)
-    return MainThread.RUNNING if waits_for_another else process.main
-
-
 def _pool_of(span: Span) -> int:
     workers = span.boot.worker_pids
     return sum(use.pool or 0 for use in span.boot.thread_pools if not workers or use.pid in workers)
-
-
-def _full_pool(span: Span) -> list[bool]:
-    """Returns for each look whether nearly all threads of the pools were busy."""
-    pool = _pool_of(span)
-    busy = [sum(process.busy_threads or 0 for process in look) for look in span.looks()]
-    return [pool > 0 and count >= pool * _NEARLY_ALL for count in busy]
 
 
 def _used_storage(span: Span) -> bool:
@@ -513,7 +494,7 @@ def busy_of(recording: Recording) -> Busy:
     boots = [_busy_in(span) for span in spans_of(recording)]
     if not boots:
         return Busy()
-    server, generator, host = (fmean(shares) for shares in zip(*boots, strict=True))
+    server, generator, host = map(fmean, zip(*boots, strict=True))
     return Busy(server=server, generator=generator, host=host)
 
 
@@ -524,7 +505,7 @@ def _busy_in(span: Span) -> tuple[float, float, float]:
     def workers_of(sample: Sample) -> Iterable[ProcessUse]:
         return (use for use in sample.server if not boot.worker_pids or use.pid in boot.worker_pids)
 
-    server_ran, _ = _shares(span, lambda sample: sample.server)
+    server_ran, _ = _shares(span, _of_server)
     _, server_waited = _shares(span, workers_of)
     generator_ran, generator_waited = _shares(span, lambda sample: sample.generators)
     beside = bool(boot.cores & boot.generator_cores)

@@ -136,7 +136,7 @@ def _percentiles(result: Result) -> Chart | None:
     if latency.count < LEAST_REQUESTS:
         return None
     scale = scale_for(latency.max_ns / 1e9, Unit.SECONDS)
-    service, ttfb = recording.service(), recording.ttfb()
+    service, ttfb = recording.service(), recording.merged("ttfb")
     traces = [_curve("latency" if other is None else "latency now", latency, scale, FIRST)]
     says = "The value at p99 is one that 99 % of the requests did not exceed."
     if service.count and any(latency.percentile_ns(at) > NOTABLE * service.percentile_ns(at) for at in (50, 99)):
@@ -152,7 +152,7 @@ def _percentiles(result: Result) -> Chart | None:
 
 def _events(recording: Recording) -> Chart | None:
     """Returns the times of the events of streams."""
-    first, gap = recording.first_event(), recording.event_gap()
+    first, gap = recording.merged("first_event"), recording.merged("event_gap")
     drawn = [(name, times) for name, times in (("gap", gap), ("first event", first)) if times.count >= LEAST_REQUESTS]
     if not drawn:
         return None
