@@ -34,7 +34,7 @@ from bench import parser, table
 from numpy.typing import NDArray
 
 from pytest_fileperf.judge import paired, ranks, unit
-from pytest_fileperf.judge.evidence import Pair, PairSide, excess_of
+from pytest_fileperf.judge.evidence import BootEvidence, Pair, excess_of
 from pytest_fileperf.judge.paired import Sequential
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.unit import unit_of
@@ -300,8 +300,8 @@ def _drawn(pair: Pair, truth: Truth, *, swapped: bool, rng: np.random.Generator)
 
 def _side_of(
     turns: Sequence[Mapping[str, float]], typical: Sequence[Mapping[str, float]], stretches: Sequence[Histogram]
-) -> PairSide:
-    return PairSide(
+) -> BootEvidence:
+    return BootEvidence(
         turns=tuple(turns),
         typical=tuple(typical),
         latency=Histogram.merged(stretches),
@@ -310,7 +310,7 @@ def _side_of(
     )
 
 
-def _side(side: PairSide, places: Sequence[int]) -> PairSide:
+def _side(side: BootEvidence, places: Sequence[int]) -> BootEvidence:
     return _side_of(
         [side.turns[place] for place in places],
         [side.typical[place] for place in places],
@@ -318,7 +318,7 @@ def _side(side: PairSide, places: Sequence[int]) -> PairSide:
     )
 
 
-def _changed(side: PairSide, truth: Truth, rng: np.random.Generator) -> PairSide:
+def _changed(side: BootEvidence, truth: Truth, rng: np.random.Generator) -> BootEvidence:
     if truth.stalled:
         return _stalling(side, truth.stalled, rng)
     if not truth.slower and not truth.delayed:
@@ -338,7 +338,7 @@ def _slower(turns: Sequence[Mapping[str, float]], slower: float) -> list[dict[st
     return [{"rps": turn["rps"] / (1 + slower)} if "rps" in turn else {} for turn in turns]
 
 
-def _stalling(side: PairSide, share: float, rng: np.random.Generator) -> PairSide:
+def _stalling(side: BootEvidence, share: float, rng: np.random.Generator) -> BootEvidence:
     """Returns the side as it is where its server stands still now and then, as for a garbage collection or a lock.
 
     Stalls begin at instants of chance, and hold `share` of the time in which the side is loaded: a turn and the

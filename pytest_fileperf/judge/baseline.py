@@ -41,41 +41,40 @@ from pathlib import Path
 from pytest_fileperf.errors import BaselineError
 from pytest_fileperf.host.files import put_bytes, put_text
 from pytest_fileperf.host.scratch import locked
-from pytest_fileperf.judge.environment import Environment, flat, shown
+from pytest_fileperf.judge.environment import Environment, differences, was_is
 from pytest_fileperf.judge.evidence import Evidence, level_of
-from pytest_fileperf.measure.codec import mapping_in, number_in, optional_text_in, text_in, value_in, whole_in
+from pytest_fileperf.measure.codec import (
+    mapping_in,
+    number_in,
+    numbers_in,
+    optional_text_in,
+    text_in,
+    value_in,
+    whole_in,
+)
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.plan.request import PLAIN, described_argument, described_recipes, described_url, digest, shown_url
 
 __all__ = (
-    "FLAT",
     "LOCAL",
-    "SALT",
     "SCHEMA",
     "BaselineStore",
     "Entry",
     "Found",
-    "LongFile",
     "Seen",
-    "Stale",
     "Why",
-    "entry_from_json",
-    "entry_to_json",
-    "is_digest",
     "keep_local",
-    "laid_out",
     "new_salt",
-    "of_earlier_schema",
     "sealed",
     "stale_among",
-    "tree_in",
     "work_differences",
 )
 
 
 # --- The baseline of one test: figures, and the code, packages and moment that they are of. `baseline` keeps the files
 
+_BUSY = ("server", "generator", "host")
 FLAT = ("busy", "commit", "conditions", "loaded", "packages", "precision")
 """What has one line each in a file."""
 SUMMARY_DIGITS = 5
@@ -133,9 +132,10 @@ def entry_from_json(stored: object, where: str) -> Entry:
     """Reads an entry of any schema; raises ValueError that names the first thing wrong, by its place."""
     if not isinstance(stored, dict):
         raise ValueError(f"{where} is not an object")
-    commit = value_in(stored, "commit", where)
-    packages = mapping_in(stored, "packages", where)
-    precision = mapping_in(stored, "precision", where) if "precision" in stored else {}
+    commit, shares = value_in(stored, "commit", where), None
+    if stored.get("busy") is not None:
+        of_each = mapping_in(stored, "busy", where)
+        shares = {name: number_in(of_each, name, f"{where}.busy") for name in _BUSY}
     return Entry(
         identity=mapping_in(stored, "identity", where),
         evidence=Evidence.from_json(mapping_in(stored, "evidence", where), f"{where}.evidence"),
@@ -143,11 +143,11 @@ def entry_from_json(stored: object, where: str) -> Entry:
         tree=tree_in(stored, where),
         commit=None if commit is None else mapping_in(stored, "commit", where),
         reason=optional_text_in(stored, "reason", where),
-        packages={name: text_in(packages, name, f"{where}.packages") for name in packages},
-        conditions=_texts_in(stored, "conditions", where) or {},
-        precision={name: number_in(precision, name, f"{where}.precision") for name in precision},
-        busy=_busy_in(stored, where),
-        loaded=_texts_in(stored, "loaded", where),
+        packages=_texts_in(stored, "packages", where),
+        conditions={} if stored.get("conditions") is None else _texts_in(stored, "conditions", where),
+        precision=numbers_in(stored, "precision", where) if "precision" in stored else {},
+        busy=None if shares is None else Busy(**shares),
+        loaded=None if stored.get("loaded") is None else _texts_in(stored, "loaded", where),
     )
 
 
@@ -180,22 +180,9 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
     }
 
 
-def _texts_in(stored: Mapping[str, object], key: str, where: str) -> dict[str, str] | None:
-    if stored.get(key) is None:
-        return None
+def _texts_in(stored: Mapping[str, object], key: str, where: str) -> dict[str, str]:
     texts = mapping_in(stored, key, where)
     return {name: text_in(texts, name, f"{where}.{key}") for name in texts}
-
-
-_BUSY = ("server", "generator", "host")
-
-
-def _busy_in(stored: Mapping[str, object], where: str) -> Busy | None:
-    if stored.get("busy") is None:
-        return None
-    shares = mapping_in(stored, "busy", where)
-    server, generator, host = (number_in(shares, name, f"{where}.busy") for name in _BUSY)
-    return Busy(server=server, generator=generator, host=host)
 
 
 def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None]:
@@ -221,15 +208,11 @@ def laid_out(value: object, *, flat: Collection[str] = (), indent: str = "") -> 
     An object has a line for each key. Objects under a key in `flat`, objects in a list, and lists of plain values are
     one line each. Laying out what was read back gives an equal text. Lines after the first begin with `indent`.
     """
-    return _spread(value, indent, flat)
-
-
-def _spread(value: object, indent: str, flat: Collection[str]) -> str:
-    inner = f"{indent} "
     if isinstance(value, Mapping) and value:
-        items = [
-            f"{_line(key)}: {_line(item) if key in flat else _spread(item, inner, flat)}" for key, item in value.items()
-        ]
+        inner, items = f"{indent} ", []
+        for key, item in value.items():
+            shown = _line(item) if key in flat else laid_out(item, flat=flat, indent=inner)
+            items.append(f"{_line(key)}: {shown}")
         return _block("{", items, "}", indent)
     if isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
         return _block("[", [_line(item) for item in value], "]", indent)
@@ -443,8 +426,6 @@ class Found:
     """The baseline of a test, of this machine profile or of another."""
 
     entry: Entry
-    environment: Environment
-    """Of the machine that stored it, without its packages."""
     differences: tuple[str, ...] = ()
     """How this machine differs, `cores was 2, is 4`; empty where the profile is the same."""
     salt: str = ""
@@ -475,7 +456,7 @@ class BaselineStore:
             if stored is None or key not in stored.tests:
                 continue
             entry, differences = _entry(path, key, stored), environment.differences(stored.environment)
-            one = Found(entry=entry, environment=stored.environment, differences=differences, salt=stored.salt)
+            one = Found(entry=entry, differences=differences, salt=stored.salt)
             if not differences:
                 return one
             found.append(one)
@@ -551,7 +532,12 @@ class BaselineStore:
                     kept = {key: entry for key, entry in _sealed_tests(path, stored, salt).items() if key in kept}
                     _write(path, {**stored.content, "salt": salt, "schema": SCHEMA, "tests": kept})
                 else:
-                    _delete(path)
+                    try:
+                        path.unlink()
+                        if not any(path.parent.iterdir()):
+                            path.parent.rmdir()
+                    except OSError as error:
+                        raise BaselineError(f"baseline {path} cannot be removed: {error.strerror or error}") from error
                 removed += len(stored.tests) - len(kept)
         return removed
 
@@ -590,16 +576,15 @@ def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
     """Returns the entries without the values that earlier schemas have."""
     if stored.salt:
         return dict(stored.tests)
-    try:
-        return {key: _sealed_entry(entry, salt) for key, entry in stored.tests.items()}
-    except ValueError as error:
-        raise _damaged(path, str(error)) from error
-
-
-def _sealed_entry(entry: object, salt: str) -> object:
-    if not isinstance(entry, dict) or not isinstance(identity := entry.get("identity"), dict):
-        return entry  # damaged, which reading it says
-    return {**entry, "identity": sealed(of_earlier_schema(identity), salt)}
+    made: dict[str, object] = {}
+    for key, entry in stored.tests.items():
+        made[key] = entry
+        if isinstance(entry, dict) and isinstance(identity := entry.get("identity"), dict):  # else reading says so
+            try:
+                made[key] = {**entry, "identity": sealed(of_earlier_schema(identity), salt)}
+            except ValueError as error:
+                raise _damaged(path, str(error)) from error
+    return made
 
 
 def _file_name(module: str) -> str:
@@ -623,7 +608,10 @@ def _read(path: Path) -> _Stored | None:
     except OSError as error:
         advice = "remove it, or name another directory with --fileperf-baselines"
         raise BaselineError(f"baseline {path} cannot be read: {error.strerror or error}: {advice}") from error
-    tests = _long(data)
+    tests = None
+    if len(data) > _LONG and b"\n<<<<<<< " not in data:
+        with suppress(ValueError):  # `_whole` says what is wrong
+            tests = LongFile(data)
     content = _whole(path, data) if tests is None else tests.content
     if not isinstance(content, dict):
         raise _damaged(path, "its content is not an object")
@@ -645,14 +633,6 @@ def _read(path: Path) -> _Stored | None:
         raise _damaged(path, str(error)) from error
 
 
-def _long(data: bytes) -> LongFile | None:
-    """Returns the entries of a long file; None for another, or one that `_whole` shows to be damaged."""
-    if len(data) > _LONG and b"\n<<<<<<< " not in data:
-        with suppress(ValueError):
-            return LongFile(data)
-    return None
-
-
 def _whole(path: Path, data: bytes) -> object:
     """Returns the content of a file, which is read as a whole. Raises BaselineError."""
     try:
@@ -662,19 +642,20 @@ def _whole(path: Path, data: bytes) -> object:
     try:
         return json.loads(text, object_pairs_hook=_once_each)
     except _TwiceError as error:
-        raise _twice(path, error.key) from error
+        raise _twice(path, error.args[0]) from error
     except (ValueError, RecursionError) as error:
         if conflict := _CONFLICT.search(text):
-            raise _in_conflict(path, text.count("\n", 0, conflict.start()) + 1) from error
+            line = text.count("\n", 0, conflict.start()) + 1
+            raise BaselineError(
+                f"a baseline has the conflict markers of a merge, from line {line} on ({path})\n"
+                "take one side whole, `git checkout --ours` or `--theirs` and the path, and store what the other side "
+                "had with --fileperf-update=all"
+            ) from error
         raise _damaged(path, f"not JSON: {error}") from error
 
 
 class _TwiceError(Exception):
-    """An object of a file has a key twice."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
+    """An object of a file has the key twice that is the argument."""
 
 
 def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -710,28 +691,10 @@ def _put(path: Path, data: bytes) -> None:
         raise _not_written(path, error) from error
 
 
-def _delete(path: Path) -> None:
-    """Removes the file, and its directory where that is empty then."""
-    try:
-        path.unlink()
-        if not any(path.parent.iterdir()):
-            path.parent.rmdir()
-    except OSError as error:
-        raise BaselineError(f"baseline {path} cannot be removed: {error.strerror or error}") from error
-
-
 def _not_written(path: Path, error: OSError) -> BaselineError:
     return BaselineError(
         f"baseline {path} cannot be written: {error.strerror or error}; "
         "--fileperf-baselines=DIR names another directory"
-    )
-
-
-def _in_conflict(path: Path, line: int) -> BaselineError:
-    return BaselineError(
-        f"a baseline has the conflict markers of a merge, from line {line} on ({path})\n"
-        "take one side whole, `git checkout --ours` or `--theirs` and the path, and store what the other side had with "
-        "--fileperf-update=all"
     )
 
 
@@ -772,17 +735,12 @@ def work_differences(was: Mapping[str, object], now: Mapping[str, object]) -> tu
 
     A header, a parameter or another part of a request that only one of them has is `new` or `gone`.
     """
-    before, after = dict(flat(was)), dict(flat(now))
-    return tuple(
-        _difference(key, before, after)
-        for key in sorted(before.keys() | after.keys())
-        if key not in before or key not in after or before[key] != after[key]
-    )
+    return differences(was, now, said=_difference)
 
 
 def _difference(key: str, before: Mapping[str, object], after: Mapping[str, object]) -> str:
     if not any(is_digest(values.get(key)) for values in (before, after)):
-        return f"{key} was {shown(before, key)}, is {shown(after, key)}"
+        return was_is(key, before, after)
     what = "gone" if key not in after else "new" if key not in before else ""
     return f"{_name_of(key)} {f'is {what}' if what else 'changed'}"
 
@@ -832,18 +790,10 @@ class Seen:
     """Measurements made, with `#2` and so on for further ones of a test, and `#upload` for parts of a load."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stale:
-    """A baseline that belongs to no test any more."""
-
-    key: str
-    why: Why
-
-
-def stale_among(keys: Iterable[str], seen: Seen, *, is_gone: Callable[[str], bool]) -> tuple[Stale, ...]:
+def stale_among(keys: Iterable[str], seen: Seen, *, is_gone: Callable[[str], bool]) -> dict[str, Why]:
     """Returns the stale ones of the stored keys, sorted; `is_gone` tells whether a module is no longer there."""
-    found = ((key, _why(key, seen, is_gone)) for key in sorted(keys))
-    return tuple(Stale(key=key, why=why) for key, why in found if why is not None)
+    found = {key: _why(key, seen, is_gone) for key in sorted(keys)}
+    return {key: why for key, why in found.items() if why is not None}
 
 
 def _why(key: str, seen: Seen, is_gone: Callable[[str], bool]) -> Why | None:

@@ -27,24 +27,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_fileperf.judge.difference import standard_errors
-from pytest_fileperf.judge.rules import RULES, Rules
+from pytest_fileperf.judge.difference import moderated, standard_errors
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
 from pytest_fileperf.measure.metrics import percent_of, share_allowed
 
-__all__ = (
-    "BOOT_SD",
-    "CONFIDENCE",
-    "Estimate",
-    "NextLoad",
-    "Posterior",
-    "Search",
-    "estimate",
-    "next_load",
-    "posterior_of",
-    "posteriors_of",
-    "room_above",
-)
+__all__ = ("CONFIDENCE", "Estimate", "NextLoad", "Search", "estimate", "next_load")
 
 
 # --- Tells how likely each capacity of a server is, by what loads of it have shown; pure
@@ -154,7 +142,9 @@ def posteriors_of(
     boots: Sequence[int | None],
 ) -> dict[int | None, Posterior]:
     """Returns the same for several boots."""
-    grid = _grid(start, loads)
+    # From half of the lowest rate to twice the highest.
+    powers = [math.log2(load.rate / start) for load in loads]
+    grid = start, math.floor(min(powers)) - 1, math.ceil(max(powers)) + 1
     logs = _logs(grid)
     above = {boot: np.ones_like(logs) for boot in boots}
     for name, limit in limits.items():
@@ -176,7 +166,8 @@ def _of_limit(
         above = room_above(name, limit, load.made, load.seconds)
         likely = _likelihood(load.rate, load.made, load.beyond[name], allowed, above, grid)
         seen[load.boot] = seen[load.boot] + likely if load.boot in seen else likely
-    expected = np.log(_SLOPE_WEIGHTS)[:, None] + np.log(_expected(grid[0], logs)) + np.zeros((*_SHAPE, 1))
+    off = (logs - math.log(grid[0]) - EXPECTED) / EXPECTED_SD
+    expected = np.log(_SLOPE_WEIGHTS)[:, None] + np.log(np.exp(-0.5 * off**2) + ELSEWHERE) + np.zeros((*_SHAPE, 1))
     of_all = {number: _of_others(likely) for number, likely in seen.items()}
     for boot in boots:
         known = expected + sum(likely for number, likely in of_all.items() if number != boot)
@@ -198,7 +189,8 @@ def _likelihood(rate: float, made: int, beyond: int, allowed: float, above: floa
     """Returns the logarithm of how likely a load's count is; shape (pace sds, togetherness, slopes, paces)."""
     from scipy.special import expit, gammaln
 
-    share = expit(_logits(allowed, math.log(rate) - above - _logs(grid)))
+    logits = math.log(allowed / (1 - allowed)) + _SLOPES[:, None] * (math.log(rate) - above - _logs(grid))
+    share = expit(np.clip(logits, -_MOST_LOGIT, _MOST_LOGIT))
     weight = (1 / _TOGETHER - 1)[:, None, None]
     slow, fast = share * weight, (1 - share) * weight
     ways = math.lgamma(made + 1) - math.lgamma(beyond + 1) - math.lgamma(made - beyond + 1)
@@ -206,15 +198,12 @@ def _likelihood(rate: float, made: int, beyond: int, allowed: float, above: floa
     chance += gammaln(weight) - gammaln(made + weight) + ways
     each = np.stack([_blurred(chance, math.hypot(sd, _crowds(made))) for sd in _PACE_SDS])
     stalled = _STALLED[:, None, None]
-    none = ODD / (made + 1) + stalled * _in_stall(beyond, made)
+    # Where the machine stood still each order of size is alike, from one request on.
+    most = max(1.0, _LONGEST_STALL * made)
+    in_stall = 1 / (beyond * (1 + math.log(most))) if 0 < beyond <= most else 0.0
+    none = ODD / (made + 1) + stalled * in_stall
     found: _Array = np.logaddexp(np.log(1 - ODD - stalled) + each, np.log(none)).astype(np.float32)
     return found
-
-
-def _in_stall(beyond: int, made: int) -> float:
-    """Returns how likely so many are beyond where the machine stood still: from one on, each order of size alike."""
-    most = max(1.0, _LONGEST_STALL * made)
-    return 1 / (beyond * (1 + math.log(most))) if 0 < beyond <= most else 0.0
 
 
 def _crowds(made: int) -> float:
@@ -235,12 +224,6 @@ def room_above(name: str, limit: float, made: int, seconds: float) -> float:
     return max(_ROOM * _crowds(made) * NormalDist().inv_cdf(held), _ENDS * limit / max(seconds, limit))
 
 
-def _logits(allowed: float, above: _Array) -> _Array:
-    """Returns the logits of the share beyond, so far above the pace; shape (slopes, paces)."""
-    logits = math.log(allowed / (1 - allowed)) + _SLOPES[:, None] * above
-    return np.asarray(np.clip(logits, -_MOST_LOGIT, _MOST_LOGIT))
-
-
 def _blurred(logs: _Array, sd: float) -> _Array:
     """Returns logarithms of likelihoods over paces, where the pace is off by chance with this deviation."""
     from scipy.ndimage import gaussian_filter1d
@@ -250,21 +233,10 @@ def _blurred(logs: _Array, sd: float) -> _Array:
     return np.asarray(np.log(np.maximum(likely, _TINY)) + most)
 
 
-def _grid(start: float, loads: Sequence[RateTried]) -> Grid:
-    """Returns a grid that reaches from half of the lowest rate to twice the highest."""
-    rates = [math.log2(load.rate / start) for load in loads]
-    return start, math.floor(min(rates)) - 1, math.ceil(max(rates)) + 1
-
-
 @lru_cache(maxsize=16)
 def _logs(grid: Grid) -> _Array:
     start, low, high = grid
     return math.log(start) + np.arange(low * math.log(2), high * math.log(2), _STEP)
-
-
-def _expected(start: float, logs: _Array) -> _Array:
-    off = (logs - math.log(start) - EXPECTED) / EXPECTED_SD
-    return np.asarray(np.exp(-0.5 * off**2) + ELSEWHERE)
 
 
 # --- capacity
@@ -345,11 +317,12 @@ class Estimate:
     broken: str
     """The limit that breaks first; empty where none has broken."""
 
-    def margin(self, stabilised: Iterable[str], rules: Rules = RULES) -> float:
+    def margin(self, stabilised: Iterable[str]) -> float:
         """Returns half of the interval at `CONFIDENCE`, between-boot deviations with it."""
-        df = rules.boot_prior_df + len(self.boots) - 1
+        df = RULES.boot_prior_df + len(self.boots) - 1
         squares = math.fsum((value - self.mean) ** 2 for value in self.boots.values())
-        between = (rules.boot_prior_df * rules.boot_sd.given(stabilised) ** 2 + squares) / df
+        usual = RULES.boot_sd.given(stabilised) ** 2
+        between = moderated(squares, len(self.boots) - 1, usual=usual, weight=RULES.boot_prior_df)
         of_boots = standard_errors((1 - CONFIDENCE) / 2, df) * math.sqrt(between / len(self.boots))
         return math.hypot(_DEVIATIONS_90 * self.sd, of_boots)
 
@@ -392,18 +365,16 @@ def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
     known = posteriors_of(told, broken, start=start, boots=sorted({load.boot for load in told}))
     medians = {name: posterior_of(told, {name: limit}, start=start).median for name, limit in broken.items()}
     has_broken = any(not load.holds for load in told)
+    variances = []
+    for one in known.values():  # what a boot's own loads show: they and the other boots together show more
+        own = 1 / max(one.sd, 1e-6) ** 2 - 1 / BOOT_SD**2
+        variances.append(min(1 / own if own > 0 else math.inf, MOST_MORE * one.sd**2))
     return Estimate(
         mean=fmean(one.median for one in known.values()),
-        sd=math.sqrt(fmean(_own_variance(one) for one in known.values()) / len(known)),
+        sd=math.sqrt(fmean(variances) / len(known)),
         boots={boot: one.median for boot, one in known.items() if boot is not None},
         broken=min(medians, key=medians.__getitem__) if has_broken else "",
     )
-
-
-def _own_variance(known: Posterior) -> float:
-    """Returns the variance of what a boot's own loads show: they and the other boots together show more."""
-    own = 1 / max(known.sd, 1e-6) ** 2 - 1 / BOOT_SD**2
-    return min(1 / own if own > 0 else math.inf, MOST_MORE * known.sd**2)
 
 
 def _told(seen: Sequence[RateTried]) -> tuple[RateTried, ...]:

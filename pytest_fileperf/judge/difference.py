@@ -1,12 +1,22 @@
-"""How much worse one side is than the other, how exactly that is known, and what it takes to be sure."""
+"""How much worse one side is than the other, how exactly that is known, and what that decides."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
-__all__ = ("Difference", "Threshold", "as_share", "standard_errors")
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_fileperf.judge.rules import RULES, ExcludedLoss
+from pytest_fileperf.judge.verdict import Outcome
+from pytest_fileperf.measure.metrics import Metric
+
+__all__ = ("Difference", "Differences", "Threshold", "as_share", "decide", "moderated", "standard_errors")
+
+Values = TypeVar("Values", float, NDArray[np.float64])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +29,11 @@ class Threshold:
     """Probability of error with which the difference is above 0."""
     bound_error: float
     """Probability of error with which it is above `limit`."""
+
+    @classmethod
+    def of(cls, tolerance: float, alpha: float) -> Threshold:
+        """Returns the threshold of a gate; `tolerance` is a share of the worse value."""
+        return cls(limit=math.log1p(tolerance), alpha=alpha, bound_error=RULES.bound_error)
 
     def part(self, share: float) -> Threshold:
         """Returns the threshold that uses this share of both errors."""
@@ -49,6 +64,11 @@ class Difference:
         """Returns the upper bound."""
         return self.worse + self.margin(error)
 
+    def interval(self, metric: Metric, error: float) -> tuple[float, float]:
+        """Returns the interval of the metric's change, as shares."""
+        low, high = sorted(metric.worse_sign * bound(error) for bound in (self.low, self.high))
+        return as_share(low), as_share(high)
+
     def is_above(self, limit: float, error: float) -> bool:
         """Returns whether it is shown to be above the limit."""
         return self.low(error) > limit
@@ -72,6 +92,78 @@ class Difference:
     def detectable(self, threshold: Threshold, power: float) -> float:
         """Returns the true worsening that would be shown to be a regression with probability `power`."""
         return self.least_shown(threshold) + self.margin(1 - power)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """How much worse now is by a metric, and by a guard beside it where both sides were measured in turn."""
+
+    main: Difference
+    """Of a rate in turn by the typical turns, else by all requests."""
+    guard: Difference | None = None
+    """What is judged beside it: of a rate the total over all turns, of a percentile the requests between stalls."""
+    is_calm: bool
+    """Whether it is a percentile, whose guard is between stalls."""
+    is_rate: bool = False
+    """Whether `guard` is the total of a rate."""
+    pass_error: float
+    """Probability of error with which a PASS excludes a loss."""
+
+    def parts(self, threshold: Threshold) -> list[tuple[Difference, Threshold]]:
+        """Returns `main`, and `guard` if there is one, each with its part of the errors."""
+        if self.guard is None:
+            return [(self.main, threshold)]
+        share = RULES.calm_share if self.is_calm else RULES.total_share
+        return [(self.main, threshold.part(1 - share)), (self.guard, threshold.part(share))]
+
+    def may_be_worse(self, limit: float) -> bool:
+        """Returns whether the guard speaks against a PASS."""
+        return self.guard is not None and self.guard.is_above(limit, RULES.bound_error)
+
+    @property
+    def excluded(self) -> ExcludedLoss:
+        """The worsening of `main` that a PASS excludes."""
+        return RULES.excluded if self.is_calm else RULES.rate_excluded
+
+    def seems_well(self, limit: float) -> bool:
+        """Returns whether `main` has what a PASS needs."""
+        return self.main.worse <= limit and self.main.is_below(self.excluded.at(limit), self.pass_error)
+
+    def may_lose(self, limit: float) -> bool:
+        """Returns whether the total does not exclude a loss that a PASS excludes."""
+        if self.guard is None or not self.is_rate:
+            return False
+        return not self.guard.is_below(RULES.total_excluded.at(limit), RULES.rate_pass_error)
+
+
+def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, bool]:
+    """Returns the outcome, None if it is undecided, and whether the guard decided it.
+
+    The texts of `gate` and `paired` say what each outcome means.
+    """
+    main, *guard = (difference.is_worse(part) for difference, part in found.parts(threshold))
+    if main:
+        return Outcome.REGRESSED, False
+    # Requests between stalls make a percentile no worse as long as there are fewer stalls for it.
+    if any(guard) and (not found.is_calm or found.main.is_above(threshold.limit, RULES.calm_error)):
+        return Outcome.REGRESSED, True
+    may_be_worse = found.may_be_worse(threshold.limit)
+    if found.main.is_better(threshold):
+        return (None if may_be_worse and not found.is_calm else Outcome.IMPROVED), False
+    if may_be_worse or found.may_lose(threshold.limit) or not found.seems_well(threshold.limit):
+        return None, False
+    return Outcome.PASS, False
+
+
+def moderated(squares: Values, df: float, *, usual: Values, weight: float) -> Values:
+    """Returns a variance: that of deviations with these squares and degrees of freedom, drawn to the usual one.
+
+    The usual one has the weight of so many degrees of freedom. Three values alone know their spread to a factor of
+    two; without this a lucky one would make any change "significant". Source: Smyth, "Linear models and empirical Bayes
+    methods for assessing differential expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3 (2004)
+    article 3; what is usual is a constant here.
+    """
+    return (weight * usual + squares) / (weight + df)
 
 
 @lru_cache(maxsize=4096)

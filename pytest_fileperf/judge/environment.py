@@ -7,24 +7,14 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from pytest_fileperf.measure.codec import text_in, whole_in
 from pytest_fileperf.versions.packages import installed_packages
 
-__all__ = (
-    "SERVER_PACKAGES",
-    "Environment",
-    "condition_changes",
-    "cpu_limit",
-    "differences",
-    "flat",
-    "package_changes",
-    "server_packages",
-    "shown",
-)
+__all__ = ("Environment", "condition_changes", "differences", "package_changes", "server_packages", "was_is")
 
 SERVER_PACKAGES = (
     "fastapi", "h11", "httptools", "pytest-fileperf", "python-multipart", "starlette", "uvicorn", "uvloop",
@@ -39,6 +29,8 @@ _NUMBERS = {
     "cpu revision": "revision",
 }
 """The numbers in `/proc/cpuinfo` that tell generations of a processor apart: of x86, then of ARM."""
+_MOST_NAMED = 8
+"""Packages whose changes are said one by one."""
 _NOT_APART = ("packages", "conditions")
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -66,14 +58,15 @@ class Environment:
     def current(cls, cpuinfo: Path = CPUINFO) -> Environment:
         """Returns where this process runs; `cpuinfo` is the file that names the processor."""
         machine = platform.machine()
+        debug = " with checks for debugging" if hasattr(sys, "gettotalrefcount") else ""
         return cls(
             system=platform.system(),
             machine=machine,
             cpu=_cpu_model(machine, cpuinfo),
-            cores=_usable_cores(),
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
             python=f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}",
             packages=installed_packages(),
-            conditions={"Python": _exact_python(), "CPU limit": cpu_limit()},
+            conditions={"Python": f"{platform.python_version()}{debug}", "CPU limit": cpu_limit()},
         )
 
     @property
@@ -104,29 +97,39 @@ class Environment:
         )
 
 
-def differences(was: Mapping[str, object], now: Mapping[str, object]) -> tuple[str, ...]:
-    """Returns what differs between two mappings of JSON values; nested keys have dots: `load.rounds was 4, is 8`."""
-    before, after = dict(flat(was)), dict(flat(now))
+def was_is(key: str, before: Mapping[str, object], after: Mapping[str, object]) -> str:
+    """Returns how a value changed: `load.rounds was 4, is 8`."""
+    return f"{key} was {_shown(before, key)}, is {_shown(after, key)}"
+
+
+def differences(
+    was: Mapping[str, object],
+    now: Mapping[str, object],
+    *,
+    said: Callable[[str, Mapping[str, object], Mapping[str, object]], str] = was_is,
+) -> tuple[str, ...]:
+    """Returns what differs between two mappings of JSON values, as `was_is` says it; nested keys have dots."""
+    before, after = dict(_flat(was)), dict(_flat(now))
     return tuple(
-        f"{key} was {shown(before, key)}, is {shown(after, key)}"
+        said(key, before, after)
         for key in sorted(before.keys() | after.keys())
         if key not in before or key not in after or before[key] != after[key]
     )
 
 
-def package_changes(was: Mapping[str, str], now: Mapping[str, str], *, most: int = 8) -> tuple[str, ...]:
+def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """Returns what changed between two mappings of packages to versions, those of the server first.
 
-    They read `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`, and after `most` of them `and 12 more`. Where `was` has
-    nothing but `SERVER_PACKAGES`, nothing is said of others: the first baselines had no others.
+    They read `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`, and after some of them `and 12 more`. Where `was`
+    has nothing but `SERVER_PACKAGES`, nothing is said of others: the first baselines had no others.
     """
     if set(was) <= set(SERVER_PACKAGES):
         now = server_packages(now)
     changed = [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
     changed.sort(key=lambda name: name not in SERVER_PACKAGES)  # within both kinds they stay sorted
-    shown = changed if len(changed) <= most + 1 else changed[:most]
-    said = [_package_change(name, was.get(name), now.get(name)) for name in shown]
-    return (*said, *([f"and {len(changed) - len(shown)} more"] if shown != changed else []))
+    named = changed if len(changed) <= _MOST_NAMED + 1 else changed[:_MOST_NAMED]
+    said = [_package_change(name, was.get(name), now.get(name)) for name in named]
+    return (*said, *([f"and {len(changed) - len(named)} more"] if named != changed else []))
 
 
 def condition_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
@@ -147,21 +150,21 @@ def _package_change(name: str, was: str | None, now: str | None) -> str:
     return f"removed {name} {was}" if now is None else f"{name} {was} → {now}"
 
 
-def flat(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+def _flat(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
     """Returns JSON values by their place, `load.rounds`: also those in lists of objects, by their names or numbers."""
     pairs: list[tuple[str, object]] = []
     for key, item in value.items():
         if isinstance(item, Mapping) and item:
-            pairs.extend(flat(item, f"{prefix}{key}."))
+            pairs.extend(_flat(item, f"{prefix}{key}."))
         elif isinstance(item, list | tuple) and item and all(isinstance(one, Mapping) for one in item):
             named = {str(one.get("name", number)): one for number, one in enumerate(item)}
-            pairs.extend(flat(named, f"{prefix}{key}."))
+            pairs.extend(_flat(named, f"{prefix}{key}."))
         else:
             pairs.append((prefix + key, list(item) if isinstance(item, tuple) else item))
     return pairs
 
 
-def shown(values: Mapping[str, object], key: str) -> str:
+def _shown(values: Mapping[str, object], key: str) -> str:
     """Returns one of these values in words."""
     if key not in values:
         return "not set"
@@ -169,11 +172,6 @@ def shown(values: Mapping[str, object], key: str) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
-
-
-def _exact_python() -> str:
-    debug = " with checks for debugging" if hasattr(sys, "gettotalrefcount") else ""
-    return f"{platform.python_version()}{debug}"
 
 
 def cpu_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) -> str:
@@ -216,34 +214,20 @@ def _cpu_model(machine: str, cpuinfo: Path) -> str:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return machine
-    return _model_in(text) or machine
+    # Where cores differ, as on many ARM processors, each kind counts once.
+    return " + ".join(dict.fromkeys(filter(None, map(_model_of, text.split("\n\n"))))) or machine
 
 
-def _model_in(cpuinfo: str) -> str:
-    """Returns the processors' model from the text of `/proc/cpuinfo`; empty where it names none.
+def _model_of(block: str) -> str:
+    """Returns a processor's model by its lines of `/proc/cpuinfo`; empty where they name none.
 
     The name alone may be that of many generations (`AMD EPYC`): the numbers of this one follow it.
     """
-    processors = [dict(map(_fact, block.splitlines())) for block in cpuinfo.split("\n\n")]
-    # Where cores differ, as on many ARM processors, each kind counts once.
-    return " + ".join(dict.fromkeys(filter(None, map(_model_of, processors))))
-
-
-def _fact(line: str) -> tuple[str, str]:
-    key, _, value = line.partition(":")
-    return key.strip().lower(), " ".join(value.split())
-
-
-def _model_of(processor: Mapping[str, str]) -> str:
+    facts = (line.partition(":") for line in block.splitlines())
+    processor = {key.strip().lower(): " ".join(value.split()) for key, _, value in facts}
     name = next((processor[key] for key in ("model name", "cpu model", "cpu") if processor.get(key)), "")
     # ARM kernels name no model: the numbers of its designer and design tell it as well.
     design = " ".join(processor[key] for key in ("cpu implementer", "cpu part") if processor.get(key))
     name = " ".join(filter(None, [name or ("ARM" if design else ""), design]))
     numbers = [f"{word} {processor[key]}" for key, word in _NUMBERS.items() if processor.get(key)]
     return f"{name} ({', '.join(numbers)})" if name and numbers else name
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -12,8 +12,9 @@ from statistics import fmean, median, variance
 
 import numpy as np
 
-from pytest_fileperf.judge.rules import RULES, Rules
-from pytest_fileperf.measure.codec import list_in, mapping_in, number_in, text_in, texts_in, whole_in
+from pytest_fileperf.judge.difference import moderated
+from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.measure.codec import list_in, mapping_in, number_in, numbers_in, text_in, texts_in, whole_in
 from pytest_fileperf.measure.histogram import EMPTY, Histogram, step_of
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
@@ -27,7 +28,6 @@ __all__ = (
     "Level",
     "OtherAnswers",
     "Pair",
-    "PairSide",
     "alike",
     "answers_of",
     "biweight",
@@ -45,10 +45,8 @@ __all__ = (
     "requests_alike",
     "sides_by_boot",
     "sides_of",
-    "spread_of",
     "tail_factor",
     "variance_of_boots",
-    "variance_of_location",
 )
 
 
@@ -112,13 +110,13 @@ def answers_of(recording: Recording) -> Answers:
     return Answers(sizes=tuple(filter(None, sizes)), statuses=dict(sorted(statuses.items())))
 
 
-def differing(base: Answers, now: Answers, *, of: str = "") -> tuple[OtherAnswers, ...]:
+def differing(base: Answers, now: Answers) -> tuple[OtherAnswers, ...]:
     """Returns how the answers of two sides differ, as one item; nothing where they do not, or too little is known."""
     sizes = _other_sizes(base.sizes, now.sizes)
     shares = (_shares(base.statuses), _shares(now.statuses)) if _other_statuses(base, now) else ({}, {})
     if not sizes and not any(shares):
         return ()
-    return (OtherAnswers(of=of, sizes=sizes, base_statuses=shares[0], now_statuses=shares[1]),)
+    return (OtherAnswers(sizes=sizes, base_statuses=shares[0], now_statuses=shares[1]),)
 
 
 def _other_sizes(*sides: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -147,12 +145,11 @@ def _other_statuses(base: Answers, now: Answers) -> bool:
     made = sum(base.statuses.values()), sum(now.statuses.values())
     if not all(made):
         return False
-    both = _shares(base.statuses), _shares(now.statuses)
     for status in base.statuses.keys() | now.statuses.keys():
-        shares = [own.get(status, 0.0) for own in both]
-        pooled = (base.statuses.get(status, 0) + now.statuses.get(status, 0)) / sum(made)
+        counts = base.statuses.get(status, 0), now.statuses.get(status, 0)
+        pooled = sum(counts) / sum(made)
         error = math.sqrt(pooled * (1 - pooled) * (1 / made[0] + 1 / made[1]))
-        if abs(shares[0] - shares[1]) > _SHARE + _ERRORS * error:
+        if abs(counts[0] / made[0] - counts[1] / made[1]) > _SHARE + _ERRORS * error:
             return True
     return False
 
@@ -172,30 +169,47 @@ STORED_POINTS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootEvidence:
-    """One boot of the server: the unit that comparisons count."""
+    """One boot of the server: the unit that comparisons count, of a stored side or of one that was measured in turn."""
 
-    rounds: tuple[Mapping[str, float], ...]
-    """For each round the known metrics, by name, in SI units. A percentile needs its least number of requests."""
+    turns: tuple[Mapping[str, float], ...]
+    """For each round the metrics that are known of it, by name, in SI units. Measured in turn, turn i of both sides
+    make cycle i; else percentiles are among them, where they have their least number of requests."""
     latency: Histogram
     """Nanoseconds of all successful requests of the boot, drain included."""
-    requests: int
-    """Their number."""
-    runs: Mapping[str, float] = field(default_factory=dict)
+    stretches: tuple[Histogram, ...] = ()
+    """In turn: `latency` by turns, each with the handover before it, the last one with what was then in flight."""
+    typical: tuple[Mapping[str, float], ...] = ()
+    """In turn: the rates of `turns` by the turn's typical pace (`Round.typical_rps`); without a rate if it has none."""
+    runs: Mapping[str, float]
     """Metrics that are known only of a whole run, such as `rss`."""
     variances: Mapping[str, float] = field(default_factory=dict)
     """What is uncertain about the logarithms of some of `runs`."""
     memory: Course = ()
     """How its peak of memory grew with its requests; baselines of before have none."""
     sizes: tuple[float, ...] = ()
-    """Bytes of the body of a good answer, as the mean of each round; baselines of before have none."""
+    """Stored: bytes of the body of a good answer, as the mean of each round; baselines of before have none."""
+
+    @property
+    def requests(self) -> int:
+        """Successful requests."""
+        return self.latency.count
+
+    def rate(self, name: str) -> float | None:
+        """Returns what was counted of a metric in all turns, which are equally long; None where no turn shows it."""
+        counted = [turn[name] for turn in self.turns if name in turn]
+        return fmean(counted) if counted else None
+
+    def after(self, requests: int) -> BootEvidence:
+        """Returns it with the memory (`rss`) that it had after so many requests."""
+        return replace(self, runs={**self.runs, "rss": memory_after(self.memory, requests)})
 
     def to_json(self) -> dict[str, object]:
         """Returns it as JSON values: a list of round values per metric, `null` where a round has none."""
-        names = sorted({name for values in self.rounds for name in values})
+        names = sorted({name for values in self.turns for name in values})
         told: dict[str, object] = {
             "latency": self.latency.encode(),
             "requests": self.requests,
-            "rounds": {name: [_short(values.get(name)) for values in self.rounds] for name in names},
+            "rounds": {name: [_short(values.get(name)) for values in self.turns] for name in names},
             "runs": {name: _short(value) for name, value in sorted(self.runs.items())},
         }
         known = {name: _short(value) for name, value in sorted(self.variances.items())}
@@ -208,20 +222,19 @@ class BootEvidence:
         """Returns what `to_json` gave; raises ValueError naming the first thing that is wrong."""
         if not isinstance(stored, dict):
             raise ValueError(f"{where} is not an object")
-        runs = mapping_in(stored, "runs", where)
-        known = mapping_in(stored, "variances", where) if "variances" in stored else {}
         try:
             latency = Histogram.decode(text_in(stored, "latency", where))
         except ValueError as error:
             raise ValueError(f"{where}.latency: {error}") from error
+        whole_in(stored, "requests", where)  # for reviewers: the latencies tell it
+        sizes = list_in(stored, "sizes", where) if "sizes" in stored else ()
         return cls(
-            rounds=_rounds_from(mapping_in(stored, "rounds", where), f"{where}.rounds"),
+            turns=_rounds_from(mapping_in(stored, "rounds", where), f"{where}.rounds"),
             latency=latency,
-            requests=whole_in(stored, "requests", where),
-            runs={name: number_in(runs, name, f"{where}.runs") for name in runs},
-            variances={name: number_in(known, name, f"{where}.variances") for name in known},
+            runs=numbers_in(stored, "runs", where),
+            variances=numbers_in(stored, "variances", where) if "variances" in stored else {},
             memory=_course_from(list_in(stored, "memory", where), f"{where}.memory") if "memory" in stored else (),
-            sizes=_sizes_from(list_in(stored, "sizes", where), f"{where}.sizes") if "sizes" in stored else (),
+            sizes=tuple(number_in({f"[{at}]": size}, f"[{at}]", f"{where}.sizes") for at, size in enumerate(sizes)),
         )
 
 
@@ -255,12 +268,13 @@ class Evidence:
     def from_json(cls, stored: Mapping[str, object], where: str = "evidence") -> Evidence:
         """Returns what `to_json` gave; raises ValueError naming the first thing that is wrong."""
         boots = list_in(stored, "boots", where)
+        statuses = mapping_in(stored, "statuses", where) if "statuses" in stored else {}
+        if not all(status.isdecimal() for status in statuses):
+            raise ValueError(f"{where}.statuses has a name that is no status")
         return cls(
             boots=tuple(BootEvidence.from_json(boot, f"{where}.boots[{index}]") for index, boot in enumerate(boots)),
             stabilised=texts_in(stored, "stabilised", where),
-            statuses=_statuses_from(mapping_in(stored, "statuses", where), f"{where}.statuses")
-            if "statuses" in stored
-            else {},
+            statuses={int(status): whole_in(statuses, status, f"{where}.statuses") for status in statuses},
         )
 
 
@@ -279,7 +293,7 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
     own = replace(
         recording, boots=(boot,), rounds=tuple(round_ for round_ in recording.rounds if round_.boot == boot.index)
     )
-    rounds = tuple(_values_of(round_) for round_ in own.measured())
+    rounds = tuple(_values_of(round_, percentiles=True) for round_ in own.measured())
     # A rate that is 0 in every round is known from the run: all ended in the drain.
     known = {name for values in rounds for name, value in values.items() if value}
     runs = {}
@@ -287,11 +301,9 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
         value = metric.of_run(own) if metric.percentile is None and name not in known else None
         if value:
             runs[name] = value
-    latency = own.latency()
     return BootEvidence(
-        rounds=rounds,
-        latency=latency,
-        requests=latency.count,
+        turns=rounds,
+        latency=own.latency(),
         runs=runs,
         variances={} if boot.capacity is None else {"capacity": boot.capacity.variance},
         memory=thinned(boot.memory, STORED_POINTS),
@@ -304,21 +316,21 @@ def alike(*sides: Evidence) -> tuple[int | None, tuple[Evidence, ...]]:
 
     None, and the sides as they are, where a boot does not say after how many it was what.
     """
-    courses = [boot.memory for side in sides for boot in side.boots]
-    if not courses or not all(courses):
+    requests = _reached_by_all(boot for side in sides for boot in side.boots)
+    if requests is None:
         return None, sides
-    requests = min(course[-1][0] for course in courses)
-
-    def after(boot: BootEvidence) -> BootEvidence:
-        return replace(boot, runs={**boot.runs, "rss": memory_after(boot.memory, requests)})
-
-    return requests, tuple(replace(side, boots=tuple(map(after, side.boots))) for side in sides)
+    return requests, tuple(replace(side, boots=tuple(boot.after(requests) for boot in side.boots)) for side in sides)
 
 
-def _values_of(round_: Round) -> dict[str, float]:
+def _reached_by_all(boots: Iterable[BootEvidence]) -> int | None:
+    courses = [boot.memory for boot in boots]
+    return min(course[-1][0] for course in courses) if courses and all(courses) else None
+
+
+def _values_of(round_: Round, *, percentiles: bool) -> dict[str, float]:
     values = {}
     for name, metric in METRICS.items():
-        enough = metric.percentile is None or round_.latency.count >= metric.least_requests
+        enough = metric.percentile is None or (percentiles and round_.latency.count >= metric.least_requests)
         value = metric.of_round(round_) if enough else None
         if value is not None:
             values[name] = value
@@ -327,16 +339,6 @@ def _values_of(round_: Round) -> dict[str, float]:
 
 def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.{STORED_DIGITS}g}")
-
-
-def _sizes_from(sizes: Sequence[object], where: str) -> tuple[float, ...]:
-    return tuple(number_in({f"[{at}]": size}, f"[{at}]", where) for at, size in enumerate(sizes))
-
-
-def _statuses_from(counts: Mapping[str, object], where: str) -> Mapping[int, int]:
-    if not all(status.isdecimal() for status in counts):
-        raise ValueError(f"{where} has a name that is no status")
-    return {int(status): whole_in(counts, status, where) for status in counts}
 
 
 def _course_from(points: Sequence[object], where: str) -> Course:
@@ -407,7 +409,7 @@ def level_of(metric: Metric, evidence: Evidence) -> Level | None:
     """
     values, rounds, sampling = [], [], []
     for boot in evidence.boots:
-        logs = tuple(math.log(of[metric.name]) for of in boot.rounds if of.get(metric.name, 0.0) > 0)
+        logs = tuple(math.log(of[metric.name]) for of in boot.turns if of.get(metric.name, 0.0) > 0)
         value = _boot_value(metric, boot, logs)
         if value is None:
             continue
@@ -429,7 +431,7 @@ def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> 
     if not logs:
         value = boot.runs.get(metric.name, 0.0)
         return math.log(value) if value > 0 else None
-    known = [values[metric.name] for values in boot.rounds if metric.name in values]
+    known = [values[metric.name] for values in boot.turns if metric.name in values]
     # Where a round saw nothing end (few, long requests) its logarithm does not exist; the mean counts it all the same.
     return hodges_lehmann(logs) if len(logs) == len(known) else math.log(fmean(known))
 
@@ -441,7 +443,7 @@ def measured_of(metric: Metric, evidence: Evidence) -> float | None:
         return latency.percentile_ns(metric.percentile) / 1e9 if latency.count else None
     found = []
     for boot in evidence.boots:
-        rounds = [values.get(metric.name, 0.0) for values in boot.rounds]
+        rounds = [values.get(metric.name, 0.0) for values in boot.turns]
         found.append(fmean(rounds) if any(rounds) else boot.runs.get(metric.name))
     known = [value for value in found if value is not None]
     return fmean(known) if known else None
@@ -470,14 +472,10 @@ def biweight(values: Sequence[float]) -> float:
         return centre
     for _ in range(_BIWEIGHT_STEPS):
         weights = [max(0.0, 1 - ((value - location) / reach) ** 2) ** 2 for value in values]
-        before, location = location, _mean(values, weights)
+        before, location = location, math.fsum(map(mul, values, weights)) / math.fsum(weights)
         if abs(location - before) < _BIWEIGHT_EXACT * reach:
             break
     return location
-
-
-def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    return math.fsum(map(mul, values, weights)) / math.fsum(weights)
 
 
 def spread_of(levels: Sequence[Level]) -> tuple[float, int] | None:
@@ -563,15 +561,12 @@ def tail_factor(metric: Metric) -> float:
 #
 # A boot's log value is   level + boot's own offset + what its rounds or requests leave uncertain.
 #
-# Its variance s² is the one observed, pooled over the sides (d degrees of freedom), moderated by the one expected (d₀
-# degrees of freedom): (d₀ s₀² + d s²) / (d₀ + d). Three boots alone know their spread to a factor of two; without this
-# a lucky one would make any change "significant". s₀² is the usual offset of a boot plus what is uncertain within a
-# boot, as measured from the rounds of all sides, and s² is never less than the latter. Source: Smyth, "Linear models
-# and empirical Bayes methods for assessing differential expression in microarray experiments", Stat. Appl. Genet. Mol.
-# Biol. 3 (2004) article 3; the prior is a constant here.
+# Its variance s² is the one observed, pooled over the sides, moderated by the usual one. That is the usual offset of a
+# boot plus what is uncertain within a boot, as measured from the rounds of all sides, and s² is never less than the
+# latter.
 
 
-def precision_of(metric: Metric, evidence: Evidence, rules: Rules = RULES) -> float:
+def precision_of(metric: Metric, evidence: Evidence) -> float:
     """Returns how exactly the metric's level is known: the standard error of its logarithm; infinite without a level.
 
     It is that of this session. How sessions differ is not in it.
@@ -579,25 +574,24 @@ def precision_of(metric: Metric, evidence: Evidence, rules: Rules = RULES) -> fl
     level = level_of(metric, evidence)
     if level is None:
         return math.inf
-    variance, _ = variance_of_boots(metric, [level], evidence.stabilised, rules)
+    variance, _ = variance_of_boots(metric, [level], evidence.stabilised)
     return math.sqrt(variance / len(level.boots))
 
 
-def variance_of_boots(
-    metric: Metric, levels: Sequence[Level], held: Collection[str], rules: Rules = RULES
-) -> tuple[float, float]:
+def variance_of_boots(metric: Metric, levels: Sequence[Level], held: Collection[str]) -> tuple[float, float]:
     """Returns the variance of a boot's log value and its degrees of freedom, from one side or both.
 
     `held` is what was held equal between all of these boots.
     """
-    boot_sd = rules.boot_sd.given(held) * tail_factor(metric)
-    within = _within(levels, rules.round_sd.given(held), rules)
+    boot_sd = RULES.boot_sd.given(held) * tail_factor(metric)
+    within = _within(levels, RULES.round_sd.given(held))
     squares = math.fsum((value - level.mean) ** 2 for level in levels for value in level.boots)
-    df = rules.boot_prior_df + sum(len(level.boots) - 1 for level in levels)
-    return max((rules.boot_prior_df * (boot_sd**2 + within) + squares) / df, within), df
+    seen = sum(len(level.boots) - 1 for level in levels)
+    df = RULES.boot_prior_df + seen
+    return max(moderated(squares, seen, usual=boot_sd**2 + within, weight=RULES.boot_prior_df), within), df
 
 
-def _within(levels: Sequence[Level], usual_sd: float, rules: Rules) -> float:
+def _within(levels: Sequence[Level], usual_sd: float) -> float:
     """Returns the variance that a boot's value has from what happened within the boot."""
     sampling = [level.sampling for level in levels if level.sampling is not None]
     spread = spread_of(levels)
@@ -608,51 +602,26 @@ def _within(levels: Sequence[Level], usual_sd: float, rules: Rules) -> float:
     if not any(rounds for level in levels for rounds in level.rounds):
         return 0.0  # a metric of whole runs: its uncertainty is the boots' alone
     variance, df = spread or (0.0, 0)
-    prior = rules.round_prior_df
-    return variance_of_location((prior * usual_sd**2 + df * variance) / (prior + df), levels)
+    round_variance = moderated(df * variance, df, usual=usual_sd**2, weight=RULES.round_prior_df)
+    return variance_of_location(round_variance, levels)
 
 
-# --- A pair of boots that were loaded in turn, and what each of them has shown: the unit that `paired` compares
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairSide:
-    """One side of a pair."""
-
-    turns: tuple[Mapping[str, float], ...]
-    """For each turn the metrics that are known of it, by name, in SI units. Turn i of both sides make cycle i."""
-    latency: Histogram
-    """Nanoseconds of all successful requests of the boot."""
-    stretches: tuple[Histogram, ...] = ()
-    """`latency` by turns: each with the handover before it, the last one with what was in flight when it ended."""
-    typical: tuple[Mapping[str, float], ...] = ()
-    """The rates of `turns` by the turn's typical pace (`Round.typical_rps`); without a rate where it has none."""
-    runs: Mapping[str, float]
-    """Metrics that are known only of the whole boot, such as `rss`."""
-    variances: Mapping[str, float] = field(default_factory=dict)
-    """What is uncertain about the logarithms of some of `runs`."""
-    memory: Course = ()
-    """How the boot's peak of memory grew with its requests; `pairs_alike` makes `rss` of it."""
-
-    def rate(self, name: str) -> float | None:
-        """Returns what was counted of a metric in all turns, which are equally long; None where no turn shows it."""
-        counted = [turn[name] for turn in self.turns if name in turn]
-        return fmean(counted) if counted else None
+# --- A pair of boots that were loaded in turn: the unit that `paired` compares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """A boot of each side, loaded in turn."""
 
-    base: PairSide
-    now: PairSide
+    base: BootEvidence
+    now: BootEvidence
     stabilised: tuple[str, ...] = ()
     """What was held equal between boots."""
     base_boots_anew: bool = True
     """Whether base is a boot of its own, and not the same one in every pair."""
 
 
-def sides_of(pairs: Iterable[Pair]) -> tuple[list[PairSide], list[PairSide]]:
+def sides_of(pairs: Iterable[Pair]) -> tuple[list[BootEvidence], list[BootEvidence]]:
     """Returns base and now, each of all pairs."""
     both = [(pair.base, pair.now) for pair in pairs]
     return [base for base, _ in both], [now for _, now in both]
@@ -667,25 +636,20 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
     requests = requests_alike(pairs)
     if requests is None:
         return pairs
-    return [replace(pair, base=_after(pair.base, requests), now=_after(pair.now, requests)) for pair in pairs]
-
-
-def _after(side: PairSide, requests: int) -> PairSide:
-    return replace(side, runs={**side.runs, "rss": memory_after(side.memory, requests)})
+    return [replace(pair, base=pair.base.after(requests), now=pair.now.after(requests)) for pair in pairs]
 
 
 def requests_alike(pairs: Iterable[Pair]) -> int | None:
     """Returns after how many requests `pairs_alike` takes the memory of all boots; None where that is not known."""
-    courses = [side.memory for pair in pairs for side in (pair.base, pair.now)]
-    return min(course[-1][0] for course in courses) if courses and all(courses) else None
+    return _reached_by_all(side for pair in pairs for side in (pair.base, pair.now))
 
 
-def pair_side(rounds: Iterable[Round], memory: Course = ()) -> PairSide:
+def pair_side(rounds: Iterable[Round], memory: Course = ()) -> BootEvidence:
     """Returns a side of a pair from the rounds of a boot, and the course of its memory if that is known."""
     rounds = tuple(rounds)
     turns = [round_ for round_ in rounds if round_.phase is Phase.ROUND]
-    return PairSide(
-        turns=tuple(map(_turn_values, turns)),
+    return BootEvidence(
+        turns=tuple(_values_of(turn, percentiles=False) for turn in turns),
         typical=tuple(map(_typical_rates, turns)),
         latency=Histogram.merged(round_.latency for round_ in rounds),
         stretches=_stretches(rounds),
@@ -694,7 +658,7 @@ def pair_side(rounds: Iterable[Round], memory: Course = ()) -> PairSide:
     )
 
 
-def sides_by_boot(recording: Recording) -> tuple[PairSide, ...]:
+def sides_by_boot(recording: Recording) -> tuple[BootEvidence, ...]:
     """Returns what each boot has shown, in order."""
     return tuple(
         pair_side((round_ for round_ in recording.rounds if round_.boot == boot.index), boot.memory)
@@ -724,8 +688,3 @@ def _typical_rates(turn: Round) -> dict[str, float]:
         "rps": turn.typical_rps,
         "throughput": turn.typical_rps * (turn.bytes_sent + turn.bytes_received) / turn.requests,
     }
-
-
-def _turn_values(round_: Round) -> dict[str, float]:
-    values = {name: metric.of_round(round_) for name, metric in METRICS.items() if metric.percentile is None}
-    return {name: value for name, value in values.items() if value is not None}

@@ -33,11 +33,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_fileperf.judge.baseline import Found, sealed, work_differences
-from pytest_fileperf.judge.difference import Difference, Threshold, as_share, standard_errors
+from pytest_fileperf.judge.difference import (
+    Difference,
+    Differences,
+    Threshold,
+    as_share,
+    decide,
+    moderated,
+    standard_errors,
+)
 from pytest_fileperf.judge.environment import condition_changes, package_changes
 from pytest_fileperf.judge.evidence import (
     Evidence,
@@ -49,7 +57,7 @@ from pytest_fileperf.judge.evidence import (
     tail_factor,
     variance_of_boots,
 )
-from pytest_fileperf.judge.rules import RULES, ExcludedLoss, Rules
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Reason, ReasonKind, unless_far_worse
 from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
 from pytest_fileperf.measure.recording import Recording
@@ -74,7 +82,6 @@ __all__ = (
     "unless_same_files",
     "unless_saturated",
     "unless_unsteady",
-    "why_no_level",
 )
 
 
@@ -108,31 +115,28 @@ class Steadiness:
     """Of each session, by metric: the root mean square of its tests' log changes of unchanged code. Sessions are hours
     apart: `history.History` takes runs of the same hours for one."""
 
-    def spread(self, metric: Metric, rules: Rules = RULES) -> Spread:
+    def spread(self, metric: Metric) -> Spread:
         """Returns the spread of one metric; the module's text says how."""
         known = [changes[metric.name] for changes in self.changes if metric.name in changes]
-        prior = rules.spread_prior_df * max(0.0, 1 - len(known) / rules.spread_known)
-        df, expected = prior + len(known), rules.spread_sd * tail_factor(metric)
-        variance = (prior * expected**2 + math.fsum(change**2 for change in known)) / df
-        return Spread(sd=math.sqrt(variance), df=df, sessions=len(known))
+        prior = RULES.spread_prior_df * max(0.0, 1 - len(known) / RULES.spread_known)
+        squares = math.fsum(change**2 for change in known)
+        usual = (RULES.spread_sd * tail_factor(metric)) ** 2
+        variance = moderated(squares, len(known), usual=usual, weight=prior)
+        return Spread(sd=math.sqrt(variance), df=prior + len(known), sessions=len(known))
 
-    def is_steady(self, gate: Iterable[str], tolerances: Mapping[str, float], rules: Rules = RULES) -> bool:
+    def is_steady(self, gate: Iterable[str], tolerances: Mapping[str, float]) -> bool:
         """Returns whether stored figures alone can decide: unchanged code would PASS, and what PASS excludes is seen.
 
         So it is where a change that is just tolerated would still PASS, if only sessions differed, as at least
         `Rules.least_sessions` sessions have shown for each metric. `tolerances` are shares by metric name; a metric
         that is not among them has its own.
         """
-        return all(
-            self._decides(metric, math.log1p(tolerances.get(metric.name, metric.tolerance)), rules)
-            for metric in (METRICS[name] for name in gate)
-        )
-
-    def _decides(self, metric: Metric, limit: float, rules: Rules) -> bool:
-        spread = self.spread(metric, rules)
-        if spread.sessions < rules.least_sessions:
-            return False
-        return limit + standard_errors(rules.bound_error, spread.df) * spread.sd < rules.excluded.at(limit)
+        for metric in (METRICS[name] for name in gate):
+            spread, limit = self.spread(metric), math.log1p(tolerances.get(metric.name, metric.tolerance))
+            worst = limit + standard_errors(RULES.bound_error, spread.df) * spread.sd
+            if spread.sessions < RULES.least_sessions or worst >= RULES.excluded.at(limit):
+                return False
+        return True
 
 
 def changes_in(world: Iterable[MetricComparison]) -> dict[str, float]:
@@ -158,8 +162,8 @@ class ErrorBudget:
     Methods Med. Res. 30 (2021) 976–993: the online fallback procedure).
     """
 
-    def __init__(self, gates: int, rules: Rules = RULES) -> None:
-        self._each = rules.session_alpha / max(1, gates)
+    def __init__(self, gates: int) -> None:
+        self._each = RULES.session_alpha / max(1, gates)
         self._left = 0.0
 
     def level(self, gates: int, *, of_parts: int = 0) -> float:
@@ -172,14 +176,7 @@ class ErrorBudget:
 
 
 def compare(
-    metric: Metric,
-    *,
-    base: Evidence,
-    now: Evidence,
-    tolerance: float,
-    alpha: float,
-    spread: Spread,
-    rules: Rules = RULES,
+    metric: Metric, *, base: Evidence, now: Evidence, tolerance: float, alpha: float, spread: Spread
 ) -> MetricComparison:
     """Returns the comparison of one metric with its baseline; the module's text says how.
 
@@ -206,32 +203,38 @@ def compare(
         return replace(levels, reason=Reason(kind=ReasonKind.MEMORY_COURSE))
     change = as_share(now_level.mean - base_level.mean)
     if min(base.requests, now.requests) < metric.least_requests:
-        return replace(levels, change=change, reason=_why_too_few(metric, base, now))
-    difference = difference_of(metric, base, now, (base_level, now_level), spread, rules)
-    threshold = Threshold(limit=math.log1p(tolerance), alpha=alpha, bound_error=rules.bound_error)
-    noise_of = NoiseOf.SESSIONS if 2 * spread.sd**2 > difference.error**2 else NoiseOf.BOOTS
-    excluded = rules.excluded if metric.percentile is not None else rules.rate_excluded
-    outcome, reason = _outcome(difference, threshold, tolerance, excluded, noise_of, rules)
-    seen = as_share(difference.detectable(threshold, rules.power))
-    low, high = sorted(metric.worse_sign * bound(rules.bound_error) for bound in (difference.low, difference.high))
+        side, count = ("now", now.requests) if now.requests <= base.requests else ("base", base.requests)
+        needed = metric.least_requests
+        few = Reason(kind=ReasonKind.FEW_REQUESTS, metric=metric.name, side=side, count=count, needed=needed)
+        return replace(levels, change=change, reason=few)
+    difference = difference_of(metric, base, now, (base_level, now_level), spread)
+    threshold = Threshold.of(tolerance, alpha)
+    of_figures = Differences(main=difference, is_calm=metric.percentile is not None, pass_error=RULES.bound_error)
+    outcome, _ = decide(of_figures, threshold)
+    seen = as_share(difference.detectable(threshold, RULES.power))
+    low, high = difference.interval(metric, RULES.bound_error)
+    reason = Reason(kind=ReasonKind.IMPROVED) if outcome is Outcome.IMPROVED else None
+    if outcome is None:
+        noise_of = NoiseOf.SESSIONS if 2 * spread.sd**2 > difference.error**2 else NoiseOf.BOOTS
+        reason = _why_undecided(of_figures, tolerance, seen, noise_of)
     found = replace(
         levels,
-        outcome=outcome,
+        outcome=outcome or Outcome.INCONCLUSIVE,
         change=change,
-        low=as_share(low),
-        high=as_share(high),
-        confidence=1 - 2 * rules.bound_error,
-        detectable=seen if outcome is Outcome.REGRESSED else rules.told(seen, tolerance),
+        low=low,
+        high=high,
+        confidence=1 - 2 * RULES.bound_error,
+        detectable=seen if outcome is Outcome.REGRESSED else RULES.told(seen, tolerance),
         reason=reason,
     )
     return unless_far_worse(found)
 
 
 def difference_of(
-    metric: Metric, base: Evidence, now: Evidence, levels: tuple[Level, Level], spread: Spread, rules: Rules = RULES
+    metric: Metric, base: Evidence, now: Evidence, levels: tuple[Level, Level], spread: Spread
 ) -> Difference:
     """Returns how much worse `now` is than `base`, by their `levels`."""
-    boot, df = variance_of_boots(metric, levels, set(base.stabilised) & set(now.stabilised), rules)
+    boot, df = variance_of_boots(metric, levels, set(base.stabilised) & set(now.stabilised))
     boots, session = boot * sum(1 / len(level.boots) for level in levels), spread.sd**2
     return Difference(
         worse=metric.worse_sign * (levels[1].mean - levels[0].mean),
@@ -240,47 +243,23 @@ def difference_of(
     )
 
 
-def _outcome(
-    difference: Difference,
-    threshold: Threshold,
-    tolerance: float,
-    excluded: ExcludedLoss,
-    noise_of: NoiseOf,
-    rules: Rules,
-) -> tuple[Outcome, Reason | None]:
-    if difference.is_worse(threshold):
-        return Outcome.REGRESSED, None
-    if difference.is_better(threshold):
-        return Outcome.IMPROVED, Reason(kind=ReasonKind.IMPROVED)
-    if difference.worse > threshold.limit:
-        return Outcome.INCONCLUSIVE, Reason(kind=ReasonKind.NOISE, share=tolerance, noise_of=noise_of)
-    if difference.is_below(excluded.at(threshold.limit), threshold.bound_error):
-        return Outcome.PASS, None
-    seen = as_share(difference.detectable(threshold, rules.power))
-    if seen > (most := rules.most_told(tolerance)):
-        return Outcome.INCONCLUSIVE, Reason(kind=ReasonKind.NOTHING_TOLD, share=most, noise_of=noise_of)
-    allowed = _tolerance_for(difference, threshold, excluded)
-    return Outcome.INCONCLUSIVE, Reason(kind=ReasonKind.UNSEEN, share=seen, tolerance=allowed, noise_of=noise_of)
-
-
-def _tolerance_for(difference: Difference, threshold: Threshold, excluded: ExcludedLoss) -> float:
-    """Returns the least tolerance, in whole per cents, with which this evidence would PASS."""
-    limit = max(difference.worse, (difference.high(threshold.bound_error) - excluded.more) / excluded.tolerances)
-    return math.floor(100 * math.expm1(limit) + 1) / 100
-
-
-def _why_too_few(metric: Metric, base: Evidence, now: Evidence) -> Reason:
-    side, count = ("now", now.requests) if now.requests <= base.requests else ("base", base.requests)
-    return Reason(
-        kind=ReasonKind.FEW_REQUESTS, metric=metric.name, side=side, count=count, needed=metric.least_requests
-    )
+def _why_undecided(found: Differences, tolerance: float, seen: float, noise_of: NoiseOf) -> Reason:
+    if found.main.worse > math.log1p(tolerance):
+        return Reason(kind=ReasonKind.NOISE, share=tolerance, noise_of=noise_of)
+    if seen > (most := RULES.most_told(tolerance)):
+        return Reason(kind=ReasonKind.NOTHING_TOLD, share=most, noise_of=noise_of)
+    # The least tolerance, in whole per cents, with which this evidence would PASS.
+    excluded = found.excluded
+    least = max(found.main.worse, (found.main.high(RULES.bound_error) - excluded.more) / excluded.tolerances)
+    allowed = math.floor(100 * math.expm1(least) + 1) / 100
+    return Reason(kind=ReasonKind.UNSEEN, share=seen, tolerance=allowed, noise_of=noise_of)
 
 
 def why_no_level(metric: Metric, evidence: Evidence, side: str) -> Reason:
     """Returns why a side, `base` or `now`, has no level of the metric."""
     if evidence.requests == 0:
         return Reason(kind=ReasonKind.NO_REQUEST, side=side)
-    known = any(metric.name in values for boot in evidence.boots for values in (*boot.rounds, boot.runs))
+    known = any(metric.name in values for boot in evidence.boots for values in (*boot.turns, boot.runs))
     return Reason(kind=ReasonKind.WAS_ZERO if known else ReasonKind.NOT_MEASURED, metric=metric.name, side=side)
 
 
@@ -290,6 +269,7 @@ def why_no_level(metric: Metric, evidence: Evidence, side: str) -> Reason:
 # measured in turn, `paired` judges. The world is the machine, the packages and the environment: what the baseline's own
 # code does now, against what is stored of it (`judge_world`).
 
+_GOOD = (Outcome.PASS, Outcome.IMPROVED)
 _UNDECIDED = (ReasonKind.NOISE, ReasonKind.UNSEEN, ReasonKind.NOTHING_TOLD)
 
 
@@ -323,10 +303,14 @@ def judge_stored(
         if saturated and comparison.outcome is Outcome.NEW:
             comparison = replace(comparison, reason=Reason(kind=ReasonKind.NO_BASELINE_SATURATED))
         elif comparison.outcome is Outcome.REGRESSED and found is not None:
-            about = _about_baseline(found, packages)
+            entry, changed = found.entry, package_changes(found.entry.packages, packages)
+            about = None
+            if changed or entry.reason:
+                day, why = entry.captured.partition("T")[0], entry.reason or ""
+                about = Reason(kind=ReasonKind.SINCE_BASELINE, differences=changed, day=day, text=why)
             comparison = replace(comparison, reason=about)
             comparison = _unless_explained(comparison, about, metric, busy) if busy else comparison
-        elif comparison.outcome in (Outcome.PASS, Outcome.IMPROVED) and found is not None:
+        elif comparison.outcome in _GOOD and found is not None:
             comparison = _unless_stored_busy(comparison, metric, found.entry.busy)
         comparisons.append(unless_saturated(comparison) if saturated else comparison)
     return tuple(comparisons)
@@ -394,7 +378,7 @@ def _deviations(world: MetricComparison, busy: Busy | None) -> float:
     What others on the machine may have done counts for nothing.
     """
     metric = METRICS[world.metric]
-    worse = 0.0 if world.change is None else metric.worse_sign * _log1p(world.change)
+    worse = 0.0 if world.change is None else _worse(world, world.change)
     worse -= busy.explains(metric) if busy is not None and worse > 0 else 0.0
     return worse / (RULES.environment_sd * tail_factor(metric))
 
@@ -409,7 +393,7 @@ def unless_environment(
     worlds = {item.metric: item for item in world}
     return tuple(
         item
-        if item.outcome not in (Outcome.PASS, Outcome.IMPROVED) or item.metric not in worlds
+        if item.outcome not in _GOOD or item.metric not in worlds
         else _in_environment(item, worlds[item.metric], busy)
         for item in comparisons
     )
@@ -470,20 +454,13 @@ def judge_same_code(
 
 def unless_saturated(comparison: MetricComparison) -> MetricComparison:
     """Returns the comparison of a load that the generator limited: it can only show a regression."""
-    if comparison.outcome in (Outcome.PASS, Outcome.IMPROVED):
-        return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.SATURATED))
-    return comparison
+    return _undecided((comparison,), Reason(kind=ReasonKind.SATURATED), _GOOD)[0]
 
 
 def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[MetricComparison, ...]:
     """Returns the comparisons of a load of which a part may be `lost`: they tell nothing then, as `lost` says."""
-    if not lost:
-        return tuple(comparisons)
-    reason = Reason(kind=ReasonKind.LOST, text=lost)
-    return tuple(
-        item if item.outcome is Outcome.NEW else replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
-        for item in comparisons
-    )
+    every = set(Outcome) - {Outcome.NEW} if lost else set()
+    return _undecided(comparisons, Reason(kind=ReasonKind.LOST, text=lost), every)
 
 
 def unless_left(
@@ -491,21 +468,16 @@ def unless_left(
 ) -> tuple[MetricComparison, ...]:
     """Returns the comparisons of code that may leave work behind its answers: what it gains by that is no gain.
 
-    Nor is code slower that does all of its work, where the base left some.
+    Nor is code slower that does all of its work, where the base left some. Memory is none of its gains.
     """
     left, of_base = now.left_share, 0.0 if base is None else base.left_share
     hidden: tuple[Outcome, ...] = ()
     if left:
-        hidden = (Outcome.IMPROVED,) if of_base or base is None else (Outcome.IMPROVED, Outcome.PASS)
+        hidden = (Outcome.IMPROVED,) if of_base or base is None else _GOOD
     elif of_base:
         hidden = (Outcome.REGRESSED,)
     reason = Reason(kind=ReasonKind.LEFT_WORK, side="now" if left else "base", share=left or of_base)
-    return tuple(
-        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
-        if item.outcome in hidden and METRICS[item.metric].unit is not Unit.BYTES
-        else item
-        for item in comparisons
-    )
+    return _undecided(comparisons, reason, hidden, lambda item: METRICS[item.metric].unit is not Unit.BYTES)
 
 
 def unless_base_failed(
@@ -521,13 +493,8 @@ def unless_base_failed(
     if failed <= allowed * made:
         return tuple(comparisons)
     reason = Reason(kind=ReasonKind.BASE_FAILED, count=failed, total=made, side=title)
-    return tuple(
-        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
-        if item.outcome in (Outcome.PASS, Outcome.IMPROVED)
-        or (item.outcome is Outcome.REGRESSED and METRICS[item.metric].unit is Unit.SECONDS)
-        else item
-        for item in comparisons
-    )
+    comparisons = _undecided(comparisons, reason, _GOOD)
+    return _undecided(comparisons, reason, (Outcome.REGRESSED,), lambda item: METRICS[item.metric].unit is Unit.SECONDS)
 
 
 def unless_unsteady(comparisons: Sequence[MetricComparison], busy: Busy) -> tuple[MetricComparison, ...]:
@@ -535,17 +502,11 @@ def unless_unsteady(comparisons: Sequence[MetricComparison], busy: Busy) -> tupl
 
     A typical pace that is worse is INCONCLUSIVE then, unless what was counted is worse, too.
     """
-    reason = Reason(kind=ReasonKind.BUSY, busy=busy)
-    return tuple(
-        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
-        if busy.is_busy and item.outcome is Outcome.REGRESSED and _may_be_equal(item)
-        else item
-        for item in comparisons
-    )
 
+    def may_be_equal(item: MetricComparison) -> bool:
+        return busy.is_busy and item.total is not None and item.total[0] <= 0 <= item.total[1]
 
-def _may_be_equal(item: MetricComparison) -> bool:
-    return item.total is not None and item.total[0] <= 0 <= item.total[1]
+    return _undecided(comparisons, Reason(kind=ReasonKind.BUSY, busy=busy), (Outcome.REGRESSED,), may_be_equal)
 
 
 def unless_other_answers(
@@ -564,10 +525,18 @@ def unless_other_answers(
 def unless_same_files(comparisons: Sequence[MetricComparison], files: Sequence[str]) -> tuple[MetricComparison, ...]:
     """Returns the comparisons of sides that both ran these files: what is no worse may be so by them alone."""
     reason = Reason(kind=ReasonKind.SAME_FILES, differences=tuple(files))
+    return _undecided(comparisons, reason, (*_GOOD, Outcome.INCONCLUSIVE) if files else ())
+
+
+def _undecided(
+    comparisons: Sequence[MetricComparison],
+    reason: Reason,
+    of: Collection[Outcome],
+    also: Callable[[MetricComparison], bool] = lambda _: True,
+) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons, INCONCLUSIVE for this reason where they have one of these outcomes, and `also` holds."""
     return tuple(
-        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason)
-        if files and item.outcome in (Outcome.PASS, Outcome.IMPROVED, Outcome.INCONCLUSIVE)
-        else item
+        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason) if item.outcome in of and also(item) else item
         for item in comparisons
     )
 
@@ -588,7 +557,7 @@ def _unless_explained(
     """
     if not busy.is_busy or comparison.low is None or comparison.high is None:
         return comparison
-    least = metric.worse_sign * _log1p(comparison.low if metric.worse_sign > 0 else comparison.high)
+    least = _worse(comparison, comparison.low if metric.worse_sign > 0 else comparison.high)
     if least - busy.explains(metric) > math.log1p(comparison.tolerance):
         return replace(comparison, reason=replace(about or Reason(kind=ReasonKind.SINCE_BASELINE), busy=busy))
     return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
@@ -598,15 +567,16 @@ def _unless_stored_busy(comparison: MetricComparison, metric: Metric, busy: Busy
     """Returns what is no worse than figures of a machine that was perhaps `busy`: INCONCLUSIVE if they hide a loss."""
     if busy is None or not busy.is_busy or comparison.low is None or comparison.high is None:
         return comparison
-    worst = metric.worse_sign * _log1p(comparison.high if metric.worse_sign > 0 else comparison.low)
+    worst = _worse(comparison, comparison.high if metric.worse_sign > 0 else comparison.low)
     allowed = math.log1p(comparison.tolerance) + RULES.rate_excluded.more if comparison.outcome is Outcome.PASS else 0.0
     if worst + busy.explains(metric) <= allowed:
         return comparison
     return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY_FIGURES, busy=busy))
 
 
-def _log1p(change: float) -> float:
-    return math.log1p(change) if change > -1 else -math.inf
+def _worse(comparison: MetricComparison, change: float) -> float:
+    """Returns how much worse a change of its metric is, as a log ratio."""
+    return METRICS[comparison.metric].worse_sign * (math.log1p(change) if change > -1 else -math.inf)
 
 
 def _compared(
@@ -629,8 +599,7 @@ def _compared(
         other = Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences, text=no_code)
         return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
     if different := _other_work(found, identity):
-        other = _other_work_reason(different)
-        return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
+        return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=_other_work_reason(different))
     spread = steadiness.spread(metric)
     comparison = compare(metric, base=found.entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=spread)
     if no_code and comparison.reason is not None and comparison.reason.kind in _UNDECIDED:
@@ -651,17 +620,3 @@ def _other_work_reason(different: tuple[str, ...]) -> Reason:
     """Returns why such a baseline does not compare; `different` is what `_other_work` found."""
     only_rows = all(difference.startswith("work.rows.") for difference in different)
     return Reason(kind=ReasonKind.OTHER_ROWS if only_rows else ReasonKind.OTHER_WORK, differences=different)
-
-
-def _about_baseline(found: Found, packages: Mapping[str, str]) -> Reason | None:
-    """Returns what to say about the baseline that a run regressed from; None for nothing."""
-    entry = found.entry
-    different = package_changes(entry.packages, packages)
-    if not different and not entry.reason:
-        return None
-    return Reason(
-        kind=ReasonKind.SINCE_BASELINE,
-        differences=different,
-        day=entry.captured.partition("T")[0],
-        text=entry.reason or "",
-    )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from pytest_fileperf.judge.evidence import BootEvidence, Evidence, Level, evidence_of, level_of, tail_factor
+from pytest_fileperf.judge.evidence import Evidence, Level, evidence_of, level_of, tail_factor
 from pytest_fileperf.judge.gate import Spread, difference_of
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, grouped, unknown_params
 from pytest_fileperf.judge.record import FailedTest, Result
@@ -17,7 +17,7 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("Asked", "Place", "RankedGroup", "Ranking", "SessionRecord", "rank", "rank_runs", "session_record")
+__all__ = ("Asked", "Place", "RankedGroup", "Ranking", "SessionRecord", "rank", "session_record")
 
 
 # --- Ranks the variants of a group, best first; those that the evidence cannot tell apart share a rank
@@ -95,33 +95,36 @@ def rank(metric: Metric, sides: Sequence[Evidence]) -> Ranking:
         for place, at in enumerate(order)
     }
     bearers = Counter(ranks.values())
-    places = [
-        _place(at, known[at], known[order[0]], margins.get((order[0], at)), ranks[at], shared=bearers[ranks[at]] > 1)
-        for at in order
-    ]
+    best, places = known[order[0]].mean if order else 0.0, []
+    for at in order:
+        ratio, margin = known[at].mean - best, margins.get((order[0], at))
+        places.append(
+            Place(
+                member=at,
+                rank=ranks[at],
+                shared=bearers[ranks[at]] > 1,
+                value=known[at].value,
+                ratio=_exp(ratio),
+                low=None if margin is None else _exp(ratio - margin),
+                high=None if margin is None else _exp(ratio + margin),
+            )
+        )
     unknown = [Place(member=at, rank=None) for at in range(len(sides)) if at not in known]
     return Ranking(metric=metric.name, places=(*places, *unknown))
 
 
 def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evidence:
     """Returns the evidence for a rate, with all of the run on a boot as one round where rounds would say nothing."""
-    if not recording.open_loop and not _comes_in_waves(recording):
+    shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
+    in_waves = shortest_ns < RULES.latencies_a_round * recording.latency().mean_ns()
+    if not recording.open_loop and not in_waves:
         return side
     boots = []
     for boot, known in zip(recording.boots, side.boots, strict=True):
         rounds = tuple(round_ for round_ in recording.rounds if round_.boot == boot.index)
         value = metric.of_run(replace(recording, boots=(boot,), rounds=rounds))
-        boots.append(_as_one_round(metric, known, value))
+        boots.append(replace(known, turns=() if value is None else ({metric.name: value},), runs={}))
     return replace(side, boots=tuple(boots))
-
-
-def _comes_in_waves(recording: Recording) -> bool:
-    shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
-    return shortest_ns < RULES.latencies_a_round * recording.latency().mean_ns()
-
-
-def _as_one_round(metric: Metric, boot: BootEvidence, value: float | None) -> BootEvidence:
-    return replace(boot, rounds=() if value is None else ({metric.name: value},), runs={})
 
 
 def _margins(
@@ -131,25 +134,12 @@ def _margins(
     pairs = list(combinations(order, 2))
     error = RULES.ranking_alpha / 2 / max(1, len(pairs))  # of a bound on either side
     drift = Spread(sd=RULES.drift_sd * math.sqrt(2) * tail_factor(metric), df=RULES.drift_df)
-    margins = {}
-    for better, other in pairs:
-        both = levels[better], levels[other]
-        difference = difference_of(metric, sides[better], sides[other], both, drift)
-        margins[better, other] = difference.margin(error)
-    return margins
-
-
-def _place(at: int, level: Level, best: Level, margin: float | None, rank: int, *, shared: bool) -> Place:
-    ratio = level.mean - best.mean
-    return Place(
-        member=at,
-        rank=rank,
-        shared=shared,
-        value=level.value,
-        ratio=_exp(ratio),
-        low=None if margin is None else _exp(ratio - margin),
-        high=None if margin is None else _exp(ratio + margin),
-    )
+    return {
+        (better, other): difference_of(
+            metric, sides[better], sides[other], (levels[better], levels[other]), drift
+        ).margin(error)
+        for better, other in pairs
+    }
 
 
 def _exp(logarithm: float) -> float:
@@ -227,11 +217,15 @@ def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GR
     do searches for a capacity, whose rates are their own choice.
     """
     groups = []
-    for title, members in grouped(_comparable(results), labels).items():
+    comparable = [result for result in results if not result.smoke and result.capacity is None]
+    for title, members in grouped(comparable, labels).items():
         if title and sum(result.measurement.requests > 0 for result in members) > 1:
             limits = [result.measurement.limit for result in members]
             ranking = rank_runs([result.recording for result in members], limits)
-            groups.append(RankedGroup(title=title, results=tuple(members), ranking=_by_rank(ranking)))
+            # A member with a wide interval may rank before one with a better value.
+            places = tuple(sorted(ranking.places, key=lambda place: place.rank or math.inf))
+            ranking = replace(ranking, places=places)
+            groups.append(RankedGroup(title=title, results=tuple(members), ranking=ranking))
     ranked = {id(result) for group in groups for result in group.results}
     return SessionRecord(
         results=tuple(results),
@@ -239,12 +233,3 @@ def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GR
         groups=tuple(groups),
         unknown_params=unknown_params(results, labels),
     )
-
-
-def _comparable(results: Sequence[Result]) -> Iterator[Result]:
-    return (result for result in results if not result.smoke and result.capacity is None)
-
-
-def _by_rank(ranking: Ranking) -> Ranking:
-    """Returns the ranking sorted by rank: a member with a wide interval may rank before one with a better value."""
-    return replace(ranking, places=tuple(sorted(ranking.places, key=lambda place: place.rank or math.inf)))

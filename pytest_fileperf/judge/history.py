@@ -15,7 +15,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,7 +31,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Phase, Recording, Round
 from pytest_fileperf.measure.usage import busy_of
 
-__all__ = ("MOST_FILES", "SPAN_NS", "History", "Trend", "trend_of")
+__all__ = ("SPAN_NS", "History", "Trend", "trend_of")
 
 SCHEMA = 1
 MOST_FILES = 50
@@ -54,7 +54,13 @@ class History:
 
     def read(self) -> Steadiness:
         """Returns what the kept sessions have shown, the oldest first."""
-        found = (_merged(filter(None, map(_changes_in, files))) for files in self._sessions())
+        found = []
+        for files in self._sessions():
+            squares: dict[str, list[float]] = {}
+            for changes in filter(None, map(_changes_in, files)):
+                for name, change in changes.items():
+                    squares.setdefault(name, []).append(change * change)
+            found.append({name: math.sqrt(math.fsum(own) / len(own)) for name, own in sorted(squares.items())})
         return Steadiness(changes=tuple(filter(None, found)))
 
     def add(self, changes: Mapping[str, float], at_ns: int | None = None) -> None:
@@ -77,27 +83,18 @@ class History:
     def _sessions(self) -> list[list[Path]]:
         """Returns the files of each session, the oldest first. A file without a time in its name is not of them."""
         try:
-            timed = ((_time_of(path), path) for path in self._directory.glob("*.json"))
-            return _sessions_of(sorted((time_ns, path) for time_ns, path in timed if time_ns is not None))
+            names = ((path.name.partition("-")[0], path) for path in self._directory.glob("*.json"))
+            timed = sorted((int(time_ns), path) for time_ns, path in names if time_ns.isdecimal())
         except OSError:
             return []
-
-
-def _time_of(path: Path) -> int | None:
-    time_ns, _, _ = path.name.partition("-")
-    return int(time_ns) if time_ns.isdecimal() else None
-
-
-def _sessions_of(timed: Iterable[tuple[int, Path]]) -> list[list[Path]]:
-    """Returns files of one session together; `timed` has the time of each in nanoseconds, the oldest first."""
-    sessions: list[list[Path]] = []
-    start_ns = -SPAN_NS
-    for time_ns, path in timed:
-        if time_ns - start_ns >= SPAN_NS:
-            sessions.append([])
-            start_ns = time_ns
-        sessions[-1].append(path)
-    return sessions
+        sessions: list[list[Path]] = []
+        start_ns = -SPAN_NS
+        for time_ns, path in timed:
+            if time_ns - start_ns >= SPAN_NS:
+                sessions.append([])
+                start_ns = time_ns
+            sessions[-1].append(path)
+        return sessions
 
 
 def _too_many(sessions: list[list[Path]]) -> list[Path]:
@@ -113,15 +110,6 @@ def _too_many(sessions: list[list[Path]]) -> list[Path]:
         else:
             beyond += left.pop(0)
     return beyond
-
-
-def _merged(runs: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Returns what the runs of one session have shown together: the root mean square by metric."""
-    squares: dict[str, list[float]] = {}
-    for changes in runs:
-        for name, change in changes.items():
-            squares.setdefault(name, []).append(change * change)
-    return {name: math.sqrt(math.fsum(values) / len(values)) for name, values in sorted(squares.items())}
 
 
 def _changes_in(path: Path) -> dict[str, float] | None:
@@ -183,7 +171,9 @@ def trend_of(recording: Recording) -> Trend | None:
     if len(values) < _LEAST_BOOTS or not all(values):
         return None
     levels = [fmean(map(math.log, own)) for own in values]
-    if not _is_trend(levels, [_error(own) for own in values]):
+    # Standard errors of these means; of a single round what rounds usually have.
+    errors = [stdev(map(math.log, own)) / math.sqrt(len(own)) if len(own) > 1 else 0.05 for own in values]
+    if not _is_trend(levels, errors):
         return None
     return Trend(
         of_rate=not recording.open_loop,
@@ -198,13 +188,6 @@ def _value(round_: Round, open_loop: bool) -> float | None:
     if round_.phase is not Phase.ROUND or not round_.requests or round_.duration_ns <= 0:
         return None
     return round_.latency.mean_ns() / 1e9 if open_loop else round_.requests / (round_.duration_ns / 1e9)
-
-
-def _error(values: Sequence[float]) -> float:
-    """Returns the standard error of the mean of logarithms; of a single round what rounds usually have."""
-    if len(values) < 2:
-        return 0.05
-    return stdev(map(math.log, values)) / math.sqrt(len(values))
 
 
 def _is_trend(levels: Sequence[float], errors: Sequence[float]) -> bool:

@@ -37,31 +37,16 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import TypeAlias
 
-from pytest_fileperf.judge.difference import Difference, Threshold, as_share
-from pytest_fileperf.judge.evidence import Pair, PairSide, requests_alike, sides_of, tail_factor
+from pytest_fileperf.judge.difference import Difference, Differences, Threshold, as_share, decide
+from pytest_fileperf.judge.evidence import BootEvidence, Pair, requests_alike, sides_of, tail_factor
 from pytest_fileperf.judge.ranks import difference_by_ranks
-from pytest_fileperf.judge.rules import RULES, Rules
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.unit import clustering, mean_difference, unit_of
 from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Reason, ReasonKind, unless_far_worse
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, Metric
 
-__all__ = (
-    "ASKED",
-    "MORE_S",
-    "MOST_TIMES",
-    "NoiseFloor",
-    "PairedEvidence",
-    "Sequential",
-    "compare_pairs",
-    "is_hopeless",
-    "noise_floor",
-    "paired_difference",
-    "paired_evidence",
-    "share_of_looks",
-    "smallest_seen",
-    "time_to_see",
-)
+__all__ = ("MORE_S", "MOST_TIMES", "NoiseFloor", "Sequential", "noise_floor", "paired_difference")
 
 Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
@@ -69,61 +54,18 @@ _JUMP = 1.7
 """Two latencies close to each other in rank with such a ratio are named as a jump."""
 
 
-def share_of_looks(before: float, now: float, rules: Rules = RULES) -> float:
+def share_of_looks(before: float, now: float) -> float:
     """Returns the share of the error for a look, by the shares of the time that are over at it and at the last one."""
-    ends = list(accumulate(share for _, share in rules.looks))
+    ends = list(accumulate(share for _, share in RULES.looks))
     reached = [
-        next((end for (at, _), end in zip(reversed(rules.looks), reversed(ends), strict=True) if at <= time), 0.0)
+        next((end for (at, _), end in zip(reversed(RULES.looks), reversed(ends), strict=True) if at <= time), 0.0)
         for time in (before, now)
     ]
     return reached[1] - reached[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedEvidence:
-    """How much worse now is by some pairs, and by a guard beside it."""
-
-    main: Difference
-    """Of a rate by the typical turns, of a percentile by all requests."""
-    guard: Difference | None
-    """What is judged beside it: of a rate the total over all turns, of a percentile the requests between stalls."""
-    is_calm: bool
-    """Whether `guard` is between stalls."""
-    is_rate: bool
-    """Whether `guard` is the total of a rate."""
-
-    def parts(self, threshold: Threshold, rules: Rules) -> list[tuple[Difference, Threshold]]:
-        """Returns `main`, and `guard` if there is one, each with its part of the errors."""
-        if self.guard is None:
-            return [(self.main, threshold)]
-        share = rules.calm_share if self.is_calm else rules.total_share
-        return [(self.main, threshold.part(1 - share)), (self.guard, threshold.part(share))]
-
-    def may_be_worse(self, limit: float, rules: Rules) -> bool:
-        """Returns whether the guard speaks against a PASS."""
-        return self.guard is not None and self.guard.is_above(limit, rules.bound_error)
-
-    def excluded(self, limit: float, rules: Rules) -> float:
-        """Returns the worsening of `main`, as a log ratio, that a PASS excludes."""
-        return (rules.excluded if self.is_calm else rules.rate_excluded).at(limit)
-
-    def pass_error(self, rules: Rules) -> float:
-        """Returns the probability of error with which a PASS excludes it, at each look."""
-        return rules.bound_error if self.is_calm else rules.rate_pass_error
-
-    def seems_well(self, limit: float, rules: Rules) -> bool:
-        """Returns whether `main` has what a PASS needs."""
-        return self.main.worse <= limit and self.main.is_below(self.excluded(limit, rules), self.pass_error(rules))
-
-    def may_lose(self, limit: float, rules: Rules) -> bool:
-        """Returns whether the total does not exclude a loss that a PASS excludes."""
-        if self.guard is None or not self.is_rate:
-            return False
-        return not self.guard.is_below(rules.total_excluded.at(limit), rules.rate_pass_error)
-
-
 def compare_pairs(
-    metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, share: float, rules: Rules = RULES
+    metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, share: float
 ) -> MetricComparison:
     """Returns the comparison at this look; INCONCLUSIVE means that it is undecided, and its reason says why.
 
@@ -139,101 +81,90 @@ def compare_pairs(
         pairs=len(pairs),
         after_requests=requests_alike(pairs) if metric.name == "rss" else None,
     )
-    evidence = paired_evidence(metric, pairs, rules)
+    evidence = paired_evidence(metric, pairs)
     if evidence is None:
-        return replace(levels, reason=_why_nothing(metric, pairs, base, now, rules))
-    look = _threshold(tolerance, alpha, rules).part(share)
-    outcome, by_guard = _outcome(evidence, look, rules)
+        return replace(levels, reason=_why_nothing(metric, pairs, base, now))
+    look = Threshold.of(tolerance, alpha).part(share)
+    outcome, by_guard = decide(evidence, look)
     # Slow requests between stalls say that a percentile is worse, and not by how much.
     shown = evidence.guard if by_guard and evidence.guard is not None and not evidence.is_calm else evidence.main
-    low, high = _interval(metric, shown, rules)
+    low, high = shown.interval(metric, RULES.bound_error)
     of_total = None if evidence.is_calm else evidence.guard
-    detectable = _detectable(evidence, look, rules)
+    detectable, reason = _detectable(evidence, look), None
     if outcome is Outcome.REGRESSED:
         detectable = min(detectable, shown.worse)  # what has been seen can be seen
+    if by_guard and evidence.guard is not None:
+        if evidence.is_calm:
+            reason = Reason(kind=ReasonKind.PAIRS_CALM_WORSE, share=as_share(evidence.guard.low(RULES.bound_error)))
+        elif evidence.main.worse <= look.limit:
+            reason = Reason(kind=ReasonKind.PAIRS_STALLS)
+    elif outcome is None:
+        reason = _why_undecided(evidence, look, detectable, _jump(metric, pairs))
     return replace(
         levels,
         outcome=outcome or Outcome.INCONCLUSIVE,
         change=as_share(metric.worse_sign * shown.worse),
         low=low,
         high=high,
-        total=None if of_total is None else _interval(metric, of_total, rules),
-        confidence=1 - 2 * rules.bound_error,
+        total=None if of_total is None else of_total.interval(metric, RULES.bound_error),
+        confidence=1 - 2 * RULES.bound_error,
         detectable=as_share(detectable)
         if outcome is Outcome.REGRESSED
-        else rules.told(as_share(detectable), tolerance),
-        reason=_why_by_guard(evidence, look.limit, rules)
-        if by_guard
-        else _why_undecided(evidence, look, rules, detectable, _jump(metric, pairs))
-        if outcome is None
-        else None,
+        else RULES.told(as_share(detectable), tolerance),
+        reason=reason,
     )
 
 
-def _interval(metric: Metric, difference: Difference, rules: Rules) -> tuple[float, float]:
-    """Returns the interval of the change, as shares."""
-    low, high = sorted(metric.worse_sign * bound(rules.bound_error) for bound in (difference.low, difference.high))
-    return as_share(low), as_share(high)
-
-
-def is_hopeless(
-    metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float, rules: Rules = RULES
-) -> bool:
+def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float) -> bool:
     """Returns whether the rest of the time is unlikely to decide; `at` is the share of it that is over.
 
-    Errors shrink with the square root of the time.
+    Errors shrink with the square root of the time. It may decide what they let PASS then, if both sides turn out to be
+    the same, and what would be REGRESSED if the estimate moves by as many standard errors as it still may.
     """
-    if at < rules.hopeless_from or (evidence := paired_evidence(metric, pairs, rules)) is None:
+    if at < RULES.hopeless_from or (evidence := paired_evidence(metric, pairs)) is None:
         return False
-    last = _threshold(tolerance, alpha, rules).part(rules.looks[-1][1])
-    return not _may_pass(evidence, last, math.sqrt(at), rules) and not _may_differ(evidence, last, math.sqrt(at), rules)
-
-
-def _may_pass(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: Rules) -> bool:
-    """Returns whether errors that are `shrunk` let it PASS, if both sides turn out to be the same."""
-    main, total = evidence.main, evidence.guard if evidence.is_rate else None
-    if evidence.may_be_worse(last.limit, rules):
-        return False
-    if total is not None and total.margin(rules.rate_pass_error) * shrunk >= rules.total_excluded.at(last.limit):
-        return False
-    return (main.high(evidence.pass_error(rules)) - main.worse) * shrunk < evidence.excluded(last.limit, rules)
-
-
-def _may_differ(evidence: PairedEvidence, last: Threshold, shrunk: float, rules: Rules) -> bool:
-    """Returns whether what is seen, and as many standard errors more as it may still move, would be REGRESSED.
-
-    `main` may be IMPROVED as well; what the guard shows is never better.
-    """
-    for difference, threshold in evidence.parts(last, rules):
+    last, shrunk = _last_look(tolerance, alpha), math.sqrt(at)
+    for difference, threshold in evidence.parts(last):
         later = replace(difference, error=difference.error * shrunk)
+        # `main` may be IMPROVED as well; what the guard shows is never better.
         seen = abs(later.worse) if difference is evidence.main else later.worse
-        if seen + rules.hopeless_errors * later.error >= later.least_shown(threshold):
-            return True
-    return False
+        if seen + RULES.hopeless_errors * later.error >= later.least_shown(threshold):
+            return False
+    main, total = evidence.main, evidence.guard if evidence.is_rate else None
+    if evidence.may_be_worse(last.limit):
+        return True
+    if total is not None and total.margin(RULES.rate_pass_error) * shrunk >= RULES.total_excluded.at(last.limit):
+        return True
+    return (main.high(evidence.pass_error) - main.worse) * shrunk >= evidence.excluded.at(last.limit)
 
 
-def paired_evidence(metric: Metric, pairs: Sequence[Pair], rules: Rules = RULES) -> PairedEvidence | None:
+def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None:
     """Returns what the pairs show; None where it is too little."""
-    if (main := paired_difference(metric, pairs, rules=rules)) is None:
+    if (main := paired_difference(metric, pairs)) is None:
         return None
-    guard = paired_difference(metric, pairs, of_guard=True, rules=rules)
-    return PairedEvidence(main=main, guard=guard, is_calm=metric.percentile is not None, is_rate=metric.worse_sign < 0)
+    guard = paired_difference(metric, pairs, of_guard=True)
+    is_calm = metric.percentile is not None
+    return Differences(
+        main=main,
+        guard=guard,
+        is_calm=is_calm,
+        is_rate=metric.worse_sign < 0,
+        pass_error=RULES.bound_error if is_calm else RULES.rate_pass_error,
+    )
 
 
-def paired_difference(
-    metric: Metric, pairs: Sequence[Pair], *, of_guard: bool = False, rules: Rules = RULES
-) -> Difference | None:
-    """Returns how much worse now is, by `PairedEvidence.main` or its `guard`; None where pairs show too little."""
-    usual = rules.pair_sd.given(frozenset.intersection(*(frozenset(pair.stabilised) for pair in pairs)))
+def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool = False) -> Difference | None:
+    """Returns how much worse now is, by `Differences.main` or its `guard`; None where pairs show too little."""
+    usual = RULES.pair_sd.given(frozenset.intersection(*(frozenset(pair.stabilised) for pair in pairs)))
     if metric.percentile is not None:
-        return difference_by_ranks(metric, pairs, usual=usual * tail_factor(metric), calm=of_guard, rules=rules)
-    units = [unit for pair in pairs if (unit := unit_of(metric, [pair], total=of_guard, rules=rules)) is not None]
-    if len(units) < rules.least_pairs:
+        return difference_by_ranks(metric, pairs, usual=usual * tail_factor(metric), calm=of_guard)
+    units = [unit for pair in pairs if (unit := unit_of(metric, [pair], total=of_guard)) is not None]
+    if len(units) < RULES.least_pairs:
         return None
-    return mean_difference(units, usual=usual, boots_anew=all(pair.base_boots_anew for pair in pairs), rules=rules)
+    return mean_difference(units, usual=usual, boots_anew=all(pair.base_boots_anew for pair in pairs))
 
 
-def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
+def _level(metric: Metric, sides: Sequence[BootEvidence]) -> float | None:
     """Returns a side's value in the metric's unit: of all latencies, or of all turns."""
     if metric.percentile is not None:
         latency = Histogram.merged(side.latency for side in sides)
@@ -245,61 +176,41 @@ def _level(metric: Metric, sides: Sequence[PairSide]) -> float | None:
     return median(runs) if runs else None
 
 
-def _threshold(tolerance: float, alpha: float, rules: Rules) -> Threshold:
-    return Threshold(limit=math.log1p(tolerance), alpha=alpha, bound_error=rules.bound_error)
+def _last_look(tolerance: float, alpha: float) -> Threshold:
+    return Threshold.of(tolerance, alpha).part(RULES.looks[-1][1])
 
 
-def _outcome(evidence: PairedEvidence, look: Threshold, rules: Rules) -> tuple[Outcome | None, bool]:
-    """Returns the outcome, None where it is undecided, and whether the guard decided it."""
-    main, *guard = (difference.is_worse(threshold) for difference, threshold in evidence.parts(look, rules))
-    if main:
-        return Outcome.REGRESSED, False
-    # Requests between stalls make a percentile no worse as long as there are fewer stalls for it.
-    if any(guard) and (not evidence.is_calm or evidence.main.is_above(look.limit, rules.calm_error)):
-        return Outcome.REGRESSED, True
-    may_be_worse = evidence.may_be_worse(look.limit, rules)
-    if evidence.main.is_better(look):
-        return (None if may_be_worse and not evidence.is_calm else Outcome.IMPROVED), False
-    if may_be_worse or evidence.may_lose(look.limit, rules) or not evidence.seems_well(look.limit, rules):
-        return None, False
-    return Outcome.PASS, False
-
-
-def _detectable(evidence: PairedEvidence, look: Threshold, rules: Rules) -> float:
+def _detectable(evidence: Differences, look: Threshold) -> float:
     """Returns the true worsening that this look would call REGRESSED with probability `Rules.power`."""
-    return _with_guard(
-        evidence, look, rules, lambda difference, threshold: difference.detectable(threshold, rules.power)
-    )
+    return _with_guard(evidence, look, lambda difference, threshold: difference.detectable(threshold, RULES.power))
 
 
-def smallest_seen(evidence: PairedEvidence, tolerance: float, alpha: float, rules: Rules = RULES) -> float:
+def smallest_seen(evidence: Differences, tolerance: float, alpha: float) -> float:
     """Returns the true worsening, as a log ratio, that the last look calls REGRESSED with probability `Rules.power`."""
-    return _detectable(evidence, _threshold(tolerance, alpha, rules).part(rules.looks[-1][1]), rules)
+    return _detectable(evidence, _last_look(tolerance, alpha))
 
 
-def time_to_see(evidence: PairedEvidence, change: float, tolerance: float, alpha: float, rules: Rules = RULES) -> float:
+def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: float) -> float:
     """Returns how many times the time that this evidence took is needed to see a change (a log ratio)."""
 
     def times(difference: Difference, threshold: Threshold) -> float:
-        seen = difference.margin(1 - rules.power)
+        seen = difference.margin(1 - RULES.power)
         beyond_zero = (difference.margin(threshold.alpha) + seen) / change
         return max(beyond_zero, (difference.margin(threshold.bound_error) + seen) / (change - threshold.limit)) ** 2
 
-    return _with_guard(evidence, _threshold(tolerance, alpha, rules).part(rules.looks[-1][1]), rules, times)
+    return _with_guard(evidence, _last_look(tolerance, alpha), times)
 
 
-def _with_guard(
-    evidence: PairedEvidence, look: Threshold, rules: Rules, need: Callable[[Difference, Threshold], float]
-) -> float:
+def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Difference, Threshold], float]) -> float:
     """Returns what it needs to be REGRESSED: by `main`, or by a guard between stalls that `main` hardly agrees with."""
-    needs = [need(difference, threshold) for difference, threshold in evidence.parts(look, rules)]
+    needs = [need(difference, threshold) for difference, threshold in evidence.parts(look)]
     if not evidence.is_calm or len(needs) < 2:
         return needs[0]
-    hardly = Threshold(limit=look.limit, alpha=rules.calm_error, bound_error=rules.calm_error)
+    hardly = Threshold(limit=look.limit, alpha=RULES.calm_error, bound_error=RULES.calm_error)
     return min(needs[0], max(needs[1], need(evidence.main, hardly)))
 
 
-def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None, rules: Rules) -> Reason:
+def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None) -> Reason:
     """Returns why pairs show nothing of a metric; `base` and `now` are its levels."""
     for side, value in (("base", base), ("now", now)):
         if not value:
@@ -309,44 +220,35 @@ def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now:
         usable = sum(unit_of(metric, [pair], total=False) is not None for pair in pairs)
     else:
         usable = sum(min(requests) > 0 for requests in counts)
-    if metric.percentile is None or usable < rules.least_pairs:
-        return Reason(kind=ReasonKind.PAIRS_FEW, count=usable, needed=rules.least_pairs)
-    requests, needed = min(map(sum, zip(*counts, strict=True))), rules.least_pairs * metric.least_requests
+    if metric.percentile is None or usable < RULES.least_pairs:
+        return Reason(kind=ReasonKind.PAIRS_FEW, count=usable, needed=RULES.least_pairs)
+    requests, needed = min(map(sum, zip(*counts, strict=True))), RULES.least_pairs * metric.least_requests
     if requests < needed:
         return Reason(kind=ReasonKind.PAIRS_FEW_REQUESTS, metric=metric.name, count=requests, needed=needed)
     together = clustering(pairs, metric.percentile)
     return Reason(kind=ReasonKind.PAIRS_CLUSTERED, metric=metric.name, count=requests, together=together)
 
 
-def _why_by_guard(evidence: PairedEvidence, limit: float, rules: Rules) -> Reason | None:
-    """Returns why it is REGRESSED, where the guard shows it and `main` does not."""
-    if evidence.is_calm and evidence.guard is not None:
-        return Reason(kind=ReasonKind.PAIRS_CALM_WORSE, share=as_share(evidence.guard.low(rules.bound_error)))
-    return Reason(kind=ReasonKind.PAIRS_STALLS) if evidence.main.worse <= limit else None
-
-
-def _why_undecided(
-    evidence: PairedEvidence, look: Threshold, rules: Rules, detectable: float, jump: Jump | None
-) -> Reason:
+def _why_undecided(evidence: Differences, look: Threshold, detectable: float, jump: Jump | None) -> Reason:
     guard = evidence.guard
     is_worse = evidence.main.worse > look.limit
-    if guard is not None and evidence.may_be_worse(look.limit, rules) and (evidence.is_calm or not is_worse):
+    if guard is not None and evidence.may_be_worse(look.limit) and (evidence.is_calm or not is_worse):
         kind = ReasonKind.PAIRS_CALM_UNCLEAR if evidence.is_calm else ReasonKind.PAIRS_TOTAL_UNCLEAR
         return Reason(kind=kind, share=as_share(guard.worse), jump=jump)
     if is_worse:
         # A verdict takes more than the interval that is shown: of all looks, and of all tests of a session.
-        is_nearly = evidence.main.is_above(look.limit, rules.bound_error)
+        is_nearly = evidence.main.is_above(look.limit, RULES.bound_error)
         kind = ReasonKind.PAIRS_NEARLY if is_nearly else ReasonKind.PAIRS_NOISE
         return Reason(kind=kind, share=as_share(look.limit), jump=jump)
-    if guard is not None and evidence.may_lose(look.limit, rules) and evidence.seems_well(look.limit, rules):
-        return _unseen(ReasonKind.PAIRS_TOTAL_UNSEEN, guard.high(rules.rate_pass_error), look, jump, rules)
-    return _unseen(ReasonKind.PAIRS_UNSEEN, detectable, look, jump, rules)
+    if guard is not None and evidence.may_lose(look.limit) and evidence.seems_well(look.limit):
+        return _unseen(ReasonKind.PAIRS_TOTAL_UNSEEN, guard.high(RULES.rate_pass_error), look, jump)
+    return _unseen(ReasonKind.PAIRS_UNSEEN, detectable, look, jump)
 
 
-def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None, rules: Rules) -> Reason:
+def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) -> Reason:
     """Returns a reason by what was not seen, as a log ratio: that nothing can be told, where it is too much."""
     share = as_share(ratio)
-    if share > (most := rules.most_told(as_share(look.limit))):
+    if share > (most := RULES.most_told(as_share(look.limit))):
         return Reason(kind=ReasonKind.NOTHING_TOLD, share=most, noise_of=NoiseOf.TURNS, jump=jump)
     return Reason(kind=kind, share=share, jump=jump)
 
@@ -413,13 +315,7 @@ class Sequential:
     """The gates of one test, over all looks at them."""
 
     def __init__(
-        self,
-        tolerances: Mapping[str, float],
-        *,
-        alpha: float,
-        limit_s: float,
-        to_the_end: bool = False,
-        rules: Rules = RULES,
+        self, tolerances: Mapping[str, float], *, alpha: float, limit_s: float, to_the_end: bool = False
     ) -> None:
         """`tolerances` has every gated metric by name; `alpha` is each gate's level, `limit_s` the time there is.
 
@@ -429,7 +325,6 @@ class Sequential:
         self._alpha = alpha
         self._limit_s = limit_s
         self._to_the_end = to_the_end
-        self._rules = rules
         self._looked_at = 0.0
 
     def look(self, pairs: Sequence[Pair], *, elapsed_s: float, next_s: float) -> tuple[MetricComparison, ...] | None:
@@ -437,16 +332,16 @@ class Sequential:
 
         `next_s` is what the next pair will take. None: go on.
         """
-        if len(pairs) < self._rules.least_pairs and elapsed_s + next_s <= MOST_TIMES * self._limit_s + MORE_S:
+        if len(pairs) < RULES.least_pairs and elapsed_s + next_s <= MOST_TIMES * self._limit_s + MORE_S:
             return None
         last = elapsed_s + next_s > self._limit_s
         at = 1.0 if last else min(elapsed_s / self._limit_s, 0.99)
-        share = share_of_looks(self._looked_at, at, self._rules)
+        share = share_of_looks(self._looked_at, at)
         if share <= 0:
             return None
         self._looked_at = at
         found = tuple(
-            compare_pairs(METRICS[name], pairs, tolerance=tolerance, alpha=self._alpha, share=share, rules=self._rules)
+            compare_pairs(METRICS[name], pairs, tolerance=tolerance, alpha=self._alpha, share=share)
             for name, tolerance in self._tolerances.items()
         )
         if not last and (self._to_the_end or not self._is_over(found, pairs, at)):
@@ -460,7 +355,7 @@ class Sequential:
         """
         if any(item.outcome is Outcome.REGRESSED for item in found):
             return True
-        if len(pairs) < self._rules.settled_pairs:
+        if len(pairs) < RULES.settled_pairs:
             return False
         return all(
             is_hopeless(
@@ -469,7 +364,6 @@ class Sequential:
                 tolerance=item.tolerance,
                 alpha=self._alpha,
                 at=at,
-                rules=self._rules,
             )
             for item in found
             if item.outcome not in _SETTLED

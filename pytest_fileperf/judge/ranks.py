@@ -26,9 +26,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_fileperf.judge.difference import Difference, standard_errors
+from pytest_fileperf.judge.difference import Difference, moderated, standard_errors
 from pytest_fileperf.judge.evidence import Pair, sides_of
-from pytest_fileperf.judge.rules import RULES, Rules
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.unit import clustering, grouped
 from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import Metric
@@ -79,7 +79,7 @@ class _RankDifference(Difference):
 
 
 def difference_by_ranks(
-    metric: Metric, pairs: Sequence[Pair], *, usual: float, calm: bool = False, rules: Rules = RULES
+    metric: Metric, pairs: Sequence[Pair], *, usual: float, calm: bool = False
 ) -> Difference | None:
     """Returns how much worse a percentile of now is; None where too few requests are slow to bound it.
 
@@ -87,87 +87,77 @@ def difference_by_ranks(
     between stalls count; None too where there are no stretches of time.
     """
     pairs = [pair for pair in pairs if pair.base.latency.count and pair.now.latency.count]
-    if not _is_enough(metric, pairs, calm=calm, rules=rules):
+    if not _is_enough(metric, pairs, calm=calm):
         return None
-    shares = _shares_of(metric, pairs, usual, calm=calm, rules=rules)
-    df = rules.ranks_prior_df + len(pairs) - 1
-    beyond = shares.beyond()
+    base, tails, together = _shares_of(metric, pairs, calm=calm)
+    # Two boots usually lie apart by a normal distribution, in steps.
+    shifts = np.rint(usual * _STEPS * _NODES).astype(np.int64)
+    ratios = np.arange(
+        min(tail.first for tail in tails) + shifts.min(), max(tail.last for tail in tails) + shifts.max() + 1
+    )
+    now = np.array([tail.above(ratios) for tail in tails])
+    counts = _counts(pairs)
+    weights = _weights(counts)
+    mean_base, mean_now = float(weights @ base), weights @ now
+    binomial, moved = _variances(mean_base, mean_now, weights**2 / counts, shifts)
+    deviations = now - base[:, None] - (mean_now - mean_base)
+    variance = moderated(
+        weights.size * (weights**2 @ (deviations * deviations)),
+        weights.size - 1,
+        usual=together * binomial + (weights**2).sum() * moved,
+        weight=RULES.ranks_prior_df,
+    )
+    # The luck of a boot that all pairs have in common is in each of them alike: no number of pairs averages it out.
+    common = 0.0 if all(pair.base_boots_anew for pair in pairs) else moved / 2
+    beyond, first, df = np.asarray(mean_now - mean_base), int(ratios[0]), RULES.ranks_prior_df + len(pairs) - 1
     found = _RankDifference(
-        worse=(shares.first + int(np.argmax(beyond <= 0))) / _STEPS,
+        worse=(first + int(np.argmax(beyond <= 0))) / _STEPS,
         error=0.0,
         df=df,
-        first=shares.first,
+        first=first,
         beyond=beyond,
-        beyond_error=shares.error(rules.ranks_prior_df, boots_anew=all(pair.base_boots_anew for pair in pairs)),
+        beyond_error=np.sqrt(variance + common),
     )
-    if not math.isfinite(found.high(rules.bound_error)):
+    if not math.isfinite(found.high(RULES.bound_error)):
         return None
-    error = max(0.0, found.worse - found.low(rules.bound_error)) / standard_errors(rules.bound_error, df)
+    error = max(0.0, found.worse - found.low(RULES.bound_error)) / standard_errors(RULES.bound_error, df)
     return replace(found, error=error)
 
 
-def _is_enough(metric: Metric, pairs: Sequence[Pair], *, calm: bool, rules: Rules) -> bool:
+def _is_enough(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> bool:
     requests = [sum(side.latency.count for side in own) for own in sides_of(pairs)]
-    if len(pairs) < rules.least_pairs or min(requests) < rules.least_pairs * metric.least_requests:
+    if len(pairs) < RULES.least_pairs or min(requests) < RULES.least_pairs * metric.least_requests:
         return False
     return not calm or all(side.stretches for pair in pairs for side in (pair.base, pair.now))
 
 
-# --- shares of slow requests
+# --- shares of slow requests; columns are ratios to base's percentile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Shares:
-    """The shares of slow requests in each pair. Rows are pairs; columns are ratios to base's percentile."""
+def _variances(
+    base: float, now: NDArray[np.float64], parts: NDArray[np.float64], shifts: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns the variance of the difference of shares by chance, and that which two boots give to a pair's share.
 
-    first: int
-    """The least ratio, in steps, than which all of now's requests take longer; the next ones follow step by step."""
-    counts: NDArray[np.float64]
-    """Requests of base and of now, by pairs."""
-    base: NDArray[np.float64]
-    """Of base's requests above its percentile, by pairs."""
-    now: NDArray[np.float64]
-    """Of now's requests above each ratio, by pairs."""
-    clustering: float
-    """How many slow requests come together."""
-    shifts: NDArray[np.int64]
-    """How far two boots usually lie apart, in steps: a normal distribution in as many points as `_NODES`."""
-
-    def beyond(self) -> NDArray[np.float64]:
-        """Returns by how much more of now's requests are slow, for each ratio."""
-        weights = _weights(self.counts)
-        return np.asarray(weights @ self.now - weights @ self.base)
-
-    def error(self, prior_df: float, *, boots_anew: bool) -> NDArray[np.float64]:
-        """Returns the standard error of `beyond`: of what is expected and of what the pairs show."""
-        weights = _weights(self.counts)
-        base, now = weights @ self.base, weights @ self.now
-        of_base, of_now = (weights**2 / self.counts).sum(axis=1)
-        binomial = base * (1 - base) * of_base + now * (1 - now) * of_now
-        moved = self._moved(now)
-        expected = self.clustering * binomial + (weights**2).sum() * moved
-        deviations = self.now - self.base[:, None] - (now - base)
-        squares = weights.size * (weights**2 @ (deviations * deviations))
-        # The luck of a boot that all pairs have in common is in each of them alike: no number of pairs averages it out.
-        common = 0.0 if boots_anew else moved / 2
-        return np.asarray(np.sqrt((prior_df * expected + squares) / (prior_df + weights.size - 1) + common))
-
-    def _moved(self, now: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the variance that the difference of two boots gives to a pair's share above each ratio."""
-        places = np.arange(now.size) + self.shifts[:, None]
-        moved = now[np.minimum(np.maximum(places, 0), now.size - 1)]
-        return np.asarray(_NODE_WEIGHTS @ (moved - _NODE_WEIGHTS @ moved) ** 2)
+    `base` and `now` are the mean shares, `parts` what each pair's chance has in them: squares of weights over requests.
+    """
+    of_base, of_now = parts.sum(axis=1)
+    places = np.arange(now.size) + shifts[:, None]
+    at = now[np.minimum(np.maximum(places, 0), now.size - 1)]
+    moved = np.asarray(_NODE_WEIGHTS @ (at - _NODE_WEIGHTS @ at) ** 2)
+    return base * (1 - base) * of_base + now * (1 - now) * of_now, moved
 
 
-def _shares_of(metric: Metric, pairs: Sequence[Pair], usual: float, *, calm: bool, rules: Rules) -> _Shares:
-    """Returns the shares above ratios to base's percentile; some neighbouring pairs have one percentile in common.
+def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[NDArray[np.float64], list[_Tail], float]:
+    """Returns the shares above base's percentile, by pairs, now's by their ratio to it, and how many come together.
 
-    As many of other requests lie above the percentile of a sample as above the middle between it and the next one.
+    Some neighbouring pairs have one percentile in common. As many of other requests lie above the percentile of a
+    sample as above the middle between it and the next one.
     """
     assert metric.percentile is not None
     reach, together = 1 - metric.percentile / 100, clustering(pairs, metric.percentile)
-    groups = grouped(pairs, rules.ranks_group * metric.least_requests * together) or [list(pairs)]
-    most = partial(rules.most_by_chance, reach) if calm else None
+    groups = grouped(pairs, RULES.ranks_group * metric.least_requests * together) or [list(pairs)]
+    most = partial(RULES.most_by_chance, reach) if calm else None
     if most is not None:
         together = clustering(pairs, metric.percentile, most=most)
     base_shares, tails = [], []
@@ -179,18 +169,7 @@ def _shares_of(metric: Metric, pairs: Sequence[Pair], usual: float, *, calm: boo
             above, with_it = base.above(np.array([at, at - 1]))
             base_shares.append(above + part * (with_it - above) + between)
             tails.append(replace(now, first=now.first - at))
-    shifts = np.rint(usual * _STEPS * _NODES).astype(np.int64)
-    ratios = np.arange(
-        min(tail.first for tail in tails) + shifts.min(), max(tail.last for tail in tails) + shifts.max() + 1
-    )
-    return _Shares(
-        first=int(ratios[0]),
-        counts=_counts(pairs),
-        base=np.array(base_shares),
-        now=np.array([tail.above(ratios) for tail in tails]),
-        clustering=together,
-        shifts=shifts,
-    )
+    return np.array(base_shares), tails, together
 
 
 def _counts(pairs: Sequence[Pair]) -> NDArray[np.float64]:
@@ -244,17 +223,13 @@ def _tails(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_T
     sides = [pair.base, pair.now]
     logs = [_STEPS * np.log(np.maximum(middle_of(side.latency.steps), 1.0)) for side in sides]
     pace = sum(float(log @ side.latency.counts) / side.latency.count for log, side in zip(logs, sides, strict=True)) / 2
-    base, now = (
-        _tail(np.rint(log - pace).astype(np.int64), _beyond(side.latency, side.stretches if most else [], most))
-        for log, side in zip(logs, sides, strict=True)
-    )
-    return base, now
-
-
-def _tail(steps: NDArray[np.int64], beyond: NDArray[np.float64]) -> _Tail:
-    """Returns the shares above all steps, by the shares `beyond` the first so many of these `steps`, ascending."""
-    first = int(steps[0]) - 1
-    return _Tail(first=first, shares=beyond[np.bincount(steps - first).cumsum()])
+    tails = []
+    for log, side in zip(logs, sides, strict=True):
+        steps = np.rint(log - pace).astype(np.int64)
+        first = int(steps[0]) - 1
+        beyond = _beyond(side.latency, side.stretches if most else [], most)
+        tails.append(_Tail(first=first, shares=beyond[np.bincount(steps - first).cumsum()]))
+    return tails[0], tails[1]
 
 
 def _beyond(

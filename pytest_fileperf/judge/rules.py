@@ -1,6 +1,6 @@
 """What shapes a verdict: every constant of the judge in one value, each with its reason or source.
 
-The judge and simulations of it take a `Rules`; nothing else varies what the judge says of the same evidence.
+Nothing else varies what the judge says of the same evidence. A simulation puts other `RULES` into the judge's modules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pytest_fileperf.serve.stability import STABILISERS
 
-__all__ = ("RULES", "ExcludedLoss", "Rules", "UsualDeviation")
+__all__ = ("RULES", "ExcludedLoss", "Rules")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from statistics import median, variance
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_fileperf.judge.difference import Difference, as_share
+from pytest_fileperf.judge.difference import Difference, as_share, moderated
 from pytest_fileperf.judge.evidence import (
     HODGES_LEHMANN_COST,
     Pair,
@@ -39,11 +39,11 @@ from pytest_fileperf.judge.evidence import (
     quantile_variance,
     sides_of,
 )
-from pytest_fileperf.judge.rules import RULES, Rules
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Metric
 
-__all__ = ("Change", "PairValue", "changes", "clustering", "grouped", "mean_difference", "unit_of")
+__all__ = ("Change", "changes", "clustering", "grouped", "mean_difference", "unit_of")
 
 _NORMAL_90 = 1.6449
 """Deviations of a normal distribution that an interval of 90 % has on each side."""
@@ -78,12 +78,9 @@ class Change:
 def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
     """Returns what each unit shows by itself, in order."""
     found, first = [], 0
-    # Requests that are slow together say as much as one.
-    groups = (
-        [[pair] for pair in pairs]
-        if metric.percentile is None
-        else grouped(pairs, metric.least_requests * clustering(pairs, metric.percentile))
-    )
+    groups = [[pair] for pair in pairs]
+    if metric.percentile is not None:  # requests that are slow together say as much as one
+        groups = grouped(pairs, metric.least_requests * clustering(pairs, metric.percentile))
     for group in groups:
         if (unit := unit_of(metric, group, total=False)) is not None:
             ratio, margin = metric.worse_sign * unit.value, _NORMAL_90 * math.sqrt(unit.variance)
@@ -113,28 +110,27 @@ def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float],
     return clustering_of(excess_of(side.stretches, percent, most=most) for side in sides)
 
 
-def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool, rules: Rules = RULES) -> PairValue | None:
+def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> PairValue | None:
     """Returns what the pairs show; None where they show nothing.
 
     Of a rate it takes one pair, and returns the typical ratio or that of the total.
     """
     if metric.percentile is not None:
-        ratio, variance = _of_percentile(metric.percentile, pairs)
+        base, now = (Histogram.merged(side.latency for side in own) for own in sides_of(pairs))
+        together = clustering(pairs, metric.percentile)
+        variance = sum(quantile_variance(side, metric.percentile, clustering=together) for side in (base, now))
+        ratio = math.log(now.percentile_ns(metric.percentile) / base.percentile_ns(metric.percentile))
         return PairValue(value=metric.worse_sign * ratio, variance=variance)
     (pair,) = pairs
-    counted = _cycles(metric.name, pair.base.turns, pair.now.turns)
-    if not counted or not all(map(sum, zip(*counted, strict=True))):
-        return None if total and not counted else _of_runs(metric, pair)
-    cycles = counted if total else _typical_cycles(metric.name, pair, counted)
-    ratio, variance = _of_total(cycles) if total or len(cycles) == 1 else _of_cycles(cycles, rules)
+    cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
+    if not cycles or not all(map(sum, zip(*cycles, strict=True))):
+        return None if total and not cycles else _of_runs(metric, pair)
+    typical = [] if total else _cycles(metric.name, pair.base.typical, pair.now.typical)
+    # What was counted tells where fewer than half of the cycles have a typical pace, or one of several.
+    if len(typical) == len(cycles) or (len(typical) > 1 and 2 * len(typical) >= len(cycles)):
+        cycles = typical
+    ratio, variance = _of_total(cycles) if total or len(cycles) == 1 else _of_cycles(cycles)
     return PairValue(value=metric.worse_sign * ratio, variance=variance, cycles=len(cycles))
-
-
-def _typical_cycles(name: str, pair: Pair, counted: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Returns the typical paces of both sides by cycles, or what was counted where fewer than half have such paces."""
-    typical = _cycles(name, pair.base.typical, pair.now.typical)
-    known = len(typical) == len(counted) or (len(typical) > 1 and 2 * len(typical) >= len(counted))
-    return typical if known else counted
 
 
 def _of_runs(metric: Metric, pair: Pair) -> PairValue | None:
@@ -144,14 +140,6 @@ def _of_runs(metric: Metric, pair: Pair) -> PairValue | None:
     if min(base, now) <= 0:
         return None
     return PairValue(value=metric.worse_sign * math.log(now / base), variance=uncertain)
-
-
-def _of_percentile(percent: float, pairs: Sequence[Pair]) -> tuple[float, float]:
-    """Returns the log ratio of the pooled percentiles, and its variance."""
-    base, now = (Histogram.merged(side.latency for side in own) for own in sides_of(pairs))
-    together = clustering(pairs, percent)
-    variance = sum(quantile_variance(side, percent, clustering=together) for side in (base, now))
-    return math.log(now.percentile_ns(percent) / base.percentile_ns(percent)), variance
 
 
 def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -165,12 +153,12 @@ def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return math.log(now / base), squares / (len(cycles) - 1) / len(cycles)
 
 
-def _of_cycles(cycles: Sequence[tuple[float, float]], rules: Rules) -> tuple[float, float]:
+def _of_cycles(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Returns the typical log ratio of a cycle, and its variance."""
     # A turn in which nothing ended: half of what the least one had, as a logarithm needs something.
     least = [min(value for value in values if value > 0) / 2 for values in zip(*cycles, strict=True)]
     ratios = [math.log((now or least[1]) / (base or least[0])) for base, now in cycles]
-    if len(ratios) < rules.few_cycles:
+    if len(ratios) < RULES.few_cycles:
         return hodges_lehmann(ratios), HODGES_LEHMANN_COST * variance(ratios) / len(ratios)
     middle = median(ratios)
     deviation = 1.4826 * median(abs(ratio - middle) for ratio in ratios)
@@ -192,55 +180,40 @@ def _cycles(
 #     unit by itself. So pairs of a bad moment count less. Where a pair's cycles tell v, it is moderated by what is
 #     usual in the comparison, as a few cycles that happen to agree make no pair exact. If the units differ by more than
 #     their weights say, the error of the mean grows by the ratio (Birge, "The calculation of errors by the method of
-#     least squares", Phys. Rev. 40 (1932) 207–227). The ratio is moderated by `Rules.pair_prior_df` degrees of freedom
-#     (Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3), as three pairs say little about their spread, and is
-#     never below 1.
+#     least squares", Phys. Rev. 40 (1932) 207–227). The ratio is moderated by `Rules.pair_prior_df` degrees of freedom,
+#     as three pairs say little about their spread, and is never below 1.
 #
 # Pairs of one or two cycles
 #     Slow requests, or loads that are made as a whole, do not tell v. Such pairs have their own spread: hardly
 #     moderated as long as it is no more than what boots differ by, and not at all beyond.
 
 
-def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: bool, rules: Rules = RULES) -> Difference:
+def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: bool) -> Difference:
     """Returns the weighted mean of units; `usual` is by how much two boots differ, as a log ratio."""
-    values = np.array([unit.value for unit in units])
-    alone = _tell_nothing_by_themselves(units, rules)
-    weights = 1 / (usual**2 + (np.zeros(len(units)) if alone else _moderated(units, rules)))
+    from scipy.special import chdtri
+
+    values, cycles = np.array([unit.value for unit in units]), [unit.cycles for unit in units]
+    # Some have too few cycles, and fewer than two have enough to tell what is usual.
+    alone = any(0 < count < RULES.least_cycles for count in cycles)
+    alone = alone and sum(count >= RULES.least_cycles for count in cycles) < 2
+    weights = 1 / (usual**2 + (np.zeros(len(units)) if alone else _moderated(units)))
     worse = float(np.average(values, weights=weights))
-    squares = float(weights @ (values - worse) ** 2)
-    prior = _prior_df(squares, len(units), alone=alone, rules=rules)
-    df = prior + len(units) - 1
-    birge = max(1.0, (prior + squares) / df)
+    squares, df = float(weights @ (values - worse) ** 2), len(units) - 1
+    prior = RULES.pair_prior_df
+    if alone:  # they lose the weight of what is usual where they deviate by more than half of all such units would
+        prior = RULES.alone_prior_df if squares <= float(chdtri(df, 0.5)) else 0
+    birge = max(1.0, moderated(squares, df, usual=1.0, weight=prior))
     # The luck of a boot that all pairs have in common is in each of them alike: no number of pairs averages it out.
     common = 0.0 if boots_anew else usual**2 / 2
-    return Difference(worse=worse, error=math.sqrt(birge / weights.sum() + common), df=df)
+    return Difference(worse=worse, error=math.sqrt(birge / weights.sum() + common), df=prior + df)
 
 
-def _tell_nothing_by_themselves(units: Sequence[PairValue], rules: Rules) -> bool:
-    """Returns whether some units have too few cycles, and fewer than two have enough to tell what is usual."""
-    cycles = [unit.cycles for unit in units]
-    few = any(0 < count < rules.least_cycles for count in cycles)
-    return few and sum(count >= rules.least_cycles for count in cycles) < 2
-
-
-def _moderated(units: Sequence[PairValue], rules: Rules) -> NDArray[np.float64]:
+def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
     """Returns their variances; where cycles told them, as if `prior_cycles` more had deviated as the units' do."""
     variances, cycles = (np.array([getattr(unit, name) for unit in units]) for name in ("variance", "cycles"))
-    enough, known = cycles >= rules.least_cycles, cycles > 0
+    enough, known = cycles >= RULES.least_cycles, cycles > 0
     if enough.any():
         usual = float(np.median((variances * cycles)[enough]))
         many, own = cycles[known], variances[known]
-        variances[known] = (rules.prior_cycles * usual / many + many * own) / (rules.prior_cycles + many)
+        variances[known] = (RULES.prior_cycles * usual / many + many * own) / (RULES.prior_cycles + many)
     return variances
-
-
-def _prior_df(squares: float, units: int, *, alone: bool, rules: Rules) -> int:
-    """Returns the weight of what boots usually differ by; `squares` are of the units' deviations in such differences.
-
-    Units that tell nothing by themselves lose it where they deviate by more than half of all such units would.
-    """
-    from scipy.special import chdtri
-
-    if not alone:
-        return rules.pair_prior_df
-    return rules.alone_prior_df if squares <= float(chdtri(units - 1, 0.5)) else 0

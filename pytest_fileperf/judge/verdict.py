@@ -19,7 +19,6 @@ __all__ = (
     "Reason",
     "ReasonKind",
     "Verdict",
-    "agreeing",
     "as_the_run_shows",
     "check_limits",
     "unless_far_worse",
@@ -293,21 +292,14 @@ def check_limits(limits: Mapping[str, float], recording: Recording) -> tuple[Lim
     A value equal to its limit holds; one that was not measured does not. Raises KeyError for an unknown metric: names
     are checked where settings are read.
     """
-    return tuple(_check(name, limit, recording) for name, limit in limits.items())
-
-
-def _check(name: str, limit: float, recording: Recording) -> LimitCheck:
-    metric = METRICS[name.partition("_")[2]]
-    value = metric.of_run(recording)
-    holds = value is not None and metric.worse_sign * value <= metric.worse_sign * limit
-    return LimitCheck(
-        name=name,
-        metric=metric.name,
-        limit=limit,
-        value=value,
-        holds=holds,
-        reason=_reason(metric, value, recording),
-    )
+    checks = []
+    for name, limit in limits.items():
+        metric = METRICS[name.partition("_")[2]]
+        value = metric.of_run(recording)
+        holds = value is not None and metric.worse_sign * value <= metric.worse_sign * limit
+        reason = _reason(metric, value, recording)
+        checks.append(LimitCheck(name=name, metric=metric.name, limit=limit, value=value, holds=holds, reason=reason))
+    return tuple(checks)
 
 
 def _reason(metric: Metric, value: float | None, recording: Recording) -> Reason | None:

@@ -237,7 +237,7 @@ class Outcomes:
             )
             if prune:
                 with_code = store.trees()
-                store.remove({item.key for item in stale})
+                store.remove(stale.keys())
                 with Source(root, baselines) as source:
                     source.forget(with_code - store.trees())
         except BaselineError as error:
@@ -249,7 +249,7 @@ class Outcomes:
         writer = config.get_terminal_writer()
         lines = stale_lines(
             stale,
-            entries=sum(stored[item.key] for item in stale),
+            entries=sum(stored[key] for key in stale),
             removed=prune,
             width=writer.fullwidth,
             colour=writer.hasmarkup,

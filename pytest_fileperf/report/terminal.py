@@ -20,10 +20,9 @@ Returns text; the plugin prints it under a heading.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
-from pytest_fileperf.judge.baseline import Stale
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
@@ -487,9 +486,12 @@ _SHOWN = 10
 
 
 def stale_lines(
-    stale: Sequence[Stale], *, entries: int, removed: bool, width: int, colour: bool, verbosity: int = 0
+    stale: Mapping[str, str], *, entries: int, removed: bool, width: int, colour: bool, verbosity: int = 0
 ) -> list[str]:
-    """Returns a heading and a line for each; with `-q` the heading alone. `entries` counts all machine profiles'."""
+    """Returns a heading and a line for each key and why; with `-q` the heading alone.
+
+    `entries` counts all machine profiles'.
+    """
     screen, counted = Screen(width=width, colour=colour), format_count(entries, "stale baseline")
     if removed:
         lines = screen.prose(f"removed {counted}")
@@ -498,8 +500,7 @@ def stale_lines(
         lines = screen.prose(f"{counted}; {to_do}", Style.WARNING)
     if verbosity < 0:
         return lines
-    shown = stale if verbosity > 0 else stale[:_SHOWN]
-    texts = [f"{plain(item.key)}: {item.why}" for item in shown]
-    if len(shown) < len(stale):
-        texts.append(f"and of {len(stale) - len(shown)} more (-v shows all)")
+    texts = [f"{plain(key)}: {why}" for key, why in stale.items()]
+    if verbosity == 0 and len(texts) > _SHOWN:
+        texts = [*texts[:_SHOWN], f"and of {len(texts) - _SHOWN} more (-v shows all)"]
     return [*lines, *(line for text in texts for line in screen.prose(text, Style.DIM, indent=INDENT))]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from pytest_fileperf.judge.capacity import CONFIDENCE, Estimate, NextLoad, Search, estimate, next_load
-from pytest_fileperf.judge.evidence import PairSide
+from pytest_fileperf.judge.evidence import BootEvidence
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd, RateTried, tried_of
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
@@ -148,18 +148,18 @@ class RateSearch:
         )
         return replace(recording, boots=tuple(with_capacity))
 
-    def on_boot(self, boot: int, found: Estimate | None) -> PairSide:
+    def on_boot(self, boot: int, found: Estimate | None) -> BootEvidence:
         """Returns what a boot shows, as a side of a pair; `found` is what all loads show."""
         own = [run for run in self._runs if run.boot.index == boot]
         if not own:
-            return PairSide(turns=(), latency=EMPTY, runs={})
+            return BootEvidence(turns=(), latency=EMPTY, runs={})
         recording = recording_of(own)
         cpu = METRICS["cpu_per_request"].of_run(recording)
         runs = {} if cpu is None else {"cpu_per_request": cpu}
         is_known = found is not None and bool(found.broken) and boot in found.boots
         if found is not None and is_known:
             runs["capacity"] = math.exp(found.boots[boot])
-        return PairSide(
+        return BootEvidence(
             turns=(),
             latency=Histogram.merged(round_.latency for round_ in recording.rounds),
             runs=runs,

@@ -20,7 +20,7 @@ from statistics import median_low
 
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfError, PlanError
-from pytest_fileperf.judge.evidence import Pair, PairSide, answers_of, differing, pair_side, pairs_alike
+from pytest_fileperf.judge.evidence import BootEvidence, Pair, answers_of, differing, pair_side, pairs_alike
 from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
 from pytest_fileperf.judge.paired import Sequential, noise_floor, paired_difference
 from pytest_fileperf.judge.record import Explanation, Result
@@ -486,7 +486,7 @@ def _under_way_in(run: Run) -> int:
     return latency.under_way_ns() + run.result.uncounted_ns // max(1, latency.count)
 
 
-def _pair_side(runs: Sequence[Run]) -> PairSide:
+def _pair_side(runs: Sequence[Run]) -> BootEvidence:
     memory: Course = ()
     for run in runs:
         memory = course_after(memory, run.boot.memory)

@@ -11,7 +11,7 @@ import numpy as np
 from judge.sides import MS, STABILISED
 from numpy.typing import NDArray
 
-from pytest_fileperf.judge.evidence import Pair, PairSide
+from pytest_fileperf.judge.evidence import BootEvidence, Pair
 from pytest_fileperf.measure.histogram import Histogram
 
 
@@ -28,8 +28,8 @@ def pair(
 ) -> Pair:
     """Returns a pair with these values of its turns, and its latencies in equal parts of `base_ms` and `now_ms`."""
     return Pair(
-        base=PairSide(turns=turns(base, metric), latency=latencies(tuple(base_ms), requests), runs=runs[0]),
-        now=PairSide(turns=turns(now, metric), latency=latencies(tuple(now_ms), requests), runs=runs[1]),
+        base=BootEvidence(turns=turns(base, metric), latency=latencies(tuple(base_ms), requests), runs=runs[0]),
+        now=BootEvidence(turns=turns(now, metric), latency=latencies(tuple(now_ms), requests), runs=runs[1]),
         stabilised=stabilised,
     )
 
@@ -55,12 +55,12 @@ def stalling(seed: int = 4, *, base_stalls: float = 0.012, stalls: float = 0.012
     """
     rng = np.random.default_rng(seed)
 
-    def side(stalls: float, slow: float) -> PairSide:
+    def side(stalls: float, slow: float) -> BootEvidence:
         stalled = (rng.random((30, 1)) < stalls) & (np.arange(50) < 25)
         taken_ms = 2.5 * np.exp(0.47 * rng.standard_normal((30, 50)))
         taken_ms += 50 * stalled + 100 * (rng.random((30, 50)) < slow)
         stretches = tuple(Histogram.of((stretch * MS).astype(np.int64)) for stretch in taken_ms)
-        return PairSide(turns=(), latency=Histogram.merged(stretches), stretches=stretches, runs={})
+        return BootEvidence(turns=(), latency=Histogram.merged(stretches), stretches=stretches, runs={})
 
     return [Pair(base=side(base_stalls, 0.0), now=side(stalls, slow), stabilised=STABILISED) for _ in range(8)]
 
@@ -99,10 +99,10 @@ class PairNoise:
             base=self._side(base, float(tails[0])), now=self._side(now, float(tails[1])), stabilised=self.stabilised
         )
 
-    def _side(self, rates: NDArray[np.float64], factor: float) -> PairSide:
+    def _side(self, rates: NDArray[np.float64], factor: float) -> BootEvidence:
         """Returns a side with a stretch for every five hundred requests, each like the other."""
         stretches = (self._latency(factor),) * (self.requests // 500)
-        return PairSide(
+        return BootEvidence(
             turns=turns(rates.tolist(), "rps"), latency=Histogram.merged(stretches), stretches=stretches, runs={}
         )
 

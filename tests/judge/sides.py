@@ -19,9 +19,9 @@ MS = 1_000_000
 def boot(*values: float, metric: str = "rps", requests: int = 5000, latency_ms: int = 5) -> BootEvidence:
     """A boot with these round values, every request as slow as the other."""
     return BootEvidence(
-        rounds=tuple({metric: value} for value in values),
+        turns=tuple({metric: value} for value in values),
         latency=alike(latency_ms, requests),
-        requests=requests,
+        runs={},
     )
 
 
@@ -61,14 +61,11 @@ class Noise:
         logs -= (rng.random(shape) < self.far_off) * rng.uniform(0.1, 0.5, shape)
         return Evidence(
             boots=tuple(
-                BootEvidence(rounds=tuple({"rps": value} for value in values), latency=EMPTY, requests=5000)
+                BootEvidence(turns=tuple({"rps": value} for value in values), latency=alike(5, 5000), runs={})
                 for values in np.exp(logs).tolist()
             ),
             stabilised=STABILISED,
         )
-
-
-EMPTY = Histogram.of([])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +98,7 @@ class TailNoise:
         whole = Histogram.merged(rounds)
         told = self.requests >= p99.least_requests
         return BootEvidence(
-            rounds=tuple({"p99": histogram.percentile_ns(99) / 1e9} if told else {} for histogram in rounds),
+            turns=tuple({"p99": histogram.percentile_ns(99) / 1e9} if told else {} for histogram in rounds),
             latency=whole,
-            requests=whole.count,
+            runs={},
         )

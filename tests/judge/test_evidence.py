@@ -51,20 +51,20 @@ TWO_BOOTS = recording_of(
 
 def test_each_boot_has_its_own_rounds_latencies_and_runs() -> None:
     first, second = evidence_of(TWO_BOOTS).boots
-    assert [values["rps"] for values in first.rounds] == [300, 200]
-    assert [values["rps"] for values in second.rounds] == [400]
+    assert [values["rps"] for values in first.turns] == [300, 200]
+    assert [values["rps"] for values in second.turns] == [400]
     assert (first.requests, first.latency.count, second.requests) == (504, 504, 400)
     assert (first.runs, second.runs) == ({"rss": 1000}, {"rss": 2000})
 
 
 def test_a_round_tells_a_percentile_only_from_its_least_number_of_requests_on() -> None:
     first = evidence_of(TWO_BOOTS).boots[0]
-    assert ["p99" in values for values in first.rounds] == [True, False]
-    assert ["p95" in values for values in first.rounds] == [True, True]
+    assert ["p99" in values for values in first.turns] == [True, False]
+    assert ["p95" in values for values in first.turns] == [True, True]
 
 
 def test_what_was_not_measured_is_left_out() -> None:
-    assert all("cpu_per_request" not in values for boot in evidence_of(TWO_BOOTS).boots for values in boot.rounds)
+    assert all("cpu_per_request" not in values for boot in evidence_of(TWO_BOOTS).boots for values in boot.turns)
 
 
 def test_only_what_all_boots_held_equal_is_stabilised() -> None:
@@ -85,9 +85,8 @@ def test_nothing_measured_is_no_evidence() -> None:
 VALUES = st.dictionaries(st.sampled_from(["rps", "p50", "p99", "error_rate"]), st.floats(0, 1e12), max_size=4)
 BOOTS = st.builds(
     BootEvidence,
-    rounds=st.lists(VALUES, max_size=4).map(tuple),
+    turns=st.lists(VALUES, max_size=4).map(tuple),
     latency=st.lists(st.integers(0, 10**10), max_size=20).map(Histogram.of),
-    requests=st.integers(0, 10**9),
     runs=VALUES,
 )
 
@@ -102,8 +101,8 @@ def test_the_stored_form_comes_back_to_five_digits(evidence: Evidence) -> None:
         assert after.requests == before.requests
         assert after.latency.steps.tolist() == before.latency.steps.tolist()
         assert after.runs == pytest.approx(dict(before.runs), rel=1e-4)
-        told = [values for values in before.rounds if values]
-        assert [values for values in after.rounds if values] == [
+        told = [values for values in before.turns if values]
+        assert [values for values in after.turns if values] == [
             pytest.approx(dict(values), rel=1e-4) for values in told
         ]
     assert back.to_json() == stored

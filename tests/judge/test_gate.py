@@ -176,7 +176,7 @@ def test_too_few_requests_for_a_percentile(base: int, now: int, whose: str, coun
     assert found.detectable is None
 
 
-NOTHING = Evidence(boots=(BootEvidence(rounds=({"rps": 0.0},), latency=Histogram.of([]), requests=0),))
+NOTHING = Evidence(boots=(BootEvidence(turns=({"rps": 0.0},), latency=Histogram.of([]), runs={}),))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_metric_of_whole_runs_is_compared_by_boots() -> None:
 def test_p99_from_10_to_60_ms_regresses() -> None:
     def with_tail(slowest_ms: int) -> Evidence:
         latency = Histogram.of([4 * MS] * 980 + [slowest_ms * MS] * 20)
-        one = BootEvidence(rounds=(), latency=latency, requests=1000)
+        one = BootEvidence(turns=(), latency=latency, runs={})
         return Evidence(boots=(one,) * 3, stabilised=BASE.stabilised)
 
     found = gate(with_tail(10), with_tail(60), metric="p99", tolerance=0.25)
@@ -228,8 +228,8 @@ def test_p99_from_10_to_60_ms_regresses() -> None:
 def test_a_boot_with_a_far_off_tail_is_no_regression() -> None:
     calm = Histogram.of([4 * MS] * 950 + [10 * MS] * 50)
     hit = Histogram.of([4 * MS] * 950 + [80 * MS] * 50)
-    base = Evidence(boots=(BootEvidence(rounds=(), latency=calm, requests=1000),) * 3)
-    now = Evidence(boots=(*base.boots[:2], BootEvidence(rounds=(), latency=hit, requests=1000)))
+    base = Evidence(boots=(BootEvidence(turns=(), latency=calm, runs={}),) * 3)
+    now = Evidence(boots=(*base.boots[:2], BootEvidence(turns=(), latency=hit, runs={})))
     assert gate(base, now, metric="p99", tolerance=0.25).outcome is Outcome.INCONCLUSIVE
 
 
@@ -237,7 +237,7 @@ def test_rounds_that_differ_more_than_their_requests_explain_widen_a_percentile(
     latency = Histogram.of([step * MS // 100 for step in range(100, 1100)])
 
     def with_rounds(*p99: float) -> Evidence:
-        one = BootEvidence(rounds=tuple({"p99": value} for value in p99), latency=latency, requests=1000)
+        one = BootEvidence(turns=tuple({"p99": value} for value in p99), latency=latency, runs={})
         return Evidence(boots=(one,) * 3, stabilised=BASE.stabilised)
 
     steady, wild = with_rounds(0.010, 0.0101), with_rounds(0.006, 0.016)

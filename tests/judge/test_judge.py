@@ -9,7 +9,6 @@ import pytest
 from judge.sides import side
 
 from pytest_fileperf.judge.baseline import Entry, Found
-from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import (
     Steadiness,
@@ -24,7 +23,6 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.wording import sentence
 
-HERE = Environment(system="Linux", machine="x86_64", cpu="CPU", cores=2, python="CPython 3.11")
 PACKAGES = {"app": "1.0", "uvicorn": "0.54.0"}
 IDENTITY = {"load": {"connections": 32}, "server": {"stabilised": ("addresses",)}}
 FAST, SLOW, NOTHING = side(2000, 2010, 1990), side(1500, 1510, 1490), Evidence(boots=())
@@ -39,7 +37,7 @@ OTHER_MACHINE = ("cores was 4, is 2", "cpu was A, is B")
 
 
 def found(entry: Entry = STORED, *differences: str) -> Found:
-    return Found(entry=entry, environment=HERE, differences=differences)
+    return Found(entry=entry, differences=differences)
 
 
 def judged(

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from judge.pairs import pair, stalling, swapped
 from judge.sides import STABILISED
 
-from pytest_fileperf.judge.difference import Difference
+from pytest_fileperf.judge.difference import Difference, Differences
 from pytest_fileperf.judge.evidence import Pair
 from pytest_fileperf.judge.paired import (
-    PairedEvidence,
     compare_pairs,
     is_hopeless,
     paired_difference,
@@ -192,8 +191,9 @@ def stalled_in_turn(stalls: int) -> list[Pair]:
 def test_a_rate_has_to_exclude_less_than_a_percentile(worse: float, is_rate: bool, well: bool) -> None:
     """At 3 %: a rate 5.1 %, a percentile 8.2 %; and neither may look worse than the tolerance."""
     main = Difference(worse=worse, error=0.016, df=10)
-    evidence = PairedEvidence(main=main, guard=None, is_calm=not is_rate, is_rate=is_rate)
-    assert evidence.seems_well(math.log(1.03), RULES) is well
+    error = RULES.rate_pass_error if is_rate else RULES.bound_error
+    evidence = Differences(main=main, is_calm=not is_rate, is_rate=is_rate, pass_error=error)
+    assert evidence.seems_well(math.log(1.03)) is well
 
 
 def test_what_slows_both_turns_of_a_cycle_is_no_doubt_about_the_total() -> None:
@@ -226,18 +226,18 @@ def test_only_a_rate_has_to_rule_out_a_loss_in_the_total() -> None:
     """The sum of durations is no total that a server may lose."""
     pairs = stalled_in_turn(20)
     evidence = {name: paired_evidence(METRICS[name], pairs) for name in ("rps", "p99")}
-    assert {name: found.may_lose(math.log(1.01), RULES) for name, found in evidence.items() if found is not None} == {
+    assert {name: found.may_lose(math.log(1.01)) for name, found in evidence.items() if found is not None} == {
         "rps": True,
         "p99": False,
     }
     assert evidence["rps"] is not None
-    assert not replace(evidence["rps"], is_rate=False).may_lose(math.log(1.01), RULES)
+    assert not replace(evidence["rps"], is_rate=False).may_lose(math.log(1.01))
 
 
-def test_how_much_loss_a_pass_rules_out_is_a_rule() -> None:
+def test_how_much_loss_a_pass_rules_out_is_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     lenient = replace(RULES, total_excluded=ExcludedLoss(tolerances=2.0, more=0.5))
-    found = compare_pairs(RPS, stalled_in_turn(20), tolerance=0.01, alpha=ALPHA, share=0.4, rules=lenient)
-    assert found.outcome is Outcome.PASS
+    monkeypatch.setattr("pytest_fileperf.judge.difference.RULES", lenient)
+    assert compared("rps", stalled_in_turn(20)).outcome is Outcome.PASS
 
 
 def test_a_total_that_no_time_left_will_settle_is_hopeless() -> None:

@@ -12,7 +12,7 @@ from judge.pairs import stalling, swapped
 from judge.sides import MS, STABILISED
 
 from pytest_fileperf.judge.difference import Difference
-from pytest_fileperf.judge.evidence import Pair, PairSide
+from pytest_fileperf.judge.evidence import BootEvidence, Pair
 from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
@@ -21,9 +21,9 @@ P50, P99 = METRICS["p50"], METRICS["p99"]
 RNG_SEED = 4
 
 
-def side(latencies_ms: np.ndarray) -> PairSide:
+def side(latencies_ms: np.ndarray) -> BootEvidence:
     latency = Histogram.of((latencies_ms * MS).astype(np.int64))
-    return PairSide(turns=(), latency=latency, runs={})
+    return BootEvidence(turns=(), latency=latency, runs={})
 
 
 def usual_ms(rng: np.random.Generator, requests: int) -> np.ndarray:

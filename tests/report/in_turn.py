@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from report.samples import recording, result
 
-from pytest_fileperf.judge.evidence import Pair, PairSide, pair_side
+from pytest_fileperf.judge.evidence import BootEvidence, Pair, pair_side
 from pytest_fileperf.judge.paired import NoiseFloor
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
@@ -69,7 +69,7 @@ def with_limit(measured: Result, limit: Limit) -> Result:
     return replace(measured, measurement=replace(measured.measurement, limit=limit))
 
 
-def sides(recorded: Recording) -> list[PairSide]:
+def sides(recorded: Recording) -> list[BootEvidence]:
     """Returns what each boot has shown."""
     rounds = recorded.rounds
     return [pair_side((each for each in rounds if each.boot == boot.index), boot.memory) for boot in recorded.boots]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from pytest_fileperf.judge.baseline import Stale, Why
+from pytest_fileperf.judge.baseline import Why
 from pytest_fileperf.report.terminal import stale_lines
 
-ONE = Stale(key="tests/test_a.py::test_old[\x1b]", why=Why.NO_TEST)
-MANY = tuple(Stale(key=f"tests/test_b.py::test_{at:02}", why=Why.NO_MODULE) for at in range(12))
+ONE = {"tests/test_a.py::test_old[\x1b]": Why.NO_TEST}
+MANY = {f"tests/test_b.py::test_{at:02}": Why.NO_MODULE for at in range(12)}
 
 
 def test_each_is_named_with_why_and_what_to_do() -> None:
-    assert stale_lines([ONE], entries=1, removed=False, width=80, colour=False) == [
+    assert stale_lines(ONE, entries=1, removed=False, width=80, colour=False) == [
         "1 stale baseline; --fileperf-prune removes it",
         "  tests/test_a.py::test_old[\N{REPLACEMENT CHARACTER}]: no such test",
     ]
 
 
 def test_what_was_removed() -> None:
-    lines = stale_lines([ONE, MANY[0]], entries=3, removed=True, width=80, colour=False)
+    lines = stale_lines(
+        {**ONE, "tests/test_b.py::test_00": Why.NO_MODULE}, entries=3, removed=True, width=80, colour=False
+    )
     assert [lines[0], len(lines)] == ["removed 3 stale baselines", 3]
 
 

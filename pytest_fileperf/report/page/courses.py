@@ -12,7 +12,7 @@ from itertools import cycle, pairwise
 from statistics import fmean
 
 from pytest_fileperf.host.sample import Sample
-from pytest_fileperf.judge.evidence import Pair, PairSide
+from pytest_fileperf.judge.evidence import BootEvidence, Pair
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.unit import Change, changes
 from pytest_fileperf.judge.verdict import MetricComparison
@@ -116,7 +116,7 @@ def _latencies(pairs: Sequence[Pair]) -> Chart | None:
     traces: list[Trace] = []
     for percent, colour, symbol in ((50, FIRST, "circle"), (99, SECOND, "diamond")):
 
-        def reached(sides: Sequence[PairSide], percent: int = percent) -> float | None:
+        def reached(sides: Sequence[BootEvidence], percent: int = percent) -> float | None:
             latency = Histogram.merged(side.latency for side in sides)
             return latency.percentile_ns(percent) / 1e9 if latency.count else None
 
@@ -133,7 +133,7 @@ def _both_sides(
     name: str,
     metric: Metric,
     pairs: Sequence[Pair],
-    value: Callable[[Sequence[PairSide]], float | None],
+    value: Callable[[Sequence[BootEvidence]], float | None],
     scale: Scale,
     colour: str,
     symbol: str = "circle",
