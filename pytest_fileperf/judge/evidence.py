@@ -290,9 +290,7 @@ def evidence_of(recording: Recording) -> Evidence:
 
 
 def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
-    own = replace(
-        recording, boots=(boot,), rounds=tuple(round_ for round_ in recording.rounds if round_.boot == boot.index)
-    )
+    own = recording.of_boot(boot)
     rounds = tuple(_values_of(round_, percentiles=True) for round_ in own.measured())
     # A rate that is 0 in every round is known from the run: all ended in the drain.
     known = {name for values in rounds for name, value in values.items() if value}
@@ -650,7 +648,12 @@ def pair_side(rounds: Iterable[Round], memory: Course = ()) -> BootEvidence:
     turns = [round_ for round_ in rounds if round_.phase is Phase.ROUND]
     return BootEvidence(
         turns=tuple(_values_of(turn, percentiles=False) for turn in turns),
-        typical=tuple(map(_typical_rates, turns)),
+        typical=tuple(
+            {}
+            if (rps := turn.typical_rps) is None
+            else {"rps": rps, "throughput": rps * (turn.bytes_sent + turn.bytes_received) / turn.requests}
+            for turn in turns
+        ),
         latency=Histogram.merged(round_.latency for round_ in rounds),
         stretches=_stretches(rounds),
         runs={},
@@ -660,10 +663,7 @@ def pair_side(rounds: Iterable[Round], memory: Course = ()) -> BootEvidence:
 
 def sides_by_boot(recording: Recording) -> tuple[BootEvidence, ...]:
     """Returns what each boot has shown, in order."""
-    return tuple(
-        pair_side((round_ for round_ in recording.rounds if round_.boot == boot.index), boot.memory)
-        for boot in recording.boots
-    )
+    return tuple(pair_side(recording.of_boot(boot).rounds, boot.memory) for boot in recording.boots)
 
 
 def _stretches(rounds: Iterable[Round]) -> tuple[Histogram, ...]:
@@ -679,12 +679,3 @@ def _stretches(rounds: Iterable[Round]) -> tuple[Histogram, ...]:
             found[-1] = Histogram.merged((found[-1], handover, round_.latency))
         handover = EMPTY
     return tuple(found)
-
-
-def _typical_rates(turn: Round) -> dict[str, float]:
-    if turn.typical_rps is None:
-        return {}
-    return {
-        "rps": turn.typical_rps,
-        "throughput": turn.typical_rps * (turn.bytes_sent + turn.bytes_received) / turn.requests,
-    }

@@ -124,15 +124,14 @@ class Steadiness:
         variance = moderated(squares, len(known), usual=usual, weight=prior)
         return Spread(sd=math.sqrt(variance), df=prior + len(known), sessions=len(known))
 
-    def is_steady(self, gate: Iterable[str], tolerances: Mapping[str, float]) -> bool:
+    def is_steady(self, tolerances: Mapping[str, float]) -> bool:
         """Returns whether stored figures alone can decide: unchanged code would PASS, and what PASS excludes is seen.
 
         So it is where a change that is just tolerated would still PASS, if only sessions differed, as at least
-        `Rules.least_sessions` sessions have shown for each metric. `tolerances` are shares by metric name; a metric
-        that is not among them has its own.
+        `Rules.least_sessions` sessions have shown for each metric. `tolerances` are shares, by gated metric.
         """
-        for metric in (METRICS[name] for name in gate):
-            spread, limit = self.spread(metric), math.log1p(tolerances.get(metric.name, metric.tolerance))
+        for name, tolerance in tolerances.items():
+            spread, limit = self.spread(METRICS[name]), math.log1p(tolerance)
             worst = limit + standard_errors(RULES.bound_error, spread.df) * spread.sd
             if spread.sessions < RULES.least_sessions or worst >= RULES.excluded.at(limit):
                 return False
@@ -275,7 +274,6 @@ _UNDECIDED = (ReasonKind.NOISE, ReasonKind.UNSEEN, ReasonKind.NOTHING_TOLD)
 
 def judge_stored(
     *,
-    gate: Iterable[str],
     tolerances: Mapping[str, float],
     alpha: float,
     found: Found | None,
@@ -287,18 +285,18 @@ def judge_stored(
     busy: Busy | None = None,
     no_code: str = "",
 ) -> tuple[MetricComparison, ...]:
-    """Returns a comparison of the code here with stored figures alone, for each metric named in `gate`.
+    """Returns a comparison of the code here with stored figures alone, for each gated metric.
 
-    `tolerances` are shares by metric name; a metric that is not among them has its own. `alpha` is the level of each
-    gate, from `ErrorBudget`. `packages` are those installed. `no_code` says why the baseline's code was not measured
-    again: what the figures leave undecided has it as its reason.
+    `tolerances` are shares by gated metric. `alpha` is the level of each gate, from `ErrorBudget`. `packages` are those
+    installed. `no_code` says why the baseline's code was not measured again: what the figures leave undecided has it as
+    its reason.
     A saturated generator turns PASS and IMPROVED into INCONCLUSIVE, and its NEW run is not stored. The reason of a
     regression has the packages that changed since the baseline, and why the baseline was stored. A `busy` machine turns
     a regression that it explains into INCONCLUSIVE; one that was busy for the baseline does so to PASS and IMPROVED.
     """
     comparisons = []
-    for metric in (METRICS[name] for name in gate):
-        tolerance = tolerances.get(metric.name, metric.tolerance)
+    for name, tolerance in tolerances.items():
+        metric = METRICS[name]
         comparison = _compared(metric, tolerance, alpha, found, now, identity, steadiness, no_code)
         if saturated and comparison.outcome is Outcome.NEW:
             comparison = replace(comparison, reason=Reason(kind=ReasonKind.NO_BASELINE_SATURATED))
@@ -320,7 +318,6 @@ def judge_world(
     found: Found,
     now: Evidence,
     *,
-    gate: Iterable[str],
     tolerances: Mapping[str, float],
     alpha: float,
     identity: Mapping[str, object],
@@ -345,8 +342,8 @@ def judge_world(
         *package_changes(found.entry.packages, packages),
     )
     comparisons = []
-    for metric in (METRICS[name] for name in gate):
-        tolerance = tolerances.get(metric.name, metric.tolerance)
+    for name, tolerance in tolerances.items():
+        metric = METRICS[name]
         comparison = compare(
             metric,
             base=found.entry.evidence,
@@ -357,7 +354,7 @@ def judge_world(
         )
         if comparison.change is None or comparison.low is None:
             continue
-        ratio, steady = 1 + comparison.change, steadiness.is_steady((metric.name,), {metric.name: tolerance})
+        ratio, steady = 1 + comparison.change, steadiness.is_steady({name: tolerance})
         if _deviations(comparison, busy) > RULES.environment_failed:
             comparison = replace(comparison, outcome=Outcome.REGRESSED)
         elif comparison.outcome is Outcome.REGRESSED and not steady:
@@ -417,7 +414,6 @@ def judge_same_code(
     found: Found,
     now: Evidence,
     *,
-    gate: Iterable[str],
     tolerances: Mapping[str, float],
     identity: Mapping[str, object],
     saturated: bool,
@@ -432,8 +428,8 @@ def judge_same_code(
     alike, comparisons = not found.differences and not different, []
     if all(difference.startswith("server.stabilised ") for difference in different):
         different = ()  # only figures depend on what was held alike between start-ups
-    for metric in (METRICS[name] for name in gate):
-        tolerance, level = tolerances.get(metric.name, metric.tolerance), level_of(metric, now)
+    for name, tolerance in tolerances.items():
+        metric, level = METRICS[name], level_of(METRICS[name], now)
         base = level_of(metric, found.entry.evidence) if alike else None
         if different:
             reason = _other_work_reason(different)

@@ -28,7 +28,6 @@ __all__ = (
 
 FURTHER = re.compile(r"#[0-9]+$")
 """Ends the id of the second and later measurements of one test."""
-_ANY, _ANY_LEAST = "(.+)", "(.+?)"
 
 
 def param_id(test: TestId) -> str:
@@ -68,15 +67,14 @@ def _is_in(value: object, id_: str) -> bool:
 
 def _parts(whole: str, known: list[str | None]) -> list[str] | None:
     """Returns all parts of an id when some are known; None where they do not fit, or fit in more than one way."""
-    greedy, lazy = (re.fullmatch(_pattern(known, rest), whole) for rest in (_ANY, _ANY_LEAST))
+    greedy, lazy = (
+        re.fullmatch("-".join(rest if text is None else re.escape(text) for text in known), whole)
+        for rest in ("(.+)", "(.+?)")
+    )
     if greedy is None or lazy is None or greedy.groups() != lazy.groups():
         return None
-    rest = iter(greedy.groups())
-    return [next(rest) if text is None else text for text in known]
-
-
-def _pattern(known: Iterable[str | None], rest: str) -> str:
-    return "-".join(rest if text is None else re.escape(text) for text in known)
+    others = iter(greedy.groups())
+    return [next(others) if text is None else text for text in known]
 
 
 # --- grouping

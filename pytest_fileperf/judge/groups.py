@@ -121,8 +121,7 @@ def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evid
         return side
     boots = []
     for boot, known in zip(recording.boots, side.boots, strict=True):
-        rounds = tuple(round_ for round_ in recording.rounds if round_.boot == boot.index)
-        value = metric.of_run(replace(recording, boots=(boot,), rounds=rounds))
+        value = metric.of_run(recording.of_boot(boot))
         boots.append(replace(known, turns=() if value is None else ({metric.name: value},), runs={}))
     return replace(side, boots=tuple(boots))
 

@@ -164,7 +164,7 @@ def trend_of(recording: Recording) -> Trend | None:
 
     It goes by requests/s, or by latencies where the load has a rate of its own.
     """
-    of_boots = [[round_ for round_ in recording.rounds if round_.boot == boot.index] for boot in recording.boots]
+    of_boots = [recording.of_boot(boot).rounds for boot in recording.boots]
     values = [
         [value for round_ in own if (value := _value(round_, recording.open_loop)) is not None] for own in of_boots
     ]

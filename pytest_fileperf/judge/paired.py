@@ -308,7 +308,6 @@ def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
 MOST_TIMES, MORE_S = 1.2, 4.0
 """So many times the limit, and so much more, are not exceeded, though there are too few pairs to tell anything."""
-_SETTLED = (Outcome.PASS, Outcome.IMPROVED)
 
 
 class Sequential:
@@ -358,13 +357,7 @@ class Sequential:
         if len(pairs) < RULES.settled_pairs:
             return False
         return all(
-            is_hopeless(
-                METRICS[item.metric],
-                pairs,
-                tolerance=item.tolerance,
-                alpha=self._alpha,
-                at=at,
-            )
+            is_hopeless(METRICS[item.metric], pairs, tolerance=item.tolerance, alpha=self._alpha, at=at)
             for item in found
-            if item.outcome not in _SETTLED
+            if item.outcome not in (Outcome.PASS, Outcome.IMPROVED)
         )

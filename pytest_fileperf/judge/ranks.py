@@ -87,7 +87,10 @@ def difference_by_ranks(
     between stalls count; None too where there are no stretches of time.
     """
     pairs = [pair for pair in pairs if pair.base.latency.count and pair.now.latency.count]
-    if not _is_enough(metric, pairs, calm=calm):
+    requests = [sum(side.latency.count for side in own) for own in sides_of(pairs)]
+    if len(pairs) < RULES.least_pairs or min(requests) < RULES.least_pairs * metric.least_requests:
+        return None
+    if calm and not all(side.stretches for pair in pairs for side in (pair.base, pair.now)):
         return None
     base, tails, together = _shares_of(metric, pairs, calm=calm)
     # Two boots usually lie apart by a normal distribution, in steps.
@@ -122,13 +125,6 @@ def difference_by_ranks(
         return None
     error = max(0.0, found.worse - found.low(RULES.bound_error)) / standard_errors(RULES.bound_error, df)
     return replace(found, error=error)
-
-
-def _is_enough(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> bool:
-    requests = [sum(side.latency.count for side in own) for own in sides_of(pairs)]
-    if len(pairs) < RULES.least_pairs or min(requests) < RULES.least_pairs * metric.least_requests:
-        return False
-    return not calm or all(side.stretches for pair in pairs for side in (pair.base, pair.now))
 
 
 # --- shares of slow requests; columns are ratios to base's percentile

@@ -347,7 +347,8 @@ def costs_by_calls(side: Profile, root: Path | None, lines: dict[CodePlace, int]
             if frame not in places:
                 places[frame] = place_of(frame, root)
                 lines[places[frame]] = frame.line
-        path = _without_inner(tuple(places[frame] for frame in stack))
+        seen = tuple(places[frame] for frame in stack)
+        path = tuple(place for above, place in zip((None, *seen), seen, strict=False) if not _is_inner(place, above))
         own = [at for at, place in enumerate(path) if place.own_code and place.function != "<module>"]
         if torn:
             path = path[own[-1] : own[-1] + 1] if own else ()
@@ -357,12 +358,8 @@ def costs_by_calls(side: Profile, root: Path | None, lines: dict[CodePlace, int]
     return costs_s
 
 
-def _without_inner(path: Calls) -> Calls:
-    """Returns a stack where each part of the standard library is the function of it that was called."""
-    return tuple(place for above, place in zip((None, *path), path, strict=False) if not _is_inner(place, above))
-
-
 def _is_inner(place: CodePlace, above: CodePlace | None) -> bool:
+    """Returns whether a function of the standard library is called by the same part of it: the one called says more."""
     if above is None or place.own_code or above.own_code or place.package or above.package:
         return False
     return place.file.partition("/")[0] == above.file.partition("/")[0]

@@ -270,7 +270,7 @@ def _rate(recording: Recording, usage: Usage) -> Limit | None:
 
 def _falls_behind(recording: Recording, boot: Boot) -> bool:
     """Returns whether ever more requests wait: a server that takes the newest first hides it from most latencies."""
-    rounds = [round_ for round_ in recording.measured() if round_.boot == boot.index]
+    rounds = recording.of_boot(boot).measured()
     if boot.leads is None or len(rounds) < LEAST_ROUNDS:
         return False
     due_ns, counts = np.array(boot.leads.due_ns), np.array(boot.leads.counts)

@@ -53,6 +53,22 @@ class LatencySummary:
     """Share of requests within one standard deviation of the mean (wrk's `+/- Stdev`)."""
     histogram: Histogram = field(default=EMPTY, repr=False, compare=False)
 
+    @classmethod
+    def of(cls, histogram: Histogram) -> LatencySummary:
+        """Returns the figures of durations in nanoseconds."""
+        mean_ns, stdev_ns = histogram.mean_ns(), histogram.stdev_ns()
+        shares = {"p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9}
+        return cls(
+            count=histogram.count,
+            min=histogram.min_ns / 1e9,
+            mean=mean_ns / 1e9,
+            stdev=stdev_ns / 1e9,
+            **{name: histogram.percentile_ns(percent) / 1e9 for name, percent in shares.items()},
+            max=histogram.max_ns / 1e9,
+            within_one_stdev=histogram.share_within(mean_ns - stdev_ns, mean_ns + stdev_ns),
+            histogram=histogram,
+        )
+
     def percentile(self, percent: float) -> float:
         """Returns any percentile in seconds; raises ValueError outside 0 to 100."""
         return self.histogram.percentile_ns(percent) / 1e9
@@ -106,11 +122,7 @@ class EventSummary:
     """Between two events of a stream; 0.0 for those that came together."""
 
 
-_NO_TIMES = LatencySummary(
-    count=0, min=0.0, mean=0.0, stdev=0.0, p50=0.0, p75=0.0, p90=0.0, p95=0.0, p99=0.0, p999=0.0, max=0.0,
-    within_one_stdev=0.0,
-)  # fmt: skip
-NO_EVENTS = EventSummary(count=0, rate=0.0, first=_NO_TIMES, gap=_NO_TIMES)
+NO_EVENTS = EventSummary(count=0, rate=0.0, first=LatencySummary.of(EMPTY), gap=LatencySummary.of(EMPTY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,15 +276,15 @@ def measurement_of(recording: Recording) -> Measurement:
         statuses=dict(total.statuses),
         http_requests=total.http_requests,
         http_rps=http_rps,
-        latency=_summary(total.latency),
-        ttfb=_summary(total.ttfb),
-        service=_summary(total.service),
-        send_delay=_summary(total.send_delay),
+        latency=LatencySummary.of(total.latency),
+        ttfb=LatencySummary.of(total.ttfb),
+        service=LatencySummary.of(total.service),
+        send_delay=LatencySummary.of(total.send_delay),
         events=EventSummary(
             count=total.events or 0,
             rate=METRICS["event_rate"].of_run(recording) or 0.0,
-            first=_summary(total.first_event),
-            gap=_summary(total.event_gap),
+            first=LatencySummary.of(total.first_event),
+            gap=LatencySummary.of(total.event_gap),
         ),
         open_loop=recording.open_loop,
         due=recording.due,
@@ -328,28 +340,6 @@ def with_histograms(run: Measurement, recording: Recording) -> Measurement:
         service=whole(run.service, "service"),
         send_delay=whole(run.send_delay, "send_delay"),
         events=replace(run.events, first=first, gap=gap),
-    )
-
-
-def _summary(histogram: Histogram) -> LatencySummary:
-    def at(percent: float) -> float:
-        return histogram.percentile_ns(percent) / 1e9
-
-    mean_ns, stdev_ns = histogram.mean_ns(), histogram.stdev_ns()
-    return LatencySummary(
-        count=histogram.count,
-        min=histogram.min_ns / 1e9,
-        mean=mean_ns / 1e9,
-        stdev=stdev_ns / 1e9,
-        p50=at(50),
-        p75=at(75),
-        p90=at(90),
-        p95=at(95),
-        p99=at(99),
-        p999=at(99.9),
-        max=histogram.max_ns / 1e9,
-        within_one_stdev=histogram.share_within(mean_ns - stdev_ns, mean_ns + stdev_ns),
-        histogram=histogram,
     )
 
 

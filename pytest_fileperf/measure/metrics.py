@@ -179,10 +179,6 @@ class Metric:
         return f"{'max' if self.worse_sign > 0 else 'min'}_{self.name}"
 
 
-def _rate(round_: Round) -> float | None:
-    return round_.done / (round_.duration_ns / 1e9) if round_.duration_ns > 0 else None
-
-
 def _percentile(percent: float, tolerance: float, least_requests: int) -> Metric:
     def pick(histogram: Histogram) -> float | None:
         return histogram.percentile_ns(percent) / 1e9 if histogram.count else None
@@ -277,7 +273,7 @@ _ALL = (
         title="requests/s",
         unit=Unit.PER_SECOND,
         worse_sign=-1,
-        of_round=_rate,
+        of_round=lambda round_: round_.done / (round_.duration_ns / 1e9) if round_.duration_ns > 0 else None,
         of_run=lambda recording: rate_of(recording, lambda round_: round_.done),
         tolerance=RATE_TOLERANCE,
     ),

@@ -629,6 +629,11 @@ class Recording:
         """All rounds as one, drains included."""
         return Round.summed(self.rounds or (_NO_ROUND,))
 
+    def of_boot(self, boot: Boot) -> Recording:
+        """Returns what one of its boots has shown."""
+        rounds = tuple(round_ for round_ in self.rounds if round_.boot == boot.index)
+        return replace(self, boots=(boot,), rounds=rounds)
+
     def measured(self) -> tuple[Round, ...]:
         """Returns the rounds proper, without the drains."""
         return tuple(round_ for round_ in self.rounds if round_.phase is Phase.ROUND)
@@ -650,10 +655,6 @@ class Recording:
     def latency(self) -> Histogram:
         """Returns the latencies of all successful requests, drains included."""
         return self.merged("latency")
-
-    def latency_of(self, boot: int) -> Histogram:
-        """Returns the latencies of all successful requests on the boot with this index, drains included."""
-        return Histogram.merged(round_.latency for round_ in self.rounds if round_.boot == boot)
 
     def service(self) -> Histogram:
         """Returns the service times of all successful requests of an open loop; empty in a closed one."""

@@ -95,14 +95,11 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
             boots.setdefault(own.number, []).append(own)
             if own.number not in known or own.lost:
                 known[own.number] = own
-    requests = dict.fromkeys(known, 0)
-    errors = dict(requests)
+    requests, errors = Counter[int](), Counter[int]()
     for round_ in rounds:
-        for done in round_.generators:
-            requests[done.number] = requests.get(done.number, 0) + done.requests
+        requests.update({done.number: done.requests for done in round_.generators})
     for round_ in recording.rounds:
-        for done in round_.generators:
-            errors[done.number] = errors.get(done.number, 0) + done.failed
+        errors.update({done.number: done.failed for done in round_.generators})
     return tuple(
         GeneratorUse(
             number=number,
@@ -122,12 +119,10 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
 
 def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
     """Returns CPU seconds per second of each of several generators, over the rounds that it was in."""
-    cpu_ns: dict[int, int] = {}
-    duration_ns: dict[int, int] = {}
+    cpu_ns, duration_ns = Counter[int](), Counter[int]()
     for round_ in rounds:
-        for own in round_.generators:
-            cpu_ns[own.number] = cpu_ns.get(own.number, 0) + own.cpu_ns
-            duration_ns[own.number] = duration_ns.get(own.number, 0) + round_.duration_ns
+        cpu_ns.update({own.number: own.cpu_ns for own in round_.generators})
+        duration_ns.update({own.number: round_.duration_ns for own in round_.generators})
     return {number: cpu_ns[number] / length_ns for number, length_ns in duration_ns.items() if length_ns}
 
 

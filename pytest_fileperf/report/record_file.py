@@ -467,7 +467,7 @@ def _round(round_: Round) -> dict[str, object]:
 
 
 def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
-    latency = recording.latency_of(boot.index)
+    latency = recording.of_boot(boot).latency()
     return {
         **named(boot, "index", "stabilised", "tracer", "worker_pids", "processes_ended", "processes_changed"),
         "left_share": boot.left_share,

@@ -316,8 +316,7 @@ class StoredBaseline:
             comparisons = judge_same_code(
                 stored,
                 evidence_of(result.recording),
-                gate=subject.settings.gate,
-                tolerances=subject.settings.tolerances,
+                tolerances=gate_tolerances(subject.settings),
                 identity=result.identity,
                 saturated=result.measurement.saturated,
             )
@@ -412,8 +411,7 @@ class StoredBaseline:
     ) -> Result:
         """Returns a result, of the whole load or of a part, compared with the stored figures."""
         comparisons = judge_stored(
-            gate=subject.settings.gate,
-            tolerances=subject.settings.tolerances,
+            tolerances=gate_tolerances(subject.settings),
             alpha=self.comparison.alpha,
             found=found,
             now=evidence_of(result.recording),
@@ -443,8 +441,7 @@ class StoredBaseline:
         return judge_world(
             self.found,
             evidence_of(unchanged),
-            gate=self.task.settings.gate,
-            tolerances=self.task.settings.tolerances,
+            tolerances=gate_tolerances(self.task.settings),
             alpha=self.comparison.alpha,
             identity=identity_of(self.task, self.alone, unchanged, server),
             packages=packages,
@@ -457,7 +454,7 @@ class StoredBaseline:
     def _is_steady(self, found: Found) -> bool:
         """Returns whether stored figures can decide: the machine is the same and steady, with the same packages."""
         return self._is_unchanged(found, self.environment.packages) and all(
-            self.steadiness.is_steady(own.settings.gate, own.settings.tolerances) for own in self.task.subjects
+            self.steadiness.is_steady(gate_tolerances(own.settings)) for own in self.task.subjects
         )
 
     def _tells_spread(self, found: Found, packages: Mapping[str, str]) -> bool:

@@ -44,7 +44,7 @@ def stored_runs(
             alpha=ErrorBudget(GATES).level(1),
             spread=known.spread(RPS),
         )
-        found.append((comparison, known.is_steady(("rps",), {"rps": TOLERANCE})))
+        found.append((comparison, known.is_steady({"rps": TOLERANCE})))
     return found
 
 

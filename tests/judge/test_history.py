@@ -59,11 +59,11 @@ def test_a_run_is_of_the_present_unless_a_time_is_given(history: History) -> Non
 def test_an_hour_in_which_all_is_alike_does_not_show_a_steady_machine(history: History) -> None:
     for minute in range(0, 60, 3):
         history.add({"rps": 0.001}, START_NS + minute * HOUR_NS // 60)
-    assert not history.read().is_steady(("rps",), {})
+    assert not history.read().is_steady({"rps": METRICS["rps"].tolerance})
     for day in range(1, RULES.least_sessions):
-        assert not history.read().is_steady(("rps",), {})
+        assert not history.read().is_steady({"rps": METRICS["rps"].tolerance})
         history.add({"rps": 0.001}, START_NS + day * DAY_NS)
-    assert history.read().is_steady(("rps",), {})
+    assert history.read().is_steady({"rps": METRICS["rps"].tolerance})
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -77,7 +77,7 @@ def test_a_machine_that_drifts_over_hours_is_not_taken_for_steady(seed: int, his
         level = alike * level + 0.15 * math.sqrt(1 - alike**2) * rng.standard_normal()
         before_ns = at_ns
         history.add({"rps": abs(level - stored)}, START_NS + at_ns)
-        steady += history.read().is_steady(("rps",), {})
+        steady += history.read().is_steady({"rps": METRICS["rps"].tolerance})
     assert steady == 0
 
 

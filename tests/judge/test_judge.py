@@ -52,7 +52,6 @@ def judged(
     no_code: str = "",
 ) -> MetricComparison:
     (comparison,) = judge_stored(
-        gate=("rps",),
         tolerances={"rps": 0.05} if tolerances is None else tolerances,
         alpha=0.01,
         found=found(entry) if isinstance(entry, Entry) else entry,
@@ -78,8 +77,7 @@ def test_slower_regresses_unless_the_test_allows_it() -> None:
 
 def test_the_metrics_come_in_the_gate_s_order_with_their_tolerances() -> None:
     comparisons = judge_stored(
-        gate=("p99", "rps"),
-        tolerances={"rps": 0.2},
+        tolerances={"p99": 0.15, "rps": 0.2},
         alpha=0.01,
         found=found(),
         now=FAST,
@@ -88,7 +86,7 @@ def test_the_metrics_come_in_the_gate_s_order_with_their_tolerances() -> None:
         steadiness=STEADY,
         saturated=False,
     )
-    assert [(item.metric, item.tolerance) for item in comparisons] == [("p99", METRICS["p99"].tolerance), ("rps", 0.2)]
+    assert [(item.metric, item.tolerance) for item in comparisons] == [("p99", 0.15), ("rps", 0.2)]
 
 
 def test_no_baseline_is_new() -> None:
@@ -242,7 +240,11 @@ def same_for(
     identity: Mapping[str, object], now: Evidence, *differences: str, saturated: bool = False
 ) -> MetricComparison:
     (comparison,) = judge_same_code(
-        found(STORED, *differences), now, gate=("rps",), tolerances={}, identity=identity, saturated=saturated
+        found(STORED, *differences),
+        now,
+        tolerances={"rps": METRICS["rps"].tolerance},
+        identity=identity,
+        saturated=saturated,
     )
     return comparison
 
@@ -303,7 +305,6 @@ def world(
     return judge_world(
         base or found(),
         now,
-        gate=("rps",),
         tolerances={"rps": 0.05},
         alpha=0.01,
         identity=identity,
@@ -365,7 +366,7 @@ def test_there_is_no_world_to_compare_of_another_machine_or_other_work_or_withou
 )
 def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(rps: float, outcome: Outcome) -> None:
     now, packages = side(rps, rps * 1.005, rps * 0.995), {"app": "1.0", "uvicorn": "0.55.0"}
-    code = judge_same_code(found(), now, gate=("rps",), tolerances={"rps": 0.05}, identity=IDENTITY, saturated=False)
+    code = judge_same_code(found(), now, tolerances={"rps": 0.05}, identity=IDENTITY, saturated=False)
     (seen,) = unless_environment(code, world(now, steadiness=UNKNOWN, packages=packages))
     assert seen.outcome is outcome
     if outcome is not Outcome.PASS:
@@ -389,7 +390,9 @@ def test_a_limit_of_cpu_and_another_python_are_named() -> None:
 @pytest.mark.parametrize("rps,outcome", [(1000, Outcome.PASS), (400, Outcome.INCONCLUSIVE)])
 def test_a_machine_that_is_busy_is_no_slower_environment(rps: float, outcome: Outcome) -> None:
     now, busy = side(rps, rps * 1.005, rps * 0.995), Busy(server=0.7)
-    code = judge_same_code(found(), now, gate=("rps",), tolerances={}, identity=IDENTITY, saturated=False)
+    code = judge_same_code(
+        found(), now, tolerances={"rps": METRICS["rps"].tolerance}, identity=IDENTITY, saturated=False
+    )
     (seen,) = unless_environment(code, world(now, steadiness=UNKNOWN, busy=busy), busy)
     assert seen.outcome is outcome
     if outcome is not Outcome.PASS:
