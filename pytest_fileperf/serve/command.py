@@ -41,12 +41,7 @@ __all__ = (
     "Builds",
     "CommandLaunch",
     "RunningCommand",
-    "code_places",
     "free_port",
-    "installed_places",
-    "invoked",
-    "require_difference",
-    "require_posix",
     "without_temporary_paths",
 )
 
@@ -68,16 +63,7 @@ for name in sys.argv[1:]:
 """Where a Python would find these modules; it imports none of them."""
 
 
-def require_posix() -> None:
-    """Raises PlanError on Windows: without process groups and signals nothing would end them for sure."""
-    if not scratch.IS_SUPERVISED:
-        raise PlanError(
-            'a Command does not run on this system: start the server yourself, and give server=Url("http://127.0.0.1:…")',
-            where="Command",
-        )
-
-
-def invoked(
+def _invoked(
     words: Sequence[str],
     spec: Command,
     *,
@@ -92,14 +78,23 @@ def invoked(
     The working directory, and the paths in the words, are those of the tree. Raises PlanError where there is no such
     program or directory.
     """
-    words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
-    directory = _working_directory(spec, code_tree)
-    program = _find_program(words[0], directory, env.get("PATH"))
-    command = scratch.supervised(words, run_directory, program=program, cores=cores, stabilise=stabilise)
+    words, directory, program = _resolved(words, spec, env, code_tree)
+    command = scratch.supervised(words, run_directory, program=str(program), cores=cores, stabilise=stabilise)
     return Invocation(command=command, env=env, cwd=directory)
 
 
-def require_difference(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> None:
+def _resolved(
+    words: Sequence[str], spec: Command, env: Mapping[str, str], code_tree: CodeTree
+) -> tuple[list[str], Path, Path]:
+    """Returns words of a spec as the tree has them, the working directory, and the program."""
+    words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
+    directory = code_tree.path(code_tree.cwd() / (spec.cwd or ""))
+    if not directory.is_dir():
+        raise PlanError(f"cwd={str(spec.cwd)!r} is no directory in {code_tree.cwd()}", where="Command")
+    return words, directory, Path(_find_program(words[0], directory, env.get("PATH")))
+
+
+def _require_difference(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> None:
     """Raises PlanError where no part of the command depends on its side: both sides would be the same.
 
     On a tree its working directory may depend, a path in a word or variable, or its program; on an interpreter
@@ -107,16 +102,13 @@ def require_difference(spec: Command, *, env: Mapping[str, str], code_tree: Code
     """
     if code_tree.is_here:
         return
-    words = [code_tree.word(word) for word in spec.command]
-    directory = _working_directory(spec, code_tree)
-    program = Path(_find_program(words[0].replace(PYTHON, code_tree.interpreter), directory, env.get("PATH")))
+    _, directory, program = _resolved(spec.command, spec, env, code_tree)
     if code_tree.there is not None:
-        given = dict(spec.env)
-        mapped = (*words, *(code_tree.word(value) for value in given.values())) != (*spec.command, *given.values())
-        if mapped or code_tree.holds(directory) or code_tree.holds(program):
+        is_mapped = any(code_tree.word(text) != text for text in (*spec.command, *dict(spec.env).values()))
+        if is_mapped or code_tree.holds(directory) or code_tree.holds(program):
             return
         advice = f"let it run in the tree (cwd is {directory}), or name the paths of its code in full"
-    elif any(PYTHON in word for word in words) or program.parent == Path(code_tree.interpreter).parent:
+    elif any(PYTHON in word for word in spec.command) or program.parent == Path(code_tree.interpreter).parent:
         return
     else:
         advice = f"start it with {PYTHON}, as in {PYTHON} -m {program.name}"
@@ -125,32 +117,23 @@ def require_difference(spec: Command, *, env: Mapping[str, str], code_tree: Code
     )
 
 
-def code_places(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> tuple[str, ...]:
+def _loaded_by(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> LoadedFiles:
     """Returns where the code is that a command runs, as far as that is known: its directory, program and named files.
 
-    Programs beside the interpreter are left out: they belong to its packages.
+    Programs beside the interpreter are left out: they belong to its packages. Of installed files it names those in
+    whose place the tree has code of the same name, as the command's Python finds it.
     """
-    words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in spec.command]
-    directory = _working_directory(spec, code_tree)
-    program = Path(_find_program(words[0], directory, env.get("PATH")))
+    words, directory, program = _resolved(spec.command, spec, env, code_tree)
     named = [path for path in map(Path, words[1:]) if path.is_absolute() and path.is_file()]
     programs = Path(code_tree.interpreter).parent
-    return (str(directory), *(str(path) for path in (program, *named) if path.parent != programs))
-
-
-def installed_places(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> tuple[str, ...]:
-    """Returns the installed files in whose place the tree has code of the same name, as the command's Python finds it.
-
-    Empty for a program that does not run in Python.
-    """
-    words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in spec.command]
-    directory = _working_directory(spec, code_tree)
-    python = _python_of(Path(_find_program(words[0], directory, env.get("PATH"))))
+    modules = (str(directory), *(str(path) for path in (program, *named) if path.parent != programs))
+    python = _python_of(program)
     if python is None or code_tree.there is None:
-        return ()
+        return LoadedFiles(modules=modules)
     packages = {path.parent for path in code_tree.there.rglob("__init__.py")}
     names = sorted({path.name for path in packages if path.parent not in packages and path.name.isidentifier()})
-    return _found_by(python, str(directory), env.get("PYTHONPATH", ""), tuple(names))
+    installed = _found_by(python, str(directory), env.get("PYTHONPATH", ""), tuple(names))
+    return LoadedFiles(modules=modules, installed=installed)
 
 
 @cache
@@ -178,13 +161,6 @@ def _python_of(program: Path) -> str | None:
         return None
     named = first[2:].strip().split(" ")[0] if first.startswith("#!") else ""
     return named if Path(named).name.startswith("python") else None
-
-
-def _working_directory(spec: Command, code_tree: CodeTree) -> Path:
-    directory = code_tree.path(code_tree.cwd() / (spec.cwd or ""))
-    if not directory.is_dir():
-        raise PlanError(f"cwd={str(spec.cwd)!r} is no directory in {code_tree.cwd()}", where="Command")
-    return directory
 
 
 def _find_program(name: str, directory: Path, search_path: str | None) -> str:
@@ -248,7 +224,7 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree, timeout_s: 
         whole = code_tree.env(base_env(spec), given=given)
         # There is no boot and no port yet.
         env = {name: value for name, value in whole.items() if not (name in given and has_names(value))}
-        invocation = invoked(words, spec, run_directory=directory, env=env, code_tree=code_tree)
+        invocation = _invoked(words, spec, run_directory=directory, env=env, code_tree=code_tree)
         returncode = process.run(invocation, timeout_s=timeout_s)
         if returncode is None:
             return ServerStartError(f"{title} did not end within {timeout_s:g} s", log=process.log)
@@ -311,12 +287,17 @@ class CommandLaunch(ProcessLaunch):
 
         Raises PlanError where there is no such program, and ServerStartError where the build fails.
         """
-        require_posix()
+        if not scratch.IS_SUPERVISED:  # without process groups and signals nothing would end it for sure
+            raise PlanError(
+                "a Command does not run on this system: start the server yourself, and give "
+                'server=Url("http://127.0.0.1:…")',
+                where="Command",
+            )
         self._builds.ensure(self.spec, self.code_tree)
         self._port = free_port(self._host)
         env = self._filled_env()
-        require_difference(self.spec, env=env, code_tree=self.code_tree)
-        return invoked(
+        _require_difference(self.spec, env=env, code_tree=self.code_tree)
+        return _invoked(
             [filled(word, boot=self.start_up.serial, host=self._host, port=self._port) for word in self.spec.command],
             self.spec,
             run_directory=run_directory,
@@ -342,10 +323,7 @@ class CommandLaunch(ProcessLaunch):
         running = RunningCommand(self.spec, self._process, self._host, self._port)
         env = self._filled_env()
         running.tracer = tracer_in(env)
-        running.loaded = LoadedFiles(
-            modules=code_places(self.spec, env=env, code_tree=self.code_tree),
-            installed=installed_places(self.spec, env=env, code_tree=self.code_tree),
-        )
+        running.loaded = _loaded_by(self.spec, env=env, code_tree=self.code_tree)
         return running
 
     def why_late(self) -> str:

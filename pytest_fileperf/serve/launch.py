@@ -142,29 +142,26 @@ def _why_only_here(spec: ServerSpec, app: AppSpec | None) -> str | None:
 # --- The server of a test run, one boot at a time: another boot, or another server, ends the one before
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Boot:
-    spec: ServerSpec
+    """The boot that serves, and what is entered on it."""
+
+    key: object
     app: AppSpec | None
     """Keeps an app object alive, so that its id stays its own."""
     number: int
     launch: Launch
     running: RunningServer
+    entered: ExitStack | None = None
+    entered_key: object = None
+    value: object = None
+    """What is entered."""
 
-    key: object
-    """Of the app, and what else the test's process had when it started."""
-
-    def is_of(self, spec: ServerSpec, app: AppSpec | None) -> bool:
-        return self.spec == spec and self.key == _key(spec, app)
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What is entered on the boot that serves."""
-
-    key: object
-    value: object
-    stack: ExitStack
+    def leave(self, error: BaseException | None = None) -> None:
+        """Leaves what is entered."""
+        stack, self.entered = self.entered, None
+        if stack is not None:
+            stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
 
 @dataclass(slots=True)
@@ -182,7 +179,6 @@ class ServerPool:
     endings: Counter[str] = field(default_factory=Counter)
     """What was wrong with the ends of servers, in sentences, and how often."""
     _serving: _Boot | None = None
-    _held: _Held | None = None
 
     @property
     def running(self) -> RunningServer | None:
@@ -206,7 +202,7 @@ class ServerPool:
         except BaseException:
             launch.stop()
             raise
-        self._serving = _Boot(spec, app, number, launch, running, key)
+        self._serving = _Boot(key=key, app=app, number=number, launch=launch, running=running)
         return running
 
     def any_boot(self, spec: ServerSpec, app: AppSpec | None, cores: frozenset[int] | None) -> RunningServer:
@@ -215,7 +211,7 @@ class ServerPool:
 
     def serving(self, spec: ServerSpec, app: AppSpec | None) -> int | None:
         """Returns which boot of the server serves; None where none does, or where it has died."""
-        if self._serving is not None and self._serving.is_of(spec, app):
+        if self._serving is not None and self._serving.key == _key(spec, app):
             with suppress(ServerDiedError):
                 self._serving.running.check()
                 return self._serving.number
@@ -226,31 +222,32 @@ class ServerPool:
 
         It is left by `leave`, and before the boot ends. One of an equal key is not entered twice.
         """
-        assert self._serving is not None
-        if self._held is None or self._held.key != key:
-            self.leave()
+        serving = self._serving
+        assert serving is not None
+        if serving.entered is None or serving.entered_key != key:
+            serving.leave()
             stack = ExitStack()
-            self._held = _Held(key, stack.enter_context(make(self._serving.running)), stack)
-        return self._held.value
+            serving.value = stack.enter_context(make(serving.running))
+            serving.entered, serving.entered_key = stack, key
+        return serving.value
 
     def leave(self, error: BaseException | None = None) -> None:
         """Leaves what is entered on the boot that serves, because of an error where there is one."""
-        held, self._held = self._held, None
-        if held is not None:
-            held.stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        if self._serving is not None:
+            self._serving.leave(error)
 
     def close(self) -> None:
         """Ends the server. Can be repeated, and another boot can follow."""
         serving, self._serving = self._serving, None
+        if serving is None:
+            return
         try:
-            self.leave()
+            serving.leave()
         except FilePerfError:
-            if serving is not None:
-                serving.running.check()  # one that has died could not be left: that is what is to be told
+            serving.running.check()  # one that has died could not be left: that is what is to be told
             raise
         finally:
-            if serving is not None:
-                self.end(serving.launch)
+            self.end(serving.launch)
 
     def end(self, launch: Launch) -> None:
         """Ends one boot, and keeps what is wrong with that."""
@@ -259,7 +256,7 @@ class ServerPool:
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:
-    """Returns what tells apps apart where the server needs one, or must not be another one than the test's."""
+    """Returns what tells servers apart, and their apps where they need one, or must not have another than the test."""
     if isinstance(spec, Command):
-        return (None if app is None or app.made is None else app.key, databases_here())
-    return app.key if app is not None and needs_app(spec) else None
+        return (spec, None if app is None or app.made is None else app.key, databases_here())
+    return (spec, app.key if app is not None and needs_app(spec) else None)

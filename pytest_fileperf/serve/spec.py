@@ -54,22 +54,13 @@ PYTHON = "{python}"
 _MOST_WORKERS = 10_000
 
 
-def filled(
-    text: str,
-    *,
-    boot: int | None = None,
-    host: str | None = None,
-    port: int | None = None,
-    worker: int | None = None,
-) -> str:
-    """Returns the text with the names whose values are known.
+def filled(text: str, **values: object) -> str:
+    """Returns the text with the names whose values are given: `boot`, `host`, `port`, `worker`.
 
     `{boot}` has four digits at the least: the size of the environment moves the stack, and boots are to be alike.
     """
-    values = {BOOT: None if boot is None else f"{boot:04}", HOST: host, PORT: port, WORKER: worker}
     for name, value in values.items():
-        if value is not None:
-            text = text.replace(name, str(value))
+        text = text.replace(f"{{{name}}}", str(value).zfill(4) if name == "boot" else str(value))
     return text
 
 
@@ -78,17 +69,9 @@ def has_names(text: str) -> bool:
     return any(name in text for name in (BOOT, HOST, PORT, WORKER))
 
 
-def env_filled(
-    env: Mapping[str, str],
-    names: Iterable[str],
-    *,
-    boot: int,
-    host: str | None = None,
-    port: int | None = None,
-    worker: int | None = None,
-) -> dict[str, str]:
+def env_filled(env: Mapping[str, str], names: Iterable[str], **values: object) -> dict[str, str]:
     """Returns the environment with what is known filled in in the variables of these names."""
-    return {**env, **{name: filled(env[name], boot=boot, host=host, port=port, worker=worker) for name in names}}
+    return {**env, **{name: filled(env[name], **values) for name in names}}
 
 
 def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) -> None:
