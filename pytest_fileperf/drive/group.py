@@ -38,7 +38,7 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import RunProgress, RunResult, answers_a_pace
 from pytest_fileperf.errors import GeneratorError, LoadError, log_block
 from pytest_fileperf.host import scratch
-from pytest_fileperf.host.child import LogFile, end, start
+from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.host.files import MAKE_ROOM
 from pytest_fileperf.measure.recorder import merged_leads, merged_rounds, paced
 from pytest_fileperf.measure.recording import GeneratorProcess, Round, merged_warm_up, without_samples
@@ -239,11 +239,11 @@ class Generator:
         self._path = path
         self.tracer = ""
         """What traces it, such as `coverage`; empty for nothing."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         """The generator, or the supervisor above it."""
+        self._process: subprocess.Popen[bytes] | None = None
+        """The same, for messages to it and from it."""
         self._mailbox = _Mailbox(put=lambda _: None)
-        self._directory: Path | None = None
-        self._log: LogFile | None = None
 
     @property
     def pid(self) -> int | None:
@@ -275,44 +275,35 @@ class Generator:
 
     def kill(self) -> None:
         """Ends it at once, whatever it does or does not do; the next run starts a new one."""
-        if self._process is not None:
-            end(self._process)
+        if self._child is not None:
+            self._child.end(ask=False)
 
     def close(self) -> None:
         """Ends the process and removes its files."""
         self.hang_up()
-        process, self._process = self._process, None
-        if process is not None:
-            assert process.stdout is not None
-            end(process, patience_s=_END_S)
+        child, process = self._child, self._process
+        self._child = self._process = None
+        if child is not None:
+            child.end(patience_s=_END_S, ask=False)  # it has been asked
+            child.stop(patience_s=0)
+        if process is not None and process.stdout is not None:
             process.stdout.close()
-        self._log = None
-        if self._directory is not None:
-            scratch.remove(self._directory)
-            self._directory = None
 
     def _start(self) -> None:
         """Starts the process if it does not run."""
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
-        try:
-            self._directory = scratch.make("generator")
-            self._log = LogFile(self._directory / "generator.log")
-            output = self._log.open()
-        except OSError as error:
-            raise GeneratorError(f"the load generator's files cannot be written: {error}; {MAKE_ROOM}") from error
-        arguments = (*scratch.supervising(self._directory), str(self._directory))
         env = _environment(coverage=self._coverage)
         self.tracer = tracer_in(env)
-        with output:
-            process = start(
-                # -P: the directory that the tests run in may hold modules named as those of the standard library.
-                [sys.executable, "-P", "-m", "pytest_fileperf.drive", *arguments],
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env=env,
-            )
+        try:
+            self._child = child = Child("generator")
+            # -P: the directory that the tests run in may hold modules named as those of the standard library.
+            program = (sys.executable, "-P", "-m", "pytest_fileperf.drive")
+            command = (*program, *scratch.supervising(child.directory), str(child.directory))
+            process = child.start(Invocation(command=command, env=env, cwd=Path.cwd()), stdout=subprocess.PIPE)
+        except OSError as error:
+            raise GeneratorError(f"the load generator's files cannot be written: {error}; {MAKE_ROOM}") from error
         self._process = process
         self._mailbox = _Mailbox(put=lambda _: None)
         threading.Thread(target=_listen, args=(process.stdout, self._mailbox), daemon=True).start()
@@ -320,21 +311,19 @@ class Generator:
 
     def ended(self) -> str:
         """Returns `'s process ended with exit code 7`, to stand behind its name."""
-        process = self._process
-        try:
-            code = process.wait(_END_S) if process is not None else None
-        except subprocess.TimeoutExpired:
-            return " sent something that is no message"
-        return "'s process is gone" if code is None else f"'s process ended with {exit_text(code)}"
+        if self._child is None:
+            return "'s process is gone"
+        code = self._child.ended(wait_s=_END_S)
+        return " sent something that is no message" if code is None else f"'s process ended with {exit_text(code)}"
 
     def log_tail(self) -> str:
         """Returns the last lines of its log, as the end of a message; empty where there are none."""
-        return "" if self._log is None else log_block(self._log.lines())
+        return "" if self._child is None else log_block(self._child.log)
 
     def shorten_log(self) -> None:
         """Keeps what journeys print from filling the disk; to be called now and then while it runs."""
-        if self._log is not None:
-            self._log.shorten()
+        if self._child is not None:
+            self._child.shorten_log()
 
 
 def _environment(*, coverage: bool) -> dict[str, str]:

@@ -6,19 +6,35 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol
 
 import psutil
 
-__all__ = ("Child", "LogFile", "ask_to_end", "close_input", "end", "ended", "is_alive", "process_tree", "run", "start")
+from pytest_fileperf.host import scratch
 
+__all__ = ("Child", "Invocation", "LogFile", "Process", "is_alive", "process_tree", "run")
+
+_POLL_S = 0.05
 _KILL_WAIT_S = 5.0
 
 
-class Child(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What to start a process with."""
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    descriptors: Sequence[int] = ()
+    """What it inherits, besides standard input and output."""
+
+
+class Process(Protocol):
     """What `subprocess.Popen` has of a process that leads a group."""
 
     pid: int
@@ -37,42 +53,107 @@ class Child(Protocol):
         """Asks it to end."""
 
 
-def start(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    stdin: int = subprocess.PIPE,
-    stdout: int | BinaryIO,
-    stderr: int | BinaryIO = subprocess.STDOUT,
-    descriptors: Sequence[int] = (),
-) -> subprocess.Popen[bytes]:
-    """Starts a process in a session of its own, so that a terminal's Ctrl-C reaches only pytest, which then ends it.
+class Child:
+    """A process with a directory and a log of its own, on POSIX below a supervisor. Whoever makes it stops it."""
 
-    A pipe to its standard input ends when this process does. It inherits the `descriptors`. Raises OSError.
-    """
-    if sys.platform == "win32":
-        flags, apart = subprocess.CREATE_NEW_PROCESS_GROUP, False
-    else:
-        flags, apart = 0, True
-    return subprocess.Popen(
-        command,
-        env=env,
-        cwd=cwd,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        start_new_session=apart,
-        creationflags=flags,
-        pass_fds=descriptors,
-    )
+    def __init__(self, use: str) -> None:
+        """Makes the directory, whose name begins with the use of it. Raises OSError."""
+        self.directory = scratch.make(use)
+        self._log = LogFile(self.directory / "log.txt")
+        self._process: Process | None = None
+        self._asked_s: float | None = None
+        """When it was first asked to end. Several that are asked together wait together."""
+
+    def start(self, invocation: Invocation, *, stdout: int | None = None) -> subprocess.Popen[bytes]:
+        """Starts the process and returns at once. What it writes goes to its log, or by `stdout` to a pipe.
+
+        Raises OSError.
+        """
+        with self._log.open() as log:
+            process = _start(invocation, stdout=log if stdout is None else stdout, stderr=log)
+        self._process = process
+        return process
+
+    def adopt(self, process: Process) -> None:
+        """Takes a process that runs already, and that writes to the log in the directory."""
+        self._process = process
+
+    def run(self, invocation: Invocation, *, timeout_s: float) -> int | None:
+        """Runs a process that ends by itself; returns how it ended, or None when it takes longer. Raises OSError."""
+        self.start(invocation)
+        deadline_s = time.monotonic() + timeout_s
+        while (returncode := self.ended(wait_s=_POLL_S)) is None and time.monotonic() < deadline_s:
+            self.shorten_log()
+        return returncode
+
+    @property
+    def log(self) -> tuple[str, ...]:
+        """The last lines of what it wrote to standard output and error; empty when the directory is gone."""
+        return self._log.lines()
+
+    def shorten_log(self) -> None:
+        """Keeps what it writes from filling the disk; to be called now and then while it runs."""
+        self._log.shorten()
+
+    def tree(self) -> tuple[psutil.Process, ...]:
+        """Returns the live process tree, the program first: without our supervisor above it."""
+        if self._process is None:
+            return ()
+        top = self._process.pid
+        return tuple(one for one in process_tree(top) if not (scratch.IS_SUPERVISED and one.pid == top))
+
+    @property
+    def supervisor(self) -> int | None:
+        """Our supervisor above it; None without one."""
+        return self._process.pid if scratch.IS_SUPERVISED and self._process is not None else None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, and was not asked to."""
+        return self._asked_s is None and self.ended() is not None
+
+    def ended(self, *, wait_s: float = 0) -> int | None:
+        """Returns how it ended, or None when it still runs after the time to wait, or was not started.
+
+        The rest of its group is killed when the end is first seen. Later the number may be another group's.
+        """
+        process = self._process
+        if process is not None and process.returncode is None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(wait_s)
+                _kill_group(process.pid)
+        return None if process is None else process.returncode
+
+    def ask_to_end(self) -> None:
+        """Asks it to end, and does not wait for it."""
+        if self._process is not None and self.ended() is None:
+            self._asked_s = self._asked_s or time.monotonic()
+            _ask_to_end(self._process)
+
+    def end(self, *, patience_s: float = 0, ask: bool = True) -> bool:
+        """Ends the process tree: asks, waits, kills the rest. Returns whether it ended before that."""
+        if self._process is None or self.ended() is not None:
+            return True
+        self._asked_s = self._asked_s or time.monotonic()
+        left_s = max(0.0, self._asked_s + patience_s - time.monotonic())
+        return _end(self._process, patience_s=left_s, ask=ask)
+
+    def stop(self, *, patience_s: float) -> None:
+        """Ends the process tree, and removes the directory. Can be repeated."""
+        try:
+            self.end(patience_s=patience_s)
+        finally:
+            if self._process is not None and self._process.stdin is not None:
+                with suppress(BrokenPipeError):  # of what was not sent
+                    self._process.stdin.close()
+            scratch.remove(self.directory)
 
 
 def run(
     command: Sequence[str],
     *,
     timeout_s: float,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str],
     cwd: Path | None = None,
     given: bytes = b"",
     stderr: int = subprocess.PIPE,
@@ -81,61 +162,13 @@ def run(
 
     A tool that takes too long is killed with all that it has started, such as Git's filters.
     """
-    with start(command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=stderr) as process:
+    invocation = Invocation(command=command, env=env, cwd=cwd or Path.cwd())
+    with _start(invocation, stdout=subprocess.PIPE, stderr=stderr) as process:
         try:
             said, complaint = process.communicate(given, timeout=timeout_s)
         finally:
-            end(process)
+            _end(process)
     return subprocess.CompletedProcess(command, process.returncode, said, complaint)
-
-
-def ask_to_end(process: Child) -> None:
-    """Asks a process to end, and does not wait for it."""
-    if os.name == "posix":
-        process.terminate()
-    else:
-        close_input(process)  # terminate() is a kill there, without the end of the app's lifespan
-
-
-def close_input(process: Child) -> None:
-    """Closes our end of the pipe to its standard input."""
-    if process.stdin is not None:
-        process.stdin.close()
-
-
-def ended(process: Child, *, wait_s: float = 0) -> int | None:
-    """Returns how a process ended, or None when it still runs after the time to wait.
-
-    The rest of its group is killed when the end is first seen. Later the number may be another group's.
-    """
-    if process.returncode is None:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(wait_s)
-            _kill_group(process.pid)
-    return process.returncode
-
-
-def end(process: Child, *, patience_s: float = 0, ask: bool = False) -> bool:
-    """Waits so long for a process to end, and kills it then with everything below it. Returns whether it was in time.
-
-    With `ask` it is asked to end first.
-    """
-    if process.returncode is not None:
-        return True
-    tree, in_time = process_tree(process.pid), True
-    try:
-        if ask:
-            ask_to_end(process)
-        process.wait(patience_s)
-    except subprocess.TimeoutExpired:
-        in_time = False
-    finally:
-        if process.returncode is None:  # meanwhile it may have started others, in sessions of their own
-            tree = (*tree, *process_tree(process.pid))
-        _kill_group(process.pid)
-        _kill(tree)
-        process.wait()
-    return in_time
 
 
 def process_tree(root: int) -> tuple[psutil.Process, ...]:
@@ -155,19 +188,66 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
+def _start(invocation: Invocation, *, stdout: int | BinaryIO, stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
+    """Starts a process in a session of its own, so that a terminal's Ctrl-C reaches only pytest, which then ends it.
+
+    Its standard input ends when this process does: on Windows that ends a server.
+    """
+    if sys.platform == "win32":
+        flags, apart = subprocess.CREATE_NEW_PROCESS_GROUP, False
+    else:
+        flags, apart = 0, True
+    return subprocess.Popen(
+        invocation.command,
+        env=invocation.env,
+        cwd=invocation.cwd,
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=apart,
+        creationflags=flags,
+        pass_fds=invocation.descriptors,
+    )
+
+
+def _ask_to_end(process: Process) -> None:
+    if os.name == "posix":
+        process.terminate()
+    elif process.stdin is not None:
+        process.stdin.close()  # terminate() is a kill there, without the end of the app's lifespan
+
+
+def _end(process: Process, *, patience_s: float = 0, ask: bool = False) -> bool:
+    """Waits so long for a process to end, and kills it then with everything below it. Returns whether it was in time.
+
+    With `ask` it is asked to end first.
+    """
+    if process.returncode is not None:
+        return True
+    tree, in_time = process_tree(process.pid), True
+    try:
+        if ask:
+            _ask_to_end(process)
+        process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        in_time = False
+    finally:
+        if process.returncode is None:  # meanwhile it may have started others, in sessions of their own
+            tree = (*tree, *process_tree(process.pid))
+        _kill_group(process.pid)
+        remaining = [one for one in tree if is_alive(one)]
+        for one in remaining:
+            with suppress(psutil.Error):
+                one.kill()
+        psutil.wait_procs(remaining, timeout=_KILL_WAIT_S)
+        process.wait()
+    return in_time
+
+
 def _kill_group(group: int) -> None:
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):  # macOS says PermissionError for zombies
             os.killpg(group, signal.SIGKILL)
-
-
-def _kill(processes: Sequence[psutil.Process]) -> None:
-    """Kills the processes that still run, and waits until they are gone."""
-    remaining = [process for process in processes if is_alive(process)]
-    for process in remaining:
-        with suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(remaining, timeout=_KILL_WAIT_S)
 
 
 # --- What a process writes to its standard output and error: a file of which only the end is kept

@@ -24,7 +24,7 @@ from typing import Self
 import psutil
 
 from pytest_fileperf.host import scratch
-from pytest_fileperf.host.child import end, start
+from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.host.cpu import cpu_times_ns
 from pytest_fileperf.host.sample import read_start
 
@@ -112,8 +112,7 @@ class Profiler:
         self._all_time = all_time
         self._cores = cores
         self._program = find_py_spy()
-        self._directory: Path | None = None
-        self._spies: tuple[_Spy, ...] = ()
+        self._spies: list[_Spy] = []
         self._cpu_before: dict[int, tuple[int, int] | None] = {}
         self.unavailable: ProfilerUnavailable | None = None
         """Why nothing is sampled; None while something is."""
@@ -158,8 +157,8 @@ class Profiler:
         elif os.getpid() in self._pids:
             reason = "the app runs in the test process, together with the load"
         else:
-            self._directory = directory = scratch.make("profile")
-            self._spies = tuple(_Spy(pid, directory) for pid in self._pids)
+            for pid in self._pids:
+                self._spies.append(_Spy(pid))
             for spy in self._spies:
                 spy.start(self._command(self._program, spy))
             deadline_s = time.monotonic() + START_S
@@ -174,47 +173,43 @@ class Profiler:
         form = ("--format", "raw", "--full-filenames", "--function", "--output", str(spy.output))
         what = ("--threads", *(("--idle",) if self._all_time else ()))
         options = (*how, *what, *(() if spy.pauses else ("--nonblocking",)), *form)
-        assert self._directory is not None
-        return scratch.supervised(
-            (program, "record", "--pid", str(spy.pid), *options), self._directory, cores=self._cores
-        )
+        command = (program, "record", "--pid", str(spy.pid), *options)
+        return scratch.supervised(command, spy.directory, cores=self._cores)
 
     def _end(self) -> None:
         """Ends every py-spy and removes its files. Can be repeated."""
         for spy in self._spies:
             spy.ask_to_end()
         for spy in self._spies:
-            spy.end()
-        if self._directory is not None:
-            scratch.remove(self._directory)
+            spy.close()
 
 
 class _Spy:
     """One py-spy that samples one process."""
 
-    def __init__(self, pid: int, directory: Path) -> None:
+    def __init__(self, pid: int) -> None:
         self.pid = pid
+        self._child = Child("profile")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.directory = self._child.directory
         self.pauses = _threads_of(pid) <= MOST_PAUSED_THREADS
         """Whether the process is paused at each sample."""
-        self.output = directory / f"{pid}.raw"
+        self.output = self.directory / f"{pid}.raw"
         self.problem = ""
         """Why it sees nothing."""
-        self._log = directory / f"{pid}.log"
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, command: Sequence[str]) -> None:
         """Starts it and returns at once."""
         try:
-            with self._log.open("wb") as log:
-                self._process = start(command, stdin=subprocess.DEVNULL, stdout=log)
+            self._process = self._child.start(Invocation(command=command, env=os.environ, cwd=Path.cwd()))
         except OSError as error:
             self.problem = f"py-spy cannot be started: {error}"
 
     def has_begun(self, deadline_s: float) -> bool:
         """Waits until it samples, and returns whether it does."""
-        while self._process is not None and time.monotonic() < deadline_s:
-            ended = self._process.poll() is not None
-            said = self._said()
+        while not self.problem and time.monotonic() < deadline_s:
+            ended = self._child.ended() is not None
+            said = "\n".join(self._child.log)
             if _SAMPLING in said:
                 return True
             if ended:
@@ -232,10 +227,9 @@ class _Spy:
 
     def collected(self, deadline_s: float) -> str | None:
         """Waits for its end and returns what it has seen; None where it could see nothing."""
-        if self._process is None or self.problem:
+        if self.problem:
             return None
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(0.0, deadline_s - time.monotonic()))
+        self._child.ended(wait_s=max(0.0, deadline_s - time.monotonic()))
         self.end()
         try:
             return self.output.read_text(encoding="utf-8", errors="replace")
@@ -245,16 +239,13 @@ class _Spy:
 
     def end(self) -> None:
         """Ends it, at the latest in a moment. Can be repeated."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        if not end(self._process, patience_s=LET_GO_S if os.name == "posix" else 0.0):
+        if not self._child.end(patience_s=LET_GO_S if os.name == "posix" else 0, ask=False):
             let_run(self.pid)
 
-    def _said(self) -> str:
-        try:
-            return self._log.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
+    def close(self) -> None:
+        """Ends it, and removes its files. Can be repeated."""
+        self.end()
+        self._child.stop(patience_s=0)
 
 
 def _cpu_ns(pid: int) -> tuple[int, int] | None:

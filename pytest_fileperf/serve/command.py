@@ -18,16 +18,14 @@ import psutil
 
 from pytest_fileperf.errors import PlanError, ServerStartError
 from pytest_fileperf.host import scratch
-from pytest_fileperf.host.child import is_alive, run
+from pytest_fileperf.host.child import Child, Invocation, is_alive, run
 from pytest_fileperf.host.sockets import endpoints_of, is_reached, listeners
 from pytest_fileperf.plan.network import LOOPBACK, host_in_url
 from pytest_fileperf.plan.request import digest
 from pytest_fileperf.serve.process import (
-    Invocation,
     PortTakenError,
     ProcessLaunch,
     RunningProcess,
-    ServerProcess,
     StartUp,
     base_env,
 )
@@ -215,25 +213,26 @@ class Builds:
 
 def _build(spec: Command, words: Sequence[str], code_tree: CodeTree, timeout_s: float) -> ServerStartError | None:
     """Returns why the build failed, or None."""
-    process = ServerProcess()
+    child = None
     title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
-        directory = process.make_directory()
+        child = Child("build")
         given = dict(spec.env)
         whole = code_tree.env(base_env(spec), given=given)
         # There is no boot and no port yet.
         env = {name: value for name, value in whole.items() if not (name in given and has_names(value))}
-        invocation = _invoked(words, spec, run_directory=directory, env=env, code_tree=code_tree)
-        returncode = process.run(invocation, timeout_s=timeout_s)
+        invocation = _invoked(words, spec, run_directory=child.directory, env=env, code_tree=code_tree)
+        returncode = child.run(invocation, timeout_s=timeout_s)
         if returncode is None:
-            return ServerStartError(f"{title} did not end within {timeout_s:g} s", log=process.log)
+            return ServerStartError(f"{title} did not end within {timeout_s:g} s", log=child.log)
         if returncode != 0:
-            return ServerStartError(f"{title} failed with {exit_text(returncode)}", log=process.log)
+            return ServerStartError(f"{title} failed with {exit_text(returncode)}", log=child.log)
     except OSError as error:
         return ServerStartError(f"{title} cannot be started: {error}")
     finally:
-        process.stop(patience_s=_PATIENCE_S)
+        if child is not None:
+            child.stop(patience_s=_PATIENCE_S)
     return None
 
 
@@ -309,18 +308,18 @@ class CommandLaunch(ProcessLaunch):
 
     def poll(self, *, within_s: float) -> RunningCommand | None:
         """Returns the server once it listens, and answers where an answer is asked for."""
-        returncode = self._process.ended()
+        returncode = self.process.ended()
         if returncode is not None:
             raise self._why_ended(returncode)
         if not _accepts(self._host, self._port) or not self._listens():
             return None
-        others = set(listeners(self._host, self._port)).difference(one.pid for one in self._process.tree())
+        others = set(listeners(self._host, self._port)).difference(one.pid for one in self.process.tree())
         if others:  # then it is chance who answers a connection
             shared = f"{self.spec.name} shares port {self._port} with process {min(others)}"
-            raise PortTakenError(shared, log=self._process.log)
+            raise PortTakenError(shared, log=self.process.log)
         if self.spec.ready is not None and _http_problem(self._host, self._port, self.spec.ready, within_s):
             return None
-        running = RunningCommand(self.spec, self._process, self._host, self._port)
+        running = RunningCommand(self.spec, self.process, self._host, self._port)
         env = self._filled_env()
         running.tracer = tracer_in(env)
         running.loaded = _loaded_by(self.spec, env=env, code_tree=self.code_tree)
@@ -328,7 +327,7 @@ class CommandLaunch(ProcessLaunch):
 
     def why_late(self) -> str:
         """Returns where it listens instead, or what its answer was."""
-        endpoints = sorted(endpoints_of(self._process.tree()) or ())
+        endpoints = sorted(endpoints_of(self.process.tree()) or ())
         if is_reached(endpoints, self._host, self._port):
             problem = _http_problem(self._host, self._port, self.spec.ready or "/", _CONNECT_TIMEOUT_S)
             reason = f"it listens, and gave no HTTP answer to GET {self.spec.ready} ({problem})"
@@ -347,11 +346,11 @@ class CommandLaunch(ProcessLaunch):
 
     def _listens(self) -> bool:
         """Returns whether our program listens, and not another one; True where the system does not tell."""
-        endpoints = endpoints_of(self._process.tree())
+        endpoints = endpoints_of(self.process.tree())
         return endpoints is None or is_reached(endpoints, self._host, self._port)
 
     def _why_ended(self, returncode: int) -> ServerStartError:
-        log = self._process.log
+        log = self.process.log
         what = self._ended_early(returncode)
         if returncode == 0:
             what += ": it must stay in the foreground for as long as it serves"
@@ -365,7 +364,7 @@ class RunningCommand(RunningProcess):
 
     kind = "command"
 
-    def __init__(self, spec: Command, process: ServerProcess, host: str, port: int) -> None:
+    def __init__(self, spec: Command, process: Child, host: str, port: int) -> None:
         super().__init__(process)
         self._spec = spec
         self._host, self._port = host, port

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from pytest_fileperf.errors import AppLoadError, log_line
 from pytest_fileperf.host import scratch
+from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.databases import SETTINGS, databases_here
 from pytest_fileperf.serve.fitting import Imported
 from pytest_fileperf.serve.job import Job, left, lend_package
 from pytest_fileperf.serve.likeness import OUTLINE, Likeness, Part, is_item
 from pytest_fileperf.serve.made import Cause, Made, cause_of, tell_difference
-from pytest_fileperf.serve.process import STAGES, Invocation, ServerProcess, base_env
+from pytest_fileperf.serve.process import STAGES, base_env
 from pytest_fileperf.serve.spec import Command, Uvicorn, env_filled
 from pytest_fileperf.serve.stability import untraced
 from pytest_fileperf.units import exit_text
@@ -55,22 +56,25 @@ class Imports:
 
 def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Imported:
     """Imports the app, one at a time: imports that run together share what the app makes, such as a file."""
-    process = ServerProcess()
+    child = None
     try:
-        directory = process.make_directory()
-        job = Job.of(Uvicorn(), app or AppSpec(""), lent=lend_package(directory))
-        replace(job, server="import").write(directory)
-        command = (HERE.interpreter, "-P", str(STAGES / "stage2_server.py"), str(directory))
-        supervised = scratch.supervised(command, directory)
-        returncode = process.run(Invocation(command=supervised, env=env, cwd=Path.cwd()), timeout_s=timeout_s)
+        child = Child("import")
+        job = Job.of(Uvicorn(), app or AppSpec(""), lent=lend_package(child.directory))
+        replace(job, server="import").write(child.directory)
+        command = (HERE.interpreter, "-P", str(STAGES / "stage2_server.py"), str(child.directory))
+        supervised = scratch.supervised(command, child.directory)
+        returncode = child.run(Invocation(command=supervised, env=env, cwd=Path.cwd()), timeout_s=timeout_s)
         if returncode is None:
             return Imported(problem=f"it took longer than {timeout_s:g} s")
-        last = " ".join(map(log_line, process.log[-1:]))
-        return next(iter(left(Imported, directory)), None) or Imported(problem=f"it {exit_text(returncode)}: {last}")
+        last = " ".join(map(log_line, child.log[-1:]))
+        return next(iter(left(Imported, child.directory)), None) or Imported(
+            problem=f"it {exit_text(returncode)}: {last}"
+        )
     except OSError as error:
         return Imported(problem=str(error))
     finally:
-        process.stop(patience_s=_GRACE_S)
+        if child is not None:
+            child.stop(patience_s=_GRACE_S)
 
 
 # --- Keeps a command from loading another app, or another database, than the test holds: it cannot be handed either

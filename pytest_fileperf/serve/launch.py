@@ -159,7 +159,8 @@ class _Boot:
 
     def leave(self, error: BaseException | None = None) -> None:
         """Leaves what is entered."""
-        stack, self.entered = self.entered, None
+        stack = self.entered
+        self.entered = self.value = None
         if stack is not None:
             stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 

@@ -20,8 +20,8 @@ from typing import IO
 
 import psutil
 
+from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, left, lend_package, stamps_of
-from pytest_fileperf.serve.process import Invocation, ServerProcess
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
 __all__ = ("Preloads",)
@@ -88,7 +88,7 @@ class _Fork:
 class _Preload:
     """One process that has imported an app."""
 
-    process: ServerProcess
+    process: Child
     channel: socket.socket
     stamps: Mapping[str, list[int]]
     ended: dict[int, int] = field(default_factory=dict)
@@ -211,8 +211,8 @@ class Preloads:
         idle = [key for key, held in self._held.items() if not held.living]
         for oldest in idle[: max(0, len(self._held) + 1 - _MOST)]:
             self._held.pop(oldest).close()
-        process = ServerProcess()
-        directory = process.make_directory()
+        process = Child("server")
+        directory = process.directory
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             replace(job, sys_path=(str(lend_package(directory)), *job.sys_path)).write(directory)

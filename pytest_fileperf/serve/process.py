@@ -11,7 +11,7 @@ import re
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,18 +20,7 @@ from typing import Protocol
 import psutil
 
 from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
-from pytest_fileperf.host import scratch
-from pytest_fileperf.host.child import (
-    Child,
-    LogFile,
-    ask_to_end,
-    close_input,
-    end,
-    ended,
-    is_alive,
-    process_tree,
-    start,
-)
+from pytest_fileperf.host.child import Child, Invocation, Process, is_alive
 from pytest_fileperf.host.files import MAKE_ROOM
 from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.job import Failed, left
@@ -44,11 +33,9 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 __all__ = (
     "STAGES",
     "Fork",
-    "Invocation",
     "PortTakenError",
     "ProcessLaunch",
     "RunningProcess",
-    "ServerProcess",
     "StartUp",
     "base_env",
 )
@@ -61,129 +48,16 @@ _ENDED_AS_ASKED = (0, -2, -15, 130, 143)
 """How programs end that got SIGTERM, or SIGINT from a supervisor of their own: some return what shells do."""
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _POLL_S = 0.01
-_ENDING_POLL_S = 0.05
 _UNREADY_PATIENCE_S = 1.0
 """A server that did not become ready has nothing to finish."""
 _ENDING_S = 1.0
 """A process that has ended can be collected a moment later, and so can the supervisor above it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
-    """What to start a process with."""
-
-    command: Sequence[str]
-    env: Mapping[str, str]
-    cwd: Path
-    descriptors: Sequence[int] = ()
-    """What it inherits, besides standard input and output."""
-
-
-class ServerProcess:
-    """A process with a run directory and a log, below a supervisor on POSIX. Whoever starts it stops it."""
-
-    def __init__(self) -> None:
-        self._directory: Path | None = None
-        self._log: LogFile | None = None
-        self._process: Child | None = None
-        self._asked_s: float | None = None
-        """When it was first asked to end. Several that are asked together wait together."""
-
-    def make_directory(self) -> Path:
-        """Makes the run directory, where this process and the server's leave messages. Raises OSError."""
-        self._directory = scratch.make("server")
-        return self._directory
-
-    def start(self, invocation: Invocation, forked: Child | None = None) -> None:
-        """Starts the process and returns at once; `forked` runs in its place where it is given. Raises OSError."""
-        self._log = LogFile(self.directory / "log.txt")
-        if forked is not None:
-            self._process = forked
-            return
-        with self._log.open() as log:
-            self._process = start(
-                invocation.command,
-                env=invocation.env,
-                cwd=invocation.cwd,
-                stdout=log,
-                descriptors=invocation.descriptors,
-            )
-
-    def run(self, invocation: Invocation, *, timeout_s: float) -> int | None:
-        """Runs a process that ends by itself; returns how it ended, or None when it takes longer. Raises OSError."""
-        self.start(invocation)
-        deadline_s = time.monotonic() + timeout_s
-        while (returncode := self.ended(wait_s=_ENDING_POLL_S)) is None and time.monotonic() < deadline_s:
-            self.shorten_log()
-        return returncode
-
-    @property
-    def directory(self) -> Path:
-        """The run directory; raises ServerStartError before there is one."""
-        if self._directory is None:
-            raise ServerStartError("the server was not started, or is stopped already")
-        return self._directory
-
-    @property
-    def log(self) -> tuple[str, ...]:
-        """The last lines of what it wrote to standard output and error; empty when the run directory is gone."""
-        return () if self._log is None else self._log.lines()
-
-    def shorten_log(self) -> None:
-        """Keeps what it writes from filling the disk; to be called now and then while it runs."""
-        if self._log is not None:
-            self._log.shorten()
-
-    def tree(self) -> tuple[psutil.Process, ...]:
-        """Returns the live process tree, the program first: without our supervisor above it."""
-        if self._process is None:
-            return ()
-        top = self._process.pid
-        return tuple(one for one in process_tree(top) if not (scratch.IS_SUPERVISED and one.pid == top))
-
-    @property
-    def supervisor(self) -> int | None:
-        """Our supervisor above it; None without one."""
-        return self._process.pid if scratch.IS_SUPERVISED and self._process is not None else None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has ended, and was not asked to."""
-        return self._asked_s is None and self.ended() is not None
-
-    def ended(self, *, wait_s: float = 0) -> int | None:
-        """Returns how it ended, or None when it still runs after the time to wait, or was not started."""
-        return None if self._process is None else ended(self._process, wait_s=wait_s)
-
-    def ask_to_stop(self) -> None:
-        """Asks it to end, and does not wait for it."""
-        if self._process is not None and self.ended() is None:
-            self._asked_s = self._asked_s or time.monotonic()
-            ask_to_end(self._process)
-
-    def end(self, *, patience_s: float) -> bool:
-        """Ends the process tree: asks, waits, kills the rest. Returns whether it ended before that."""
-        if self._process is None or self.ended() is not None:
-            return True
-        self._asked_s = self._asked_s or time.monotonic()
-        left_s = max(0.0, self._asked_s + patience_s - time.monotonic())
-        return end(self._process, patience_s=left_s, ask=True)
-
-    def stop(self, *, patience_s: float) -> None:
-        """Ends the process tree, and removes the run directory. Can be repeated."""
-        try:
-            self.end(patience_s=patience_s)
-        finally:
-            if self._process is not None:
-                close_input(self._process)
-            if self._directory is not None:
-                scratch.remove(self._directory)
-
-
 class RunningProcess(RunningServer):
     """A server that answers requests, in processes that we started."""
 
-    def __init__(self, process: ServerProcess) -> None:
+    def __init__(self, process: Child) -> None:
         self._process = process
         self.supervisor = process.supervisor
         self._program = next(iter(self.processes), None)
@@ -211,7 +85,7 @@ class PortTakenError(ServerStartError):
     """Another program took the port between our choice and the program's start. Another port is worth a try."""
 
 
-class Fork(Child, Protocol):
+class Fork(Process, Protocol):
     """A fork of a process that has imported the app."""
 
     def has_served(self) -> None:
@@ -258,7 +132,7 @@ class ProcessLaunch(ABC):
         self._fork = fork
         self._forked: Fork | None = None
         self._why_fresh = ""
-        self._process = ServerProcess()
+        self._child: Child | None = None
         self._patience_s = _UNREADY_PATIENCE_S
         self._running: RunningServer | None = None
 
@@ -288,10 +162,14 @@ class ProcessLaunch(ABC):
         build fails, its files cannot be written, or the process cannot be started.
         """
         try:
-            invocation = self.prepare(self._process.make_directory())
-            found = "" if self._fork is None else self._fork(invocation, self._process.directory)
+            self._child = child = Child("server")
+            invocation = self.prepare(child.directory)
+            found = "" if self._fork is None else self._fork(invocation, child.directory)
             self._forked, self._why_fresh = (None, found) if isinstance(found, str) else (found, "")
-            self._process.start(invocation, self._forked)
+            if self._forked is None:
+                child.start(invocation)
+            else:
+                child.adopt(self._forked)
         except OSError as error:
             raise ServerStartError(
                 f"{self.spec.name} cannot be started from {tempfile.gettempdir()}: {error}"
@@ -321,12 +199,18 @@ class ProcessLaunch(ABC):
 
     def _again(self) -> None:
         self.stop()
-        self._process = ServerProcess()
         self.start()
+
+    @property
+    def process(self) -> Child:
+        """What was started."""
+        assert self._child is not None, "the server was not started"
+        return self._child
 
     def ask_to_stop(self) -> None:
         """Asks the server to end, and does not wait for it."""
-        self._process.ask_to_stop()
+        if self._child is not None:
+            self._child.ask_to_end()
 
     def stop(self) -> str:
         """Ends the process tree: asks, waits, kills what is left, removes the run directory. Can be repeated.
@@ -334,18 +218,21 @@ class ProcessLaunch(ABC):
         Returns what was wrong with its end, for one that served until then; empty where nothing was.
         """
         running, self._running = self._running, None
+        child = self._child
+        if child is None:
+            return ""
         try:
-            if running is None or self._process.has_ended:
+            if running is None or child.has_ended:
                 return ""
-            if not self._process.end(patience_s=self._patience_s):
+            if not child.end(patience_s=self._patience_s):
                 return f"{running.title} did not end within {self._patience_s:g} s of being asked to, and was killed"
             return self._failure_at_end(running)
         finally:
-            self._process.stop(patience_s=self._patience_s)
+            child.stop(patience_s=self._patience_s)
 
     def _failure_at_end(self, running: RunningServer) -> str:
-        failed = [one.message for one in left(Failed, self._process.directory) if one.stage == "shutdown"]
-        returncode = self._process.ended()
+        failed = [one.message for one in left(Failed, self.process.directory) if one.stage == "shutdown"]
+        returncode = self.process.ended()
         if returncode not in _ENDED_AS_ASKED:
             failed.append(f"it ended with {exit_text(returncode or 0)}")
         if not failed:
@@ -361,9 +248,9 @@ class ProcessLaunch(ABC):
                 self._patience_s = self.spec.stop_timeout_s
                 self._running = running
                 return running
-            self._process.shorten_log()
+            self.process.shorten_log()
             time.sleep(_POLL_S)
-        raise ServerStartError(self.why_late(), log=self._process.log)
+        raise ServerStartError(self.why_late(), log=self.process.log)
 
     def _ended_early(self, returncode: int) -> str:
         """Returns the message for a server that ended before it was ready."""

@@ -19,7 +19,7 @@ from pytest_fileperf.errors import (
     ServerStartError,
 )
 from pytest_fileperf.host import scratch
-from pytest_fileperf.host.child import is_alive
+from pytest_fileperf.host.child import Child, Invocation, is_alive
 from pytest_fileperf.host.files import full_disk
 from pytest_fileperf.plan.network import host_in_url
 from pytest_fileperf.serve.app import AppSpec
@@ -29,10 +29,8 @@ from pytest_fileperf.serve.job import ASKED, STARTED, Failed, Job, Ready, leave,
 from pytest_fileperf.serve.process import (
     STAGES,
     Fork,
-    Invocation,
     ProcessLaunch,
     RunningProcess,
-    ServerProcess,
     StartUp,
 )
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, env_filled, server_title
@@ -86,23 +84,23 @@ class AsgiLaunch(ProcessLaunch):
 
     def poll(self, *, within_s: float) -> RunningWorkers | None:
         """Returns the server once every worker has reported that it is ready."""
-        returncode = self._process.ended()
-        ready = left(Ready, self._process.directory)
+        returncode = self.process.ended()
+        ready = left(Ready, self.process.directory)
         self._raise_for_failure(returncode)
-        if noted(ASKED, self._process.directory) and not left(Imported, self._process.directory):
+        if noted(ASKED, self.process.directory) and not left(Imported, self.process.directory):
             # Where the server has an environment of its own, only two others show what differs from import to import.
             count = 2 if self.spec.env else 1
             found = self._imports.of(self._app, count, timeout_s=self.spec.start_timeout_s)
-            leave(found, self._process.directory)
+            leave(found, self.process.directory)
         if len(ready) < self.spec.workers:
             return None
         self._raise_for_stale(ready[0])
         self._raise_for_origin(ready[0])
-        return RunningWorkers(self.spec, self._process, ready, host=self.start_up.host)
+        return RunningWorkers(self.spec, self.process, ready, host=self.start_up.host)
 
     def why_late(self) -> str:
         """Returns how many workers were ready."""
-        spec, ready = self.spec, len(left(Ready, self._process.directory))
+        spec, ready = self.spec, len(left(Ready, self.process.directory))
         return (
             f"{self._side}{spec.name} was not ready to serve {self._app.name} within {spec.start_timeout_s:g} s "
             f"({ready} of {spec.workers} workers were): does the app wait for something when it is imported, or in its "
@@ -111,7 +109,7 @@ class AsgiLaunch(ProcessLaunch):
 
     def _raise_for_failure(self, returncode: int | None) -> None:
         side = self._side
-        for failed in left(Failed, self._process.directory):
+        for failed in left(Failed, self.process.directory):
             match failed.stage:
                 case "missing":
                     raise AppMissingError(side + failed.message)
@@ -121,15 +119,15 @@ class AsgiLaunch(ProcessLaunch):
                     raise PlanError(failed.message, where=self.code_tree.title)
                 case "port":
                     raise ServerStartError(failed.message)
-            raise ServerStartError(f"{side}{self._app.name}: {failed.message}", log=self._process.log)
+            raise ServerStartError(f"{side}{self._app.name}: {failed.message}", log=self.process.log)
         if returncode is not None:
             what = side + self._ended_early(returncode)
-            if not self._process.log:
+            if not self.process.log:
                 why = full_disk() or "something that the app imports, or the app itself, has ended the process"
                 what += f", without a word: {why}"
-            raise ServerStartError(what, log=self._process.log)
-        if noted(STARTED, self._process.directory) > self.spec.workers:
-            raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=self._process.log)
+            raise ServerStartError(what, log=self.process.log)
+        if noted(STARTED, self.process.directory) > self.spec.workers:
+            raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=self.process.log)
 
     def _raise_for_stale(self, ready: Ready) -> None:
         """Raises AppLoadError where Python took an old compiled file for that of a source that has changed."""
@@ -159,7 +157,7 @@ class AsgiLaunch(ProcessLaunch):
 class RunningWorkers(RunningProcess):
     """uvicorn or gunicorn that answers requests."""
 
-    def __init__(self, spec: AsgiSpec, process: ServerProcess, ready: Sequence[Ready], *, host: str) -> None:
+    def __init__(self, spec: AsgiSpec, process: Child, ready: Sequence[Ready], *, host: str) -> None:
         super().__init__(process)
         self.kind, self.workers = spec.name, spec.workers
         self.loop, self.http = ready[0].loop, ready[0].http
