@@ -391,10 +391,6 @@ class RunningCommand(RunningProcess):
         command = self._spec.title or without_temporary_paths(" ".join(self._spec.command))
         return {"kind": self.kind, "command": digest(command)} | super().identity()
 
-    def check(self) -> None:
-        """Raises ServerDiedError when the program has ended."""
-        self._check_ended()
-
     def _find_workers(self) -> tuple[psutil.Process, ...]:
         tree = self.processes
         accepting = [one for one in tree if is_reached(endpoints_of((one,)) or (), self._host, self._port)]

@@ -229,7 +229,7 @@ class Preloaded:
 
     why_fresh: str
     """Why it cannot be forked, in words; empty if it can."""
-    stamps: Mapping[str, Sequence[int]]
+    stamps: Mapping[str, tuple[int, ...]]
     """Size and time of each file that it has read."""
 
 
@@ -274,13 +274,13 @@ MOST_BYTES = 1 << 16
 """Of a message between them."""
 
 
-def stamps_of(files: tuple[str, ...]) -> dict[str, list[int]]:
+def stamps_of(files: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     """Returns size and times of each file that is there."""
-    stamps = {}
+    stamps: dict[str, tuple[int, ...]] = {}
     for file in files:
         try:
             about = os.stat(file)  # noqa: PTH116 # hundreds of files at each boot
         except OSError:
             continue
-        stamps[file] = [about.st_size, about.st_mtime_ns, about.st_ctime_ns]
+        stamps[file] = (about.st_size, about.st_mtime_ns, about.st_ctime_ns)
     return stamps

@@ -24,7 +24,7 @@ from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, left, lend_package, stamps_of
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
-__all__ = ("Preloads",)
+__all__ = ("Fork", "Preloads")
 
 _MOST = 10
 """So many are held at once: two imports of two versions and one of the code alone, of two apps. Each has the memory of
@@ -38,7 +38,7 @@ _LOOK_S = 1.0
 _KILLED = -9
 
 
-class _Fork:
+class Fork:
     """A fork, as `subprocess.Popen` shows a process."""
 
     stdin: IO[bytes] | None = None
@@ -90,7 +90,7 @@ class _Preload:
 
     process: Child
     channel: socket.socket
-    stamps: Mapping[str, list[int]]
+    stamps: Mapping[str, tuple[int, ...]]
     ended: dict[int, int] = field(default_factory=dict)
     """How forks ended."""
     living: set[int] = field(default_factory=set)
@@ -155,7 +155,7 @@ class Preloads:
 
     def fork(
         self, invocation: Invocation, run_directory: Path, *, in_turn: bool, boot: int, version: str, start_s: float
-    ) -> _Fork | str:
+    ) -> Fork | str:
         """Returns a fork that boots what is to be started, after an import where none was made.
 
         In turn, boots take turns with two imports of other hash seeds: what is luck of an import is then seen as a
@@ -191,7 +191,7 @@ class Preloads:
         if pid is None:
             self._leave(key, "the process that had imported it does not answer")
             return self._why_fresh[key]
-        return _Fork(pid, held, partial(self._leave, key))
+        return Fork(pid, held, partial(self._leave, key))
 
     def close(self) -> None:
         """Ends all of them. Can be repeated."""
@@ -233,7 +233,7 @@ class Preloads:
         if report is None or report.why_fresh:
             self._why_fresh[key] = report.why_fresh if report else ""
             return None
-        return _Preload(process, ours, {file: list(stamp) for file, stamp in report.stamps.items()})
+        return _Preload(process, ours, report.stamps)
 
 
 def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) -> str:

@@ -15,15 +15,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 
 from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
-from pytest_fileperf.host.child import Child, Invocation, Process, is_alive
+from pytest_fileperf.host.child import Child, Invocation, is_alive
 from pytest_fileperf.host.files import MAKE_ROOM
 from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.job import Failed, left
+from pytest_fileperf.serve.preload import Fork
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
 from pytest_fileperf.serve.stability import stabilising_env, untraced
@@ -32,7 +32,6 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = (
     "STAGES",
-    "Fork",
     "PortTakenError",
     "ProcessLaunch",
     "RunningProcess",
@@ -72,7 +71,7 @@ class RunningProcess(RunningServer):
         """The last lines of what it wrote to standard output and error."""
         return self._process.log
 
-    def _check_ended(self) -> None:
+    def check(self) -> None:
         """Raises ServerDiedError when it has ended. One that is ending gets a moment to do so. Shortens its log."""
         self._process.shorten_log()
         is_ending = self._program is None or not is_alive(self._program)
@@ -83,17 +82,6 @@ class RunningProcess(RunningServer):
 
 class PortTakenError(ServerStartError):
     """Another program took the port between our choice and the program's start. Another port is worth a try."""
-
-
-class Fork(Process, Protocol):
-    """A fork of a process that has imported the app."""
-
-    def has_served(self) -> None:
-        """Says that it became ready."""
-
-    def give_up(self, why: str) -> bool:
-        """Says that it did not become ready; returns whether a fresh start is worth a try: no fork did so far."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

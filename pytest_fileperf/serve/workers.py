@@ -26,9 +26,9 @@ from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.fitting import Imported
 from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.job import ASKED, STARTED, Failed, Job, Ready, leave, left, lend_package, noted
+from pytest_fileperf.serve.preload import Fork
 from pytest_fileperf.serve.process import (
     STAGES,
-    Fork,
     ProcessLaunch,
     RunningProcess,
     StartUp,
@@ -185,7 +185,7 @@ class RunningWorkers(RunningProcess):
     def check(self) -> None:
         """Raises ServerDiedError when it has ended, or when a worker has (the supervisor replaces it)."""
         ended = [pid for pid, worker in self._processes.items() if worker is None or not is_alive(worker)]
-        self._check_ended()
+        super().check()
         if ended:
             raise ServerDiedError(f"{self.title}: its worker {ended[0]} has ended", log=self.log)
 
