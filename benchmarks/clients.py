@@ -15,9 +15,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -108,8 +108,8 @@ def _in_python(name: str) -> Callable[[Case, str, int], Figures]:
 
     def load(case: Case, url: str, seconds: int) -> Figures:
         job = json.dumps({"name": name, "case": asdict(case), "url": url, "seconds": seconds})
-        output, watch = _finished([sys.executable, __file__, job], seconds)
-        return Figures(**{**json.loads(output), "peak_bytes": watch.peak_bytes})
+        output, looks = _finished([sys.executable, __file__, job], seconds)
+        return Figures(**{**json.loads(output), "peak_bytes": _peak(looks)})
 
     return load
 
@@ -174,28 +174,28 @@ def wrk(case: Case, url: str, seconds: int) -> Figures:
         script = Path(case.body).with_suffix(".lua")
         script.write_text(f'wrk.method = "{case.method}"\nwrk.body = io.open("{case.body}", "rb"):read("*a")\n')
         command += ["-s", str(script)]
-    output, watch = _finished([*command, url + case.path], seconds)
+    output, looks = _finished([*command, url + case.path], seconds)
     if "Socket errors" in output or "Non-2xx" in output or " 0 requests in" in output:
         raise SystemExit(f"wrk saw failures, or no answer in time:\n{output}")
     percentiles = dict(re.findall(r"^\s+(50|99)%\s+(\S+) *$", output, re.MULTILINE))
     rate = re.search(r"^Requests/sec:\s+([\d.]+)", output, re.MULTILINE)
     assert rate
     p50_s, p99_s = (parse_duration_ns(percentiles[name]) / 1e9 for name in ("50", "99"))
-    return _figures(float(rate[1]), p50_s, p99_s, watch, seconds)
+    return _figures(float(rate[1]), p50_s, p99_s, looks, seconds)
 
 
 def oha(case: Case, url: str, seconds: int) -> Figures:
     """Loads with oha."""
     command = ["oha", "--no-tui", "--output-format=json", f"-z{seconds}s", f"-c{case.connections}", f"-m{case.method}"]
     command += [f"-t{TIMEOUT_S}s", *(["-D", case.body] if case.body else []), url + case.path]
-    output, watch = _finished(command, seconds)
+    output, looks = _finished(command, seconds)
     found = json.loads(output)
     # What is under way at the end is cut off by oha itself.
     errors = {kind: count for kind, count in found["errorDistribution"].items() if "deadline" not in kind}
     if errors or set(found["statusCodeDistribution"]) != {"200"}:
         raise SystemExit(f"oha saw failures: {found['statusCodeDistribution']} {errors}")
     rps, latencies = found["summary"]["requestsPerSec"], found["latencyPercentiles"]
-    return _figures(rps, latencies["p50"], latencies["p99"], watch, seconds)
+    return _figures(rps, latencies["p50"], latencies["p99"], looks, seconds)
 
 
 def vegeta(case: Case, url: str, seconds: int) -> Figures:
@@ -209,13 +209,13 @@ def vegeta(case: Case, url: str, seconds: int) -> Figures:
         command = ["vegeta", "attack", f"-targets={targets}", f"-duration={seconds}s", f"-output={results}"]
         command += [f"-timeout={TIMEOUT_S}s", "-rate=0", f"-max-connections={case.connections}"]
         command += [f"-workers={case.connections}", f"-max-workers={case.connections}"]
-        _, watch = _finished(command, seconds, directory=directory)
+        _, looks = _finished(command, seconds, directory=directory)
         report = subprocess.run(["vegeta", "report", "-type=json", str(results)], capture_output=True, check=True)
     found = json.loads(report.stdout)
     if set(found["status_codes"]) != {"200"}:
         raise SystemExit(f"vegeta saw failures: {found['status_codes']} {found['errors'][:3]}")
     latencies = found["latencies"]
-    return _figures(found["throughput"], latencies["50th"] / 1e9, latencies["99th"] / 1e9, watch, seconds)
+    return _figures(found["throughput"], latencies["50th"] / 1e9, latencies["99th"] / 1e9, looks, seconds)
 
 
 _K6_SCRIPT = """
@@ -251,13 +251,13 @@ def k6(case: Case, url: str, seconds: int) -> Figures:
         )
         script.write_text(text, encoding="utf-8")
         command = ["k6", "run", "--quiet", "--no-usage-report", "--address=", "--summary-trend-stats=med,p(99)"]
-        _, watch = _finished([*command, str(script)], seconds, directory=directory)
+        _, looks = _finished([*command, str(script)], seconds, directory=directory)
         metrics: Mapping[str, Any] = json.loads(summary.read_text(encoding="utf-8"))
     found = {name: metric["values"] for name, metric in metrics.items()}
     if found["http_req_failed"]["rate"]:
         raise SystemExit(f"k6 saw failures: {found['http_req_failed']}")
     durations = found["http_req_duration"]
-    return _figures(found["http_reqs"]["rate"], durations["med"] / 1e3, durations["p(99)"] / 1e3, watch, seconds)
+    return _figures(found["http_reqs"]["rate"], durations["med"] / 1e3, durations["p(99)"] / 1e3, looks, seconds)
 
 
 PROGRAMS: Mapping[str, Callable[[Case, str, int], Figures]] = {"wrk": wrk, "oha": oha, "vegeta": vegeta, "k6": k6}
@@ -271,67 +271,56 @@ CLIENTS: Mapping[str, Callable[[Case, str, int], Figures]] = {
 """Every client by name."""
 
 
-def _figures(rps: float, p50_s: float, p99_s: float, watch: Watch, seconds: int) -> Figures:
-    """Returns figures with CPU as of the steady part of the run: what comes before it may cost more than the load."""
-    cpu_s = watch.cpu_share(seconds / 4, seconds) / rps
-    return Figures(rps=rps, p50_s=p50_s, p99_s=p99_s, cpu_s=cpu_s, peak_bytes=watch.peak_bytes)
-
-
 # --- watching
 
 
-def _finished(command: list[str], seconds: int, *, directory: str | None = None) -> tuple[str, Watch]:
-    """Returns the output of a process, and what was seen of it; raises if it fails or hangs."""
-    with on_cores(client_cores()):
-        process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
-    watch = Watch(process.pid)
-    watch.start()
-    try:
-        output, _ = process.communicate(timeout=seconds + 2 * TIMEOUT_S)
-    finally:
-        if process.poll() is None:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a process had used when it was looked at."""
+
+    at_s: float
+    """Since it began."""
+    cpu_s: float
+    peak_bytes: int
+    """The most memory that it ever held."""
+
+
+def _finished(command: list[str], seconds: int, *, directory: str | None = None) -> tuple[str, list[Look]]:
+    """Returns the output of a process, and how it looked meanwhile; raises if it fails or hangs."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
+        with on_cores(client_cores()):
+            process = subprocess.Popen(command, cwd=directory, stdout=output)
+        looks, began_s = list[Look](), time.perf_counter()
+        try:
+            while process.poll() is None and (at_s := time.perf_counter() - began_s) < seconds + 2 * TIMEOUT_S:
+                with suppress(psutil.Error, OSError):
+                    looks.append(_look(process.pid, at_s))
+                time.sleep(POLL_S)
+        finally:
             process.kill()
             process.wait()
-        watch.stop()
-    if process.returncode != 0:
-        raise SystemExit(f"{command[0]} ended with {process.returncode}:\n{output}")
-    return output, watch
+        output.seek(0)
+        if process.returncode != 0:
+            raise SystemExit(f"{command[0]} ended with {process.returncode}:\n{output.read()}")
+        return output.read(), looks
 
 
-class Watch(threading.Thread):
-    """Looks at a process until stopped."""
+def _look(pid: int, at_s: float) -> Look:
+    times = psutil.Process(pid).cpu_times()
+    # `ru_maxrss` of a child would begin at its parent's.
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+    return Look(at_s, times.user + times.system, int(peak[1]) * 1024 if peak else 0)
 
-    def __init__(self, pid: int) -> None:
-        super().__init__(daemon=True)
-        self.peak_bytes = 0
-        """The most memory that it ever held."""
-        self._samples: list[tuple[float, float]] = []
-        self._started_s = time.perf_counter()
-        self._pid = pid
-        self._ended = threading.Event()
 
-    def run(self) -> None:
-        """Polls memory's high-water mark (`ru_maxrss` of a child would begin at its parent's) and CPU time."""
-        status = Path(f"/proc/{self._pid}/status")
-        while not self._ended.wait(POLL_S):
-            try:
-                times = psutil.Process(self._pid).cpu_times()
-                peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
-            except (psutil.Error, OSError):
-                continue
-            self._samples.append((time.perf_counter() - self._started_s, times.user + times.system))
-            self.peak_bytes = max(self.peak_bytes, int(peak[1]) * 1024 if peak else 0)
+def _peak(looks: Sequence[Look]) -> int:
+    return max(look.peak_bytes for look in looks)
 
-    def stop(self) -> None:
-        """Ends the polling."""
-        self._ended.set()
-        self.join()
 
-    def cpu_share(self, since_s: float, until_s: float) -> float:
-        """Returns CPU seconds per second between two instants, in seconds since the process began."""
-        inside = [sample for sample in self._samples if since_s <= sample[0] <= until_s]
-        (first_s, first_cpu_s), (last_s, last_cpu_s) = inside[0], inside[-1]
-        return (last_cpu_s - first_cpu_s) / (last_s - first_s)
+def _figures(rps: float, p50_s: float, p99_s: float, looks: Sequence[Look], seconds: int) -> Figures:
+    """Returns figures with CPU as of the steady part of the run: what comes before it may cost more than the load."""
+    first, *_, last = (look for look in looks if seconds / 4 <= look.at_s <= seconds)
+    cpu_share = (last.cpu_s - first.cpu_s) / (last.at_s - first.at_s)
+    return Figures(rps=rps, p50_s=p50_s, p99_s=p99_s, cpu_s=cpu_share / rps, peak_bytes=_peak(looks))
 
 
 if __name__ == "__main__":
