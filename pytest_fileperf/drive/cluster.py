@@ -24,7 +24,7 @@ from pytest_fileperf.errors import GeneratorError
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ("Cluster", "Roster", "Workers")
+__all__ = ("Cluster", "Workers")
 
 
 # --- Which workers of a Dask cluster can make a load: those that answer, with this code and these versions

@@ -167,7 +167,6 @@ class _Lease:
         self._heard_s = monotonic()
 
     def renew(self) -> None:
-        """Something was heard."""
         self._heard_s = monotonic()
 
     @contextmanager
@@ -312,7 +311,6 @@ def packed(works: tuple[Work, ...]) -> bytes:
 
 
 def _journeys(works: tuple[Work, ...]) -> list[Journey]:
-    """Returns the journeys in the works, those in mixes too."""
     each = [part.work for work in works if isinstance(work, Mix) for part in work.parts]
     return [work for work in (*works, *each) if isinstance(work, Journey)]
 

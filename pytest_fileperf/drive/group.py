@@ -51,21 +51,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.drive.cluster import Cluster
     from pytest_fileperf.drive.remote import RemoteHandle
 
-__all__ = (
-    "CHECK_S",
-    "SAME_CLOCK",
-    "ClockOffset",
-    "Generator",
-    "Generators",
-    "Member",
-    "Reading",
-    "longest_s",
-    "merged_progress",
-    "merged_result",
-    "offset_of",
-    "on_this_clock",
-    "own_cores",
-)
+__all__ = ("SAME_CLOCK", "ClockOffset", "Generator", "Generators", "Reading", "offset_of", "on_this_clock", "own_cores")
 
 
 # --- How far the clock of a generator on another machine is ahead of the one here, by questions and answers; pure
@@ -217,8 +203,6 @@ def longest_s(plan: LoadPlan | Alternation) -> float:
 
 @dataclass(slots=True)
 class _Mailbox:
-    """Takes the messages of one process."""
-
     put: Callable[[object], None]
     pid: int | None = None
     """The process; None until it has said so."""
@@ -290,7 +274,6 @@ class Generator:
             process.stdout.close()
 
     def _start(self) -> None:
-        """Starts the process if it does not run."""
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
@@ -553,7 +536,6 @@ class _Together:
                 generator.send(begin)
 
     def _give_up(self, patience_s: float, deadline: float) -> None:
-        """Gives up generators that say nothing any more, or do not end."""
         now_s = monotonic()
         silent_s = self._plan.timeout_ns / 1e9 + _SILENT_S
         for number in sorted(self._waited_for):

@@ -23,23 +23,7 @@ from pytest_fileperf.plan.work import Pause, parse_pause, why_no_name
 from pytest_fileperf.wire.request import LoadClient
 from pytest_fileperf.wire.transport import LoadTransport
 
-__all__ = (
-    "Answers",
-    "Client",
-    "ClientSlot",
-    "CodeTime",
-    "Sent",
-    "Step",
-    "Uncounted",
-    "Walk",
-    "answered",
-    "body_of",
-    "on_the_way_in",
-    "operation_call",
-    "problem_of_answer",
-    "sending",
-    "uncounted_in",
-)
+__all__ = ("Client", "ClientSlot", "Sent", "body_of", "operation_call", "problem_of_answer", "sending")
 
 
 # --- The answers that came while something ran: a journey, a step of it, or a request that is not replayed
@@ -69,7 +53,6 @@ class Answers:
 
     @property
     def count(self) -> int:
-        """How many came."""
         return len(self._responses)
 
     def bytes_both_ways(self) -> tuple[int, int]:
@@ -104,7 +87,6 @@ class CodeTime:
             self.total_ns += monotonic_ns() - since_ns
 
     def send(self, value: object) -> object:
-        """Goes on with a value."""
         since_ns = monotonic_ns()
         try:
             return self._code.send(value)
@@ -112,7 +94,6 @@ class CodeTime:
             self.total_ns += monotonic_ns() - since_ns
 
     def throw(self, kind: Any, value: BaseException | None = None, traceback: TracebackType | None = None) -> object:
-        """Goes on with an exception, as when its task is cancelled."""
         since_ns = monotonic_ns()
         try:
             return self._code.throw(kind) if value is None else self._code.throw(kind, value, traceback)
@@ -120,7 +101,6 @@ class CodeTime:
             self.total_ns += monotonic_ns() - since_ns
 
     def close(self) -> None:
-        """Ends it where it waits."""
         self._code.close()
 
 
@@ -280,7 +260,6 @@ class Step:
         tally.answers(self._answers.count)
 
     def take(self, response: httpx.Response) -> None:
-        """Takes an answer to a request that was made in it."""
         if not self._is_over:
             now_ns = monotonic_ns()
             self._answers.take(response, now_ns, self.uncounted.until_ns(now_ns))

@@ -18,7 +18,7 @@ from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.pacing import Pacing
 from pytest_fileperf.units import format_duration
 
-__all__ = ("LoadLoop", "Slot", "Timer", "Turns")
+__all__ = ("LoadLoop", "Slot", "Turns")
 
 
 # --- A timer that is exact to a few microseconds, where the event loop's own timers are good to a millisecond
@@ -49,7 +49,6 @@ class Timer:
         self._handle = self._loop.call_later(max(0, instant_ns - monotonic_ns()) / 1e9, self._callback)
 
     def close(self) -> None:
-        """Calls back no more."""
         if self._handle is not None:
             self._handle.cancel()
         if self._fd is not None:

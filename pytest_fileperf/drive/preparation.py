@@ -33,7 +33,7 @@ from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, bytes_of, h
 from pytest_fileperf.wire.templates import Compiled, Row, compiled
 from pytest_fileperf.wire.transport import LoadTransport
 
-__all__ = ("Call", "MixSlot", "PreparedLoad", "Target", "Way", "prepared", "request_bytes", "ways_of")
+__all__ = ("PreparedLoad", "Target", "prepared", "ways_of")
 
 
 # --- How each part of a load is sent: drawn and replayed on the slot's connection, or called on an httpx client
@@ -76,7 +76,6 @@ class MixSlot:
         self.at_once = False
 
     def start(self, due_ns: int | None) -> None:
-        """Begins the work of the part whose turn it is."""
         slot, draw = self.own[self._turn()]
         if isinstance(slot, VaryingSlot) and draw is not None:
             slot.draw = draw
@@ -84,7 +83,6 @@ class MixSlot:
         slot.start(due_ns)
 
     def expire(self, started_before_ns: int) -> None:
-        """Fails the piece of work that is under way if it began before that instant."""
         if self._now is not None:
             self._now.expire(started_before_ns)
 

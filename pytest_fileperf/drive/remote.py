@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.drive.cluster import Cluster
 
-__all__ = ("FORSAKEN_S", "Ended", "RemoteGenerator", "RemoteHandle", "Whereabouts")
+__all__ = ("FORSAKEN_S", "RemoteGenerator", "RemoteHandle", "Whereabouts")
 
 
 # --- Where a process runs, so that another one can tell what the two share: machine, network, processes, clock, code
@@ -315,7 +315,6 @@ class RemoteHandle:
         await self._let_go()
 
     async def _let_go(self) -> None:
-        """Ends the generator's process, and gives the worker back."""
         actor, worker, self._actor, self._pid = self._actor, self.worker, None, None
         future, self._future = self._future, None
         if actor is not None:
@@ -396,7 +395,6 @@ class RemoteHandle:
                     return
 
     async def _bind(self) -> None:
-        """Takes a worker, and starts the actor there."""
         self.worker = ""
         client = await self._cluster.client()
         self.worker, self._there = await self._cluster.worker_for(self)

@@ -29,7 +29,6 @@ from pytest_fileperf.wire.templates import Row
 
 __all__ = (
     "EXCERPT_BYTES",
-    "KEPT_IDLE_NS",
     "OPENED_AT_ONCE",
     "RECONNECT_PAUSE_S",
     "Aim",

@@ -20,7 +20,7 @@ from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.pieces import piece_counter
 from pytest_fileperf.wire.request import LoadClient, WireRequest
 
-__all__ = ("EACH", "StreamSlot", "StreamTimes", "stream_call", "watch_answers")
+__all__ = ("StreamSlot", "stream_call", "watch_answers")
 
 EACH = "fileperf_each"
 """The extension of a journey's request that says what the pieces of its answer are."""
@@ -50,7 +50,6 @@ class StreamTimes:
             self._note(found, at_ns)
 
     def end(self, at_ns: int) -> None:
-        """Takes the end of the body."""
         if self._pieces.rest():
             self._note(1, at_ns)
 
@@ -181,14 +180,12 @@ class StreamSlot(ReplaySlot):
         self._stop()
 
     def _stop(self) -> None:
-        """Ends a stream whose answer goes on."""
         if self._ended_ns:
             assert self._connection is not None
             self._connection.close()
             self._judge()
 
     def _judge(self) -> None:
-        """Counts the stream and goes on."""
         connection, ended_ns = self._connection, self._ended_ns
         assert connection is not None
         self._drop_timer()
@@ -335,5 +332,4 @@ class _TimedBody(httpx.AsyncByteStream):
         self._times.end(monotonic_ns())
 
     async def aclose(self) -> None:
-        """Lets go of the connection."""
         await self._body.aclose()

@@ -25,7 +25,7 @@ from pytest_fileperf.plan.pacing import (
 )
 from pytest_fileperf.plan.work import Pause
 
-__all__ = ("Alternation", "CapacityPlan", "LoadPlan", "Ramp", "Side", "Turns", "generators_used", "split")
+__all__ = ("Alternation", "CapacityPlan", "LoadPlan", "Ramp", "Side", "SideTurns", "generators_used", "split")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class Side(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class SideTurns:
     """A closed loop on one of two servers: each connection sends again at once while it is this server's turn."""
 
     open_loop: ClassVar[bool] = False
@@ -227,12 +227,12 @@ class Alternation:
         """The time after which the load has ended even if a server never answers."""
         return self.duration_ns + self.timeout_ns
 
-    def pacing(self, side: Side) -> Turns:
+    def pacing(self, side: Side) -> SideTurns:
         """Returns when one side sends."""
         warm_ns, from_ns = [self._warm_turn_ns] * len(self.warm_firsts), self.measured_from_ns
         warm = _turns(self.warm_firsts, warm_ns, side) if from_ns else []
         edges = [at for turn in warm for at in turn]
-        return Turns(
+        return SideTurns(
             edges=(*edges, *(from_ns + at for turn in _turns(self.firsts, self.turns_ns, side) for at in turn))
         )
 

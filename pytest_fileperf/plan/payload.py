@@ -180,7 +180,6 @@ def payload(
 
 
 def _file_problems(path: Path) -> list[str]:
-    """Returns why the file cannot be a payload; empty when it can."""
     try:
         if path.is_fifo() or path.is_char_device():
             return [f"payload {os.fspath(path)!r} is a pipe or a device, which can be read once: copy it to a file"]

@@ -30,14 +30,12 @@ __all__ = (
     "Cookies",
     "Expectation",
     "Files",
-    "Fill",
     "Headers",
     "Journey",
     "Operation",
     "Params",
     "Place",
-    "ReadsBytes",
-    "Step",
+    "Subject",
     "described_argument",
     "described_recipes",
     "described_url",
@@ -205,12 +203,12 @@ def _count(value: object) -> int:
     return sum(map(_count, value)) if isinstance(value, list) else 1
 
 
-# --- A step of a journey that was asked for: what is compared of it, and its limits
+# --- A part of a load, or a step of a journey that was asked for: what is compared of it, and its limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What `client.step(name)` has to show."""
+class Subject:
+    """What a part, or `client.step(name)`, has to show."""
 
     name: str
     gate: tuple[str, ...] = ()
@@ -294,7 +292,7 @@ class Journey:
     value: object = None
     """What the setup has returned."""
     has_value: bool = False
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Subject, ...] = ()
     """The steps that were asked for. It may have others, which nothing judges."""
 
     @property
@@ -385,7 +383,6 @@ def _path(path: str, fill: Fill) -> str:
 
 
 def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> object:
-    """Returns an argument of the request with its fields filled in."""
     if name == "params" and isinstance(value, str):
         return _text(value, Place.PARAMS_TEXT, fill)
     if name in ("params", "headers", "cookies"):
@@ -441,7 +438,6 @@ def _named(value: object, filled_in: Callable[[object], object]) -> object:
 
 
 def _file(item: object, fill: Fill) -> object:
-    """Returns an entry of `files` with its fields filled in."""
     if not isinstance(item, tuple) or len(item) < 2:
         return _value(item, Place.TEXT, fill)
     name, content, *more = item

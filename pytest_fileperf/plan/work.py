@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, count, repeat
 from math import gcd, lcm
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.pacing import WHOLE, Share
-from pytest_fileperf.plan.request import Journey, Operation, Step
+from pytest_fileperf.plan.request import Journey, Operation, Subject
 from pytest_fileperf.units import format_bytes, format_duration, parse_duration_ns, parse_size_bytes
 
 __all__ = (
@@ -53,17 +53,12 @@ _FINEST = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Subject):
     """One part of a load."""
 
-    name: str
     work: PartWork
     weight: float = 1.0
     """How often it is its turn, beside the weights of the others."""
-    gate: tuple[str, ...] = ()
-    """The metrics of this part that are compared with its baseline."""
-    tolerances: Mapping[str, float] = field(default_factory=dict)
-    limits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +245,7 @@ def parts_of(work: Work) -> tuple[Part, ...]:
     return ()
 
 
-def steps_of(work: Work) -> tuple[tuple[str, Journey, Step], ...]:
+def steps_of(work: Work) -> tuple[tuple[str, Journey, Subject], ...]:
     """Returns the steps that were asked for, each with its journey, and the part that this is or an empty name."""
     parts: list[tuple[str, Work]] = [("", work)] if not parts_of(work) else []
     parts += ((part.name, part.work) for part in parts_of(work))

@@ -15,8 +15,8 @@ from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.plan.request import Step
-from pytest_fileperf.plan.work import Part, Work, parts_of, steps_of
+from pytest_fileperf.plan.request import Subject
+from pytest_fileperf.plan.work import Work, parts_of, steps_of
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.launch import ServerPool, prepare
@@ -110,9 +110,9 @@ class Task:
 
     def of_step(self, *, part: str, name: str) -> Task:
         """Returns the task of a step that nobody asked for: it has figures, and nothing judges them."""
-        return self._of(self.work, Step(name=name), part, name)
+        return self._of(self.work, Subject(name=name), part, name)
 
-    def _of(self, work: Work, judged: Part | Step, part: str, step: str = "") -> Task:
+    def _of(self, work: Work, judged: Subject, part: str, step: str = "") -> Task:
         test = replace(self.test, part=part, step=step, group=None)
         return Task(
             work=work,

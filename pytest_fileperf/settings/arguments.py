@@ -23,7 +23,7 @@ from pytest_fileperf.plan.request import (
     Expectation,
     Journey,
     Operation,
-    Step,
+    Subject,
     fields_in_url,
     fields_of,
     shown_url,
@@ -127,14 +127,14 @@ STEP_KEYS = ("gate", "tolerance", *(name for name in LIMITS if name.partition("_
 """The keys of the marker that a step may have. What the server uses, and events of streams, are a whole load's."""
 
 
-def steps_from(given: object) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+def steps_from(given: object) -> tuple[tuple[Subject, ...], tuple[str, ...]]:
     """Returns the steps, and what is wrong with them."""
     if given is None:
         return (), ()
     if not isinstance(given, Mapping):
         form = "say what is asked of each step by its name, as in {'login': {'max_p99': '50ms'}, 'download': {}}"
         return (), (f"steps: {given!r} is no mapping: {form}",)
-    steps: list[Step] = []
+    steps: list[Subject] = []
     problems: list[str] = []
     for name, keys in given.items():
         found = [*_problems(name, keys)]
@@ -156,12 +156,12 @@ def _problems(name: object, keys: object) -> Iterator[str]:
         yield from unknown_keys(keys, STEP_KEYS)
 
 
-def _step(name: str, keys: Mapping[str, object]) -> Step:
+def _step(name: str, keys: Mapping[str, object]) -> Subject:
     """Returns the step; nothing is compared of it, unless it says what. Raises PlanError."""
     gate, tolerances, limits = judged_by({key: value for key, value in keys.items() if value is not None})
     if others := [metric for metric in gate if metric in _OF_A_WHOLE_LOAD]:
         raise PlanError(f"gate: {', '.join(others)}: known of the whole load, and not of a step")
-    return Step(name=name, gate=gate, tolerances=tolerances, limits=limits)
+    return Subject(name=name, gate=gate, tolerances=tolerances, limits=limits)
 
 
 def judged_by(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fileperf.plan.load import Alternation, Side, Turns
+from pytest_fileperf.plan.load import Alternation, Side, SideTurns
 
 MS = 1_000_000
 
@@ -69,7 +69,7 @@ def test_each_side_warms_up_and_then_has_a_turn_in_each_cycle(
 )
 def test_a_request_is_due_now_within_a_turn_else_when_the_next_begins(elapsed: int, due: int | None) -> None:
     """Two turns that follow each other, those at 30 and 40, are one for the pacing."""
-    assert Turns(edges=(0, 10, 30, 40, 40, 50)).due(elapsed, started=7, busy=1) == due
+    assert SideTurns(edges=(0, 10, 30, 40, 40, 50)).due(elapsed, started=7, busy=1) == due
 
 
 def test_a_round_is_a_turn_without_its_handover_in_the_time_of_the_measurement() -> None:
