@@ -323,14 +323,9 @@ def io_stalled_ns() -> int | None:
 
 def files_limit(pids: Sequence[int]) -> int | None:
     """Returns the least number of files that one of these processes may open; None where that is not told."""
-    found = [limit for pid in pids if (limit := _files_limit(pid)) is not None]
-    return min(found, default=None)
-
-
-def _files_limit(pid: int) -> int | None:
-    limits = read_start(f"/proc/{pid}/limits").splitlines()
-    soft = next((line.split()[3] for line in limits if line.startswith(b"Max open files")), b"")
-    return int(soft) if soft.isdigit() else None
+    lines = (line for pid in pids for line in read_start(f"/proc/{pid}/limits").splitlines())
+    soft = (line.split()[3] for line in lines if line.startswith(b"Max open files"))
+    return min((int(limit) for limit in soft if limit.isdigit()), default=None)
 
 
 def open_files(directory: str, *, most_listed: int = MOST_FILES_LISTED) -> int | None:

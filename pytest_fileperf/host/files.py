@@ -47,12 +47,27 @@ def put_bytes(path: Path, data: bytes) -> None:
     with suppress(FileNotFoundError):
         there = path.stat()
     if there is not None:
-        for descriptor in _STREAMS:
-            if _is_open_at(there, descriptor):
-                return _write_all(descriptor, data)
+        own = next((descriptor for descriptor in _STREAMS if _is_open_at(there, descriptor)), None)
+        if own is not None:
+            _write_all(own, data)
+            return
         if not stat.S_ISREG(there.st_mode):
-            return _write_through(path, data, waits=stat.S_ISFIFO(there.st_mode))
-    return _replace(Path(os.path.realpath(path)), data)
+            descriptor = _opened(path, waits=stat.S_ISFIFO(there.st_mode))
+            try:
+                _write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+            return
+    path = Path(os.path.realpath(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A directory of our own, as mkstemp's file would be readable for its owner alone; open() honours the umask.
+    with beside(path.parent) as temporary:
+        fresh = temporary / "new"
+        with fresh.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.replace(path)
 
 
 def full_disk() -> str:
@@ -74,18 +89,6 @@ def write_text(path: Path, text: str) -> None:
         raise FilePerfError(f"cannot write {path}: {error.strerror or error}; {remedy}") from error
 
 
-def _replace(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A directory of our own, as mkstemp's file would be readable for its owner alone; open() honours the umask.
-    with beside(path.parent) as temporary:
-        fresh = temporary / "new"
-        with fresh.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        fresh.replace(path)
-
-
 def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
     """Returns whether a descriptor leads to this file: a second one would write over what the first has written."""
     try:
@@ -94,16 +97,8 @@ def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
         return False
 
 
-def _write_through(path: Path, data: bytes, *, waits: bool) -> None:
-    """Writes to what is no file; `waits` for a reader. Raises OSError."""
-    descriptor = _opened(path, waits=waits)
-    try:
-        _write_all(descriptor, data)
-    finally:
-        os.close(descriptor)
-
-
 def _opened(path: Path, *, waits: bool) -> int:
+    """Opens what is no file; `waits` for a reader. Raises OSError."""
     until_s = time.monotonic() + _READER_S
     while True:
         try:

@@ -253,7 +253,7 @@ def _cpu_ns(pid: int) -> tuple[int, int] | None:
     try:
         main_ns = int(read_start(f"/proc/{pid}/task/{pid}/schedstat").split()[0])
         return main_ns, cpu_times_ns([pid])[pid]
-    except (OSError, ValueError, IndexError, KeyError):
+    except (IndexError, KeyError):  # it has ended, or there is no /proc
         return None
 
 

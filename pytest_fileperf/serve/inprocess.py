@@ -79,7 +79,12 @@ class RunningInProcess(RunningServer):
 
     def _let_cancelled_settle(self) -> None:
         """Gives what was cancelled the time to close its connections. A coroutine that does not end is left behind."""
-        settled = asyncio.run_coroutine_threadsafe(_others_done(), self._event_loop)
+
+        async def others_done() -> None:
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+        settled = asyncio.run_coroutine_threadsafe(others_done(), self._event_loop)
         concurrent.futures.wait((settled,), timeout=_POLL_S * 4)
 
     @property
@@ -188,9 +193,3 @@ class InProcessLaunch:
             self._settled.set()
             await end.wait()
         self._ending = lifespan.failure.rpartition("\n")[2]
-
-
-async def _others_done() -> None:
-    """Yields to the loop long enough for cancelled tasks to unwind."""
-    for _ in range(10):
-        await asyncio.sleep(0)

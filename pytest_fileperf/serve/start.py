@@ -40,6 +40,8 @@ _START_FAILED = 3
 """The exit status that uvicorn and gunicorn use for it: their supervisors do not replace such workers."""
 BACKLOG = 4096
 """What Linux allows by default (net.core.somaxconn), so that a burst of connections is not refused."""
+_OURS = ("pytest_fileperf", "__main__", "__mp_main__")
+"""Modules that belong to what serves, and not to the code that is compared."""
 ORPHAN_GRACE_S = 5.0
 """How long a server may take to end on Windows, where no supervisor ends it."""
 
@@ -175,7 +177,7 @@ def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
     for name, module in tuple(sys.modules.items()):
         with suppress(AttributeError):  # `sys.modules` may hold any object
             file = object.__getattribute__(module, "__dict__").get("__file__")
-            if isinstance(file, str) and not _is_ours(name):
+            if isinstance(file, str) and name.partition(".")[0] not in _OURS:
                 path = Path(file).absolute()
                 files.setdefault(path.parent, set()).add(str(path))
     loaded, installed = set[str](), set[str]()
@@ -185,11 +187,6 @@ def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
         elif is_installed(parent):
             installed |= own
     return tuple(sorted(loaded)), tuple(sorted(installed))
-
-
-def _is_ours(module_name: str) -> bool:
-    """Returns whether the module belongs to what serves, and not to the code that is compared."""
-    return module_name.partition(".")[0] in ("pytest_fileperf", "__main__", "__mp_main__")
 
 
 def _show_output_at_once() -> None:
