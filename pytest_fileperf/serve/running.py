@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
@@ -40,7 +39,7 @@ class ClientOptions(TypedDict, total=False):
     event_hooks: Mapping[str, list[Callable[..., object]]]
 
 
-class RunningServer(ABC):
+class RunningServer:
     """One boot of a served app."""
 
     url: str
@@ -73,9 +72,9 @@ class RunningServer(ABC):
     """What differs from the test's app, and is as the server imported it: the name of each part, and why."""
 
     @property
-    @abstractmethod
     def processes(self) -> tuple[psutil.Process, ...]:
         """The live process tree, supervisor and workers; empty where the system does not tell."""
+        return ()
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -122,9 +121,9 @@ class RunningServer(ABC):
             found.append(f"each start-up imports the app anew: {self.why_fresh}")
         return tuple(found)
 
-    @abstractmethod
     def check(self) -> None:
         """Raises ServerDiedError, with how it ended and the end of its log, when it is no longer alive."""
+        raise NotImplementedError
 
     def client(self, **options: Unpack[ClientOptions]) -> httpx.AsyncClient:
         """Returns an httpx client with this server as its base URL, over the transport made for load."""
@@ -243,36 +242,7 @@ class ServingServer(RunningServer):
         """`now` returns the boot that serves; it starts one where none does."""
         self._now = now
 
-    @property
-    def processes(self) -> tuple[psutil.Process, ...]:
-        """The live process tree of the boot that serves."""
-        return self._now().processes
-
-    @property
-    def worker_pids(self) -> tuple[int, ...]:
-        """The process ids of those that serve requests."""
-        return self._now().worker_pids
-
-    @property
-    def log(self) -> tuple[str, ...]:
-        """The last lines of its output."""
-        return self._now().log
-
-    def identity(self) -> dict[str, object]:
-        """Returns what a comparison with another run depends on."""
-        return self._now().identity()
-
-    def check(self) -> None:
-        """Raises ServerDiedError when it is no longer alive."""
-        self._now().check()
-
-    def _sync_transport(self) -> httpx.BaseTransport:
-        return self._now()._sync_transport()
-
-    def _transport(self) -> httpx.AsyncBaseTransport:
-        return self._now()._transport()  # of its own base class
-
-    if not TYPE_CHECKING:  # to a type checker these are attributes, as they are of every other server
+    if not TYPE_CHECKING:  # to a type checker it has what every other server has
 
         def __getattribute__(self, name: str) -> object:
             if name in _OF_A_BOOT:
@@ -280,4 +250,5 @@ class ServingServer(RunningServer):
             return super().__getattribute__(name)
 
 
-_OF_A_BOOT = frozenset(RunningServer.__annotations__)
+_METHODS = {"processes", "worker_pids", "log", "identity", "check", "_sync_transport", "_transport"}
+_OF_A_BOOT = frozenset(RunningServer.__annotations__) | _METHODS
