@@ -211,18 +211,17 @@ class Preloads:
         idle = [key for key, held in self._held.items() if not held.living]
         for oldest in idle[: max(0, len(self._held) + 1 - _MOST)]:
             self._held.pop(oldest).close()
-        process = Child("server")
+        process, report = Child("server"), None
         directory = process.directory
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            replace(job, sys_path=(str(lend_package(directory)), *job.sys_path)).write(directory)
-            words = (str(directory) if word == str(run_directory) else word for word in invocation.command)
-            env = {**invocation.env, **alike}
-            command, inherited = (*words, str(theirs.fileno())), (theirs.fileno(),)
-            process.start(replace(invocation, command=command, env=env, descriptors=inherited))
-        until_s = time.monotonic() + start_s
-        report = None
         try:
+            with theirs:
+                replace(job, sys_path=(str(lend_package(directory)), *job.sys_path)).write(directory)
+                words = (str(directory) if word == str(run_directory) else word for word in invocation.command)
+                env = {**invocation.env, **alike}
+                command, inherited = (*words, str(theirs.fileno())), (theirs.fileno(),)
+                process.start(replace(invocation, command=command, env=env, descriptors=inherited))
+            until_s = time.monotonic() + start_s
             while report is None and process.ended() is None and time.monotonic() < until_s:
                 time.sleep(_POLL_S)
                 report = next(iter(left(Preloaded, directory)), None)

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serve.processes import facts, posix, remaining_after
+from serve.processes import facts, linux, posix, remaining_after
 
 from pytest_fileperf.errors import AppLoadError, ServerStartError
+from pytest_fileperf.serve import preload
 from pytest_fileperf.serve.app import AppSpec, app_spec
-from pytest_fileperf.serve.launch import ServerPool
+from pytest_fileperf.serve.command import Builds
+from pytest_fileperf.serve.launch import ServerPool, prepare
 from pytest_fileperf.serve.running import ServingServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 
@@ -169,3 +171,16 @@ def test_nothing_is_told_of_a_server_that_ends_as_asked(spec: ServerSpec, pool: 
     pool.any_boot(spec, APP, None)
     pool.close()
     assert not pool.endings
+
+
+@linux
+def test_nothing_is_left_of_an_import_that_ctrl_c_interrupts(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(directory: Path) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(preload, "lend_package", interrupt)
+    launch = prepare(Uvicorn(), APP, boot=0, cores=None, builds=Builds(), preloads=preload.Preloads())
+    with pytest.raises(KeyboardInterrupt):
+        launch.start()
+    launch.stop()
+    assert list(scratch.iterdir()) == []
