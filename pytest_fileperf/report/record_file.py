@@ -19,14 +19,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from pytest_fileperf.errors import RecordError
-from pytest_fileperf.host.sample import ProcessUse, Sample, SocketQueues
+from pytest_fileperf.host.sample import ProcessUse, Sample
 from pytest_fileperf.judge.evidence import OtherAnswers, Pair, pairs_alike, sides_by_boot
-from pytest_fileperf.judge.groups import Asked, RankedGroup, Ranking, SessionRecord
+from pytest_fileperf.judge.groups import RankedGroup, Ranking, SessionRecord
 from pytest_fileperf.judge.paired import NoiseFloor
-from pytest_fileperf.judge.record import FailedTest, Result
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.capacity import Capacity
-from pytest_fileperf.measure.codec import Decoder, Encoder, json_text, json_value, named
+from pytest_fileperf.measure.codec import Decoder, Encoder, json_text, json_value, named, value_in
 from pytest_fileperf.measure.measurement import EventSummary, LatencySummary, Measurement, with_histograms
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Growth, LeadTimes, Phase, Recording, Round
@@ -45,17 +45,8 @@ __all__ = ("SCHEMA", "leads_series", "read_record", "record_to_json", "results_j
 SCHEMA = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
-    """What a record has besides measurements, as other programs read it."""
-
-    said: tuple[str, ...]
-    created: str
-    asked: Asked
-    versions: Mapping[str, str]
-    commit: Mapping[str, object] | None
-    environment: Mapping[str, object]
-    failed: tuple[FailedTest, ...] = ()
+_FACTS = ("said", "created", "asked", "versions", "commit", "environment")
+"""What a record has besides measurements, as other programs read it; failed tests too, which older files lack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,29 +126,19 @@ def _what_to_do(schema: object) -> str:
 def _record(document: Mapping[str, object]) -> SessionRecord:
     held = Decoder([]).decode(document.get("record"), Mapping[str, object], "record")
     decoder = Decoder(held.get("histograms"))
-    facts: _Facts = decoder.decode(document, _Facts, "")
+    facts = {name: value_in(document, name, "") for name in _FACTS} | {"failed": document.get("failed", [])}
+    record: SessionRecord = decoder.decode(facts, SessionRecord, "")
     measured: _Measured = decoder.decode(held.get("measured"), _Measured, "record.measured")
     results = tuple(map(_whole, measured.results))
     groups = tuple(_group(group, results) for group in measured.groups)
     _require_metrics(results, groups)
     for result in results:
         _require_boots(result)
-    if facts.created and not _is_time(facts.created):
-        raise ValueError(f"created is {facts.created!r}, not a time in ISO 8601")
+    if record.created and not _is_time(record.created):
+        raise ValueError(f"created is {record.created!r}, not a time in ISO 8601")
     ranked = {id(result) for group in groups for result in group.results}
-    return SessionRecord(
-        results=results,
-        alone=tuple(result for result in results if id(result) not in ranked),
-        groups=groups,
-        unknown_params=measured.unknown_params,
-        failed=facts.failed,
-        said=facts.said,
-        created=facts.created,
-        asked=facts.asked,
-        versions=facts.versions,
-        commit=facts.commit,
-        environment=facts.environment,
-    )
+    alone = tuple(result for result in results if id(result) not in ranked)
+    return replace(record, results=results, alone=alone, groups=groups, unknown_params=measured.unknown_params)
 
 
 def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -> None:
@@ -253,33 +234,23 @@ def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
 def samples_series(boot: Boot) -> dict[str, object]:
     """Returns what the server's processes, the generator and the sockets did; the boot must have samples."""
     samples = tuple(boot.samples)
-    first = samples[0]
     pids = dict.fromkeys(process.pid for sample in samples for process in sample.server)
-    processes = [
-        {
-            "pid": pid,
-            "worker": pid in boot.worker_pids,
-            **_series_columns(samples, [_process(sample, pid) for sample in samples]),
-        }
-        for pid in pids
-    ]
+    processes = []
+    for pid in pids:
+        uses = [next((use for use in sample.server if use.pid == pid), None) for sample in samples]
+        processes.append({"pid": pid, "worker": pid in boot.worker_pids, **_series_columns(samples, uses)})
     generators = [_series_columns(samples, own) for own in _generators(samples)]
-    queues = [sample.queues for sample in samples]
+    queues = {
+        name: [None if sample.queues is None else getattr(sample.queues, name) for sample in samples]
+        for name in _QUEUES
+    }
     return {
-        "at": [_offset(sample, first) for sample in samples],
+        "at": [round((sample.at_ns - samples[0].at_ns) / 1e9, _TIME_DIGITS) for sample in samples],
         "processes": processes,
         "generator": generators[0] if len(generators) == 1 else None,
         "generators": generators if len(generators) > 1 else [],
-        "queues": _queue_columns(queues) if any(queues) else None,
+        "queues": queues if any(sample.queues for sample in samples) else None,
     }
-
-
-def _offset(sample: Sample, first: Sample) -> float:
-    return round((sample.at_ns - first.at_ns) / 1e9, _TIME_DIGITS)
-
-
-def _process(sample: Sample, pid: int) -> ProcessUse | None:
-    return next((process for process in sample.server if process.pid == pid), None)
 
 
 def _generators(samples: Sequence[Sample]) -> list[list[ProcessUse | None]]:
@@ -308,11 +279,6 @@ def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[f
         else:
             shares.append(round((after_ns - before_ns) / (end_ns - start_ns), _SHARE_DIGITS))
     return shares
-
-
-def _queue_columns(looks: Iterable[SocketQueues | None]) -> dict[str, list[int | None]]:
-    known = list(looks)
-    return {name: [None if look is None else getattr(look, name) for look in known] for name in _QUEUES}
 
 
 # --- json_file

@@ -5,11 +5,10 @@ Speed is what was counted on each side. The change of a pair is that of typical 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle, pairwise
 from statistics import fmean
+from typing import TypeAlias
 
 from pytest_fileperf.host.sample import Sample
 from pytest_fileperf.judge.evidence import BootEvidence, Pair
@@ -29,7 +28,6 @@ from pytest_fileperf.report.page.drawing import (
     SECOND,
     THIRD,
     Chart,
-    Points,
     Scale,
     Timeline,
     Trace,
@@ -82,12 +80,15 @@ def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison
 
 
 def _error_bars(found: Sequence[Change]) -> dict[str, object]:
-    above, below = (
-        [round(abs(end - each.value) / _PERCENT.size, 3) for each, end in ends]
-        for ends in ([(each, each.high) for each in found], [(each, each.low) for each in found])
-    )
-    bars = {"array": above, "arrayminus": below, "symmetric": False}
-    return {"type": "data", "color": FIRST, "thickness": 1.5, "width": 3, **bars}
+    return {
+        "type": "data",
+        "color": FIRST,
+        "thickness": 1.5,
+        "width": 3,
+        "array": [round(abs(each.high - each.value) / _PERCENT.size, 3) for each in found],
+        "arrayminus": [round(abs(each.low - each.value) / _PERCENT.size, 3) for each in found],
+        "symmetric": False,
+    }
 
 
 def _levels_of(comparison: MetricComparison | None, end: float) -> Iterator[Trace]:
@@ -102,7 +103,7 @@ def _rates(pairs: Sequence[Pair]) -> Chart:
     scale = Scale(name="/s")
     return Chart(
         title="Requests per second by pair of boots",
-        says=("What was counted on each boot. Both sides together rise and fall with the machine."),
+        says="What was counted on each boot. Both sides together rise and fall with the machine.",
         traces=_both_sides("", METRICS["rps"], pairs, lambda sides: sides[0].rate("rps"), scale, FIRST),
         layout=_layout(pairs, scale),
     )
@@ -139,16 +140,12 @@ def _both_sides(
     symbol: str = "circle",
 ) -> tuple[Trace, ...]:
     """Returns a mark for each change that is shown, or for each boot where none is; those of base are hollow."""
-    base: Points
-    now: Points
-    if found := changes(metric, pairs):
-        places = [each.first + (each.pairs + 1) / 2 for each in found]
-        groups = [pairs[each.first : each.first + each.pairs] for each in found]
-        base = [(place, value([pair.base for pair in own])) for place, own in zip(places, groups, strict=True)]
-        now = [(place, value([pair.now for pair in own])) for place, own in zip(places, groups, strict=True)]
-    else:
-        base = [(number, value([pair.base])) for number, pair in enumerate(pairs, 1)]
-        now = [(number, value([pair.now])) for number, pair in enumerate(pairs, 1)]
+    groups = [
+        (each.first + (each.pairs + 1) / 2, pairs[each.first : each.first + each.pairs])
+        for each in changes(metric, pairs)
+    ] or [(number, [pair]) for number, pair in enumerate(pairs, 1)]
+    base = [(place, value([pair.base for pair in own])) for place, own in groups]
+    now = [(place, value([pair.now for pair in own])) for place, own in groups]
     sides = (("base", base, f"{symbol}-open"), ("now", now, symbol))
     return tuple(marks(f"{name}{side}", points, scale, colour, size=8, symbol=shown) for side, points, shown in sides)
 
@@ -168,10 +165,8 @@ MOST_WORKERS = len(COLOURS)
 """With more workers, lines would cover each other."""
 NOTABLE_SHARE = 0.05
 """Share of a core from which processes that answer no request are drawn."""
-_GENERATOR = -1
-"""Stands for the generator, whose process id may be that of a server's process on another boot. Several have numbers
-from here downwards."""
-
+_Use: TypeAlias = tuple[Sequence[float | None], float, float | None]
+"""CPU seconds per second of each worker, of the server's other processes, and of the busiest generator."""
 _Course = list[tuple[float, float | None]]
 
 
@@ -189,60 +184,46 @@ def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
 # --- CPU
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stretch:
-    """The time between two samples of a boot."""
-
-    middle_s: float
-    workers: tuple[int, ...]
-    """Process ids."""
-    shares: Mapping[int, float]
-    """CPU seconds per second by process id."""
-
-    def worker(self, place: int) -> float | None:
-        return self.shares.get(self.workers[place]) if place < len(self.workers) else None
-
-    def of_workers(self, pick: Callable[[Iterable[float]], float]) -> float | None:
-        known = [self.shares[pid] for pid in self.workers if pid in self.shares]
-        return pick(known) if known else None
-
-    def rest(self) -> float | None:
-        """Returns what the processes of the server used that are not workers; that is all where no worker is known."""
-        return sum(share for pid, share in self.shares.items() if pid not in self.workers and pid > _GENERATOR)
-
-    def generator(self) -> float | None:
-        """Returns what the generator used, or the busiest of several."""
-        return max((share for pid, share in self.shares.items() if pid <= _GENERATOR), default=None)
-
-
 def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
     stretches = [_stretches(boot, timeline, MOST_POINTS // len(boots)) for boot in boots]
     count = max(len(boot.worker_pids) for boot in boots)
 
-    def course(pick: Callable[[_Stretch], float | None]) -> _Course:
-        return _joined([[(stretch.middle_s, pick(stretch)) for stretch in of_boot] for of_boot in stretches])
+    def course(pick: Callable[[_Use], float | None]) -> _Course:
+        return _joined([[(middle_s, pick(use)) for middle_s, use in of_boot] for of_boot in stretches])
 
+    def worker(place: int) -> _Course:
+        return course(lambda use: use[0][place] if place < len(use[0]) else None)
+
+    def of_workers(pick: Callable[[list[float]], float]) -> _Course:
+        def picked(use: _Use) -> float | None:
+            known = [share for share in use[0] if share is not None]
+            return pick(known) if known else None
+
+        return course(picked)
+
+    others = course(lambda use: use[1])
     if not count:
         says = "All processes of the server together; 100 % is a whole core."
-        lines = [("server", course(_Stretch.rest), FIRST)]
+        lines = [("server", others, FIRST)]
     elif count <= MOST_WORKERS:
         says = "100 % is a whole core: all that one worker can use for Python code."
-        lines = [
-            (f"worker {place + 1}" if count > 1 else "worker", course(partial(_Stretch.worker, place=place)), colour)
-            for place, colour in enumerate(COLOURS[:count])
-        ]
+        names = [f"worker {place + 1}" for place in range(count)] if count > 1 else ["worker"]
+        lines = [(name, worker(place), COLOURS[place]) for place, name in enumerate(names)]
     else:
         says = f"Of {count} workers; 100 % is a whole core."
-        named = (("busiest worker", max, SECOND), ("mean of the workers", fmean, FIRST), ("idlest worker", min, THIRD))
-        lines = [(name, course(partial(_Stretch.of_workers, pick=pick)), colour) for name, pick, colour in named]
-    if count and _highest(others := course(_Stretch.rest)) >= NOTABLE_SHARE:
+        lines = [
+            ("busiest worker", of_workers(max), SECOND),
+            ("mean of the workers", of_workers(fmean), FIRST),
+            ("idlest worker", of_workers(min), THIRD),
+        ]
+    if count and _highest(others) >= NOTABLE_SHARE:
         lines.append(("other processes of the server", others, QUIET))
     scale = Scale(name="%", size=0.01)
     traces = [
         line(name, points, scale, colour, dash=dash)
         for (name, points, colour), dash in zip(lines, cycle(DASHES), strict=False)
     ]
-    if generator := course(_Stretch.generator):
+    if generator := course(lambda use: use[2]):
         several = any(len(sample.generators) > 1 for boot in boots for sample in boot.samples)
         name = "busiest generator" if several else "generator"
         traces.append(line(name, generator, scale, QUIET, dash="dashdot"))
@@ -255,22 +236,24 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
     )
 
 
-def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[_Stretch]:
-    """Returns the times between a boot's samples. CPU time only grows, so no use is lost by leaving samples out."""
-    found = []
+def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _Use]]:
+    """Returns what was used between a boot's samples. CPU time only grows, so no use is lost by leaving samples out."""
+    found: list[tuple[float, _Use]] = []
     for before, after in pairwise(thinned(boot.samples, most)):
-        used, at = _cpu_ns(before), _cpu_ns(after)
-        length_ns = after.at_ns - before.at_ns
-        if length_ns > 0:
-            shares = {pid: (at[pid] - used[pid]) / length_ns for pid in at if pid in used}
+        if (length_ns := after.at_ns - before.at_ns) > 0:
+            used_ns = {use.pid: use.cpu_ns for use in before.server}
+            shares = {
+                use.pid: (use.cpu_ns - used_ns[use.pid]) / length_ns for use in after.server if use.pid in used_ns
+            }
+            # Generators stand in their order: the process id of one may be that of a server's process on another boot.
+            generators = [
+                (now.cpu_ns - then.cpu_ns) / length_ns
+                for then, now in zip(before.generators, after.generators, strict=False)
+            ]
+            workers = [shares.pop(pid, None) for pid in boot.worker_pids]
             middle_s = timeline.seconds(before.at_ns + length_ns / 2)
-            found.append(_Stretch(middle_s=middle_s, workers=boot.worker_pids, shares=shares))
+            found.append((middle_s, (workers, sum(shares.values()), max(generators, default=None))))
     return found
-
-
-def _cpu_ns(sample: Sample) -> dict[int, int]:
-    generators = {_GENERATOR - place: use.cpu_ns for place, use in enumerate(sample.generators)}
-    return {use.pid: use.cpu_ns for use in sample.server} | generators
 
 
 # --- memory, threads, files
