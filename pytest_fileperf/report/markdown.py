@@ -23,26 +23,11 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report import wording
 from pytest_fileperf.report.figures import event_texts
 from pytest_fileperf.report.story import notes, pressing, reasons, setting, shared, summary_line
 from pytest_fileperf.report.table import member_names, metric_text, rank_text, ratio_texts
 from pytest_fileperf.report.text import amount, plain, plain_line, quantity, shorten
-from pytest_fileperf.report.wording import (
-    change_text,
-    compared,
-    first_line,
-    interval_text,
-    is_same_code,
-    limit_text,
-    limiting_text,
-    noise_texts,
-    other_kinds,
-    sentence,
-    sides_text,
-    where_failed,
-    word_of,
-    world_text,
-)
 from pytest_fileperf.units import format_bytes, format_count, format_share
 
 __all__ = ("STEP_LIMIT_BYTES", "markdown_report")
@@ -100,23 +85,23 @@ def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
     name, verdict = _code(result.test.nodeid), result.verdict
     broken = [check for check in verdict.limits if not check.holds]
     for item in verdict.comparisons:
-        sides, change = _escaped(_sides(item)), _change(item) if item in compared(result) else ""
-        yield name, item.metric, sides, change, format_share(item.tolerance), _marked(item.outcome)
+        change = _change(item) if item in wording.compared(result) else ""
+        yield name, item.metric, _escaped(_sides(item)), change, format_share(item.tolerance), _marked(item.outcome)
     for check in broken:
-        yield name, _escaped(limit_text(check)), "", "", "", _marked(Standing.LIMIT)
+        yield name, _escaped(wording.limit_text(check)), "", "", "", _marked(Standing.LIMIT)
     if not verdict.comparisons and not broken:
         yield name, "", "", "", "", _marked(result.standing)
 
 
 def _sides(comparison: MetricComparison) -> str:
     """Returns the values of both sides; of the same code only that of now, as what differs is the world's doing."""
-    if is_same_code(comparison) and comparison.now is not None:
+    if wording.is_same_code(comparison) and comparison.now is not None:
         return quantity(comparison.now, METRICS[comparison.metric].unit)
-    return sides_text(comparison)
+    return wording.sides_text(comparison)
 
 
 def _change(comparison: MetricComparison) -> str:
-    return f"{change_text(comparison)} {_escaped(interval_text(comparison))}".rstrip()
+    return _escaped(wording.change_and_interval(comparison))
 
 
 def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
@@ -127,8 +112,8 @@ def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
             _code(result.test.nodeid),
             *(_escaped(metric_text(name, result)) for name in _RUN_METRICS),
             f"{result.measurement.errors:,}",
-            ", ".join(f"{item.metric} {_change(item)}" for item in compared(result)),
-            word_of(result.standing),
+            ", ".join(f"{item.metric} {_change(item)}" for item in wording.compared(result)),
+            wording.word_of(result.standing),
         )
         for result in results
     )
@@ -152,7 +137,7 @@ def _ranked(group: RankedGroup) -> list[str]:
             "-" if place.value is None else amount(place.value, metric.unit),
             _escaped("".join(ratio_texts(place))),
             result.measurement.limit.kind.value if result.measurement.requests else "-",
-            word_of(result.standing),
+            wording.word_of(result.standing),
         )
         for name, (result, place) in zip(names, group.ordered(), strict=True)
     )
@@ -185,21 +170,21 @@ def _failures(result: Result) -> Iterator[str]:
         shown = f": {_code(example)}" if example and example != failure.kind else ""
         yield f"{failure.count:,} × {_escaped(failure.kind)}{shown}"
     if failures[_KINDS:]:
-        yield other_kinds(failures[_KINDS:])
+        yield wording.other_kinds(failures[_KINDS:])
 
 
 def _remarks(result: Result) -> list[str]:
     """Returns what a reader must know about one result, the most telling first."""
-    world = world_text(result.verdict)
+    world = wording.world_text(result.verdict)
     said = [f"the world: {world}"] if world else []
-    said += noise_texts(result)
+    said += wording.noise_texts(result)
     said += (f"{outcome.value} {text}" for outcome, text, _ in reasons(result))
     broken = (check for check in result.verdict.limits if not check.holds and check.reason)
-    said += (f"{check.name}: {plain(sentence(check.reason))}" for check in broken)
+    said += (f"{check.name}: {plain(wording.sentence(check.reason))}" for check in broken)
     if result.measurement.events.count and not result.smoke:
         said.append("; ".join(event_texts(result.measurement)))
     if result.measurement.requests and not result.smoke:
-        said.append(limiting_text(result))
+        said.append(wording.limiting_text(result))
     return [*said, *notes(result)]
 
 
@@ -207,14 +192,11 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
     """Yields a line for each test that failed for another reason than a figure, and then all that they said, folded."""
     if not tests:
         return
-    yield [*(f"- {_code(test.nodeid)} {where_failed(test)}: {_escaped(first_line(test))}" for test in tests), ""]
-    longer = [test for test in tests if len(test.message.splitlines()) > 1]
-    if longer:
-        yield _folded("what these tests said", [line for test in longer for line in _said_by(test)])
-
-
-def _said_by(test: FailedTest) -> list[str]:
-    return [_code(test.nodeid), "", *_block(test.message)]
+    told = ((test, f"{wording.where_failed(test)}: {_escaped(wording.first_line(test))}") for test in tests)
+    yield [*(f"- {_code(test.nodeid)} {text}" for test, text in told), ""]
+    if longer := [test for test in tests if len(test.message.splitlines()) > 1]:
+        said = (line for test in longer for line in (_code(test.nodeid), "", *_block(test.message)))
+        yield _folded("what these tests said", said)
 
 
 def _common(results: Sequence[Result]) -> tuple[str, ...]:
@@ -242,7 +224,7 @@ def _marked(outcome: Outcome | Standing) -> str:
     """Returns the outcome, bold where it is to be seen at once."""
     standing = Standing(outcome.value)
     calm = standing in (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
-    return word_of(standing) if calm else f"**{standing.value}**"
+    return wording.word_of(standing) if calm else f"**{standing.value}**"
 
 
 def _block(text: str) -> list[str]:

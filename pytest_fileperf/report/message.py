@@ -32,23 +32,9 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
+from pytest_fileperf.report import wording
 from pytest_fileperf.report.story import findings, is_notable
 from pytest_fileperf.report.text import quantity
-from pytest_fileperf.report.wording import (
-    SATURATED,
-    base_name,
-    capacity_text,
-    change_text,
-    code_text,
-    interval_text,
-    is_same_code,
-    limit_text,
-    other_kinds,
-    sentence,
-    typical_text,
-    world_outcome,
-    world_text,
-)
 from pytest_fileperf.units import format_change, format_share
 
 __all__ = ("WIDTH", "headline", "raise_for", "raise_for_failed_requests")
@@ -92,7 +78,7 @@ def _failure_of(result: Result, *, strict: bool, ci: bool) -> tuple[type[Perform
     """Returns the error, and what was found: what got worse and by how much, since when, or what was not compared."""
     verdict = result.verdict
     found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}
-    broken = "; ".join(limit_text(check) for check in verdict.limits if not check.holds)
+    broken = "; ".join(wording.limit_text(check) for check in verdict.limits if not check.holds)
     if worse := found[Outcome.REGRESSED]:
         text = f"{_figures(worse)}, worse than {verdict.against or verdict.since or 'its baseline'}"
         return RegressionError, f"{text}; {broken}" if broken else text
@@ -111,7 +97,7 @@ def _failure_of(result: Result, *, strict: bool, ci: bool) -> tuple[type[Perform
 def _figures(comparisons: Iterable[MetricComparison]) -> str:
     """Returns `rps −33.6 % [−41.0, −24.1], p99`: of what has no change only the name."""
     return ", ".join(
-        item.metric if item.change is None else f"{item.metric} {change_text(item)} {interval_text(item)}".rstrip()
+        item.metric if item.change is None else f"{item.metric} {wording.change_and_interval(item)}"
         for item in comparisons
     )
 
@@ -121,17 +107,17 @@ def _verdict_text(result: Result, head: str) -> str:
     verdict, limit = result.verdict, result.measurement.limit
     parts = [_wrapped(head)]
     if verdict.comparisons:
-        parts.append(_comparison_table(verdict.comparisons, base=base_name(verdict)))
+        parts.append(_comparison_table(verdict.comparisons, base=wording.base_name(verdict)))
     if result.explanation is not None and result.explanation.text:
         parts.append(result.explanation.text)
     lines = _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
     lines += _reasons((check.name, check.reason) for check in verdict.limits)
-    lines += map(typical_text, verdict.comparisons)
+    lines += map(wording.typical_text, verdict.comparisons)
     lines += [f"limited by: {limit}"] if is_notable(limit) else []
-    if world_outcome(verdict) is Outcome.REGRESSED:
-        lines.append(f"the world: {world_text(verdict)}")
-    lines += [code_text(verdict), result.lost, capacity_text(result)]
-    lines += [SATURATED] if verdict.saturated and not verdict.comparisons else []
+    if wording.world_outcome(verdict) is Outcome.REGRESSED:
+        lines.append(f"the world: {wording.world_text(verdict)}")
+    lines += [wording.code_text(verdict), result.lost, wording.capacity_text(result)]
+    lines += [wording.SATURATED] if verdict.saturated and not verdict.comparisons else []
     lines += [str(result.background or ""), *findings(result)]
     if (verdict.code or not verdict.against) and any(item.outcome is Outcome.REGRESSED for item in verdict.comparisons):
         lines.append("if the new level is meant to stay, store it with --fileperf-update=all")
@@ -144,7 +130,7 @@ def _reasons(reasons: Iterable[tuple[str, Reason | None]]) -> list[str]:
     """Returns a line for each reason, after the names that share it."""
     names: dict[str, list[str]] = {}
     for name, reason in reasons:
-        names.setdefault(sentence(reason), []).append(name)
+        names.setdefault(wording.sentence(reason), []).append(name)
     return [f"{', '.join(dict.fromkeys(sharing))}: {text}" for text, sharing in names.items() if text]
 
 
@@ -154,12 +140,12 @@ def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> 
     rows = [("metric", base, "now", f"change in %{at}", "tolerance", "outcome")]
     for item in comparisons:
         # Of the same code only the figure now: what differs is the world's doing.
-        same, unit = is_same_code(item), METRICS[item.metric].unit
+        same, unit = wording.is_same_code(item), METRICS[item.metric].unit
         sides = (None if same else item.base, item.now)
         before, now = ("–" if side is None else quantity(side, unit) for side in sides)
         change = "–"
         if item.change is not None and not same:
-            change = f"{format_change(item.change, unit=False)} {interval_text(item)}".rstrip()
+            change = f"{format_change(item.change, unit=False)} {wording.interval_text(item)}".rstrip()
         rows.append((item.metric, before, now, change, format_share(item.tolerance), item.outcome.value))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= TABLE_WIDTH else " "
@@ -212,7 +198,7 @@ def _failures_text(failures: Sequence[Failure], *, requests: int, allowed: float
         lines.append(f"{failure.count:>{widest},} × {failure.kind}")
         lines += _example(failure.example, indent=widest + 3)
     if len(failures) > KINDS:
-        lines.append(other_kinds(failures[KINDS:]))
+        lines.append(wording.other_kinds(failures[KINDS:]))
     return "\n\n".join([_wrapped(head), "\n".join(lines), *map(_wrapped, _closed_after_errors(failures))])
 
 

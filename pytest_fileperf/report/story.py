@@ -10,38 +10,8 @@ from typing import NamedTuple, TypeVar
 from pytest_fileperf.judge.record import SAME_CODE, WHILE_MEASURED, FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.report import wording
 from pytest_fileperf.report.text import Style, plain, words
-from pytest_fileperf.report.wording import (
-    NO_BASELINE,
-    NOT_YOUR_CODE,
-    breach_texts,
-    busy_text,
-    capacity_text,
-    code_text,
-    could_show,
-    failed_count,
-    figures_text,
-    growth_texts,
-    iterations_text,
-    law_text,
-    left_text,
-    memory_texts,
-    not_stored_text,
-    one_core_text,
-    other_answers_text,
-    processes_text,
-    restart_texts,
-    saturated_text,
-    says_stored,
-    sentence,
-    stabilised,
-    traced_text,
-    trend_texts,
-    typical_text,
-    warm_up_texts,
-    word_of,
-    world_outcome,
-)
 from pytest_fileperf.serve.running import SERVED_WITH
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_count, format_share
@@ -91,7 +61,7 @@ _T = TypeVar("_T")
 
 def slower_worlds(results: Iterable[Result]) -> tuple[Result, ...]:
     """Returns the results whose baseline's own code got slower."""
-    return tuple(result for result in results if world_outcome(result.verdict) is Outcome.REGRESSED)
+    return tuple(result for result in results if wording.world_outcome(result.verdict) is Outcome.REGRESSED)
 
 
 def urgency(result: Result) -> int:
@@ -153,15 +123,15 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
     """
     groups: dict[tuple[Outcome, str], list[MetricComparison]] = {}
     for comparison in result.verdict.comparisons:
-        remedied = comparison.outcome is Outcome.NEW and result.baseline_written
-        if comparison.reason and comparison.reason.kind not in but and not remedied:
-            reason = _unfit_reason(result) if comparison.reason.kind in NO_BASELINE else ""
-            groups.setdefault((comparison.outcome, reason or plain(sentence(comparison.reason))), []).append(comparison)
+        why, remedied = comparison.reason, comparison.outcome is Outcome.NEW and result.baseline_written
+        if why is not None and why.kind not in but and not remedied:
+            unfit = _unfit_reason(result) if why.kind in wording.NO_BASELINE else ""
+            groups.setdefault((comparison.outcome, unfit or plain(wording.sentence(why))), []).append(comparison)
     found = []
     for (outcome, reason), members in groups.items():
         metrics = tuple(member.metric for member in members)
         text = f"{', '.join(metrics)}: {reason}"
-        if unsaid := [could_show(member) for member in members if _detectable_unsaid(member)]:
+        if unsaid := [wording.could_show(member) for member in members if _detectable_unsaid(member)]:
             text += f" ({', '.join(unsaid)})"
         found.append(Why(outcome, text, metrics))
     return tuple(found)
@@ -181,7 +151,7 @@ def _detectable_unsaid(comparison: MetricComparison) -> bool:
     """Returns whether the reason leaves out how small a change could have been seen."""
     if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
         return False
-    return format_share(comparison.detectable) not in sentence(comparison.reason)
+    return format_share(comparison.detectable) not in wording.sentence(comparison.reason)
 
 
 def undecided_texts(result: Result) -> Sequence[str]:
@@ -198,17 +168,17 @@ def undecided_texts(result: Result) -> Sequence[str]:
     for item in undecided:
         if item.change is None:
             # Without details and what to do about it, which the table has.
-            why = re.split(r": | \(", plain(sentence(item.reason)))[0] or "nothing to compare"
+            why = re.split(r": | \(", plain(wording.sentence(item.reason)))[0] or "nothing to compare"
             unknown.setdefault(why, []).append(item.metric)
     return (
-        *(figures_text(item, sides=False) + further for item in undecided if item.change is not None),
+        *(wording.figures_text(item, sides=False) + further for item in undecided if item.change is not None),
         *(f"{', '.join(metrics)}: {why}{further}" for why, metrics in unknown.items()),
     )
 
 
 def setting(result: Result) -> tuple[str, ...]:
     """Returns server, load and what was held equal between boots, in words. It is often equal for a whole session."""
-    held = stabilised(result.recording)
+    held = wording.stabilised(result.recording)
     # Which code of a stored baseline it is, is said with what there is to know about it.
     is_named = result.verdict.against and not result.verdict.code
     found = [f"against {result.verdict.against}"] if is_named else []
@@ -221,55 +191,55 @@ def findings(result: Result) -> tuple[str, ...]:
     if result.smoke:
         return ()
     return (
-        *map(other_answers_text, result.other_answers),
-        *warm_up_texts(result),
-        *restart_texts(result),
-        *trend_texts(result),
-        *memory_texts(result),
+        *map(wording.other_answers_text, result.other_answers),
+        *wording.warm_up_texts(result),
+        *wording.restart_texts(result),
+        *wording.trend_texts(result),
+        *wording.memory_texts(result),
     )
 
 
 def notes(result: Result) -> tuple[str, ...]:
     """Returns what a reader must know to judge the figures, as sentences without a full stop."""
     told = [text for text, _ in _notes(result)]
-    told.append(code_text(result.verdict, with_title=True))
+    told.append(wording.code_text(result.verdict, with_title=True))
     told += ["stored as the new baseline"] * result.baseline_written
-    return tuple(text for text in dict.fromkeys((*told, not_stored_text(result))) if text)
+    return tuple(text for text in dict.fromkeys((*told, wording.not_stored_text(result))) if text)
 
 
 def brief_notes(result: Result) -> list[str]:
     """Returns those of the notes that nobody must miss."""
     told = [text for text, place in sorted(_notes(result), key=lambda pair: pair[1]) if place]
-    if says_stored(code := code_text(result.verdict, with_title=True)):
+    if wording.says_stored(code := wording.code_text(result.verdict, with_title=True)):
         told += [text for text in code.split("; ") if "stored" in text]
-    return [text for text in (*told, not_stored_text(result)) if text]
+    return [text for text in (*told, wording.not_stored_text(result)) if text]
 
 
 def _notes(result: Result) -> Iterator[tuple[str, int]]:
     """Yields sentences, some empty, each with its place among those that nobody must miss, or 0 for another one."""
-    recording, held, left = result.recording, stabilised(result.recording), left_text(result)
+    recording, held, left = result.recording, wording.stabilised(result.recording), wording.left_text(result)
     missing = [name for name in STABILISERS if name not in held]
     shared_cores = recording.engine != "in-process" and not recording.pinned and not result.smoke
     engine = f"engine {recording.engine}: {plain(recording.why_engine)}" if recording.why_engine else ""
     background = "" if left else str(result.background or "")
     yield from ((text, 1) for text in findings(result))
-    yield from ((text, 0) for text in breach_texts(result.measurement))
-    yield capacity_text(result), 1
-    yield saturated_text(result), 1
-    yield law_text(result), 0
-    yield from ((typical_text(item), 0) for item in result.verdict.comparisons)
-    yield iterations_text(result), 1
+    yield from ((text, 0) for text in wording.breach_texts(result.measurement))
+    yield wording.capacity_text(result), 1
+    yield wording.saturated_text(result), 1
+    yield wording.law_text(result), 0
+    yield from ((wording.typical_text(item), 0) for item in result.verdict.comparisons)
+    yield wording.iterations_text(result), 1
     yield f"a part of the load is missing: {plain(result.lost)}" if result.lost else "", 0
     yield from ((text, 4 * text.startswith((SERVED_WITH, SAME_CODE))) for text in result.server_notes)
     yield from ((text, 4 * text.endswith(WHILE_MEASURED)) for text in result.load_notes)
     yield engine if recording.engine != "replay" else "", 0
     yield "server and generator shared cores" if shared_cores else "", 0
     yield f"boots stabilised in part, without: {', '.join(missing)}" if held and missing else "", 0
-    yield processes_text(result), 2
-    yield one_core_text(result), 2
-    yield from ((text, 3) for text in growth_texts(result))
-    yield traced_text(result), 0
-    yield busy_text(result), 0
+    yield wording.processes_text(result), 2
+    yield wording.one_core_text(result), 2
+    yield from ((text, 3) for text in wording.growth_texts(result))
+    yield wording.traced_text(result), 0
+    yield wording.busy_text(result), 0
     yield left, 2
     yield background, 5 * (result.standing not in _WELL)
 
@@ -290,7 +260,7 @@ def summary_line(results: Sequence[Result], failed: Sequence[FailedTest] = ()) -
 
 def summary_pieces(results: Sequence[Result], failed: Sequence[FailedTest] = ()) -> list[tuple[str, Style]]:
     """Returns the pieces of that line, for `flow`."""
-    otherwise = failed_count(failed, measured=bool(results))
+    otherwise = wording.failed_count(failed, measured=bool(results))
     if not results:
         return words("; ".join(filter(None, ("nothing was measured", otherwise))), Style.BAD if failed else Style.NONE)
     if all(result.smoke for result in results):
@@ -299,11 +269,11 @@ def summary_pieces(results: Sequence[Result], failed: Sequence[FailedTest] = ())
         said = (f"{len(results)} measured{found}", otherwise, "smoke: a few requests each, nothing judged")
         return words("; ".join(filter(None, said)), Style.BAD if bad or failed else Style.NONE)
     counts = Counter(result.standing for result in results)
-    found_words = [(f"{counts[each]} {word_of(each)}", STYLES[each]) for each in Standing if counts[each]]
+    found_words = [(f"{counts[each]} {wording.word_of(each)}", STYLES[each]) for each in Standing if counts[each]]
     pieces = [(f"{len(results)} measured:", Style.BOLD)]
     pieces += [(text + ",", style) for text, style in found_words[:-1]]
     slower = len(slower_worlds(results))
-    world = f"{format_count(slower, 'slower world')}: {NOT_YOUR_CODE}" if slower else ""
+    world = f"{format_count(slower, 'slower world')}: {wording.NOT_YOUR_CODE}" if slower else ""
     stored, unfit, to_do = _became_of_baselines(results)
     rest = list(filter(None, (otherwise, stored, unfit, world, to_do)))
     last, style = found_words[-1]

@@ -27,6 +27,7 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
+from pytest_fileperf.report import wording
 from pytest_fileperf.report.figures import event_texts, figure_lines, load_texts
 from pytest_fileperf.report.story import (
     SLOWER_WORLD,
@@ -57,27 +58,6 @@ from pytest_fileperf.report.table import (
     table_of,
 )
 from pytest_fileperf.report.text import INDENT, Screen, Style, cells, pad, plain, shorten
-from pytest_fileperf.report.wording import (
-    FIGURES_ONLY,
-    busy_text,
-    change_text,
-    code_text,
-    compared,
-    failed_lines,
-    interval_text,
-    is_world_notable,
-    limit_text,
-    limiting_text,
-    noise_texts,
-    other_kinds,
-    reconnect_text,
-    says_stored,
-    sentence,
-    sides_text,
-    traced_text,
-    world_outcome,
-    world_text,
-)
 from pytest_fileperf.units import format_count, format_share
 
 __all__ = (
@@ -101,7 +81,7 @@ def session_text(record: SessionRecord, *, width: int = 80, colour: bool = False
 
     Arguments are those of `terminal_report`; the lines about the session are not wrapped.
     """
-    said = "".join(f"{line}\n" for line in (*failed_lines(record.failed), *record.said))
+    said = "".join(f"{line}\n" for line in (*wording.failed_lines(record.failed), *record.said))
     return terminal_report(record, width=width, colour=colour, verbosity=verbosity) + said
 
 
@@ -152,7 +132,7 @@ def brief_report(
         lines = _briefly(result, screen, why, worlds=worlds)
         # The table of a ranked group has what limited the run.
         if not ranked and not one_limit and is_limited_elsewhere(result):
-            lines += screen.prose(limiting_text(result), Style.DIM, indent=INDENT)
+            lines += screen.prose(wording.limiting_text(result), Style.DIM, indent=INDENT)
         return lines
 
     lines = _rows(alone, under, screen)
@@ -198,10 +178,10 @@ def _briefly(result: Result, screen: Screen, why: Sequence[Why] | None, *, world
 
     `why` are reasons; None where the failure, which has them, was printed.
     """
-    gates = [item for item in compared(result) if item.outcome is not Outcome.PASS]
+    gates = [item for item in wording.compared(result) if item.outcome is not Outcome.PASS]
     lines = [*_gate_lines(gates, screen), *_noise_lines(result, screen), *_limit_lines(result, screen)]
-    in_summary = not worlds and world_outcome(result.verdict) is Outcome.REGRESSED
-    if is_world_notable(result.verdict) and not in_summary:
+    in_summary = not worlds and wording.world_outcome(result.verdict) is Outcome.REGRESSED
+    if wording.is_world_notable(result.verdict) and not in_summary:
         lines += _world_lines(result, screen)
     if why is not None:
         lines += _explanation(result)
@@ -229,7 +209,7 @@ def _brief_foot(
     """Returns what holds for all tests: a busy machine, how to read the lines, what to do next."""
     results = record.results
     notes = [limited_by(one_limit)] if one_limit else []
-    notes += [*dict.fromkeys(map(traced_text, results)), _busy(results), _reconnects(results)]
+    notes += [*dict.fromkeys(map(wording.traced_text, results)), _busy(results), _reconnects(results)]
     notes += [*_by_figures_only(untold), *hints(results)]
     if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
         notes.append(_FEW_NOTE)
@@ -239,17 +219,21 @@ def _brief_foot(
 
 def _busy(results: Sequence[Result]) -> str:
     """Returns the sentence about a busy machine, by the test that it hit most; empty where it was quiet."""
-    hit = [result for result in results if busy_text(result) and not result.test.own]
+    hit = [result for result in results if wording.busy_text(result) and not result.test.own]
     if not hit:
         return ""
     worst = max(hit, key=lambda result: max(result.measurement.busy.server, result.measurement.busy.generator))
     others = [result for result in hit if result is not worst]
-    return f"{busy_text(worst)} in {_first_of([plain(result.test.title) for result in (worst, *others)])}"
+    return f"{wording.busy_text(worst)} in {_first_of([plain(result.test.title) for result in (worst, *others)])}"
 
 
 def _reconnects(results: Sequence[Result]) -> str:
     """Returns how often a server closed connections, by the first test in which it did; empty if none did."""
-    told = {plain(result.test.title): reconnect_text(result.measurement) for result in results if not result.test.own}
+    told = {
+        plain(result.test.title): wording.reconnect_text(result.measurement)
+        for result in results
+        if not result.test.own
+    }
     hit = [title for title, text in told.items() if text]
     return f"{told[hit[0]]} in {_first_of(hit)}" if hit else ""
 
@@ -261,9 +245,9 @@ def _by_figures_only(results: Iterable[Result]) -> list[str]:
     """
     tests: dict[str, list[str]] = {}
     for result in results:
-        code = code_text(result.verdict, with_title=True)
-        if code.startswith(FIGURES_ONLY) and not says_stored(code):
-            tests.setdefault(code.removeprefix(FIGURES_ONLY), []).append(plain(result.test.title))
+        code = wording.code_text(result.verdict, with_title=True)
+        if code.startswith(wording.FIGURES_ONLY) and not wording.says_stored(code):
+            tests.setdefault(code.removeprefix(wording.FIGURES_ONLY), []).append(plain(result.test.title))
     return [f"only stored figures compare in {_first_of(titles)}: {why}" for why, titles in tests.items()]
 
 
@@ -274,7 +258,7 @@ def _first_of(titles: Sequence[str]) -> str:
 
 def _brackets(record: SessionRecord) -> str:
     """Returns what the figures in brackets are; empty where there are none."""
-    gates = [item for result in record.results for item in compared(result) if item.outcome is not Outcome.PASS]
+    gates = [item for result in record.results for item in wording.compared(result) if item.outcome is not Outcome.PASS]
     levels = {item.confidence for item in gates if item.low is not None}
     texts = []
     if levels:
@@ -309,7 +293,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
     one_limit = limits.pop() if several and len(limits) == 1 and not results[0].smoke else None
 
     def under(result: Result, screen: Screen) -> list[str]:
-        gates = compared(result)
+        gates = wording.compared(result)
         lines = [*_gate_lines(gates, screen), *_world_lines(result, screen), *_noise_lines(result, screen)]
         lines += [*_explanation(result), *_limit_lines(result, screen)]
         lines += _failure_lines(result, screen, all_kinds=True)
@@ -357,7 +341,7 @@ def _foot(results: Sequence[Result], groups: Sequence[RankedGroup], lines: Itera
     found = []
     if any(" ~" in line for line in lines):
         found.append(_FEW_NOTE)
-    levels = {item.confidence for result in results for item in compared(result) if item.low is not None}
+    levels = {item.confidence for result in results for item in wording.compared(result) if item.low is not None}
     if levels:
         level = next(iter(levels))
         at = f" at {level * 100:.4g} % confidence" if len(levels) == 1 and level is not None else ""
@@ -379,8 +363,8 @@ def _gate_lines(comparisons: Sequence[MetricComparison], screen: Screen) -> list
     rows = [
         [
             item.metric,
-            sides_text(item),
-            f"{change_text(item)} {interval_text(item)}".rstrip(),
+            wording.sides_text(item),
+            wording.change_and_interval(item),
             f"tolerance {format_share(item.tolerance)}",
             item.outcome.value,
         ]
@@ -399,16 +383,16 @@ def _gate_lines(comparisons: Sequence[MetricComparison], screen: Screen) -> list
 
 def _world_lines(result: Result, screen: Screen) -> list[str]:
     """Returns what the world did to the baseline's own code; nothing where that is not known."""
-    outcome = world_outcome(result.verdict)
+    outcome = wording.world_outcome(result.verdict)
     if outcome is None:
         return []
     style = STYLES[Standing(outcome.value)] if outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) else Style.DIM
-    return screen.prose(world_text(result.verdict), lead=[("the", style), ("world:", style)], indent=INDENT)
+    return screen.prose(wording.world_text(result.verdict), lead=[("the", style), ("world:", style)], indent=INDENT)
 
 
 def _noise_lines(result: Result, screen: Screen) -> list[str]:
     """Returns a line for each gate: how small a change it could have seen, where the code was compared with itself."""
-    return [line for text in noise_texts(result) for line in screen.prose(text, indent=INDENT)]
+    return [line for text in wording.noise_texts(result) for line in screen.prose(text, indent=INDENT)]
 
 
 def _explanation(result: Result) -> list[str]:
@@ -420,9 +404,9 @@ def _limit_lines(result: Result, screen: Screen) -> list[str]:
     lines = []
     for check in result.verdict.limits:
         if not check.holds:
-            reason = f"; {plain(sentence(check.reason))}" if check.reason else ""
+            reason = f"; {plain(wording.sentence(check.reason))}" if check.reason else ""
             lead = [(Standing.LIMIT.value, STYLES[Standing.LIMIT])]
-            lines += screen.prose(f"{limit_text(check)}{reason}", lead=lead, indent=INDENT)
+            lines += screen.prose(f"{wording.limit_text(check)}{reason}", lead=lead, indent=INDENT)
     return lines
 
 
@@ -440,7 +424,7 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
         text = f"{failure.kind}: {example}" if example and example != failure.kind else failure.kind
         lines += screen.prose(text, lead=[(f"{failure.count:,}× failed:", Style.BAD)], indent=INDENT)
     if rest := failures[len(shown) :]:
-        lines += screen.prose(f"{other_kinds(rest)} (-v shows all)", indent=INDENT)
+        lines += screen.prose(f"{wording.other_kinds(rest)} (-v shows all)", indent=INDENT)
     return lines
 
 
@@ -476,7 +460,7 @@ def undecided_lines(nodeid: str, results: Iterable[Result], *, width: int, colou
 def slower_world_lines(nodeid: str, result: Result, *, width: int, colour: bool) -> list[str]:
     """Returns the lines of one measurement whose baseline's own code got slower."""
     lead = [(SLOWER_WORLD, Style.BAD), (plain(nodeid), Style.BOLD), ("-", Style.NONE)]
-    return Screen(width=width, colour=colour).prose(world_text(result.verdict), lead=lead)
+    return Screen(width=width, colour=colour).prose(wording.world_text(result.verdict), lead=lead)
 
 
 # --- The lines about baselines whose tests are gone: which ones, why, and what to do or what was done

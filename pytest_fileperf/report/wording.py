@@ -45,6 +45,7 @@ __all__ = (
     "breach_texts",
     "busy_text",
     "capacity_text",
+    "change_and_interval",
     "change_text",
     "code_text",
     "compared",
@@ -660,9 +661,14 @@ def interval_text(comparison: MetricComparison) -> str:
     return f"[{', '.join(format_change(bound, unit=False) for bound in (comparison.low, comparison.high))}]"
 
 
+def change_and_interval(comparison: MetricComparison) -> str:
+    """Returns `−6.4 % [−8.1, −4.7]`, or what is known of it."""
+    return f"{change_text(comparison)} {interval_text(comparison)}".rstrip()
+
+
 def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
     """Returns `rps −4.0 % [−9.0, +1.0], 5,210/s → 5,001/s, tolerance 3 %`, or that without both sides."""
-    change = f"{comparison.metric} {change_text(comparison)} {interval_text(comparison)}".rstrip()
+    change = f"{comparison.metric} {change_and_interval(comparison)}"
     both = f"{sides_text(comparison)}, " * sides
     return f"{change}, {both}tolerance {format_share(comparison.tolerance)}"
 

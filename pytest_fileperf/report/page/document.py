@@ -21,6 +21,7 @@ from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
+from pytest_fileperf.report import wording
 from pytest_fileperf.report.figures import SPREAD, figure_rows, spread
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
@@ -29,32 +30,9 @@ from pytest_fileperf.report.page.markup import Markup, data_block, document, ele
 from pytest_fileperf.report.story import SLOWER_WORLD, notes, reasons, setting, slower_worlds, summary_line, urgency
 from pytest_fileperf.report.table import OUTSIDE, grid_of, member_names, metric_text, rank_text, ratio_texts, row_names
 from pytest_fileperf.report.text import amount, plain, shorten
-from pytest_fileperf.report.wording import (
-    compared,
-    failed_count,
-    generator_rows,
-    generator_texts,
-    noise_texts,
-    other_kinds,
-    where_failed,
-    word_of,
-)
 from pytest_fileperf.units import format_share
 
-__all__ = (
-    "PageEntry",
-    "cause_items",
-    "entries_of",
-    "explanation",
-    "facts_list",
-    "failed_requests",
-    "failed_section",
-    "group_sections",
-    "link",
-    "overview",
-    "results_html",
-    "section",
-)
+__all__ = ("results_html",)
 
 
 # --- Causes as markup: which functions made a test slower, what went wrong with requests, and with whole tests
@@ -66,7 +44,7 @@ _EXAMPLE_CELLS = 160
 """Of an example in the overview: the section of the test has more of it."""
 
 
-def cause_items(result: Result) -> list[Markup]:
+def _cause_items(result: Result) -> list[Markup]:
     """Returns what made a regressed test slower, and a line for each of the first kinds of failures: list items."""
     found = []
     if result.explanation is not None and result.verdict.outcome is Outcome.REGRESSED:
@@ -78,10 +56,10 @@ def cause_items(result: Result) -> list[Markup]:
         count = badge(Standing.FAILED, f"{failure.count:,} ×")
         found.append(element("li", count, " ", element("b", plain(failure.kind)), said))
     rest = failures[_MOST_IN_OVERVIEW:]
-    return [*found, element("li", other_kinds(rest))] if rest else found
+    return [*found, element("li", wording.other_kinds(rest))] if rest else found
 
 
-def explanation(result: Result) -> list[Markup]:
+def _explanation(result: Result) -> list[Markup]:
     """Returns what the profiler saw, under a heading; nothing where nobody looked."""
     if result.explanation is None:
         return []
@@ -93,7 +71,7 @@ def _profiled(result: Result) -> str:
     return "What costs most CPU" if result.base is None else "What made it slower"
 
 
-def failed_requests(result: Result) -> list[Markup]:
+def _failed_requests(result: Result) -> list[Markup]:
     """Returns each kind of failure with its first example, under a heading; nothing where every request succeeded."""
     failures = result.measurement.failures
     if not failures:
@@ -108,11 +86,11 @@ def failed_requests(result: Result) -> list[Markup]:
             shown.append(element("pre", example[:_EXAMPLE_LENGTH] + "…" * (len(example) > _EXAMPLE_LENGTH)))
     rest = failures[_MOST_FAILURES:]
     if rest:
-        shown.append(element("p", other_kinds(rest)))
+        shown.append(element("p", wording.other_kinds(rest)))
     return shown
 
 
-def failed_section(tests: Sequence[FailedTest]) -> Markup:
+def _failed_section(tests: Sequence[FailedTest]) -> Markup:
     """Returns the tests that failed for another reason than a figure, each with what it said; empty for none."""
     if not tests:
         return Markup("")
@@ -123,7 +101,7 @@ def failed_section(tests: Sequence[FailedTest]) -> Markup:
 def _failed(test: FailedTest) -> list[Markup]:
     place = f"{test.module}:{test.line}" if test.line is not None else test.module
     title = element("p", badge(Standing.FAILED), " ", element("b", plain(test.name), class_="name"), " ")
-    about = element("p", f"{plain(place)}: {where_failed(test)}", class_="quiet")
+    about = element("p", f"{plain(place)}: {wording.where_failed(test)}", class_="quiet")
     return [title, about, element("pre", test.message)] if test.message else [title, about]
 
 
@@ -133,7 +111,7 @@ _METRICS = ("rps", "p50", "p99")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageEntry:
+class _Entry:
     """A result with its place on the page."""
 
     result: Result
@@ -146,25 +124,25 @@ class PageEntry:
     @property
     def outcome(self) -> str:
         """What the filter calls its outcome."""
-        return word_of(self.result.standing)
+        return wording.word_of(self.result.standing)
 
 
-def entries_of(record: SessionRecord) -> tuple[PageEntry, ...]:
+def _entries_of(record: SessionRecord) -> tuple[_Entry, ...]:
     """Returns all results in the order of the page: failures first, then what is undecided; as they ran within each."""
     groups = {id(result): plain(group.title) for group in record.groups for result in group.results}
     named = sorted(zip(record.results, row_names(record.results), strict=True), key=lambda pair: urgency(pair[0]))
     return tuple(
-        PageEntry(result=result, name=name, anchor=f"test-{number}", group=groups.get(id(result), ""))
+        _Entry(result=result, name=name, anchor=f"test-{number}", group=groups.get(id(result), ""))
         for number, (result, name) in enumerate(named, 1)
     )
 
 
-def link(entry: PageEntry, name: str = "") -> Markup:
+def _link(entry: _Entry, name: str = "") -> Markup:
     """Returns a link to the section of a test, by its name or another one."""
     return element("a", name or entry.name, class_="name", href=f"#{entry.anchor}")
 
 
-def overview(entries: Sequence[PageEntry]) -> Markup:
+def _overview(entries: Sequence[_Entry]) -> Markup:
     """Returns the filter and the table."""
     if not entries:
         return Markup("")
@@ -176,7 +154,7 @@ def overview(entries: Sequence[PageEntry]) -> Markup:
     return element("section", element("h2", "Results"), _filter(entries), shown, foot, id="results")
 
 
-def _filter(entries: Sequence[PageEntry]) -> Markup:
+def _filter(entries: Sequence[_Entry]) -> Markup:
     """Returns a field for words and a box for each outcome, which `filter.js` shows; empty for a single test."""
     if len(entries) == 1:
         return Markup("")
@@ -184,8 +162,8 @@ def _filter(entries: Sequence[PageEntry]) -> Markup:
     boxes = [
         element(
             "label",
-            element("input", type="checkbox", value=word_of(standing)),
-            badge(standing, f"{counts[standing]} {word_of(standing)}"),
+            element("input", type="checkbox", value=wording.word_of(standing)),
+            badge(standing, f"{counts[standing]} {wording.word_of(standing)}"),
         )
         for standing in Standing
         if counts[standing]
@@ -197,11 +175,11 @@ def _filter(entries: Sequence[PageEntry]) -> Markup:
     )
 
 
-def _rows(entry: PageEntry, columns: int) -> list[Markup]:
+def _rows(entry: _Entry, columns: int) -> list[Markup]:
     result = entry.result
     about = " · ".join(filter(None, (plain(result.work), entry.group)))
     cells = [
-        element("th", link(entry), element("div", about, class_="quiet"), scope="row"),
+        element("th", _link(entry), element("div", about, class_="quiet"), scope="row"),
         *(_number(METRICS[name].title, metric_text(name, result)) for name in _METRICS),
         _number("errors", f"{result.measurement.errors:,}"),
         element(
@@ -211,7 +189,7 @@ def _rows(entry: PageEntry, columns: int) -> list[Markup]:
         ),
         element("td", badge(result.standing)),
     ]
-    said = [*gate_list(result), *_unjudged(result), *cause_items(result)]
+    said = [*gate_list(result), *_unjudged(result), *_cause_items(result)]
     told = element("td", element("ul", *said, class_="says"), colspan=str(columns))
     found = [element("tr", *cells, data_test=entry.anchor, data_outcome=entry.outcome)]
     if said:
@@ -225,7 +203,7 @@ def _number(heading: str, text: str) -> Markup:
 
 def _unjudged(result: Result) -> list[Markup]:
     """Returns why metrics without a comparison have the outcome they have."""
-    if compared(result):
+    if wording.compared(result):
         return []
     return [element("li", said.text) for said in reasons(result)]
 
@@ -233,7 +211,7 @@ def _unjudged(result: Result) -> list[Markup]:
 # --- Groups as markup: their members ranked, with bars, and the grid that two parameters make of one
 
 
-def group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, PageEntry]) -> Markup:
+def _group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, _Entry]) -> Markup:
     """Returns a section for each group; `entries` has the entry of each result under its `id`."""
     if not groups:
         return Markup("")
@@ -246,7 +224,7 @@ def group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, PageEntr
     return element("section", element("h2", "Groups"), element("p", says, class_="quiet"), *shown)
 
 
-def _group(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
+def _group(group: RankedGroup, entries: Mapping[int, _Entry]) -> Markup:
     metric = METRICS[group.ranking.metric]
     places = group.ranking.places
     longest = max(_reach(place, places[0].value) for place in places)
@@ -255,7 +233,7 @@ def _group(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
         element(
             "tr",
             element("td", rank_text(place), class_="number"),
-            element("th", link(entries[id(result)], name), scope="row"),
+            element("th", _link(entries[id(result)], name), scope="row"),
             element("td", "-" if place.value is None else amount(place.value, metric.unit), class_="number"),
             element("td", _bar(place, places[0].value, longest), class_="share"),
             element("td", "".join(ratio_texts(place)), class_="number"),
@@ -301,7 +279,7 @@ def _bar(place: Place, best: float | None, longest: float) -> Markup:
     return element("div", *parts, class_="bar")
 
 
-def _grid(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
+def _grid(group: RankedGroup, entries: Mapping[int, _Entry]) -> Markup:
     """Returns the grid under its two parameters, with better cells in warmer colours; empty where there is none."""
     grid = grid_of(group.results)
     if grid is None:
@@ -323,7 +301,7 @@ def _grid(group: RankedGroup, entries: Mapping[int, PageEntry]) -> Markup:
     return table(headings, rows, class_="grid", above=(across,))
 
 
-def _cell(group: RankedGroup, place: Place, entries: Mapping[int, PageEntry]) -> Markup:
+def _cell(group: RankedGroup, place: Place, entries: Mapping[int, _Entry]) -> Markup:
     result = group.results[place.member]
     if place.value is None or not place.ratio:
         return element("td", "-", class_="number")
@@ -347,7 +325,7 @@ _SHOWN_ELSEWHERE = (
 )
 
 
-def section(entry: PageEntry, charts: Sequence[Chart], first_chart: int) -> Markup:
+def _section(entry: _Entry, charts: Sequence[Chart], first_chart: int) -> Markup:
     """Returns the section; `first_chart` is the number of its first chart on the page."""
     result = entry.result
     return element(
@@ -358,12 +336,12 @@ def section(entry: PageEntry, charts: Sequence[Chart], first_chart: int) -> Mark
         gate_table(result),
         limit_list(result),
         _sentences(result),
-        *explanation(result),
-        *failed_requests(result),
+        *_explanation(result),
+        *_failed_requests(result),
         element("div", *map(_figure, charts, range(first_chart, first_chart + len(charts))), class_="charts"),
         _latencies(result.measurement),
         Markup("") if result.test.part else _generators(result.measurement),
-        facts_list(_figures(result)),
+        _facts_list(_figures(result)),
         id=entry.anchor,
         data_test=entry.anchor,
         data_outcome=entry.outcome,
@@ -376,7 +354,7 @@ def _limiting(limit: Limit) -> Markup:
     return element("p", "Limited by ", element("b", limit.kind.value), f": {limit.evidence}" if limit.evidence else "")
 
 
-def facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
+def _facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
     """Returns terms with their texts; terms without a text are left out."""
     pairs = (
         (element("dt", term), element("dd", *(element("span", text) for text in texts)))
@@ -390,7 +368,7 @@ def _sentences(result: Result) -> Markup:
     """Returns the reasons of outcomes, and what a reader must know to judge the figures."""
     items = [*world_items(result)]
     items += [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text, _ in reasons(result)]
-    items += [element("li", text) for text in (*noise_texts(result), *notes(result))]
+    items += [element("li", text) for text in (*wording.noise_texts(result), *notes(result))]
     return element("ul", *items, class_="says") if items else Markup("")
 
 
@@ -427,8 +405,8 @@ def _generators(run: Measurement) -> Markup:
         element(
             "tr",
             element("th", f"{use.number}", scope="row"),
-            *(element("td", text, class_="number") for text in generator_texts(use)[:5]),
-            element("td", " · ".join(generator_texts(use)[5:])),
+            *(element("td", text, class_="number") for text in wording.generator_texts(use)[:5]),
+            element("td", " · ".join(wording.generator_texts(use)[5:])),
         )
         for use in run.client.generators
     ]
@@ -439,7 +417,7 @@ def _generators(run: Measurement) -> Markup:
 
 def _figures(result: Result) -> list[tuple[str, list[str]]]:
     """Returns the figures that the terminal shows with `-v`, by subject; some have a table of their own."""
-    elsewhere = {*_SHOWN_ELSEWHERE, *(subject for subject, _ in generator_rows(result.measurement))}
+    elsewhere = {*_SHOWN_ELSEWHERE, *(subject for subject, _ in wording.generator_rows(result.measurement))}
     return [(subject, texts) for subject, texts in figure_rows(result) if subject not in elsewhere]
 
 
@@ -452,12 +430,12 @@ def results_html(record: SessionRecord) -> str:
     """Returns the text of the file."""
     from plotly.offline import get_plotlyjs
 
-    entries = entries_of(record)
+    entries = _entries_of(record)
     sections: list[Markup] = []
     charts: list[Chart] = []
     for entry in entries:
         own = charts_of(entry.result)
-        sections.append(section(entry, own, len(charts)))
+        sections.append(_section(entry, own, len(charts)))
         charts += own
     scripts = (_part("filter.js"), get_plotlyjs(), _part("script.js"))
     return document(
@@ -473,9 +451,9 @@ def results_html(record: SessionRecord) -> str:
             element("noscript", element("p", "There are no charts without JavaScript; all else is in the tables.")),
             element(
                 "main",
-                failed_section(record.failed),
-                overview(entries),
-                group_sections(record.groups, {id(entry.result): entry for entry in entries}),
+                _failed_section(record.failed),
+                _overview(entries),
+                _group_sections(record.groups, {id(entry.result): entry for entry in entries}),
                 element("section", element("h2", "Each test"), *sections) if sections else Markup(""),
             ),
             data_block([{"traces": chart.traces, "layout": chart.layout} for chart in charts], id="charts"),
@@ -499,20 +477,22 @@ def _policy(scripts: Sequence[str]) -> str:
 def _header(record: SessionRecord) -> Markup:
     results = record.results
     smoke = bool(results) and all(result.smoke for result in results)
-    failed = failed_count(record.failed, measured=bool(results))
+    failed = wording.failed_count(record.failed, measured=bool(results))
     counts = f"{len(results)} measured" if results else "nothing was measured"
     return element(
         "header",
         element("h1", "Load tests"),
         element("p", counts, *_badges(results), *([badge(Standing.FAILED, failed)] if failed else []), class_="counts"),
         element("p", "A smoke run: a few requests each, nothing judged.") if smoke else Markup(""),
-        facts_list(_facts(record)),
+        _facts_list(_facts(record)),
     )
 
 
 def _badges(results: Sequence[Result]) -> list[Markup]:
     counts = Counter(result.standing for result in results)
-    found = [badge(standing, f"{counts[standing]} {word_of(standing)}") for standing in Standing if counts[standing]]
+    found = [
+        badge(standing, f"{counts[standing]} {wording.word_of(standing)}") for standing in Standing if counts[standing]
+    ]
     slower = len(slower_worlds(results))
     return [*found, badge(Standing.REGRESSED, f"{slower} {SLOWER_WORLD}")] if slower else found
 

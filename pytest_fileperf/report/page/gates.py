@@ -7,21 +7,10 @@ import math
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.report import wording
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.story import SLOWER_WORLD, STYLES
 from pytest_fileperf.report.text import Style, plain, quantity
-from pytest_fileperf.report.wording import (
-    base_name,
-    change_text,
-    compared,
-    interval_text,
-    limit_text,
-    sentence,
-    sides_text,
-    word_of,
-    world_outcome,
-    world_text,
-)
 from pytest_fileperf.units import format_count, format_share
 
 __all__ = ("badge", "gate_list", "gate_table", "limit_list", "world_items")
@@ -37,7 +26,7 @@ _VIEW_TOLERANCES = 2.0
 def badge(standing: Standing, text: str = "") -> Markup:
     """Returns the standing, or a text about it, in its colour."""
     style = _CLASSES.get(STYLES[standing], "")
-    return element("span", text or word_of(standing), class_=f"outcome {style}")
+    return element("span", text or wording.word_of(standing), class_=f"outcome {style}")
 
 
 def gate_list(result: Result) -> tuple[Markup, ...]:
@@ -46,19 +35,19 @@ def gate_list(result: Result) -> tuple[Markup, ...]:
         element(
             "li",
             element("b", item.metric),
-            f" {sides_text(item)} ",
-            element("b", change_text(item)),
-            f" {interval_text(item)}, tolerance {format_share(item.tolerance)} ",
+            f" {wording.sides_text(item)} ",
+            element("b", wording.change_text(item)),
+            f" {wording.interval_text(item)}, tolerance {format_share(item.tolerance)} ",
             badge(Standing(item.outcome.value)),
         )
-        for item in compared(result)
+        for item in wording.compared(result)
     ]
     return (*lines, *world_items(result), *(_limit(check) for check in result.verdict.limits if not check.holds))
 
 
 def world_items(result: Result) -> tuple[Markup, ...]:
     """Returns what the world did to the baseline's own code: a list item, or none where that is not known."""
-    outcome, text = world_outcome(result.verdict), world_text(result.verdict)
+    outcome, text = wording.world_outcome(result.verdict), wording.world_text(result.verdict)
     return () if outcome is None else (element("li", element("b", "the world"), f": {text} ", _of_world(outcome)),)
 
 
@@ -75,7 +64,7 @@ def limit_list(result: Result) -> Markup:
 
 def _limit(check: LimitCheck) -> Markup:
     outcome = element("span", "holds", class_="outcome good") if check.holds else badge(Standing.LIMIT)
-    return element("li", f"{limit_text(check)} ", outcome, f" {sentence(check.reason)}".rstrip())
+    return element("li", f"{wording.limit_text(check)} ", outcome, f" {wording.sentence(check.reason)}".rstrip())
 
 
 def gate_table(result: Result) -> Markup:
@@ -83,11 +72,11 @@ def gate_table(result: Result) -> Markup:
 
     Above it stands the other version, where two were measured in turn.
     """
-    comparisons = compared(result)
+    comparisons = wording.compared(result)
     if not comparisons:
         return Markup("")
     against = result.verdict.against
-    base = base_name(result.verdict)
+    base = wording.base_name(result.verdict)
     rows = []
     for item in comparisons:
         unit = METRICS[item.metric].unit
@@ -100,7 +89,9 @@ def gate_table(result: Result) -> Markup:
                     element("td", side, class_="number", data_heading=name)
                     for name, side in zip((base, "now"), shown, strict=True)
                 ),
-                element("td", element("b", change_text(item)), f" {interval_text(item)}", class_="number"),
+                element(
+                    "td", element("b", wording.change_text(item)), f" {wording.interval_text(item)}", class_="number"
+                ),
                 element("td", _picture(item), class_="change"),
                 element("td", format_share(item.tolerance), class_="number", data_heading="tolerance"),
                 element("td", badge(Standing(item.outcome.value))),
@@ -126,7 +117,6 @@ def _picture(comparison: MetricComparison) -> Markup:
         _HALF * (1 + value / reach) for value in (comparison.low, comparison.change, comparison.high, comparison.edge)
     )
     worse_from, worse_to = (edge, 2 * _HALF) if comparison.edge > 0 else (0.0, edge)
-    said = f"{change_text(comparison)} {interval_text(comparison)}"
     return element(
         "svg",
         element(
@@ -138,7 +128,7 @@ def _picture(comparison: MetricComparison) -> Markup:
         element("circle", class_="now", cx=_at(now), cy=_at(_HEIGHT / 2), r="5"),
         viewBox=f"0 0 {_at(2 * _HALF)} {_at(_HEIGHT)}",
         role="img",
-        aria_label=f"{said}, tolerance {format_share(comparison.tolerance)}",
+        aria_label=f"{wording.change_and_interval(comparison)}, tolerance {format_share(comparison.tolerance)}",
     )
 
 
