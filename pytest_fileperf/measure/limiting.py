@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from statistics import fmean
@@ -228,6 +228,8 @@ class Limit:
     kind: LimitKind
     evidence: str
     """The figures that say so, or all there is to say; may be empty where it is unclear."""
+    queues: bool = field(default=False, compare=False)
+    """Requests wait for each other, as where they share a lock. It is no part of a stored record."""
 
     def __str__(self) -> str:
         joint = ", " if self.evidence.startswith("at ") else ": "
@@ -418,7 +420,7 @@ def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
         return None
     queue = _queue(recording, usage)
     if queue is not None:
-        return _unclear(recording, usage, queue)
+        return replace(_unclear(recording, usage, queue), queues=bool(queue))
     a_thread_each = threads.pool_busy >= usage.in_flight * IN_USE
     if threads.pool_busy >= 1 and threads.pool_lock >= threads.pool_busy * MOST:
         return _unclear(recording, usage, _locked(threads))

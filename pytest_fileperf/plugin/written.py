@@ -35,8 +35,6 @@ __all__ = ("no_command", "record_of", "tell_ci", "write_files")
 
 # --- What a run tells the service that it runs on: a summary of the step and annotations, under GitHub Actions
 
-_TOPS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
-"""Environment variables in which GitHub and GitLab name the top of the repository."""
 _LEAST_BYTES = 2048
 """A summary of less says nothing."""
 
@@ -81,11 +79,10 @@ def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
 
 
 def _root_in_repository(config: pytest.Config) -> str:
-    """Returns the path to the directory of the test run from the top of the repository, where a CI service names it."""
-    for name in _TOPS:
-        with suppress(ValueError, OSError):
-            if top := os.environ.get(name, ""):
-                return config.rootpath.resolve().relative_to(Path(top).resolve()).as_posix()
+    """Returns the path to the directory of the test run from the top of the repository; empty where it is not in it."""
+    with suppress(ValueError, OSError):
+        if top := os.environ.get("GITHUB_WORKSPACE", ""):
+            return config.rootpath.resolve().relative_to(Path(top).resolve()).as_posix()
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pytest_fileperf.judge.record import Result
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import LATE_NS
@@ -43,11 +43,20 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
     The figures of an open loop are vegeta's: the rate at which requests were due, the throughput over attack and wait.
     """
     run = result.measurement
+    near = f"{run.latency.within_one_stdev * 100:.0f} % within one stdev of the mean"
+    within = [near] if run.latency.count > 1 else []
+    http = [f"{run.http_requests:,} HTTP requests", quantity(run.http_rps, Unit.PER_SECOND)]
+    # Where a worsening was seen, it tells nothing how small a one could have been.
+    gates = [
+        could_show(item)
+        for item in result.verdict.comparisons
+        if item.detectable is not None and item.outcome is not Outcome.REGRESSED
+    ]
     rows = (
         ("work", [result.work, *(text for text in setting(result) if text not in said)]),
         ("requests", _requests(run)),
         ("duration", _duration(run)),
-        ("latency", [*_spread_texts(run.latency), *_within(run.latency)]),
+        ("latency", [*_spread_texts(run.latency), *within]),
         ("service", _spread_texts(run.service) if run.service.count else []),
         ("send delay", [] if result.test.step else _send_delay(run)),
         ("ttfb", _spread_texts(run.ttfb)),
@@ -55,7 +64,7 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
         ("first event", _spread_texts(run.events.first) if run.events.first.count else []),
         ("event gap", _spread_texts(run.events.gap) if run.events.gap.count else []),
         ("bytes", _bytes(run)),
-        ("HTTP", _http(run)),
+        ("HTTP", http if has_more_http(run) else []),
         ("answers", _answers(run)),
         ("failures", [f"{kind} × {count:,}" for kind, count in run.error_kinds.items()]),
         ("server", [] if result.test.own else _server(run)),
@@ -64,7 +73,7 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
         ("run", _run(result)),
         ("limited by", [] if result.smoke or result.test.own else [str(run.limit)]),
         ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
-        ("gate", [could_show(item) for item in result.verdict.comparisons if _could_show_more(item)]),
+        ("gate", gates),
     )
     shown = ((title, [text for text in map(plain, texts) if text]) for title, texts in rows)
     return [(title, texts) for title, texts in shown if texts]
@@ -83,7 +92,7 @@ def event_texts(run: Measurement) -> list[str]:
         return []
     times = (("first event", events.first), ("gap", events.gap))
     return [
-        f"{quantity(events.rate, Unit.PER_SECOND).removesuffix('/s')} events/s",
+        f"{amount(events.rate, Unit.PER_SECOND)} events/s",
         *(
             f"{name} p50 {quantity(of.p50, Unit.SECONDS)}, p99 {quantity(of.p99, Unit.SECONDS)}"
             for name, of in times
@@ -129,12 +138,7 @@ def spread(latency: LatencySummary) -> dict[str, float]:
     return {name: getattr(latency, name.replace(".", "")) for name in SPREAD}
 
 
-def _within(latency: LatencySummary) -> list[str]:
-    return [f"{latency.within_one_stdev * 100:.0f} % within one stdev of the mean"] if latency.count > 1 else []
-
-
 def _requests(run: Measurement) -> list[str]:
-    """Returns how many requests were due, at which rate, and how many good answers came per second."""
     if run.due is None:
         return []
     due = [f"{run.due:,} due"] if run.attack else [f"{run.due:,} due at once"]
@@ -184,18 +188,6 @@ def _answers(run: Measurement) -> list[str]:
     return [f"{run.requests:,} good ({ratio})", *statuses]
 
 
-def _could_show_more(comparison: MetricComparison) -> bool:
-    """Returns whether it tells something how small a worsening could have been seen: not where one was."""
-    return comparison.detectable is not None and comparison.outcome is not Outcome.REGRESSED
-
-
-def _http(run: Measurement) -> list[str]:
-    """Returns how many HTTP requests there were, where they are more than what was counted."""
-    if not has_more_http(run):
-        return []
-    return [f"{run.http_requests:,} HTTP requests", f"{quantity(run.http_rps, Unit.PER_SECOND)}"]
-
-
 def _server(run: Measurement) -> list[str]:
     use = run.server
     texts = []
@@ -217,7 +209,6 @@ def _server(run: Measurement) -> list[str]:
 
 
 def _connections(run: Measurement) -> str:
-    """Returns how many connections there were, and how many of them the load needed at most."""
     if run.most_open in (0, run.connections):
         return format_count(run.connections, "connection")
     of = f" of {run.connections:,}" if run.most_open < run.connections else ""

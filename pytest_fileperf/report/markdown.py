@@ -127,7 +127,6 @@ def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
 
 
 def _ranked(group: RankedGroup) -> list[str]:
-    """Returns a group whose members are ranked, folded."""
     metric = METRICS[group.ranking.metric]
     names = member_names([result for result, _ in group.ordered()])
     rows = (
@@ -154,7 +153,6 @@ def _folded(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def _about(result: Result, common: Sequence[str]) -> list[str]:
-    """Returns what there is to say about one test that is to be seen at once."""
     said = [f"- {text}" for text in _failures(result)]
     said += [f"- {_escaped(text)}" for text in _remarks(result) if text not in common]
     text = "" if result.explanation is None else result.explanation.text
@@ -200,7 +198,6 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
 
 
 def _common(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns what is true of all results: their setting, and what would be said of each."""
     if not results:
         return ()
     return (*shared(results, setting), *(shared(results, _remarks) if len(results) > 1 else ()))

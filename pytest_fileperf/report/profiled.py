@@ -194,7 +194,7 @@ def limit_waited_for(limit: Limit) -> str:
     """Returns what requests wait for, by what limits the server; empty where that does not say it."""
     if limit.kind in _WAITED_FOR:
         return told(f"Requests waited for {_WAITED_FOR[limit.kind]}: {limit.evidence}")
-    return told(f"Waiting: {limit.evidence}") if limit.evidence.startswith("requests wait for each other") else ""
+    return told(f"Waiting: {limit.evidence}") if limit.queues else ""
 
 
 def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_thread: bool) -> str:

@@ -27,7 +27,7 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.codec import Decoder, Encoder, json_text, json_value, named, value_in
-from pytest_fileperf.measure.measurement import EventSummary, LatencySummary, Measurement, with_histograms
+from pytest_fileperf.measure.measurement import LatencySummary, Measurement, with_histograms
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Growth, LeadTimes, Phase, Recording, Round
 from pytest_fileperf.report.figures import spread
@@ -134,8 +134,11 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
     _require_metrics(results, groups)
     for result in results:
         _require_boots(result)
-    if record.created and not _is_time(record.created):
-        raise ValueError(f"created is {record.created!r}, not a time in ISO 8601")
+    if record.created:
+        try:
+            datetime.fromisoformat(record.created)
+        except ValueError:
+            raise ValueError(f"created is {record.created!r}, not a time in ISO 8601") from None
     ranked = {id(result) for group in groups for result in group.results}
     alone = tuple(result for result in results if id(result) not in ranked)
     return replace(record, results=results, alone=alone, groups=groups, unknown_params=measured.unknown_params)
@@ -165,14 +168,6 @@ def _require_boots(result: Result) -> None:
     for recording in filter(None, (result.recording, result.base)):
         if unknown := {round_.boot for round_ in recording.rounds} - {boot.index for boot in recording.boots}:
             raise ValueError(f"{result.test.nodeid} has rounds of the boot {min(unknown)}, which there is not")
-
-
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _kept(result: Result) -> _Kept:
@@ -300,7 +295,6 @@ def results_json(record: SessionRecord) -> str:
 
 
 def _columns(values: Sequence[object], *names: str) -> dict[str, object]:
-    """Returns a list for each of these attributes, with an item for each value."""
     return {name: [getattr(value, name) for value in values] for name in names}
 
 
@@ -389,6 +383,8 @@ def _noise(floor: NoiseFloor) -> dict[str, object]:
 
 
 def _summary(run: Measurement) -> dict[str, object]:
+    timed = {"first": _latency(run.events.first), "gap": _latency(run.events.gap)}
+    events = {**named(run.events, "count", "rate"), **timed}
     return {
         **named(run, "rps", "requests", "errors", "success_ratio", "duration", "connections", "open_loop", "due"),
         **named(run, "http_requests", "http_rps"),
@@ -400,7 +396,7 @@ def _summary(run: Measurement) -> dict[str, object]:
         "ttfb": _latency(run.ttfb),
         "service": _latency(run.service),
         "send_delay": _latency(run.send_delay),
-        "events": _events(run.events) if run.events.count else None,
+        "events": events if run.events.count else None,
         "server": named(
             run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "children_cpu_share", "cores", "peak_rss"
         ),
@@ -411,10 +407,6 @@ def _summary(run: Measurement) -> dict[str, object]:
         if run.law is None
         else named(run.law, "in_flight", "latency", "by_law", "error", "is_short", "agrees"),
     }
-
-
-def _events(events: EventSummary) -> dict[str, object]:
-    return {**named(events, "count", "rate"), "first": _latency(events.first), "gap": _latency(events.gap)}
 
 
 def _latency(summary: LatencySummary) -> dict[str, float] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
@@ -14,7 +13,7 @@ from pytest_fileperf.report import wording
 from pytest_fileperf.report.text import Style, plain, words
 from pytest_fileperf.serve.running import SERVED_WITH
 from pytest_fileperf.serve.stability import STABILISERS
-from pytest_fileperf.units import format_count, format_share
+from pytest_fileperf.units import format_count
 
 __all__ = (
     "SLOWER_WORLD",
@@ -79,13 +78,10 @@ def pressing(results: Iterable[Result]) -> list[Result]:
     found = []
     for result in results:
         standing, slower = result.standing, slower_worlds([result])
-        if standing.fails or standing.is_undecided or slower or _lacks_baseline(result):
+        is_new = standing is Standing.NEW and not result.baseline_written
+        if standing.fails or standing.is_undecided or slower or is_new:
             found.append((0 if standing.fails else 1 if standing.is_undecided else 2 if slower else 3, result))
     return [result for _, result in sorted(found, key=lambda pair: pair[0])]
-
-
-def _lacks_baseline(result: Result) -> bool:
-    return result.standing is Standing.NEW and not result.baseline_written
 
 
 def is_notable(limit: Limit) -> bool:
@@ -131,8 +127,8 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
     for (outcome, reason), members in groups.items():
         metrics = tuple(member.metric for member in members)
         text = f"{', '.join(metrics)}: {reason}"
-        if unsaid := [wording.could_show(member) for member in members if _detectable_unsaid(member)]:
-            text += f" ({', '.join(unsaid)})"
+        if unsaid := ", ".join(filter(None, map(wording.could_show_unsaid, members))):
+            text += f" ({unsaid})"
         found.append(Why(outcome, text, metrics))
     return tuple(found)
 
@@ -145,13 +141,6 @@ def _unfit_reason(result: Result) -> str:
         return ""
     anyway = "" if result.never_fit else "; --fileperf-update=all stores it all the same"
     return f"there is no baseline, and {result.unfit} does not become one{anyway}"
-
-
-def _detectable_unsaid(comparison: MetricComparison) -> bool:
-    """Returns whether the reason leaves out how small a change could have been seen."""
-    if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
-        return False
-    return format_share(comparison.detectable) not in wording.sentence(comparison.reason)
 
 
 def undecided_texts(result: Result) -> Sequence[str]:
@@ -167,8 +156,8 @@ def undecided_texts(result: Result) -> Sequence[str]:
     unknown: dict[str, list[str]] = {}
     for item in undecided:
         if item.change is None:
-            # Without details and what to do about it, which the table has.
-            why = re.split(r": | \(", plain(wording.sentence(item.reason)))[0] or "nothing to compare"
+            # The table has the details, and what to do about it.
+            why = wording.brief_sentence(item.reason) or "nothing to compare"
             unknown.setdefault(why, []).append(item.metric)
     return (
         *(wording.figures_text(item, sides=False) + further for item in undecided if item.change is not None),

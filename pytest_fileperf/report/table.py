@@ -253,7 +253,7 @@ def group_lines(
     if grid is not None and (shown := grid_lines(grid, group, screen)):
         lines += ["", *shown]
     has_limits = any(column.heading == _LIMITED_BY for column, _ in table)
-    return lines + [line for note in _notes(group, said, in_table=has_limits) for line in screen.prose(note, Style.DIM)]
+    return lines + screen.remarks(_notes(group, said, in_table=has_limits))
 
 
 def member_names(results: Sequence[Result]) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def brief_report(
         lines = _briefly(result, screen, why, worlds=worlds)
         # The table of a ranked group has what limited the run.
         if not ranked and not one_limit and is_limited_elsewhere(result):
-            lines += screen.prose(wording.limiting_text(result), Style.DIM, indent=INDENT)
+            lines += screen.remarks([wording.limiting_text(result)], indent=INDENT)
         return lines
 
     lines = _rows(alone, under, screen)
@@ -141,11 +141,10 @@ def brief_report(
         lines += group_lines(group, partial(under, ranked=True), screen, said=None)
     if quiet:
         text = unstored([one for one in results if not one.standing.fails]) if record.asked.update else ""
-        foot = screen.prose(text, Style.DIM) if text else []
+        foot = screen.remarks([text] if text else [])
     else:
         foot = _reason_lines(sorted(common), screen)
-        for note in _brief_foot(record, untold, one_limit, lines):
-            foot += screen.prose(note, Style.DIM)
+        foot += screen.remarks(_brief_foot(record, untold, one_limit, lines))
     return [*lines, *foot], 0 < len(lines) == len(alone) and not foot
 
 
@@ -191,9 +190,7 @@ def _briefly(result: Result, screen: Screen, why: Sequence[Why] | None, *, world
     lines += screen.flow([(text, Style.DIM) for text in figures], indent=INDENT)
     if result.measurement.open_loop and not result.smoke and result.capacity is None:
         lines += screen.flow([(text, Style.DIM) for text in load_texts(result.measurement)], indent=INDENT)
-    for note in brief_notes(result):
-        lines += screen.prose(note, Style.DIM, indent=INDENT)
-    return lines
+    return lines + screen.remarks(brief_notes(result), indent=INDENT)
 
 
 def _brief_reasons(result: Result) -> list[Why]:
@@ -299,10 +296,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
         lines += _failure_lines(result, screen, all_kinds=True)
         own = [reason for reason in reasons(result) if reason not in same_reasons]
         lines += _reason_lines(own, screen, indent=INDENT, above=gates)
-        for note in notes(result):
-            if note not in same_notes:
-                lines += screen.prose(note, Style.DIM, indent=INDENT)
-        return lines
+        return lines + screen.remarks((note for note in notes(result) if note not in same_notes), indent=INDENT)
 
     lines = screen.flow([(text, Style.DIM) for text in common])
     if record.alone:
@@ -320,7 +314,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
     foot = [*same_notes, *_foot(results, groups, lines), *_unknown_params(record)]
     lines += [""] * bool(groups)
     lines += _reason_lines(same_reasons, screen)
-    lines += [line for note in foot for line in screen.prose(note, Style.DIM)]
+    lines += screen.remarks(foot)
     return lines + screen.flow(summary_pieces(results, record.failed), gap=1)
 
 
@@ -391,7 +385,6 @@ def _world_lines(result: Result, screen: Screen) -> list[str]:
 
 
 def _noise_lines(result: Result, screen: Screen) -> list[str]:
-    """Returns a line for each gate: how small a change it could have seen, where the code was compared with itself."""
     return [line for text in wording.noise_texts(result) for line in screen.prose(text, indent=INDENT)]
 
 
@@ -487,4 +480,4 @@ def stale_lines(
     texts = [f"{plain(key)}: {why}" for key, why in stale.items()]
     if verbosity == 0 and len(texts) > _SHOWN:
         texts = [*texts[:_SHOWN], f"and of {len(texts) - _SHOWN} more (-v shows all)"]
-    return [*lines, *(line for text in texts for line in screen.prose(text, Style.DIM, indent=INDENT))]
+    return lines + screen.remarks(texts, indent=INDENT)

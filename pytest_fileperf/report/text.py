@@ -189,6 +189,10 @@ class Screen:
         """Returns the lines of a sentence, behind pieces that lead it in."""
         return self.flow([*lead, *words(text, style)], indent=indent, gap=1)
 
+    def remarks(self, texts: Iterable[str], *, indent: int = 0) -> list[str]:
+        """Returns the lines of sentences that stand back."""
+        return [line for text in texts for line in self.prose(text, Style.DIM, indent=indent)]
+
 
 def amount(value: float, unit: Unit) -> str:
     """Returns the value in a unit that suits it, without `/s`, for a column whose heading says that."""

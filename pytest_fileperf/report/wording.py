@@ -43,6 +43,7 @@ __all__ = (
     "SATURATED",
     "base_name",
     "breach_texts",
+    "brief_sentence",
     "busy_text",
     "capacity_text",
     "change_and_interval",
@@ -50,6 +51,7 @@ __all__ = (
     "code_text",
     "compared",
     "could_show",
+    "could_show_unsaid",
     "failed_count",
     "failed_lines",
     "figures_text",
@@ -218,14 +220,13 @@ def memory_texts(result: Result) -> Iterator[str]:
             continue
         text = f"{comparison.metric} is memory after {comparison.after_requests:,} requests each"
         if result.base is not None:
-            reached = [_reached(recording) for recording in (result.base, result.recording)]
+            reached = [
+                max((boot.memory[-1][0] for boot in recording.boots if boot.memory), default=0)
+                for recording in (result.base, result.recording)
+            ]
             if min(reached) * _UNLIKE < max(reached):
                 text += f", though start-ups answered up to {reached[0]:,} before and {reached[1]:,} now"
         yield text
-
-
-def _reached(recording: Recording) -> int:
-    return max((boot.memory[-1][0] for boot in recording.boots if boot.memory), default=0)
 
 
 # --- What else there is to know about one result
@@ -380,6 +381,13 @@ def could_show(comparison: MetricComparison) -> str:
     """Returns how small a worsening a comparison could have seen."""
     assert comparison.detectable is not None
     return f"{comparison.metric}: a worsening of {format_share(comparison.detectable)} could have been seen"
+
+
+def could_show_unsaid(comparison: MetricComparison) -> str:
+    """Returns the same where a comparison is not decided and its reason does not say it; else empty."""
+    if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
+        return ""
+    return "" if format_share(comparison.detectable) in sentence(comparison.reason) else could_show(comparison)
 
 
 def limit_text(check: LimitCheck) -> str:
@@ -569,6 +577,11 @@ def sentence(reason: Reason | None) -> str:
     )
 
 
+def brief_sentence(reason: Reason | None) -> str:
+    """Returns the reason without its details and what to do about it."""
+    return re.split(r": | \(", plain(sentence(reason)))[0]
+
+
 def names_package(difference: str) -> bool:
     """Returns whether a difference of two environments is of a package, and not of Python or the machine."""
     return not difference.startswith(("CPU limit ", "Python ", "python was "))
@@ -584,7 +597,6 @@ def _since_baseline(reason: Reason) -> str:
 
 
 def _remedy(reason: Reason) -> str:
-    """Returns what helps against the noise that hides an answer."""
     if reason.noise_of is NoiseOf.SESSIONS:
         return _IN_TURN
     return _more_time(reason) if reason.noise_of is NoiseOf.TURNS else "use more boots or a longer duration"

@@ -336,7 +336,9 @@ def test_a_growing_backlog_is_seen_where_latencies_hide_it(served: float, reache
 def test_requests_that_take_less_when_they_are_alone_wait_for_each_other(
     alone_ms: int, mean_ms: int, said: str
 ) -> None:
-    assert str(limit_of(with_alone([alone_ms] * 8, mean_ms=mean_ms))).startswith(said)
+    limit = limit_of(with_alone([alone_ms] * 8, mean_ms=mean_ms))
+    assert str(limit).startswith(said)
+    assert limit.queues == ("wait for each other" in said)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pytest_fileperf.measure.blame import Frame, FunctionCost, FunctionGrowth, Profile
+from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.report.message import WIDTH
-from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text
+from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text, limit_waited_for
 
 BASE = Profile(stacks={}, samples=412, seconds=2.06, requests=25_000, cpu_per_request=82.4e-6)
 NOW = replace(BASE, samples=398, cpu_per_request=100.6e-6)
@@ -242,3 +243,16 @@ def test_the_json_of_one_side() -> None:
             "self_s": 2e-6,
         }
     ]
+
+
+@pytest.mark.parametrize(
+    "limit,said",
+    [
+        (Limit(kind=LimitKind.DISK, evidence="2 threads wait"), "Requests waited for storage: 2 threads wait"),
+        (Limit(kind=LimitKind.UNCLEAR, evidence="one at a time", queues=True), "Waiting: one at a time"),
+        (Limit(kind=LimitKind.UNCLEAR, evidence="server CPU 20 %"), ""),
+        (Limit(kind=LimitKind.SERVER_CPU, evidence="at 97 %"), ""),
+    ],
+)
+def test_what_requests_waited_for_is_said_where_the_limit_tells_it(limit: Limit, said: str) -> None:
+    assert limit_waited_for(limit) == said

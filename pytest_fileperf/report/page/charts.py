@@ -151,7 +151,6 @@ def _percentiles(result: Result) -> Chart | None:
 
 
 def _events(recording: Recording) -> Chart | None:
-    """Returns the times of the events of streams."""
     first, gap = recording.merged("first_event"), recording.merged("event_gap")
     drawn = [(name, times) for name, times in (("gap", gap), ("first event", first)) if times.count >= LEAST_REQUESTS]
     if not drawn:

@@ -177,7 +177,22 @@ def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
     )
     if sum(len(boot.samples) for boot in boots) < LEAST_SAMPLES:
         return ()
-    made = (_cpu(boots, timeline), _memory(result, boots, timeline), _threads(boots, timeline), _files(boots, timeline))
+    threads = _of_samples(boots, timeline, lambda sample: sum(use.threads for use in sample.server))
+    busy = _of_samples(boots, timeline, lambda sample: _sum_known(use.busy_threads for use in sample.server))
+    files = _of_samples(boots, timeline, lambda sample: _sum_known(use.files for use in sample.server))
+    made = (
+        _cpu(boots, timeline),
+        _memory(result, boots, timeline),
+        _counts(
+            "Threads of the server over time",
+            "Busy threads are at work or wait for something; the main threads are not counted among them.",
+            (("threads", threads, FIRST), ("busy threads", busy, SECOND)),
+            timeline,
+        ),
+        _counts(
+            "Open files of the server over time", "Sockets are among them.", (("open files", files, FIRST),), timeline
+        ),
+    )
     return tuple(chart for chart in made if chart is not None)
 
 
@@ -272,20 +287,6 @@ def _memory(result: Result, boots: Sequence[Boot], timeline: Timeline) -> Chart:
         ),
         layout=timeline.layout(yaxis=scale.axis(), showlegend=bool(limits)),
     )
-
-
-def _threads(boots: Sequence[Boot], timeline: Timeline) -> Chart | None:
-    threads = _of_samples(boots, timeline, lambda sample: sum(use.threads for use in sample.server))
-    busy = _of_samples(boots, timeline, lambda sample: _sum_known(use.busy_threads for use in sample.server))
-    says = "Busy threads are at work or wait for something; the main threads are not counted among them."
-    lines = (("threads", threads, FIRST), ("busy threads", busy, SECOND))
-    return _counts("Threads of the server over time", says, lines, timeline)
-
-
-def _files(boots: Sequence[Boot], timeline: Timeline) -> Chart | None:
-    files = _of_samples(boots, timeline, lambda sample: _sum_known(use.files for use in sample.server))
-    lines = (("open files", files, FIRST),)
-    return _counts("Open files of the server over time", "Sockets are among them.", lines, timeline)
 
 
 def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], timeline: Timeline) -> Chart | None:

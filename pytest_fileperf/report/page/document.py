@@ -59,13 +59,6 @@ def _cause_items(result: Result) -> list[Markup]:
     return [*found, element("li", wording.other_kinds(rest))] if rest else found
 
 
-def _explanation(result: Result) -> list[Markup]:
-    """Returns what the profiler saw, under a heading; nothing where nobody looked."""
-    if result.explanation is None:
-        return []
-    return [element("h4", _profiled(result)), element("pre", result.explanation.text)]
-
-
 def _profiled(result: Result) -> str:
     """Returns what the profiler was asked: it compares where two versions were measured in turn."""
     return "What costs most CPU" if result.base is None else "What made it slower"
@@ -91,18 +84,17 @@ def _failed_requests(result: Result) -> list[Markup]:
 
 
 def _failed_section(tests: Sequence[FailedTest]) -> Markup:
-    """Returns the tests that failed for another reason than a figure, each with what it said; empty for none."""
     if not tests:
         return Markup("")
-    shown = [part for test in tests for part in _failed(test)]
+    shown = []
+    for test in tests:
+        place = f"{test.module}:{test.line}" if test.line is not None else test.module
+        shown += [
+            element("p", badge(Standing.FAILED), " ", element("b", plain(test.name), class_="name"), " "),
+            element("p", f"{plain(place)}: {wording.where_failed(test)}", class_="quiet"),
+            *([element("pre", test.message)] if test.message else []),
+        ]
     return element("section", element("h2", "Tests that failed for another reason than a figure"), *shown, id="failed")
-
-
-def _failed(test: FailedTest) -> list[Markup]:
-    place = f"{test.module}:{test.line}" if test.line is not None else test.module
-    title = element("p", badge(Standing.FAILED), " ", element("b", plain(test.name), class_="name"), " ")
-    about = element("p", f"{plain(place)}: {wording.where_failed(test)}", class_="quiet")
-    return [title, about, element("pre", test.message)] if test.message else [title, about]
 
 
 # --- The table of all measurements, failures first: a row for each, with its verdict and causes under it, and a filter
@@ -138,12 +130,10 @@ def _entries_of(record: SessionRecord) -> tuple[_Entry, ...]:
 
 
 def _link(entry: _Entry, name: str = "") -> Markup:
-    """Returns a link to the section of a test, by its name or another one."""
     return element("a", name or entry.name, class_="name", href=f"#{entry.anchor}")
 
 
 def _overview(entries: Sequence[_Entry]) -> Markup:
-    """Returns the filter and the table."""
     if not entries:
         return Markup("")
     headings = ("test", *(f">{METRICS[name].title}" for name in _METRICS), ">errors", "limited by", "outcome")
@@ -189,7 +179,9 @@ def _rows(entry: _Entry, columns: int) -> list[Markup]:
         ),
         element("td", badge(result.standing)),
     ]
-    said = [*gate_list(result), *_unjudged(result), *_cause_items(result)]
+    # Why metrics without a comparison have the outcome they have.
+    unjudged = [] if wording.compared(result) else [element("li", why.text) for why in reasons(result)]
+    said = [*gate_list(result), *unjudged, *_cause_items(result)]
     told = element("td", element("ul", *said, class_="says"), colspan=str(columns))
     found = [element("tr", *cells, data_test=entry.anchor, data_outcome=entry.outcome)]
     if said:
@@ -199,13 +191,6 @@ def _rows(entry: _Entry, columns: int) -> list[Markup]:
 
 def _number(heading: str, text: str) -> Markup:
     return element("td", text, class_="number", data_heading=heading)
-
-
-def _unjudged(result: Result) -> list[Markup]:
-    """Returns why metrics without a comparison have the outcome they have."""
-    if wording.compared(result):
-        return []
-    return [element("li", said.text) for said in reasons(result)]
 
 
 # --- Groups as markup: their members ranked, with bars, and the grid that two parameters make of one
@@ -227,7 +212,9 @@ def _group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, _Entry]
 def _group(group: RankedGroup, entries: Mapping[int, _Entry]) -> Markup:
     metric = METRICS[group.ranking.metric]
     places = group.ranking.places
-    longest = max(_reach(place, places[0].value) for place in places)
+    # Where the bars with their intervals end, in the metric's unit.
+    best = places[0].value or 0.0
+    longest = max(max(place.value or 0.0, (place.high or 0.0) * best) for place in places)
     names = member_names([result for result, _ in group.ordered()])
     rows = [
         element(
@@ -261,11 +248,6 @@ def _about(group: RankedGroup) -> str:
     )
     outside = any(result.measurement.limit.kind in (*OUTSIDE, LimitKind.RATE) for result in group.results)
     return f"Ranked by {metric.title}, {way}.{pace * outside}"
-
-
-def _reach(place: Place, best: float | None) -> float:
-    """Returns where a bar with its interval ends, in the metric's unit."""
-    return max(place.value or 0.0, (place.high or 0.0) * (best or 0.0))
 
 
 def _bar(place: Place, best: float | None, longest: float) -> Markup:
@@ -336,7 +318,7 @@ def _section(entry: _Entry, charts: Sequence[Chart], first_chart: int) -> Markup
         gate_table(result),
         limit_list(result),
         _sentences(result),
-        *_explanation(result),
+        *([element("h4", _profiled(result)), element("pre", result.explanation.text)] if result.explanation else []),
         *_failed_requests(result),
         element("div", *map(_figure, charts, range(first_chart, first_chart + len(charts))), class_="charts"),
         _latencies(result.measurement),
@@ -379,7 +361,6 @@ def _figure(chart: Chart, number: int) -> Markup:
 
 
 def _latencies(run: Measurement) -> Markup:
-    """Returns a row for each latency that was measured, with its distribution."""
     timed = (
         *(("latency", run.latency), ("service time", run.service), ("first byte", run.ttfb)),
         *(("first event", run.events.first), ("event gap", run.events.gap)),
@@ -504,15 +485,14 @@ def _facts(record: SessionRecord) -> list[tuple[str, list[str]]]:
     packages = known.get("packages")
     shown = server_packages(packages) if isinstance(packages, Mapping) else {}
     versions = [f"{name} {version}" for name, version in shown.items()]
+    commit: list[str] = []
+    if (of := record.commit) is not None:
+        changed = ["with changes not committed"] if of.get("dirty") else []
+        commit = [str(of.get("id"))[:_SHORT_COMMIT], f"branch {of.get('branch')}", *changed]
     return [
         ("made", [f"{datetime.fromisoformat(record.created):%Y-%m-%d %H:%M %Z}".rstrip()] if record.created else []),
         ("by", [record.asked.command] if record.asked.command else []),
-        ("commit", [] if record.commit is None else _commit(record.commit)),
+        ("commit", commit),
         ("machine", [*machine, *cores]),
         ("packages", versions),
     ]
-
-
-def _commit(commit: Mapping[str, object]) -> list[str]:
-    changed = ["with changes not committed"] if commit.get("dirty") else []
-    return [str(commit.get("id"))[:_SHORT_COMMIT], f"branch {commit.get('branch')}", *changed]

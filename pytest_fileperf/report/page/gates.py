@@ -47,13 +47,12 @@ def gate_list(result: Result) -> tuple[Markup, ...]:
 
 def world_items(result: Result) -> tuple[Markup, ...]:
     """Returns what the world did to the baseline's own code: a list item, or none where that is not known."""
-    outcome, text = wording.world_outcome(result.verdict), wording.world_text(result.verdict)
-    return () if outcome is None else (element("li", element("b", "the world"), f": {text} ", _of_world(outcome)),)
-
-
-def _of_world(outcome: Outcome) -> Markup:
-    """Returns the outcome in its colour; a world that changed is no outcome of the test's own."""
-    return badge(Standing(outcome.value), SLOWER_WORLD if outcome is Outcome.REGRESSED else outcome.value)
+    outcome = wording.world_outcome(result.verdict)
+    if outcome is None:
+        return ()
+    # A world that changed is no outcome of the test's own.
+    shown = badge(Standing(outcome.value), SLOWER_WORLD if outcome is Outcome.REGRESSED else outcome.value)
+    return (element("li", element("b", "the world"), f": {wording.world_text(result.verdict)} ", shown),)
 
 
 def limit_list(result: Result) -> Markup:
