@@ -72,6 +72,7 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, *, to_store: bool = Fal
     server = boots.seen[-1]
     identity = identity_of(task, plan, recording, server.identity())
     explained = None if plan.profile is None else boots.costs(plan.profile, measurement.server.cpu_per_request)
+    subjects = subjects_of(task, runs, recording, measurement)
     results = [
         Result(
             test=subject.test,
@@ -86,9 +87,10 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, *, to_store: bool = Fal
             explanation=None if subject.test.own else explained,
             capacity=capacity,
         )
-        for subject, own, figures in subjects_of(task, runs, recording, measurement)
+        for subject, own, figures in subjects
     ]
-    return Measured(results=tuple(results), log=boots.log, loaded=server.loaded)
+    tasks = tuple(subject for subject, _, _ in subjects)
+    return Measured(subjects=tasks, results=tuple(results), log=boots.log, loaded=server.loaded)
 
 
 def _until_known(task: Task, plan: AlonePlan, rig: Rig, boots: _Boots) -> list[Run]:

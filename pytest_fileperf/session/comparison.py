@@ -389,7 +389,8 @@ class Comparison:
             if plan.to_the_end
         )
         results = []
-        for subject, recording, figures in subjects_of(task, self._runs[Side.NOW], now, measurement):
+        subjects = subjects_of(task, self._runs[Side.NOW], now, measurement)
+        for subject, recording, figures in subjects:
             is_whole, of_base = subject is task, base
             if not is_whole:
                 of_base = recording_of([of_subject(run, subject.test) for run in self._runs[Side.BASE]])
@@ -414,7 +415,12 @@ class Comparison:
                 explanation=explanation if is_whole else None,
             )
             results.append(result)
-        return Measured(results=tuple(results), loaded=servers[Side.BASE].loaded, base_alone=base_alone)
+        return Measured(
+            subjects=tuple(subject for subject, _, _ in subjects),
+            results=tuple(results),
+            loaded=servers[Side.BASE].loaded,
+            base_alone=base_alone,
+        )
 
     def _judged(self, subject: Task, measurement: Measurement, base: Recording) -> tuple[MetricComparison, ...]:
         """Returns what the gates have found, as far as both sides can be trusted."""

@@ -100,14 +100,6 @@ class Task:
         steps = [self._of(journey, step, part, step.name) for part, journey, step in steps_of(self.work)]
         return (*parts, *steps)
 
-    def of(self, test: TestId) -> Task:
-        """Returns the task of a result: this one, that of a part or step, or that of a step that nobody asked for."""
-        if not test.own:
-            return self
-        return next(
-            (part for part in self.parts if part.test.own == test.own), self.of_step(part=test.part, name=test.step)
-        )
-
     def of_step(self, *, part: str, name: str) -> Task:
         """Returns the task of a step that nobody asked for: it has figures, and nothing judges them."""
         return self._of(self.work, Subject(name=name), part, name)
@@ -153,8 +145,10 @@ class Task:
 class Measured:
     """What was measured, and how it compares."""
 
+    subjects: tuple[Task, ...]
+    """The whole load, then each part, and each step that was measured."""
     results: tuple[Result, ...]
-    """Of the whole load, then of each part, and of each step that was measured; their verdicts lack the limits."""
+    """Of each of them; their verdicts lack the limits."""
     log: tuple[str, ...] = ()
     """The last lines of a server's log, where a status was 500 or more: only the log says why."""
     loaded: LoadedFiles = field(default_factory=LoadedFiles)

@@ -240,7 +240,8 @@ class Session:
         measured, stored = self._measured(task)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
         whole, *parts = measured.results
-        results = [self._judged(task.of(own.test), own) for own in (with_other_answers(whole, parts), *parts)]
+        measured_of = zip(measured.subjects, (with_other_answers(whole, parts), *parts), strict=True)
+        results = [self._judged(subject, result) for subject, result in measured_of]
         results[0] = self._suspecting(measured, results[0])
         place = len(self.results)
         self.results += results
@@ -250,7 +251,7 @@ class Session:
                 self._to_store[at] = self.results[at], store
             self.results[at] = result
         self.results[place:] = map(_kept_small, self.results[place:])
-        self._raise_for_all(task, measured, self.results[place:])
+        self._raise_for_all(measured, self.results[place:])
         return self.results[place]
 
     def _judged(self, task: Task, result: Result) -> Result:
@@ -370,13 +371,13 @@ class Session:
             self._unchanged += world
         return result
 
-    def _raise_for_all(self, task: Task, measured: Measured, results: Sequence[Result]) -> None:
+    def _raise_for_all(self, measured: Measured, results: Sequence[Result]) -> None:
         """Raises what fails the test, if anything does: the gravest error, with what is wrong with other parts."""
         __tracebackhide__ = True
         errors: list[PerformanceError] = []
-        for result in results:
+        for subject, result in zip(measured.subjects, results, strict=True):
             try:
-                self._raise_for(task.of(result.test), measured, result)
+                self._raise_for(subject, measured, result)
             except PerformanceError as error:
                 errors.append(error)
         errors.sort(key=lambda error: _GRAVITY.index(type(error)))

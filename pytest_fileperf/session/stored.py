@@ -132,13 +132,13 @@ def _alone(task: Task, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -
     """Measures the code here; the outcome of every gate is known before."""
     measured = measure_alone(task, alone_plan(replace(task.settings, boots=1)), rig)
     judged = []
-    for result in measured.results:
+    for subject, result in zip(measured.subjects, measured.results, strict=True):
         now = result.recording
         comparisons = [
             MetricComparison(
                 metric=name, outcome=outcome, tolerance=tolerance, now=METRICS[name].of_run(now), reason=reason
             )
-            for name, tolerance in gate_tolerances(task.of(result.test).settings).items()
+            for name, tolerance in gate_tolerances(subject.settings).items()
         ]
         if result.measurement.saturated:
             comparisons = list(map(unless_saturated, comparisons))
@@ -307,8 +307,7 @@ class StoredBaseline:
             f"changed packages: {', '.join(changed)}" if changed else "",
         )
         results = []
-        for result in measured.results:
-            subject = self.task.of(result.test)
+        for subject, result in zip(measured.subjects, measured.results, strict=True):
             stored = self._found_of(subject)
             if stored is None:  # stored before there was this part
                 results.append(self._with_figures(subject, result, None))
@@ -400,8 +399,8 @@ class StoredBaseline:
     def _judged_by_figures(self, measured: Measured, said: str, *, no_code: str = "") -> Measured:
         """Returns what was measured alone, compared with the stored figures."""
         results = []
-        for result in reversed(measured.results):  # what the whole load leaves of the session's error is the last word
-            subject = self.task.of(result.test)
+        subjects = zip(measured.subjects, measured.results, strict=True)
+        for subject, result in reversed([*subjects]):  # what the whole leaves of the session's error is the last word
             own = "" if result.test.own else said
             results.append(self._with_figures(subject, result, self._found_of(subject), own, no_code))
         return replace(measured, results=tuple(reversed(results)))
