@@ -197,13 +197,14 @@ def reported(
     return done.returncode, results
 
 
-def measured(call: str) -> list[dict[str, Any]]:
-    """Returns the results of `fileperf.…` in a test of its own; apps of `bench_apps` can be named in it."""
+def measured(call: str, *, generators: int = 1) -> list[dict[str, Any]]:
+    """Returns the results of `fileperf.…` in a test of its own, on a core for each generator if there are enough."""
     with tempfile.TemporaryDirectory(prefix="fileperf-measured-") as directory:
         names = "from pathlib import Path\n\nfrom pytest_fileperf import Url, part, payload"
         text = f"{names}\n\n\ndef test_it(fileperf):\n    fileperf.{call}\n"
         (Path(directory) / "test_it.py").write_text(text, encoding="utf-8")
-        status, results = reported(Path(directory), PYTHONPATH=PYTHONPATH)
+        with on_cores(client_cores(generators)):
+            status, results = reported(Path(directory), PYTHONPATH=PYTHONPATH)
     if status:
         raise SystemExit(f"{call}\nended with {status}: {results[0]['failures']} {results[0]['notes']}")
     return results

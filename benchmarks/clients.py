@@ -85,8 +85,7 @@ def fileperf(case: Case, url: str, seconds: int, *, generators: int = 1) -> Figu
         f"{verb}({asked}, server=Url({url!r}), connections={case.connections}, generators={generators},"
         f" duration={seconds}, rounds={2 * seconds}, warmup={WARM_UP_S}, timeout={TIMEOUT_S}, boots=1, gate='none')"
     )
-    with on_cores(client_cores(generators)):
-        result = measured(call)[0]
+    result = measured(call, generators=generators)[0]
     if result["engine"]["name"] != "replay":
         raise SystemExit(f"engine {result['engine']}: {call}")
     summary, series = result["summary"], result["boots"][0]["series"]

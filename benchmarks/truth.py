@@ -78,12 +78,6 @@ def load(url: str, **keys: object) -> str:
     return f"server=Url({url!r}), " + ", ".join(f"{key}={value!r}" for key, value in {**usual, **keys}.items())
 
 
-def loaded(call: str, generators: int = 1) -> list[Row]:
-    """Returns the results of a call, made on a core for each generator where there are enough."""
-    with on_cores(client_cores(generators)):
-        return list(measured(call))
-
-
 def sums(counts: Sequence[int], requests: int) -> str:
     """Returns what so many generators have seen of a fixed number of requests, and what else says how many it were."""
     asked = [REQUESTS[number % len(REQUESTS)] for number in range(requests)]
@@ -95,7 +89,7 @@ def sums(counts: Sequence[int], requests: int) -> str:
         for count in counts:
             httpx.get(f"{url}/log")
             keys = load(url, requests=requests, rounds=1, generators=count, max_error_rate=1)
-            result = loaded(f"requests({given}, {keys})", count)[0]
+            result = measured(f"requests({given}, {keys})", generators=count)[0]
             seen, kinds = result["summary"], httpx.get(f"{url}/log").json()["kinds"]
             samples = HdrHistogram.decode(result["histogram"]).get_total_count()
             answers = sum(kinds[name] for name in BYTES)
@@ -117,7 +111,8 @@ def rates(counts: Sequence[int], seconds: int, turns: int) -> str:
         for number in range(turns):
             for count in counts[:: 1 if number % 2 == 0 else -1]:
                 keys = load(url, rate=RATE, duration=seconds, rounds=seconds, generators=count, warmup=0.3)
-                seen[count].append(loaded(f"get('/tiny', {keys})", count)[0]["summary"])
+                (result,) = measured(f"get('/tiny', {keys})", generators=count)
+                seen[count].append(result["summary"])
                 print(f"turn {number + 1} of {turns}, {count}: {seen[count][-1]['send_delay']}", file=sys.stderr)
     percentiles = ("p50", "p99", "p99.9", "max")
     rows = [
@@ -137,7 +132,7 @@ def streams() -> str:
     """Returns the figures of streams, next to those that the server's log has."""
     with uvicorn("bench_apps:counted") as url:
         keys = load(url, connections=CLIENTS, rate=COMING_PER_S, duration=CLIENTS / COMING_PER_S, rounds=1)
-        found = loaded(f"stream('/events', events={EVENTS}, {keys})")[0]["summary"]["events"]
+        found = measured(f"stream('/events', events={EVENTS}, {keys})")[0]["summary"]["events"]
         log = [times[: EVENTS + 1] for times in httpx.get(f"{url}/log").json()["streams"]]
     sent = [at for times in log for at in times[1:]]
     gaps = [later - earlier for times in log for earlier, later in pairwise(times[1:])]
@@ -164,7 +159,7 @@ def steps(users: int, seconds: float) -> str:
     """Returns how long steps took, next to what the server takes and what a plain socket sees."""
     with _exact_server() as port:
         keys = load(f"http://127.0.0.1:{port}", connections=users, duration=seconds, warmup=0.3)
-        whole, *parts = loaded(JOURNEY.format(load=keys))
+        whole, *parts = measured(JOURNEY.format(load=keys))
         by_socket = _by_socket(port, whole["summary"]["requests"])
     seen = {result["test"]["step"]: result["summary"]["latency"] for result in parts}
     rows = [
