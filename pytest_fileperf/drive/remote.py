@@ -197,7 +197,7 @@ class RemoteGenerator:
                     loop.call_soon_threadsafe(actor._take, order, message)
 
         try:
-            generator.order(replace(job, lease_s=FORSAKEN_S), put)
+            generator.order(job, put)
         except BrokenPipeError as error:
             raise GeneratorError(f"the load generator{generator.ended()}{generator.log_tail()}") from error
 
@@ -374,6 +374,7 @@ class RemoteHandle:
             pids=tuple(() for _ in job.pids),
             together=True,
             most_late_ns=_MOST_LATE_NS,
+            lease_s=FORSAKEN_S,
         )
         await _within(_START_S, self._actor.order(pickle.dumps(own)))
 

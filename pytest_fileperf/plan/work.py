@@ -76,10 +76,6 @@ class Mix:
         """Returns whose turn it is, without an end: those of one of several generators, which all keep the weights."""
         return turns([part.weight for part in self.parts], share)
 
-    def evened(self) -> Mix:
-        """Returns the mix with each part as often as the others."""
-        return replace(self, parts=tuple(replace(part, weight=1.0) for part in self.parts))
-
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
         return {"mix": [{"name": part.name, "weight": part.weight, **part.work.identity()} for part in self.parts]}
@@ -152,10 +148,6 @@ class Stream:
         ends["seconds"] = None if self.lasts_ns is None else self.lasts_ns / 1e9
         stream = {"each": self.each} | {name: value for name, value in ends.items() if value is not None}
         return {**self.operation.identity(), "stream": stream}
-
-    def shortened(self) -> Stream:
-        """Returns it for a smoke run: a few events are enough where it is only known how long it lasts."""
-        return replace(self, events=_SMOKE_EVENTS) if self.lasts_ns is not None and self.events is None else self
 
 
 def parse_each(value: object) -> Each:
@@ -231,8 +223,10 @@ def _of_boot(work: PartWork, value: object) -> PartWork:
 def in_smoke(work: Work) -> Work:
     """Returns the work for a smoke run, which only shows that it succeeds: a few of each part, and a short stream."""
     if isinstance(work, Mix):
-        return work.evened()
-    return work.shortened() if isinstance(work, Stream) else work
+        return replace(work, parts=tuple(replace(part, weight=1.0) for part in work.parts))
+    if isinstance(work, Stream) and work.lasts_ns is not None and work.events is None:
+        return replace(work, events=_SMOKE_EVENTS)
+    return work
 
 
 def parts_of(work: Work) -> tuple[Part, ...]:

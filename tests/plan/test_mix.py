@@ -9,7 +9,7 @@ import pytest
 
 from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.request import Journey, Operation
-from pytest_fileperf.plan.work import Mix, Part, parts_of, turns, with_value
+from pytest_fileperf.plan.work import Mix, Part, in_smoke, parts_of, turns, with_value
 
 
 async def journey(client: object, made: object) -> None:
@@ -73,5 +73,5 @@ def test_every_part_gets_what_the_setup_returned() -> None:
 
 def test_the_identity_has_all_parts_and_weights() -> None:
     assert [part["name"] for part in MIX.identity()["mix"]] == ["get", "rows", "walk"]  # type: ignore[attr-defined]
-    assert MIX.identity() != MIX.evened().identity()
+    assert MIX.identity() != in_smoke(MIX).identity()
     assert MIX.name == "mix of get, rows, walk"
