@@ -379,8 +379,7 @@ def test_refused_connections_come_back_from_the_generator(side: int, shared: Gen
         generated(shared, asked)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-@pytest.mark.parametrize("where", ["tell", "check"])
+@pytest.mark.parametrize("where, error", [("tell", KeyboardInterrupt), ("check", RuntimeError)])
 @pytest.mark.once
 def test_whatever_ends_it_leaves_no_process_and_no_file(
     error: type[BaseException],
@@ -400,14 +399,3 @@ def test_whatever_ends_it_leaves_no_process_and_no_file(
 
     assert children() == before
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.once
-def test_after_that_the_generator_serves_again(urls: tuple[str, str]) -> None:
-    def stop(_: RunProgress) -> None:
-        raise KeyboardInterrupt
-
-    with closing(Generators()) as generators:
-        with pytest.raises(KeyboardInterrupt):
-            generated(generators, urls, planned=plan(*[Side.BASE] * 200), tell=stop)
-        assert all(map(good, generated(generators, urls)))
