@@ -24,7 +24,7 @@ from pytest_fileperf.measure.recording import (
     WarmUp,
     without_samples,
 )
-from pytest_fileperf.measure.tally import Leads, StepClock, Tally, stretches_of, typical_rps
+from pytest_fileperf.measure.tally import Leads, Tally, stretches_of, typical_rps
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.exchange import Sockets
 
@@ -86,8 +86,6 @@ class Recorder:
         self.sockets = Sockets()
         """The connections of the load."""
         self._opened_mark = self._closed_mark = 0
-        self.failed = 0
-        """Failed requests since the warm-up ended."""
         self.finished_requests = 0
         """Successful requests in the rounds that are over."""
         self.due_count = 0
@@ -98,8 +96,6 @@ class Recorder:
         """What of the time of journeys did not count, such as pauses; that is in none of their durations."""
         self.code_ns = 0
         """How long code of journeys held the event loop."""
-        self.last_end_ns = 0
-        """When the last request ended, well or not."""
 
     def begin(self, first_round_ns: int) -> None:
         """Says when the warm-up ends."""
@@ -185,7 +181,7 @@ class Recorder:
                     f"a journey has {MOST_STEPS} steps at the most: name a step by what is done in it, and not by what "
                     f"it is done with, as in {name!r}"
                 )
-            found = self._steps[part, name] = Tally(StepClock(self), name)
+            found = self._steps[part, name] = Tally(self, name)
             found.rounds += map(without_samples, self._done)
         return found
 
@@ -193,6 +189,16 @@ class Recorder:
     def requests(self) -> int:
         """Successful requests of the current round."""
         return sum(tally.requests for tally in self.tallies)
+
+    @property
+    def failed(self) -> int:
+        """Failed requests since the warm-up ended."""
+        return sum(tally.failed for tally in self.tallies)
+
+    @property
+    def last_end_ns(self) -> int:
+        """When the last request ended, well or not."""
+        return max(tally.last_end_ns for tally in self.tallies)
 
     @property
     def next_boundary_ns(self) -> int | None:

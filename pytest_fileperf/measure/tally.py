@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,10 @@ from pytest_fileperf.measure.recording import (
 )
 from pytest_fileperf.wire.exchange import Breach
 
-__all__ = ("Leads", "StepClock", "Tally", "stretches_of", "typical_rps")
+if TYPE_CHECKING:
+    from pytest_fileperf.measure.recorder import Recorder
+
+__all__ = ("Leads", "Tally", "stretches_of", "typical_rps")
 
 
 # --- Durations and latencies in the making: typed arrays that take samples, and counts that whole blocks go into
@@ -146,85 +149,8 @@ class Leads:
 # --- tally
 
 
-class Clock(Protocol):
-    """What all parts of a load share: the time, as rounds cut it."""
-
-    leads: Leads
-    last_end_ns: int
-    uncounted_ns: int
-    """What of the time of journeys did not count, such as pauses, in all."""
-    code_ns: int
-    """How long code of journeys held the event loop, in all."""
-    index: int
-    failed: int
-    """Failed requests since the warm-up ended."""
-    paces: bool
-    """Whether rounds have a typical rate."""
-
-    @property
-    def opened_ns(self) -> int:
-        """When the current round began; 0 in the warm-up."""
-
-    @property
-    def boundary_ns(self) -> int:
-        """When the current round ends."""
-
-    @property
-    def measured_from_ns(self) -> int:
-        """When the warm-up ends."""
-
-    def advance(self, now_ns: int) -> None:
-        """Closes the rounds that are over."""
-
-    def overlaps(self, started_ns: int, ended_ns: int) -> Iterator[tuple[int, int]]:
-        """Yields the rounds, by number, that a request was under way in, and for how long (ns)."""
-
-    def step(self, part: str, name: str) -> Tally:
-        """Returns the tally of a step of the journeys of a part."""
-
-
-class StepClock:
-    """The clock of a load, for the tally of a step: what is the load's own is not told of steps."""
-
-    index = -1
-    """So that no failure counts: that of the journey does."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.leads = clock.leads
-        self.paces = clock.paces
-        self.last_end_ns = self.uncounted_ns = self.code_ns = self.failed = 0
-
-    @property
-    def opened_ns(self) -> int:
-        """When the current round began; 0 in the warm-up."""
-        return self._clock.opened_ns
-
-    @property
-    def boundary_ns(self) -> int:
-        """When the current round ends."""
-        return self._clock.boundary_ns
-
-    @property
-    def measured_from_ns(self) -> int:
-        """When the warm-up ends."""
-        return self._clock.measured_from_ns
-
-    def advance(self, now_ns: int) -> None:
-        """Closes the rounds that are over."""
-        self._clock.advance(now_ns)
-
-    def overlaps(self, started_ns: int, ended_ns: int) -> Iterator[tuple[int, int]]:
-        """Yields the rounds, by number, that a step was under way in, and for how long (ns)."""
-        return self._clock.overlaps(started_ns, ended_ns)
-
-    def step(self, part: str, name: str) -> Tally:
-        """Returns the tally of another step."""
-        return self._clock.step(part, name)
-
-
 class Tally:
-    """Counts and times of the current round."""
+    """Counts and times of the current round. Its recorder is its clock, and that of all others of the load."""
 
     __slots__ = (
         "_answers",
@@ -246,12 +172,14 @@ class Tally:
         "_warm_failures",
         "_warm_requests",
         "ends",
+        "failed",
+        "last_end_ns",
         "name",
         "requests",
         "rounds",
     )
 
-    def __init__(self, clock: Clock, name: str) -> None:
+    def __init__(self, clock: Recorder, name: str) -> None:
         self.name = name
         """Of the part; empty for a load without parts."""
         self._clock = clock
@@ -276,6 +204,10 @@ class Tally:
         """By kind, with the first example: messages may be long, and failures many."""
         self.requests = 0
         """Successful requests."""
+        self.failed = 0
+        """Failed requests since the warm-up ended."""
+        self.last_end_ns = 0
+        """When the last request ended, well or not."""
         self.ends = array("q")
         """When they ended, where rounds have a typical rate."""
         self.rounds: list[Round] = []
@@ -305,7 +237,7 @@ class Tally:
         clock = self._clock
         if ended_ns >= clock.boundary_ns:
             clock.advance(ended_ns)
-        clock.last_end_ns = ended_ns
+        self.last_end_ns = ended_ns
         if due_ns is not None:
             if due_ns < clock.measured_from_ns:
                 self._warm_requests += 1
@@ -368,7 +300,7 @@ class Tally:
         clock = self._clock
         if ended_ns >= clock.boundary_ns:
             clock.advance(ended_ns)
-        clock.last_end_ns = ended_ns
+        self.last_end_ns = ended_ns
         warm = due_ns is not None and due_ns < clock.measured_from_ns
         failures = self._warm_failures if warm else self._failures
         seen = failures.get(kind, Failure(kind=kind, count=0, example=example))
@@ -378,7 +310,7 @@ class Tally:
         if status is not None:
             self._statuses[status] = self._statuses.get(status, 0) + count
         if clock.index >= 0:
-            clock.failed += count
+            self.failed += count
 
     def breach(self, breach: Breach, count: int = 1) -> None:
         """Takes that the server has broken off what a connection was doing."""
