@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -32,7 +32,6 @@ __all__ = (
     "Phase",
     "Recording",
     "Round",
-    "Served",
     "WarmUp",
     "growth_of",
     "joined",
@@ -149,9 +148,6 @@ _LASTING_STARTS = 0.8
 _AT_LIMIT = 0.97
 """A process with this share of the open files that it may have is at the limit: some are kept free, or just closed."""
 
-Served = Sequence[tuple[int, int, int]]
-"""When each round of a start-up began and ended, on the monotonic clock, and how many requests it answered."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
@@ -176,9 +172,11 @@ HELD: Mapping[str, Callable[[ProcessUse], int | None]] = {
 """What a process holds, by the fields of `Growth`."""
 
 
-def growth_of(samples: Sequence[Sample], served: Served, *, connections: int, files_limit: int | None) -> Growth | None:
+def growth_of(
+    samples: Sequence[Sample], rounds: Iterable[Round], *, connections: int, files_limit: int | None
+) -> Growth | None:
     """Returns the growth over a start-up's rounds; None where too little was seen, or processes came and went."""
-    rounds = sorted(served)
+    rounds = sorted(rounds, key=lambda own: (own.started_ns, own.ended_ns))
     reached = None if files_limit is None else _AT_LIMIT * files_limit
     at_limit = [
         sample.at_ns
@@ -189,16 +187,13 @@ def growth_of(samples: Sequence[Sample], served: Served, *, connections: int, fi
     unknown = None if limit is None else Growth(requests=0, files_limit=limit)
     if not rounds:
         return unknown
-    begin_ns, end_ns = rounds[0][0], max(ended_ns for _, ended_ns, _ in rounds)
+    begin_ns, end_ns = rounds[0].started_ns, max(own.ended_ns for own in rounds)
     seen = [sample for sample in samples if begin_ns <= sample.at_ns <= end_ns]
     if len({tuple(use.pid for use in sample.server) for sample in seen}) != 1 or not seen[0].server:
         return unknown
-    times: list[int] = []
-    totals: list[float] = []  # how many requests had been answered by then
-    for began_ns, ended_ns, answered in rounds:
-        before = totals[-1] if totals else 0.0
-        times += [began_ns, ended_ns]
-        totals += [before, before + answered]
+    times = [at_ns for own in rounds for at_ns in (own.started_ns, own.ended_ns)]
+    answered = accumulate((own.requests + own.failed for own in rounds), initial=0)
+    totals = [total for both in pairwise(answered) for total in both]
     found: dict[str, float] = {}
     lasting = set()
     for name, held_by in HELD.items():
@@ -216,7 +211,7 @@ def growth_of(samples: Sequence[Sample], served: Served, *, connections: int, fi
             lasting.add(name)
     if not found and limit is None:
         return None
-    return Growth(requests=round(totals[-1]), **found, lasting=frozenset(lasting), files_limit=limit)
+    return Growth(requests=totals[-1], **found, lasting=frozenset(lasting), files_limit=limit)
 
 
 def joined(growths: Iterable[Growth | None]) -> Growth | None:

@@ -197,7 +197,6 @@ class Loader:
                     for own, spent_ns in zip(rounds, read, strict=True)
                 )
             warmed = sum(warm_up.made for warm_up in result.warm_ups.values())
-            served = [(own.started_ns, own.ended_ns, own.requests + own.failed) for own in rounds]
             boot = Boot(
                 index=index,
                 pids=tree.pids or server.pids,
@@ -217,7 +216,7 @@ class Loader:
                 core_delay=_core_delay([own.samples for own in held], side, tree.cores) if watch is None else 1.0,
                 leads=result.leads,
                 thread_pools=() if watch is None else watch.thread_pools,
-                growth=growth_of(samples, served, connections=plan.connections, files_limit=limits[side]),
+                growth=growth_of(samples, rounds, connections=plan.connections, files_limit=limits[side]),
                 processes_ended=tree.ended,
                 processes_changed="some ended, and nobody waited for them" if lost else "",
             )

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from pytest_fileperf.host.sample import ProcessUse, Sample
-from pytest_fileperf.measure.recording import Growth, growth_of, joined
+from pytest_fileperf.measure.histogram import EMPTY
+from pytest_fileperf.measure.recording import Growth, Phase, Round, growth_of, joined
 
 MIB = 1 << 20
 SECOND_NS = 1_000_000_000
@@ -35,7 +36,14 @@ def use(pid: int, files: int, memory: int) -> ProcessUse:
 
 def grown(samples: Sequence[Sample], *, limit: int | None = 1024) -> Growth | None:
     """Returns the growth over a second of 1,000 requests."""
-    rounds = [(SECOND_NS, SECOND_NS * 3 // 2, 500), (SECOND_NS * 3 // 2, 2 * SECOND_NS, 500)]
+    middle_ns = SECOND_NS * 3 // 2
+    rounds = [
+        Round(
+            boot=0, index=0, phase=Phase.ROUND, started_ns=started_ns, ended_ns=ended_ns, requests=500, latency=EMPTY,
+            ttfb=EMPTY, bytes_sent=0, bytes_received=0,
+        )
+        for started_ns, ended_ns in ((SECOND_NS, middle_ns), (middle_ns, 2 * SECOND_NS))
+    ]  # fmt: skip
     return growth_of(samples, rounds, connections=4, files_limit=limit)
 
 
