@@ -188,8 +188,6 @@ class SessionRecord:
 
     results: tuple[Result, ...] = ()
     """In the order they were made."""
-    alone: tuple[Result, ...] = ()
-    """Those that are in no ranked group."""
     groups: tuple[RankedGroup, ...] = ()
     """In order of appearance."""
     unknown_params: tuple[str, ...] = ()
@@ -208,6 +206,12 @@ class SessionRecord:
     environment: Mapping[str, object] = field(default_factory=dict)
     """Machine, system, Python and packages, as JSON values; empty where no report wanted to know."""
 
+    @property
+    def alone(self) -> tuple[Result, ...]:
+        """The results that are in no ranked group."""
+        ranked = {id(result) for group in self.groups for result in group.results}
+        return tuple(result for result in self.results if id(result) not in ranked)
+
 
 def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GROUP_BY) -> SessionRecord:
     """Returns the record; `labels` are what `parse_group_by` returns and say which results are a group.
@@ -225,10 +229,4 @@ def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GR
             places = tuple(sorted(ranking.places, key=lambda place: place.rank or math.inf))
             ranking = replace(ranking, places=places)
             groups.append(RankedGroup(title=title, results=tuple(members), ranking=ranking))
-    ranked = {id(result) for group in groups for result in group.results}
-    return SessionRecord(
-        results=tuple(results),
-        alone=tuple(result for result in results if id(result) not in ranked),
-        groups=tuple(groups),
-        unknown_params=unknown_params(results, labels),
-    )
+    return SessionRecord(results=tuple(results), groups=tuple(groups), unknown_params=unknown_params(results, labels))

@@ -139,9 +139,7 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
             datetime.fromisoformat(record.created)
         except ValueError:
             raise ValueError(f"created is {record.created!r}, not a time in ISO 8601") from None
-    ranked = {id(result) for group in groups for result in group.results}
-    alone = tuple(result for result in results if id(result) not in ranked)
-    return replace(record, results=results, alone=alone, groups=groups, unknown_params=measured.unknown_params)
+    return replace(record, results=results, groups=groups, unknown_params=measured.unknown_params)
 
 
 def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -> None:

@@ -392,7 +392,7 @@ def test_a_test_that_passes_is_one_line_and_all_others_are_ten(project: pytest.P
                 replace(each, measurement=replace(each.measurement, busy=Busy(), limit=limit))
                 for each in record.results
             )
-            return whole(replace(record, results=quiet, alone=quiet), reporter)
+            return whole(replace(record, results=quiet), reporter)
 
         active._result_lines = of_a_quiet_machine
 

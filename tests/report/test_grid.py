@@ -52,7 +52,7 @@ def test_a_wide_interval_ranks_before_a_better_value_that_is_worse_than_the_best
     ],
 )
 def test_what_cannot_be_ranked_stays_alone(members: list[Result]) -> None:
-    assert session_record(members) == SessionRecord(results=tuple(members), alone=tuple(members))
+    assert session_record(members) == SessionRecord(results=tuple(members))
 
 
 def cross(names: str, *values: Iterable[object]) -> list[Result]:
