@@ -43,15 +43,7 @@ from pytest_fileperf.host.files import put_bytes, put_text
 from pytest_fileperf.host.scratch import locked
 from pytest_fileperf.judge.environment import Environment, differences, was_is
 from pytest_fileperf.judge.evidence import Evidence, level_of
-from pytest_fileperf.measure.codec import (
-    mapping_in,
-    number_in,
-    numbers_in,
-    optional_text_in,
-    text_in,
-    value_in,
-    whole_in,
-)
+from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.plan.request import PLAIN, described_argument, described_recipes, described_url, digest, shown_url
@@ -128,37 +120,36 @@ class Entry:
         return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def entry_from_json(stored: object, where: str) -> Entry:
+def entry_from_json(stored: Placed) -> Entry:
     """Reads an entry of any schema; raises ValueError that names the first thing wrong, by its place."""
-    if not isinstance(stored, dict):
-        raise ValueError(f"{where} is not an object")
-    commit, shares = value_in(stored, "commit", where), None
-    if stored.get("busy") is not None:
-        of_each = mapping_in(stored, "busy", where)
-        shares = {name: number_in(of_each, name, f"{where}.busy") for name in _BUSY}
+    if not isinstance(stored.value, dict):
+        raise ValueError(f"{stored.where} is not an object")
+    commit, busy, reason = stored["commit"], stored.get("busy"), stored.get("reason")
+    conditions, loaded = stored.get("conditions"), stored.get("loaded")
     return Entry(
-        identity=mapping_in(stored, "identity", where),
-        evidence=Evidence.from_json(mapping_in(stored, "evidence", where), f"{where}.evidence"),
-        captured=text_in(stored, "captured", where),
-        tree=tree_in(stored, where),
-        commit=None if commit is None else mapping_in(stored, "commit", where),
-        reason=optional_text_in(stored, "reason", where),
-        packages=_texts_in(stored, "packages", where),
-        conditions={} if stored.get("conditions") is None else _texts_in(stored, "conditions", where),
-        precision=numbers_in(stored, "precision", where) if "precision" in stored else {},
-        busy=None if shares is None else Busy(**shares),
-        loaded=None if stored.get("loaded") is None else _texts_in(stored, "loaded", where),
+        identity=stored["identity"].mapping(),
+        evidence=Evidence.from_json(stored["evidence"]),
+        captured=stored["captured"].text(),
+        tree=tree_in(stored),
+        commit=None if commit.value is None else commit.mapping(),
+        reason=None if reason is None else reason.text(),
+        packages=stored["packages"].texts(),
+        conditions={} if conditions is None else conditions.texts(),
+        precision=stored["precision"].numbers() if "precision" in stored else {},
+        busy=None if busy is None else Busy(**{name: busy[name].number() for name in _BUSY}),
+        loaded=None if loaded is None else loaded.texts(),
     )
 
 
-def tree_in(stored: object, where: str) -> str | None:
+def tree_in(stored: Placed) -> str | None:
     """Returns the tree of an entry, None where it has none; raises ValueError for one that is no hash."""
-    if not isinstance(stored, dict):
-        raise ValueError(f"{where} is not an object")
-    tree = optional_text_in(stored, "tree", where)
-    if tree is not None and not _TREE.fullmatch(tree):  # it becomes an argument of Git
-        raise ValueError(f"{where}.tree is {tree[:80]!r}, not a hash of Git")
-    return tree
+    if not isinstance(stored.value, dict):
+        raise ValueError(f"{stored.where} is not an object")
+    if (tree := stored.get("tree")) is None:
+        return None
+    if not _TREE.fullmatch(tree.text()):  # it becomes an argument of Git
+        raise ValueError(f"{tree.where} is {tree.text()[:80]!r}, not a hash of Git")
+    return tree.text()
 
 
 def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
@@ -178,11 +169,6 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
         "identity": json.loads(json.dumps(entry.identity, sort_keys=True)),
         "evidence": entry.evidence.to_json(),
     }
-
-
-def _texts_in(stored: Mapping[str, object], key: str, where: str) -> dict[str, str]:
-    texts = mapping_in(stored, key, where)
-    return {name: text_in(texts, name, f"{where}.{key}") for name in texts}
 
 
 def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None]:
@@ -510,7 +496,7 @@ class BaselineStore:
         for path, stored in self._files().items():
             for key, entry in stored.tests.items():
                 try:
-                    found.add(tree_in(entry, f"tests[{key!r}]"))
+                    found.add(tree_in(Placed(entry, f"tests[{key!r}]")))
                 except ValueError as error:
                     raise _damaged(path, str(error)) from error
         return {tree for tree in found if tree is not None}
@@ -616,18 +602,19 @@ def _read(path: Path) -> _Stored | None:
     if not isinstance(content, dict):
         raise _damaged(path, "its content is not an object")
     try:
-        schema = whole_in(content, "schema", "")
+        held = Placed(content)
+        schema = held["schema"].whole()
         if schema > SCHEMA:
             raise BaselineError(
                 f"baseline {path} has schema {schema}, and this version reads up to {SCHEMA}: upgrade pytest-fileperf"
             )
         if schema < 1:
             raise ValueError(f"schema is {schema}, not a whole number of 1 or more")
-        environment = Environment.from_json(mapping_in(content, "environment", ""))
-        salt = text_in(content, "salt", "") if schema >= _DIGESTS_SINCE else ""
+        environment = Environment.from_json(held["environment"])
+        salt = held["salt"].text() if schema >= _DIGESTS_SINCE else ""
         if schema >= _DIGESTS_SINCE and not SALT.fullmatch(salt):
             raise ValueError("salt is not 32 hexadecimal digits")
-        entries = mapping_in(content, "tests", "") if tests is None else tests
+        entries = held["tests"].mapping() if tests is None else tests
         return _Stored(content=content, environment=environment, tests=entries, salt=salt)
     except ValueError as error:
         raise _damaged(path, str(error)) from error
@@ -670,7 +657,7 @@ def _entry(path: Path, key: str, stored: _Stored) -> Entry:
     if isinstance(stored.tests, LongFile) and stored.tests.has_twice(key):
         raise _twice(path, key)
     try:
-        entry = entry_from_json(stored.tests[key], f"tests[{key!r}]")
+        entry = entry_from_json(Placed(stored.tests[key], f"tests[{key!r}]"))
         return entry if stored.salt else replace(entry, identity=of_earlier_schema(entry.identity))
     except ValueError as error:
         raise _damaged(path, str(error)) from error

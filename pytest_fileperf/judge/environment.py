@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from pytest_fileperf.measure.codec import text_in, whole_in
+from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.versions.packages import installed_packages
 
 __all__ = ("Environment", "condition_changes", "differences", "package_changes", "server_packages", "was_is")
@@ -86,14 +86,14 @@ class Environment:
         return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _NOT_APART}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, object], where: str = "environment") -> Environment:
+    def from_json(cls, stored: Placed) -> Environment:
         """Reads what `to_json` returned; raises ValueError that names the first thing wrong."""
         return cls(
-            system=text_in(stored, "system", where),
-            machine=text_in(stored, "machine", where),
-            cpu=text_in(stored, "cpu", where),
-            cores=whole_in(stored, "cores", where),
-            python=text_in(stored, "python", where),
+            system=stored["system"].text(),
+            machine=stored["machine"].text(),
+            cpu=stored["cpu"].text(),
+            cores=stored["cores"].whole(),
+            python=stored["python"].text(),
         )
 
 

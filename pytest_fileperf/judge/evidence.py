@@ -14,7 +14,7 @@ import numpy as np
 
 from pytest_fileperf.judge.difference import moderated
 from pytest_fileperf.judge.rules import RULES
-from pytest_fileperf.measure.codec import list_in, mapping_in, number_in, numbers_in, text_in, texts_in, whole_in
+from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.histogram import EMPTY, Histogram, step_of
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
@@ -218,23 +218,24 @@ class BootEvidence:
         return told | ({"sizes": [_short(size) for size in self.sizes]} if self.sizes else {})
 
     @classmethod
-    def from_json(cls, stored: object, where: str) -> BootEvidence:
+    def from_json(cls, stored: Placed) -> BootEvidence:
         """Returns what `to_json` gave; raises ValueError naming the first thing that is wrong."""
-        if not isinstance(stored, dict):
-            raise ValueError(f"{where} is not an object")
+        if not isinstance(stored.value, dict):
+            raise ValueError(f"{stored.where} is not an object")
+        runs = stored["runs"]
         try:
-            latency = Histogram.decode(text_in(stored, "latency", where))
+            latency = Histogram.decode(stored["latency"].text())
         except ValueError as error:
-            raise ValueError(f"{where}.latency: {error}") from error
-        whole_in(stored, "requests", where)  # for reviewers: the latencies tell it
-        sizes = list_in(stored, "sizes", where) if "sizes" in stored else ()
+            raise ValueError(f"{stored.where}.latency: {error}") from error
+        stored["requests"].whole()  # for reviewers: the latencies tell it
+        sizes = stored["sizes"] if "sizes" in stored else Placed([])
         return cls(
-            turns=_rounds_from(mapping_in(stored, "rounds", where), f"{where}.rounds"),
+            turns=_turns_from(stored["rounds"]),
             latency=latency,
-            runs=numbers_in(stored, "runs", where),
-            variances=numbers_in(stored, "variances", where) if "variances" in stored else {},
-            memory=_course_from(list_in(stored, "memory", where), f"{where}.memory") if "memory" in stored else (),
-            sizes=tuple(number_in({f"[{at}]": size}, f"[{at}]", f"{where}.sizes") for at, size in enumerate(sizes)),
+            runs=runs.numbers(),
+            variances=stored["variances"].numbers() if "variances" in stored else {},
+            memory=_course_from(stored["memory"]) if "memory" in stored else (),
+            sizes=tuple(Placed(size, f"{sizes.where}.[{at}]").number() for at, size in enumerate(sizes.sequence())),
         )
 
 
@@ -265,16 +266,18 @@ class Evidence:
         return {**told, "statuses": known} if known else told
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, object], where: str = "evidence") -> Evidence:
+    def from_json(cls, stored: Placed) -> Evidence:
         """Returns what `to_json` gave; raises ValueError naming the first thing that is wrong."""
-        boots = list_in(stored, "boots", where)
-        statuses = mapping_in(stored, "statuses", where) if "statuses" in stored else {}
-        if not all(status.isdecimal() for status in statuses):
-            raise ValueError(f"{where}.statuses has a name that is no status")
+        boots, names = stored["boots"], stored["stabilised"]
+        statuses = stored["statuses"] if "statuses" in stored else Placed({})
+        if not all(status.isdecimal() for status in statuses.mapping()):
+            raise ValueError(f"{statuses.where} has a name that is no status")
         return cls(
-            boots=tuple(BootEvidence.from_json(boot, f"{where}.boots[{index}]") for index, boot in enumerate(boots)),
-            stabilised=texts_in(stored, "stabilised", where),
-            statuses={int(status): whole_in(statuses, status, f"{where}.statuses") for status in statuses},
+            boots=tuple(
+                BootEvidence.from_json(Placed(boot, f"{boots.where}[{at}]")) for at, boot in enumerate(boots.sequence())
+            ),
+            stabilised=names.list_of_texts(),
+            statuses={int(status): statuses[status].whole() for status in statuses.mapping()},
         )
 
 
@@ -339,28 +342,28 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.{STORED_DIGITS}g}")
 
 
-def _course_from(points: Sequence[object], where: str) -> Course:
+def _course_from(stored: Placed) -> Course:
     found = []
-    for at, point in enumerate(points):
+    for at, point in enumerate(stored.sequence()):
         if not (isinstance(point, list) and len(point) == 2 and all(type(value) is int for value in point)):
-            raise ValueError(f"{where}[{at}] is not a pair of whole numbers")
+            raise ValueError(f"{stored.where}[{at}] is not a pair of whole numbers")
         found.append((point[0], point[1]))
     if found != sorted(found) or any(value < 0 for point in found for value in point):
-        raise ValueError(f"{where} does not ascend from 0 on")
+        raise ValueError(f"{stored.where} does not ascend from 0 on")
     return tuple(found)
 
 
-def _rounds_from(columns: Mapping[str, object], where: str) -> tuple[Mapping[str, float], ...]:
-    lengths = {len(list_in(columns, name, where)) for name in columns}
+def _turns_from(stored: Placed) -> tuple[Mapping[str, float], ...]:
+    columns = {name: stored[name] for name in stored.mapping()}
+    lengths = {len(column.sequence()) for column in columns.values()}
     if len(lengths) > 1:
-        raise ValueError(f"{where} has lists of different lengths: {', '.join(map(str, sorted(lengths)))}")
-    rounds: list[dict[str, float]] = [{} for _ in range(max(lengths, default=0))]
-    for name in columns:
-        for index, value in enumerate(list_in(columns, name, where)):
+        raise ValueError(f"{stored.where} has lists of different lengths: {', '.join(map(str, sorted(lengths)))}")
+    turns: list[dict[str, float]] = [{} for _ in range(max(lengths, default=0))]
+    for name, column in columns.items():
+        for at, value in enumerate(column.sequence()):
             if value is not None:
-                place = f"{name}[{index}]"
-                rounds[index][name] = number_in({place: value}, place, where)
-    return tuple(rounds)
+                turns[at][name] = Placed(value, f"{column.where}[{at}]").number()
+    return tuple(turns)
 
 
 # --- A side's level of one metric on the log scale: one value a boot, and how exactly each boot's value is known

@@ -26,7 +26,7 @@ from pytest_fileperf.host.files import put_text
 from pytest_fileperf.judge.baseline import LOCAL, keep_local
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import Steadiness
-from pytest_fileperf.measure.codec import mapping_in, number_in, whole_in
+from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Phase, Recording, Round
 from pytest_fileperf.measure.usage import busy_of
@@ -115,11 +115,11 @@ def _too_many(sessions: list[list[Path]]) -> list[Path]:
 def _changes_in(path: Path) -> dict[str, float] | None:
     """Returns what the file says of known metrics; None where it cannot be read or cannot be true."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or whole_in(content, "schema", "") != SCHEMA:
+        content = Placed(json.loads(path.read_text(encoding="utf-8")))
+        if content["schema"].whole() != SCHEMA:
             return None
-        changes = mapping_in(content, "changes", "")
-        found = {name: number_in(changes, name, "changes") for name in changes if name in METRICS}
+        changes = content["changes"]
+        found = {name: changes[name].number() for name in changes.mapping() if name in METRICS}
         return found if all(change <= _MOST_CHANGE for change in found.values()) else None
     except (OSError, ValueError, RecursionError):
         return None

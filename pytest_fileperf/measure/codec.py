@@ -18,7 +18,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from numbers import Integral, Real
@@ -29,90 +29,74 @@ from typing import Any, NoReturn, TypeAlias, Union, cast, get_args, get_origin, 
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.serve.spec import ServerSpec, server_id
 
-__all__ = (
-    "Decoder",
-    "Encoder",
-    "json_text",
-    "json_value",
-    "list_in",
-    "mapping_in",
-    "named",
-    "number_in",
-    "numbers_in",
-    "optional_text_in",
-    "text_in",
-    "texts_in",
-    "value_in",
-    "whole_in",
-)
+__all__ = ("Decoder", "Encoder", "Placed", "json_text", "json_value", "named")
 
 
 # --- Reads values from stored JSON; an error names the place of the first wrong one
 
 
-def value_in(holder: Mapping[str, object], key: str, where: str) -> object:
-    """Returns the value of a key that must be there; raises ValueError naming the place."""
-    if key not in holder:
-        raise ValueError(f"{where or 'it'} has no {key!r}")
-    return holder[key]
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A value that was read, and its place: each method raises ValueError that names it if the value is another one."""
 
+    value: object
+    where: str = ""
 
-def mapping_in(holder: Mapping[str, object], key: str, where: str) -> Mapping[str, object]:
-    """Returns the object under a key; raises ValueError naming the place."""
-    return _object_at(value_in(holder, key, where), _place(where, key))
+    def __contains__(self, key: str) -> bool:
+        """Whether an object has the key."""
+        return key in self.mapping()
 
+    def __getitem__(self, key: str) -> Placed:
+        """Returns the value of a key that must be there."""
+        held = self.mapping()
+        if key not in held:
+            raise ValueError(f"{self.where or 'it'} has no {key!r}")
+        return Placed(held[key], f"{self.where}.{key}" if self.where else key)
 
-def list_in(holder: Mapping[str, object], key: str, where: str) -> Sequence[object]:
-    """Returns the list under a key; raises ValueError naming the place."""
-    return _list_at(value_in(holder, key, where), _place(where, key))
+    def get(self, key: str) -> Placed | None:
+        """Returns the value of a key; None if it is `null` or not there."""
+        return None if self.mapping().get(key) is None else self[key]
 
+    def mapping(self) -> Mapping[str, object]:
+        """Returns an object."""
+        return _object_at(self.value, self.where)
 
-def text_in(holder: Mapping[str, object], key: str, where: str) -> str:
-    """Returns the text under a key; raises ValueError naming the place."""
-    value = value_in(holder, key, where)
-    return value if isinstance(value, str) else _refuse(where, key, value, "a text")
+    def sequence(self) -> Sequence[object]:
+        """Returns a list."""
+        return _list_at(self.value, self.where)
 
+    def text(self) -> str:
+        """Returns a text."""
+        return self.value if isinstance(self.value, str) else self._refuse("a text")
 
-def optional_text_in(holder: Mapping[str, object], key: str, where: str) -> str | None:
-    """Returns the text under a key, None where it is `null` or not there; raises ValueError naming the place."""
-    return None if holder.get(key) is None else text_in(holder, key, where)
+    def whole(self) -> int:
+        """Returns a whole number of 0 or more."""
+        if isinstance(self.value, int) and not isinstance(self.value, bool) and self.value >= 0:
+            return self.value
+        return self._refuse("a whole number of 0 or more")
 
+    def number(self) -> float:
+        """Returns a finite number of 0 or more."""
+        value = self.value
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max:
+            return float(value)
+        return self._refuse("a finite number of 0 or more")
 
-def texts_in(holder: Mapping[str, object], key: str, where: str) -> tuple[str, ...]:
-    """Returns the list of texts under a key; raises ValueError naming the place."""
-    values = list_in(holder, key, where)
-    texts = tuple(value for value in values if isinstance(value, str))
-    return texts if len(texts) == len(values) else _refuse(where, key, values, "a list of texts")
+    def texts(self) -> dict[str, str]:
+        """Returns an object of texts."""
+        return {name: self[name].text() for name in self.mapping()}
 
+    def list_of_texts(self) -> tuple[str, ...]:
+        """Returns a list of texts."""
+        texts = tuple(value for value in self.sequence() if isinstance(value, str))
+        return texts if len(texts) == len(self.sequence()) else self._refuse("a list of texts")
 
-def whole_in(holder: Mapping[str, object], key: str, where: str) -> int:
-    """Returns the whole number, 0 or more, under a key; raises ValueError naming the place."""
-    value = value_in(holder, key, where)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    return _refuse(where, key, value, "a whole number of 0 or more")
+    def numbers(self) -> dict[str, float]:
+        """Returns an object of finite numbers of 0 or more."""
+        return {name: self[name].number() for name in self.mapping()}
 
-
-def number_in(holder: Mapping[str, object], key: str, where: str) -> float:
-    """Returns the finite number, 0 or more, under a key; raises ValueError naming the place."""
-    value = value_in(holder, key, where)
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max:
-        return float(value)
-    return _refuse(where, key, value, "a finite number of 0 or more")
-
-
-def numbers_in(holder: Mapping[str, object], key: str, where: str) -> dict[str, float]:
-    """Returns the numbers in the object under a key, as of `number_in`, by their names."""
-    numbers = mapping_in(holder, key, where)
-    return {name: number_in(numbers, name, f"{where}.{key}") for name in numbers}
-
-
-def _refuse(where: str, key: str, value: object, wanted: str) -> NoReturn:
-    raise ValueError(f"{_place(where, key)} is {_shown(value)}, not {wanted}")
-
-
-def _place(where: str, key: str) -> str:
-    return f"{where}.{key}" if where else key
+    def _refuse(self, wanted: str) -> NoReturn:
+        raise ValueError(f"{self.where} is {_shown(self.value)}, not {wanted}")
 
 
 # --- Turns any value into one that JSON can hold: never NaN or Infinity, never an object

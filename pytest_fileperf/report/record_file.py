@@ -26,7 +26,7 @@ from pytest_fileperf.judge.paired import NoiseFloor
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.capacity import Capacity
-from pytest_fileperf.measure.codec import Decoder, Encoder, json_text, json_value, named, value_in
+from pytest_fileperf.measure.codec import Decoder, Encoder, Placed, json_text, json_value, named
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement, with_histograms
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Growth, LeadTimes, Phase, Recording, Round
@@ -126,7 +126,7 @@ def _what_to_do(schema: object) -> str:
 def _record(document: Mapping[str, object]) -> SessionRecord:
     held = Decoder([]).decode(document.get("record"), Mapping[str, object], "record")
     decoder = Decoder(held.get("histograms"))
-    facts = {name: value_in(document, name, "") for name in _FACTS} | {"failed": document.get("failed", [])}
+    facts = {name: Placed(document)[name].value for name in _FACTS} | {"failed": document.get("failed", [])}
     record: SessionRecord = decoder.decode(facts, SessionRecord, "")
     measured: _Measured = decoder.decode(held.get("measured"), _Measured, "record.measured")
     results = tuple(map(_whole, measured.results))

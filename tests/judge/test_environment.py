@@ -18,6 +18,7 @@ from pytest_fileperf.judge.environment import (
     package_changes,
     server_packages,
 )
+from pytest_fileperf.measure.codec import Placed
 
 HERE = Environment(
     system="Linux",
@@ -98,7 +99,7 @@ def test_odd_words_make_a_safe_name() -> None:
 
 
 def test_the_stored_form_comes_back_without_packages() -> None:
-    assert Environment.from_json(HERE.to_json()) == replace(HERE, packages={})
+    assert Environment.from_json(Placed(HERE.to_json())) == replace(HERE, packages={})
 
 
 def test_where_this_runs() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence, evidence_of
+from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 
@@ -95,7 +96,7 @@ BOOTS = st.builds(
 @given(st.builds(Evidence, boots=st.lists(BOOTS, max_size=3).map(tuple), stabilised=st.just(("addresses",))))
 def test_the_stored_form_comes_back_to_five_digits(evidence: Evidence) -> None:
     stored = json.loads(json.dumps(evidence.to_json(), allow_nan=False))
-    back = Evidence.from_json(stored)
+    back = Evidence.from_json(Placed(stored))
     assert back.stabilised == evidence.stabilised
     for before, after in zip(evidence.boots, back.boots, strict=True):
         assert after.requests == before.requests
@@ -110,4 +111,4 @@ def test_the_stored_form_comes_back_to_five_digits(evidence: Evidence) -> None:
 
 def test_a_stored_form_that_is_not_an_object_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"^evidence\.boots\[0\] is not an object$"):
-        Evidence.from_json({"boots": [3], "stabilised": []})
+        Evidence.from_json(Placed({"boots": [3], "stabilised": []}, "evidence"))
