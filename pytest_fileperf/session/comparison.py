@@ -23,7 +23,7 @@ from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfErro
 from pytest_fileperf.judge.evidence import BootEvidence, Pair, answers_of, differing, pair_side, pairs_alike
 from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
 from pytest_fileperf.judge.paired import Sequential, noise_floor, paired_difference
-from pytest_fileperf.judge.record import Explanation, Result
+from pytest_fileperf.judge.record import Explanation, Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
@@ -45,8 +45,8 @@ from pytest_fileperf.session.loads import (
     Run,
     after_probe,
     asked_alone,
-    of_subject,
     recording_of,
+    rounds_of,
 )
 from pytest_fileperf.session.rig import Measured, Rig, Task, subjects_of
 from pytest_fileperf.session.setup import limit_of, set_up, setup_identity, work_of_boot
@@ -312,7 +312,7 @@ class Comparison:
         for side in Side:
             self._runs[side].extend(runs[side])
         for subject in self._task.subjects:
-            base, now = (_pair_side([of_subject(run, subject.test) for run in own]) for own in runs)
+            base, now = (_pair_side(own, subject.test) for own in runs)
             pair = Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=boots_anew)
             self._pairs[subject.test.own].append(pair)
 
@@ -391,9 +391,8 @@ class Comparison:
         results = []
         subjects = subjects_of(task, self._runs[Side.NOW], now, measurement)
         for subject, recording, figures in subjects:
-            is_whole, of_base = subject is task, base
-            if not is_whole:
-                of_base = recording_of([of_subject(run, subject.test) for run in self._runs[Side.BASE]])
+            is_whole = subject is task
+            of_base = base if is_whole else recording_of(self._runs[Side.BASE], subject.test.part, subject.test.step)
             comparisons = self._judged(subject, figures, of_base)
             result = Result(
                 test=subject.test,
@@ -492,8 +491,8 @@ def _under_way_in(run: Run) -> int:
     return latency.under_way_ns() + run.result.uncounted_ns // max(1, latency.count)
 
 
-def _pair_side(runs: Sequence[Run]) -> BootEvidence:
+def _pair_side(runs: Sequence[Run], test: TestId) -> BootEvidence:
     memory: Course = ()
-    for run in runs:
+    for run in () if test.own else runs:  # of a part or step it is not known
         memory = course_after(memory, run.boot.memory)
-    return pair_side((round_ for run in runs for round_ in run.result.rounds), memory)
+    return pair_side((round_ for run in runs for round_ in rounds_of(run, test.part, test.step)), memory)

@@ -20,7 +20,6 @@ from pytest_fileperf.errors import FilePerfError, LoadError, PlanError
 from pytest_fileperf.host.cpu import CpuSeries, files_limit
 from pytest_fileperf.host.sample import Sample, cores_of
 from pytest_fileperf.host.watch import Footprint, Watch
-from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import may_queue
 from pytest_fileperf.measure.recording import (
@@ -57,8 +56,8 @@ __all__ = (
     "Teller",
     "after_probe",
     "asked_alone",
-    "of_subject",
     "recording_of",
+    "rounds_of",
 )
 
 BothWorks: TypeAlias = tuple[Work, Work]
@@ -412,34 +411,12 @@ def _leaves_work(plan: LoadPlan | Alternation) -> bool:
     return asked is None or asked >= _FEW_REQUESTS
 
 
-def of_subject(run: Run, test: TestId) -> Run:
-    """Returns what a run shows of a part of its load, or of a step: its rounds, without what is the whole load's."""
-    part, step, result = test.part, test.step, run.result
-    if not test.own:
-        return run
+def rounds_of(run: Run, part: str = "", step: str = "") -> tuple[Round, ...]:
+    """Returns the rounds of the whole load, of a part or of a step; those of a step that was not reached are empty."""
     name = f"{part}#{step}" if step else part
-    rounds = result.subjects.get(name) or tuple(map(without_samples, result.rounds))
-    due = None if result.due is None else sum(round_.requests + round_.failed for round_ in rounds)
-    boot = replace(
-        run.boot,
-        peak_rss_bytes=None,
-        memory=(),
-        growth=None,
-        samples=(),
-        alone=EMPTY,
-        leads=None,
-        thread_pools=(),
-    )
-    own = replace(
-        result,
-        rounds=rounds,
-        # A step is never due: it begins when its journey comes to it.
-        due=None if step else due,
-        leads=None,
-        subjects={},
-        warm_ups={} if step else {of: warm_up for of, warm_up in result.warm_ups.items() if of == part},
-    )
-    return replace(run, result=own, boot=boot)
+    if not name:
+        return run.result.rounds
+    return run.result.subjects.get(name) or tuple(map(without_samples, run.result.rounds))
 
 
 def after_probe(run: Run, probe: Run) -> Run:
@@ -454,21 +431,39 @@ def after_probe(run: Run, probe: Run) -> Run:
     return replace(run, result=replace(run.result, warm_ups=warm_ups), boot=boot)
 
 
-def recording_of(runs: Sequence[Run]) -> Recording:
-    """Returns everything measured in one or more runs of one load; those on one boot continue its rounds' numbers."""
-    plan = runs[0].plan
-    results = [run.result for run in runs]
+def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recording:
+    """Returns everything measured in one or more runs of one load; those on one boot continue its rounds' numbers.
+
+    Of a part or a step it is without what is known of the whole load only.
+    """
+    plan, results = runs[0].plan, [run.result for run in runs]
     rounds: list[Round] = []
     boots: dict[int, Boot] = {}
+    due: list[int] = []
     for run in sorted(runs, key=lambda run: run.boot.index):
-        index, known = run.boot.index, boots.get(run.boot.index)
+        result, index, known = run.result, run.boot.index, boots.get(run.boot.index)
+        own = rounds_of(run, part, step)
+        if not part and not step:
+            boot = replace(run.boot, warm_up=merged_warm_up(result.warm_ups.values()))
+        else:
+            boot = replace(
+                run.boot,
+                warm_up=WarmUp() if step else result.warm_ups.get(part, WarmUp()),
+                peak_rss_bytes=None,
+                memory=(),
+                growth=None,
+                samples=(),
+                alone=EMPTY,
+                leads=None,
+                thread_pools=(),
+            )
         before = sum(round_.boot == index for round_ in rounds)
-        rounds += (replace(round_, index=before + place) for place, round_ in enumerate(run.result.rounds))
-        boot = replace(run.boot, warm_up=merged_warm_up(run.result.warm_ups.values()))
+        rounds += (replace(round_, index=before + place) for place, round_ in enumerate(own))
         if known is not None:
             boot = replace(known.and_then(boot), memory=course_after(known.memory, boot.memory))
         boots[index] = boot
-    due = [result.due for result in results if result.due is not None]
+        if result.due is not None and not step:  # a step is never due: it begins when its journey comes to it
+            due.append(sum(round_.requests + round_.failed for round_ in own) if part else result.due)
     return Recording(
         rounds=tuple(rounds),
         boots=tuple(boots.values()),

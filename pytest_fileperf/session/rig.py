@@ -21,7 +21,7 @@ from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.launch import ServerPool, prepare
 from pytest_fileperf.serve.preload import Preloads
-from pytest_fileperf.session.loads import Loader, Loads, Run, Teller, of_subject, recording_of
+from pytest_fileperf.session.loads import Loader, Loads, Run, Teller, recording_of, rounds_of
 from pytest_fileperf.session.sides import Absent
 from pytest_fileperf.settings.plans import USUAL_PACE, Pace, ServerPlan
 from pytest_fileperf.settings.settings import Options, Settings
@@ -178,7 +178,7 @@ def subjects_of(
     """
     parts = []
     for part in _parts_seen(task, runs):
-        own = recording_of([of_subject(run, part.test) for run in runs])
+        own = recording_of(runs, part.test.part, part.test.step)
         figures = replace(
             measurement_of(own),
             client=measurement.client,
@@ -212,8 +212,7 @@ def _parts_seen(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
                 others[other.test.own] = other
 
     def went_well(part: str) -> bool:
-        rounds = (run.result.subjects[part] if part else run.result.rounds for run in runs)
-        return any(round_.requests for own in rounds for round_ in own)
+        return any(round_.requests for run in runs for round_ in rounds_of(run, part))
 
     problems = [
         _why_not(part.test, reached)
