@@ -23,11 +23,10 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report import wording
+from pytest_fileperf.report import story, wording
 from pytest_fileperf.report.figures import event_texts
-from pytest_fileperf.report.story import notes, pressing, reasons, setting, shared, summary_line
 from pytest_fileperf.report.table import member_names, metric_text, rank_text, ratio_texts
-from pytest_fileperf.report.text import amount, plain, plain_line, quantity, shorten
+from pytest_fileperf.report.text import amount, plain, plain_line, quantity
 from pytest_fileperf.units import format_bytes, format_count, format_share
 
 __all__ = ("STEP_LIMIT_BYTES", "markdown_report")
@@ -36,11 +35,8 @@ STEP_LIMIT_BYTES = 1 << 20
 """What GitHub shows of one step. It shows nothing of a longer summary."""
 _ROOM_FOR_THE_END = 512
 """Bytes kept for what says that the report was cut."""
-_KINDS = 3
-"""Kinds of failed requests that are listed for a test; more are counted."""
-_EXAMPLE_CELLS = 160
-_GATE_HEADINGS = ("test", "metric", "before → after", "change", "tolerance", "outcome")
 _RUN_METRICS = ("rps", "p50", "p99")
+_GATE_HEADINGS = ("test", "metric", "before → after", "change", "tolerance", "outcome")
 _MARKUP = re.compile(r"[\\`*_\[\]|~<>&]")
 _NEEDS_NO_ESCAPE = re.compile(r"[^`|\\]+")
 
@@ -51,10 +47,10 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
     A longer one is cut after a whole line, and says so.
     """
     results = record.results
-    urgent = pressing(results)
+    urgent = story.pressing(results)
     calm = [result for result in results if not any(result is other for other in urgent)]
     common = _common(results)
-    blocks = [[f"## Load tests: {_escaped(summary_line(results, record.failed))}", ""], *_failed(record.failed)]
+    blocks = [[f"## Load tests: {_escaped(story.summary_line(results, record.failed))}", ""], *_failed(record.failed)]
     if urgent:
         rows = [row for result in urgent for row in _gate_rows(result)]
         blocks += ([*_table(_GATE_HEADINGS, rows), ""], *(_about(result, common) for result in urgent))
@@ -162,13 +158,11 @@ def _about(result: Result, common: Sequence[str]) -> list[str]:
 
 def _failures(result: Result) -> Iterator[str]:
     """Yields the most frequent kinds of failed requests, each with its first example, as Markdown."""
-    failures = result.measurement.failures
-    for failure in failures[:_KINDS]:
-        example = shorten(plain(failure.example), _EXAMPLE_CELLS)
-        shown = f": {_code(example)}" if example and example != failure.kind else ""
-        yield f"{failure.count:,} × {_escaped(failure.kind)}{shown}"
-    if failures[_KINDS:]:
-        yield wording.other_kinds(failures[_KINDS:])
+    shown, rest = story.first_failures(result.measurement.failures)
+    for failure, example in shown:
+        yield f"{failure.count:,} × {_escaped(failure.kind)}{f': {_code(example)}' if example else ''}"
+    if rest:
+        yield rest
 
 
 def _remarks(result: Result) -> list[str]:
@@ -176,14 +170,14 @@ def _remarks(result: Result) -> list[str]:
     world = wording.world_text(result.verdict)
     said = [f"the world: {world}"] if world else []
     said += wording.noise_texts(result)
-    said += (f"{outcome.value} {text}" for outcome, text, _ in reasons(result))
+    said += (f"{outcome.value} {text}" for outcome, text, _ in story.reasons(result))
     broken = (check for check in result.verdict.limits if not check.holds and check.reason)
     said += (f"{check.name}: {plain(wording.sentence(check.reason))}" for check in broken)
     if result.measurement.events.count and not result.smoke:
         said.append("; ".join(event_texts(result.measurement)))
     if result.measurement.requests and not result.smoke:
         said.append(wording.limiting_text(result))
-    return [*said, *notes(result)]
+    return [*said, *story.notes(result)]
 
 
 def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
@@ -200,7 +194,7 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
 def _common(results: Sequence[Result]) -> tuple[str, ...]:
     if not results:
         return ()
-    return (*shared(results, setting), *(shared(results, _remarks) if len(results) > 1 else ()))
+    return (*story.shared(results, story.setting), *(story.shared(results, _remarks) if len(results) > 1 else ()))
 
 
 # --- markup

@@ -9,8 +9,9 @@ from typing import NamedTuple, TypeVar
 from pytest_fileperf.judge.record import SAME_CODE, WHILE_MEASURED, FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import wording
-from pytest_fileperf.report.text import Style, plain, words
+from pytest_fileperf.report.text import Style, plain, shorten, words
 from pytest_fileperf.serve.running import SERVED_WITH
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_count
@@ -21,6 +22,7 @@ __all__ = (
     "Why",
     "brief_notes",
     "findings",
+    "first_failures",
     "hints",
     "is_limited_elsewhere",
     "is_notable",
@@ -231,6 +233,21 @@ def _notes(result: Result) -> Iterator[tuple[str, int]]:
     yield wording.busy_text(result), 0
     yield left, 2
     yield background, 5 * (result.standing not in _WELL)
+
+
+def first_failures(
+    failures: Sequence[Failure], *, most: int = 3, cells: int = 160, tail: float = 0.5
+) -> tuple[list[tuple[Failure, str]], str]:
+    """Returns the most frequent kinds of failed requests, and how many more there are, or an empty text.
+
+    Each kind has its first example in so many cells, unless that only repeats the kind.
+    """
+    examples = (plain(failure.example) for failure in failures[:most])
+    shown = [
+        (failure, "" if example == failure.kind else shorten(example, cells, tail=tail))
+        for failure, example in zip(failures, examples, strict=False)
+    ]
+    return shown, wording.other_kinds(failures[most:]) if failures[most:] else ""
 
 
 def shared(results: Sequence[Result], pick: Callable[[Result], Sequence[_T]]) -> tuple[_T, ...]:

@@ -24,6 +24,7 @@ __all__ = (
     "grid_lines",
     "grid_of",
     "group_lines",
+    "is_rough",
     "limited_by",
     "member_names",
     "metric_column",
@@ -133,14 +134,19 @@ def row_names(results: Sequence[Result]) -> tuple[str, ...]:
     return tuple(plain(f"{name} {test.further}") for name, test in zip(named, tests, strict=True))
 
 
+def is_rough(name: str, result: Result) -> bool:
+    """Returns whether it is a percentile of too few requests."""
+    metric = METRICS[name]
+    return metric.percentile is not None and 0 < result.measurement.requests < metric.least_requests
+
+
 def metric_text(name: str, result: Result) -> str:
     """Returns a metric of the whole run for a column; `~` marks a percentile of too few requests."""
     metric = METRICS[name]
     value = metric.of_run(result.recording) if result.measurement.requests else None
     if value is None:
         return "-"
-    few = metric.percentile is not None and result.measurement.requests < metric.least_requests
-    return "~" * few + amount(value, metric.unit)
+    return "~" * is_rough(name, result) + amount(value, metric.unit)
 
 
 def metric_column(name: str, results: Sequence[Result], least_name_cells: int) -> Column:

@@ -20,6 +20,7 @@ Returns text; the plugin prints it under a heading.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -27,23 +28,8 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.report import wording
+from pytest_fileperf.report import story, wording
 from pytest_fileperf.report.figures import event_texts, figure_lines, load_texts
-from pytest_fileperf.report.story import (
-    SLOWER_WORLD,
-    STYLES,
-    Why,
-    brief_notes,
-    hints,
-    is_limited_elsewhere,
-    notes,
-    reasons,
-    setting,
-    shared,
-    summary_pieces,
-    undecided_texts,
-    unstored,
-)
 from pytest_fileperf.report.table import (
     LEAST_NAME_CELLS,
     Column,
@@ -57,7 +43,7 @@ from pytest_fileperf.report.table import (
     table_lines,
     table_of,
 )
-from pytest_fileperf.report.text import INDENT, Screen, Style, cells, pad, plain, shorten
+from pytest_fileperf.report.text import INDENT, Screen, Style, cells, pad, plain
 from pytest_fileperf.units import format_count, format_share
 
 __all__ = (
@@ -72,8 +58,6 @@ __all__ = (
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
 """Reasons that the outcome, or a hint at the end, says."""
 _FEW_NOTE = "~ fewer requests than the percentile needs"
-_EXAMPLE_KINDS = 3
-_EXAMPLE_CELLS = 160
 
 
 def session_text(record: SessionRecord, *, width: int = 80, colour: bool = False, verbosity: int = 0) -> str:
@@ -122,8 +106,8 @@ def brief_report(
         alone, groups = tuple(result for result in results if result.standing.fails), ()
     untold = [result for result in results if not _is_told(result, told)]
     # What all tests have in common is said once, at the end.
-    common = set(shared(results, _brief_reasons)) if len(results) > 1 and untold else set()
-    limits = {result.measurement.limit.kind if is_limited_elsewhere(result) else None for result in results}
+    common = set(story.shared(results, _brief_reasons)) if len(results) > 1 and untold else set()
+    limits = {result.measurement.limit.kind if story.is_limited_elsewhere(result) else None for result in results}
     one_limit = limits.pop() if len(results) > 1 and len(limits) == 1 else None
 
     def under(result: Result, screen: Screen, *, ranked: bool = False) -> list[str]:
@@ -131,7 +115,7 @@ def brief_report(
         why = None if _is_told(result, told) else own
         lines = _briefly(result, screen, why, worlds=worlds)
         # The table of a ranked group has what limited the run.
-        if not ranked and not one_limit and is_limited_elsewhere(result):
+        if not ranked and not one_limit and story.is_limited_elsewhere(result):
             lines += screen.remarks([wording.limiting_text(result)], indent=INDENT)
         return lines
 
@@ -140,7 +124,7 @@ def brief_report(
         lines += [""] * bool(lines)
         lines += group_lines(group, partial(under, ranked=True), screen, said=None)
     if quiet:
-        text = unstored([one for one in results if not one.standing.fails]) if record.asked.update else ""
+        text = story.unstored([one for one in results if not one.standing.fails]) if record.asked.update else ""
         foot = screen.remarks([text] if text else [])
     else:
         foot = _reason_lines(sorted(common), screen)
@@ -172,7 +156,7 @@ def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]
     return [line for row, result in zip(rows, results, strict=True) for line in (row, *under(result, screen))]
 
 
-def _briefly(result: Result, screen: Screen, why: Sequence[Why] | None, *, worlds: bool) -> list[str]:
+def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None, *, worlds: bool) -> list[str]:
     """Returns a line for each gate that is not PASS, and what else there is to know.
 
     `why` are reasons; None where the failure, which has them, was printed.
@@ -190,14 +174,14 @@ def _briefly(result: Result, screen: Screen, why: Sequence[Why] | None, *, world
     lines += screen.flow([(text, Style.DIM) for text in figures], indent=INDENT)
     if result.measurement.open_loop and not result.smoke and result.capacity is None:
         lines += screen.flow([(text, Style.DIM) for text in load_texts(result.measurement)], indent=INDENT)
-    return lines + screen.remarks(brief_notes(result), indent=INDENT)
+    return lines + screen.remarks(story.brief_notes(result), indent=INDENT)
 
 
-def _brief_reasons(result: Result) -> list[Why]:
+def _brief_reasons(result: Result) -> list[story.Why]:
     """Returns why gates are not PASS; and of a comparison with another version that it is the same code."""
     if result.verdict.against and not result.verdict.code:
-        return list(reasons(result, but=_UNSAID[:1]))
-    return [said for said in reasons(result, but=_UNSAID) if said.outcome is not Outcome.PASS]
+        return list(story.reasons(result, but=_UNSAID[:1]))
+    return [said for said in story.reasons(result, but=_UNSAID) if said.outcome is not Outcome.PASS]
 
 
 def _brief_foot(
@@ -205,13 +189,13 @@ def _brief_foot(
 ) -> Iterable[str]:
     """Returns what holds for all tests: a busy machine, how to read the lines, what to do next."""
     results = record.results
-    notes = [limited_by(one_limit)] if one_limit else []
-    notes += [*dict.fromkeys(map(wording.traced_text, results)), _busy(results), _reconnects(results)]
-    notes += [*_by_figures_only(untold), *hints(results)]
+    found = [limited_by(one_limit)] if one_limit else []
+    found += [*dict.fromkeys(map(wording.traced_text, results)), _busy(results), _reconnects(results)]
+    found += [*_by_figures_only(untold), *story.hints(results)]
     if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
-        notes.append(_FEW_NOTE)
-    notes += [_brackets(record), *_unknown_params(record)]
-    return filter(None, notes)
+        found.append(_FEW_NOTE)
+    found += [_brackets(record), *_unknown_params(record)]
+    return filter(None, found)
 
 
 def _busy(results: Sequence[Result]) -> str:
@@ -283,9 +267,9 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
     """Returns the tables with their notes and the summary line. What is true of all results is said once."""
     results, groups = record.results, record.groups
     several = len(results) > 1
-    common = shared(results, setting)
-    same_reasons = shared(results, reasons) if several else ()
-    same_notes = shared(results, notes) if several else ()
+    common = story.shared(results, story.setting)
+    same_reasons = story.shared(results, story.reasons) if several else ()
+    same_notes = story.shared(results, story.notes) if several else ()
     limits = {result.measurement.limit.kind for result in results if result.measurement.requests}
     one_limit = limits.pop() if several and len(limits) == 1 and not results[0].smoke else None
 
@@ -294,9 +278,9 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
         lines = [*_gate_lines(gates, screen), *_world_lines(result, screen), *_noise_lines(result, screen)]
         lines += [*_explanation(result), *_limit_lines(result, screen)]
         lines += _failure_lines(result, screen, all_kinds=True)
-        own = [reason for reason in reasons(result) if reason not in same_reasons]
+        own = [reason for reason in story.reasons(result) if reason not in same_reasons]
         lines += _reason_lines(own, screen, indent=INDENT, above=gates)
-        return lines + screen.remarks((note for note in notes(result) if note not in same_notes), indent=INDENT)
+        return lines + screen.remarks((note for note in story.notes(result) if note not in same_notes), indent=INDENT)
 
     lines = screen.flow([(text, Style.DIM) for text in common])
     if record.alone:
@@ -315,7 +299,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
     lines += [""] * bool(groups)
     lines += _reason_lines(same_reasons, screen)
     lines += screen.remarks(foot)
-    return lines + screen.flow(summary_pieces(results, record.failed), gap=1)
+    return lines + screen.flow(story.summary_pieces(results, record.failed), gap=1)
 
 
 def _columns(results: Sequence[Result]) -> list[Column]:
@@ -370,7 +354,7 @@ def _gate_lines(comparisons: Sequence[MetricComparison], screen: Screen) -> list
     for row, comparison in zip(rows, comparisons, strict=True):
         if aligned:
             row = [pad(text, size) for text, size in zip(row[:4], sizes, strict=False)] + row[4:]
-        styles = [Style.NONE] * 4 + [STYLES[Standing(comparison.outcome.value)]]
+        styles = [Style.NONE] * 4 + [story.STYLES[Standing(comparison.outcome.value)]]
         lines += screen.flow(zip(row, styles, strict=True), indent=INDENT)
     return [line.rstrip() for line in lines]
 
@@ -380,7 +364,7 @@ def _world_lines(result: Result, screen: Screen) -> list[str]:
     outcome = wording.world_outcome(result.verdict)
     if outcome is None:
         return []
-    style = STYLES[Standing(outcome.value)] if outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) else Style.DIM
+    style = story.STYLES[Standing(outcome.value)] if outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) else Style.DIM
     return screen.prose(wording.world_text(result.verdict), lead=[("the", style), ("world:", style)], indent=INDENT)
 
 
@@ -398,7 +382,7 @@ def _limit_lines(result: Result, screen: Screen) -> list[str]:
     for check in result.verdict.limits:
         if not check.holds:
             reason = f"; {plain(wording.sentence(check.reason))}" if check.reason else ""
-            lead = [(Standing.LIMIT.value, STYLES[Standing.LIMIT])]
+            lead = [(Standing.LIMIT.value, story.STYLES[Standing.LIMIT])]
             lines += screen.prose(f"{wording.limit_text(check)}{reason}", lead=lead, indent=INDENT)
     return lines
 
@@ -408,27 +392,23 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
     failures = result.measurement.failures
     if result.measurement.requests == 0 and not failures:
         return screen.prose("no request was made", lead=[("FAILED", Style.BAD)], indent=INDENT)
-    shown = failures if all_kinds else failures[:_EXAMPLE_KINDS]
+    in_full = {"most": len(failures), "cells": sys.maxsize} if all_kinds else {}
+    shown, rest = story.first_failures(failures, **in_full)
     lines = []
-    for failure in shown:
-        example = plain(failure.example)
-        if not all_kinds:
-            example = shorten(example, _EXAMPLE_CELLS)
-        text = f"{failure.kind}: {example}" if example and example != failure.kind else failure.kind
-        lines += screen.prose(text, lead=[(f"{failure.count:,}× failed:", Style.BAD)], indent=INDENT)
-    if rest := failures[len(shown) :]:
-        lines += screen.prose(f"{wording.other_kinds(rest)} (-v shows all)", indent=INDENT)
-    return lines
+    for failure, example in shown:
+        lead = [(f"{failure.count:,}× failed:", Style.BAD)]
+        lines += screen.prose(f"{failure.kind}: {example}" if example else failure.kind, lead=lead, indent=INDENT)
+    return lines + screen.prose(f"{rest} (-v shows all)", indent=INDENT) if rest else lines
 
 
 def _reason_lines(
-    found: Iterable[Why], screen: Screen, *, indent: int = 0, above: Iterable[MetricComparison] = ()
+    found: Iterable[story.Why], screen: Screen, *, indent: int = 0, above: Iterable[MetricComparison] = ()
 ) -> list[str]:
     """Returns the lines of reasons, after the outcome, unless that ends the lines of all their gates `above`."""
     shown = {comparison.metric for comparison in above}
     lines = []
     for outcome, text, metrics in found:
-        lead = [] if shown.issuperset(metrics) else [(outcome.value, STYLES[Standing(outcome.value)])]
+        lead = [] if shown.issuperset(metrics) else [(outcome.value, story.STYLES[Standing(outcome.value)])]
         lines += screen.prose(text, lead=lead, indent=indent)
     return lines
 
@@ -443,7 +423,7 @@ def _reason_lines(
 
 def undecided_lines(nodeid: str, results: Iterable[Result], *, width: int, colour: bool) -> list[str]:
     """Returns the lines of one test, with the figures of its measurements that are undecided."""
-    found = [text for result in results for text in undecided_texts(result)]
+    found = [text for result in results for text in story.undecided_texts(result)]
     pieces = [(Outcome.INCONCLUSIVE.value, Style.WARNING), (plain(nodeid), Style.BOLD)]
     if found:
         pieces += [("-", Style.NONE), *((f"{text};", Style.NONE) for text in found[:-1]), (found[-1], Style.NONE)]
@@ -452,7 +432,7 @@ def undecided_lines(nodeid: str, results: Iterable[Result], *, width: int, colou
 
 def slower_world_lines(nodeid: str, result: Result, *, width: int, colour: bool) -> list[str]:
     """Returns the lines of one measurement whose baseline's own code got slower."""
-    lead = [(SLOWER_WORLD, Style.BAD), (plain(nodeid), Style.BOLD), ("-", Style.NONE)]
+    lead = [(story.SLOWER_WORLD, Style.BAD), (plain(nodeid), Style.BOLD), ("-", Style.NONE)]
     return Screen(width=width, colour=colour).prose(wording.world_text(result.verdict), lead=lead)
 
 

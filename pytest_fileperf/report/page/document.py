@@ -21,15 +21,23 @@ from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.report import wording
+from pytest_fileperf.report import story, wording
 from pytest_fileperf.report.figures import SPREAD, figure_rows, spread
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, gate_list, gate_table, limit_list, world_items
 from pytest_fileperf.report.page.markup import Markup, data_block, document, element, raw_element, table
-from pytest_fileperf.report.story import SLOWER_WORLD, notes, reasons, setting, slower_worlds, summary_line, urgency
-from pytest_fileperf.report.table import OUTSIDE, grid_of, member_names, metric_text, rank_text, ratio_texts, row_names
-from pytest_fileperf.report.text import amount, plain, shorten
+from pytest_fileperf.report.table import (
+    OUTSIDE,
+    grid_of,
+    is_rough,
+    member_names,
+    metric_text,
+    rank_text,
+    ratio_texts,
+    row_names,
+)
+from pytest_fileperf.report.text import amount, plain
 from pytest_fileperf.units import format_share
 
 __all__ = ("results_html",)
@@ -39,9 +47,6 @@ __all__ = ("results_html",)
 
 _MOST_FAILURES = 20
 _EXAMPLE_LENGTH = 4_000
-_MOST_IN_OVERVIEW = 3
-_EXAMPLE_CELLS = 160
-"""Of an example in the overview: the section of the test has more of it."""
 
 
 def _cause_items(result: Result) -> list[Markup]:
@@ -49,14 +54,12 @@ def _cause_items(result: Result) -> list[Markup]:
     found = []
     if result.explanation is not None and result.verdict.outcome is Outcome.REGRESSED:
         found.append(element("li", element("b", _profiled(result)), element("pre", result.explanation.text)))
-    failures = result.measurement.failures
-    for failure in failures[:_MOST_IN_OVERVIEW]:
-        example = plain(failure.example)
-        said = f": {shorten(example, _EXAMPLE_CELLS, tail=0)}" if example and example != failure.kind else ""
+    shown, rest = story.first_failures(result.measurement.failures, tail=0)  # the section of the test has more of it
+    for failure, example in shown:
         count = badge(Standing.FAILED, f"{failure.count:,} ×")
+        said = f": {example}" if example else ""
         found.append(element("li", count, " ", element("b", plain(failure.kind)), said))
-    rest = failures[_MOST_IN_OVERVIEW:]
-    return [*found, element("li", wording.other_kinds(rest))] if rest else found
+    return [*found, element("li", rest)] if rest else found
 
 
 def _profiled(result: Result) -> str:
@@ -122,7 +125,7 @@ class _Entry:
 def _entries_of(record: SessionRecord) -> tuple[_Entry, ...]:
     """Returns all results in the order of the page: failures first, then what is undecided; as they ran within each."""
     groups = {id(result): plain(group.title) for group in record.groups for result in group.results}
-    named = sorted(zip(record.results, row_names(record.results), strict=True), key=lambda pair: urgency(pair[0]))
+    named = sorted(zip(record.results, row_names(record.results), strict=True), key=lambda pair: story.urgency(pair[0]))
     return tuple(
         _Entry(result=result, name=name, anchor=f"test-{number}", group=groups.get(id(result), ""))
         for number, (result, name) in enumerate(named, 1)
@@ -138,7 +141,7 @@ def _overview(entries: Sequence[_Entry]) -> Markup:
         return Markup("")
     headings = ("test", *(f">{METRICS[name].title}" for name in _METRICS), ">errors", "limited by", "outcome")
     rows = [row for entry in entries for row in _rows(entry, len(headings))]
-    few = any(metric_text(name, entry.result).startswith("~") for entry in entries for name in _METRICS)
+    few = any(is_rough(name, entry.result) for entry in entries for name in _METRICS)
     foot = element("p", "~ of fewer requests than the percentile needs", class_="quiet") if few else Markup("")
     shown = table(headings, rows, class_="overview")
     return element("section", element("h2", "Results"), _filter(entries), shown, foot, id="results")
@@ -180,7 +183,7 @@ def _rows(entry: _Entry, columns: int) -> list[Markup]:
         element("td", badge(result.standing)),
     ]
     # Why metrics without a comparison have the outcome they have.
-    unjudged = [] if wording.compared(result) else [element("li", why.text) for why in reasons(result)]
+    unjudged = [] if wording.compared(result) else [element("li", why.text) for why in story.reasons(result)]
     said = [*gate_list(result), *unjudged, *_cause_items(result)]
     told = element("td", element("ul", *said, class_="says"), colspan=str(columns))
     found = [element("tr", *cells, data_test=entry.anchor, data_outcome=entry.outcome)]
@@ -313,7 +316,7 @@ def _section(entry: _Entry, charts: Sequence[Chart], first_chart: int) -> Markup
     return element(
         "article",
         element("header", element("h3", entry.name, class_="name"), badge(result.standing)),
-        element("p", "; ".join((plain(result.work), *setting(result))), class_="quiet"),
+        element("p", "; ".join((plain(result.work), *story.setting(result))), class_="quiet"),
         Markup("") if result.smoke or result.test.own else _limiting(result.measurement.limit),
         gate_table(result),
         limit_list(result),
@@ -349,8 +352,8 @@ def _facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
 def _sentences(result: Result) -> Markup:
     """Returns the reasons of outcomes, and what a reader must know to judge the figures."""
     items = [*world_items(result)]
-    items += [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text, _ in reasons(result)]
-    items += [element("li", text) for text in (*wording.noise_texts(result), *notes(result))]
+    items += [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text, _ in story.reasons(result)]
+    items += [element("li", text) for text in (*wording.noise_texts(result), *story.notes(result))]
     return element("ul", *items, class_="says") if items else Markup("")
 
 
@@ -424,7 +427,7 @@ def results_html(record: SessionRecord) -> str:
             element("meta", charset="utf-8"),
             element("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("title", f"Load tests: {summary_line(record.results, record.failed)}"),
+            element("title", f"Load tests: {story.summary_line(record.results, record.failed)}"),
             raw_element("style", _part("style.css")),
         ),
         body=(
@@ -474,8 +477,8 @@ def _badges(results: Sequence[Result]) -> list[Markup]:
     found = [
         badge(standing, f"{counts[standing]} {wording.word_of(standing)}") for standing in Standing if counts[standing]
     ]
-    slower = len(slower_worlds(results))
-    return [*found, badge(Standing.REGRESSED, f"{slower} {SLOWER_WORLD}")] if slower else found
+    slower = len(story.slower_worlds(results))
+    return [*found, badge(Standing.REGRESSED, f"{slower} {story.SLOWER_WORLD}")] if slower else found
 
 
 def _facts(record: SessionRecord) -> list[tuple[str, list[str]]]:
