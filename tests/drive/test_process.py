@@ -131,7 +131,7 @@ def test_what_a_journey_prints_does_not_disturb_and_fills_no_disk(
 
     with closing(Generators()) as generators:
         assert sum(r.requests for r in run(generators, url, Journey(name="chatty", function=chatty)).rounds) == 10
-        (log,) = tmp_path.glob("fileperf-*/*/log.txt")
+        (log,) = tmp_path.glob("fileperf-*/generator-*/log.txt")
         assert log.stat().st_size < 20_000_000  # of 60 MB
 
 

@@ -186,7 +186,7 @@ def test_the_servers_log_says_why_it_answered_500_and_fills_no_disk(
     with Session(Options(baselines=tmp_path), Rig()) as session:
         with pytest.raises(RequestsFailedError) as raised:
             session.measure(GET, settings, TEST)
-        (log,) = tmp_path.glob("fileperf-*/*/log.txt")
+        (log,) = tmp_path.glob("fileperf-*/server-*/log.txt")
         assert log.stat().st_size < 20 << 20  # of 24 MiB
 
     said = str(raised.value)
