@@ -53,10 +53,10 @@ def test_a_taken_port_is_named_with_what_to_do(boot: Boot) -> None:
 
 def test_a_hanging_start_ends_with_the_last_lines_of_the_log(boot: Boot) -> None:
     before = time.monotonic()
-    with pytest.raises(ServerStartError, match=r"not ready to serve serve.apps:hanging_lifespan within 1 s") as caught:
-        boot(Uvicorn(start_timeout_s=1), "serve.apps:hanging_lifespan")
+    with pytest.raises(ServerStartError, match=r"not ready to serve serve.apps:hanging_lifespan within 4 s") as caught:
+        boot(Uvicorn(start_timeout_s=4), "serve.apps:hanging_lifespan")  # a busy machine takes 3 s to import it
     assert "waiting for the database" in caught.value.log
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 20
 
 
 @posix
