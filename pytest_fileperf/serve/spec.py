@@ -13,6 +13,7 @@ from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.host.sample import cores_of
 from pytest_fileperf.plan.network import url_problem
 from pytest_fileperf.units import parse_duration_ns
 
@@ -51,7 +52,6 @@ __all__ = (
 BOOT, HOST, PORT, WORKER = "{boot}", "{host}", "{port}", "{worker}"
 PYTHON = "{python}"
 """Only in the words of a command: the Python that runs it."""
-_MOST_WORKERS = 10_000
 
 
 def filled(text: str, **values: object) -> str:
@@ -84,13 +84,14 @@ def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) ->
 
 def _claim_worker(run_directory: Path) -> int:
     """Returns the lowest number that no other worker of this boot has."""
-    for number in range(_MOST_WORKERS):
+    number = 0
+    while True:
         try:
             (run_directory / f"worker-{number}").touch(exist_ok=False)
         except FileExistsError:
-            continue
-        return number
-    raise RuntimeError(f"no number is left for a worker in {run_directory}")
+            number += 1
+        else:
+            return number
 
 
 # --- spec
@@ -365,9 +366,7 @@ def split_cores(
     generators share what the server leaves where that is less than one for each. Two hardware threads of one physical
     core are used only when there is no other way. `cpus` is where Linux describes them.
     """
-    if not hasattr(os, "sched_getaffinity"):
-        return None
-    cores = sorted(os.sched_getaffinity(0), key=lambda core: (_rank_on_its_core(core, cpus), core))
+    cores = sorted(cores_of((0,)), key=lambda core: (_rank_on_its_core(core, cpus), core))
     if len(cores) < workers + 1:
         return None
     # The server has the same cores, however many generators there are.
@@ -376,10 +375,8 @@ def split_cores(
 
 def give_all_cores(pids: Iterable[int]) -> None:
     """Lets processes use all cores that this one may, with all their threads. Those that are gone are left out."""
-    if not hasattr(os, "sched_setaffinity"):
-        return
-    cores = os.sched_getaffinity(0)
-    for pid in pids:
+    cores = cores_of((0,))
+    for pid in pids if cores else ():
         with suppress(OSError):
             for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 # pathlib is slow
                 os.sched_setaffinity(int(thread), cores)
