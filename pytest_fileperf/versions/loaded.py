@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from types import CodeType
 from typing import TypeAlias
 
-from pytest_fileperf.versions.tree import CodeTree, is_installed, is_of_the_interpreter
+from pytest_fileperf.versions.tree import CodeTree, import_directory, is_installed, is_of_the_interpreter
 
 __all__ = (
     "Digests",
@@ -207,10 +207,8 @@ def is_code(path: str | Path) -> bool:
 
 def _from_import(path: Path) -> Path:
     """Returns the path from the directory, or archive, on that Python imports its package from."""
-    directory = next((above for above in path.parents if above.is_file()), path.parent)
-    while (directory / "__init__.py").exists():
-        directory = directory.parent
-    return path.relative_to(directory)
+    archive = next((above for above in path.parents if above.is_file()), None)
+    return path.relative_to(archive or import_directory(path.parent))
 
 
 def _directories_with(top: Path, names: Collection[str]) -> Iterator[Path]:

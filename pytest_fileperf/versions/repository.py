@@ -14,7 +14,7 @@ from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import run
 from pytest_fileperf.units import exit_text, format_bytes
 
-__all__ = ("NO_GIT", "GitError", "GitTimeoutError", "Repository", "find_repository", "is_git_installed")
+__all__ = ("NO_GIT", "SUBMODULE", "GitError", "GitTimeoutError", "Repository", "find_repository", "is_git_installed")
 
 NO_GIT = "Git is not installed (no `git` on the PATH)"
 _QUESTION_S = 60.0
@@ -36,7 +36,7 @@ _QUIET = (
 _SAID_LINES = 3
 _LITTLE_ROOM_BYTES = 64 << 20
 """With less free than that, a file that could not be written most likely had no room."""
-_SUBMODULE = "160000"
+SUBMODULE = "160000"
 """The mode of a submodule in a tree. Its object is a commit."""
 
 
@@ -127,7 +127,7 @@ class Repository:
         empty = []
         for entry in entries:
             facts, _, path = entry.partition("\t")
-            if facts.startswith(_SUBMODULE):
+            if facts.startswith(SUBMODULE):
                 copied = self._copy_submodule(commit, path, facts.split()[1], tree, index)
                 empty += [path] if copied is None else [f"{path}/{inner}" for inner in copied]
         return tuple(empty)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.units import format_bytes
-from pytest_fileperf.versions.repository import GitError, GitTimeoutError, Repository, find_repository
+from pytest_fileperf.versions.repository import SUBMODULE, GitError, GitTimeoutError, Repository, find_repository
 
 __all__ = ("Snapshots",)
 
@@ -35,7 +35,6 @@ _SOURCES = frozenset((
 ))  # fmt: skip
 """What ends new files that are code: those of other names may be logs, data or secrets."""
 _ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never`"
-_SUBMODULE = "160000"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
 """The objects are thrown away soon. Whether line ends are mixed is not asked here."""
 
@@ -116,7 +115,7 @@ class Snapshots:
             largest = self._largest(untracked)
             self._for_paths(untracked, *_FAST, "update-index", "--add", "--remove", "-z", "--stdin", ends_at=ends_at)
             repositories = [path for path in untracked if (self.repository.top / path).is_dir()]
-            for path in (*(entry.path for entry in tracked if entry.mode == _SUBMODULE), *repositories):
+            for path in (*(entry.path for entry in tracked if entry.mode == SUBMODULE), *repositories):
                 self._check_submodule(path)
             return self.ask("write-tree", "--missing-ok")
         except GitTimeoutError:

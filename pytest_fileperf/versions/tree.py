@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ("HERE", "CodeTree", "is_installed", "is_of_the_interpreter", "is_of_the_user", "outside_code")
+__all__ = (
+    "HERE",
+    "CodeTree",
+    "import_directory",
+    "is_installed",
+    "is_of_the_interpreter",
+    "is_of_the_user",
+    "outside_code",
+)
 
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 """Environment variables that are for one interpreter, and not for another one."""
@@ -203,7 +211,7 @@ def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
         return ()
     whole = tree if tree.there is not None else CodeTree(there=tree.here)
     outside = {
-        _import_directory(path.resolve().parent)
+        import_directory(path.resolve().parent)
         for path in map(Path, files)
         if not (whole.holds(path) or is_of_the_interpreter(path) or is_of_the_interpreter(path.resolve()))
         and not path.is_dir()
@@ -212,7 +220,7 @@ def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
     return tuple(sorted(map(str, tops), key=lambda top: (len(top), top)))
 
 
-def _import_directory(directory: Path) -> Path:
+def import_directory(directory: Path) -> Path:
     """Returns the directory that a package is imported from: above the outermost `__init__.py`."""
     while (directory / "__init__.py").exists():
         directory = directory.parent
