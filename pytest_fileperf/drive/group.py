@@ -132,7 +132,7 @@ def on_this_clock(result: RunResult, clock: ClockOffset) -> RunResult:
 # --- Makes one result of those of several generators that made a load together; pure
 
 
-def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult]) -> RunResult:
+def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult], lost: Mapping[int, str]) -> RunResult:
     """Returns what all generators have found on one target, given by their numbers; the plan is that of all."""
     results = list(shares.values())
     first = results[0]
@@ -156,6 +156,7 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult])
             span_ns=0 if plan.counted else plan.duration_ns - plan.measured_from_ns,
         ),
         uncounted_ns=sum(result.uncounted_ns for result in results),
+        lost=lost,
         ends=(),
     )
 
@@ -490,11 +491,11 @@ class _Together:
             raise GeneratorError(f"no load generator is left: {self._said()}{why}{tail}")
         if self._is_alone:
             return self._results[1]
-        each = [
-            merged_result(self._plan, {number: own[place] for number, own in sorted(self._results.items())})
+        each = sorted(self._results.items())
+        return tuple(
+            merged_result(self._plan, {number: own[place] for number, own in each}, self._lost)
             for place in range(len(orders[0].targets))
-        ]
-        return tuple(replace(result, lost=self._lost) for result in each)
+        )
 
     def _take(self, number: int, message: object) -> None:
         self._messages.put((number, message))
