@@ -207,7 +207,7 @@ def brief_notes(result: Result) -> list[str]:
 
 
 def _notes(result: Result) -> Iterator[tuple[str, int]]:
-    """Yields sentences, some empty, each with its place among those that nobody must miss, or 0 for another one."""
+    """Yields sentences, some of them empty, each with its place in `brief_notes`; 0 for those that only `notes` has."""
     recording, held, left = result.recording, wording.stabilised(result.recording), wording.left_text(result)
     missing = [name for name in STABILISERS if name not in held]
     shared_cores = recording.engine != "in-process" and not recording.pinned and not result.smoke

@@ -190,7 +190,7 @@ class Screen:
         return self.flow([*lead, *words(text, style)], indent=indent, gap=1)
 
     def remarks(self, texts: Iterable[str], *, indent: int = 0) -> list[str]:
-        """Returns the lines of sentences that stand back."""
+        """Returns the lines of sentences, dimmed: they matter less than what they stand below."""
         return [line for text in texts for line in self.prose(text, Style.DIM, indent=indent)]
 
 

@@ -384,7 +384,7 @@ def could_show(comparison: MetricComparison) -> str:
 
 
 def could_show_unsaid(comparison: MetricComparison) -> str:
-    """Returns the same where a comparison is not decided and its reason does not say it; else empty."""
+    """Returns `could_show` of a comparison that is not decided, unless its reason says it; else empty."""
     if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
         return ""
     return "" if format_share(comparison.detectable) in sentence(comparison.reason) else could_show(comparison)
