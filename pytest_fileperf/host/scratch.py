@@ -23,9 +23,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from pytest_fileperf.host import supervisor
 
@@ -112,13 +110,36 @@ _UNMARKED_S = 600.0
 _CONTENT = b"pytest-fileperf made this directory, and removes it\n"
 
 
-@dataclass(frozen=True, slots=True)
 class _Top:
     """A marked directory that this process holds."""
 
-    path: Path
-    mark: IO[bytes]
-    """Open, and locked."""
+    def __init__(self, parent: Path, prefix: str) -> None:
+        """Makes it, and locks its mark. Raises OSError."""
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        mark = None
+        try:
+            self._mark = mark = (self.path / supervisor.MARK).open("xb")
+            take(mark.fileno())
+            mark.write(_CONTENT)  # only now: without it nobody takes the directory for one of ours
+            mark.flush()
+        except BaseException:  # Ctrl-C too
+            if mark is not None:
+                with suppress(OSError):  # of a full disk again, as closing writes what is left
+                    mark.close()
+            remove_directory(self.path)
+            raise
+
+    def is_empty(self) -> bool:
+        """Returns whether nothing else is in it, or it is gone."""
+        try:
+            return os.listdir(self.path) == [supervisor.MARK]  # noqa: PTH208 # names
+        except OSError:
+            return True
+
+    def discard(self) -> None:
+        """Removes it, with everything in it."""
+        self._mark.close()  # Windows does not remove a file that is open
+        remove_directory(self.path)
 
 
 _tops: dict[tuple[int, str], _Top] = {}
@@ -133,13 +154,13 @@ def make(use: str) -> Path:
     with _guard:
         top = _tops.get(key)
         if top is not None and not top.path.exists():
-            top.mark.close()
+            top.discard()
             top = None
         if top is None:
             atexit.unregister(_remove_all)  # once is enough
             atexit.register(_remove_all)
             _sweep(Path(temporary).resolve(), _PREFIX)
-            top = _tops[key] = _marked(Path(temporary).resolve(), _PREFIX)
+            top = _tops[key] = _Top(Path(temporary).resolve(), _PREFIX)
         return Path(tempfile.mkdtemp(prefix=f"{use}-", dir=top.path))
 
 
@@ -148,9 +169,9 @@ def remove(directory: Path) -> None:
     remove_directory(directory)
     with _guard:
         for key, top in list(_tops.items()):
-            if key[0] == os.getpid() and top.path == directory.parent and _is_empty(top.path):
+            if key[0] == os.getpid() and top.path == directory.parent and top.is_empty():
                 del _tops[key]
-                _discard(top)
+                top.discard()
 
 
 def supervising(directory: Path) -> tuple[str, str]:
@@ -188,11 +209,11 @@ def supervised(
 def beside(parent: Path) -> Iterator[Path]:
     """Gives a new directory in this one, on the same file system, for the length of the block. Raises OSError."""
     _sweep(parent, _BESIDE)
-    top = _marked(parent, _BESIDE)
+    top = _Top(parent, _BESIDE)
     try:
         yield top.path
     finally:
-        _discard(top)
+        top.discard()
 
 
 def remove_directory(directory: Path) -> None:
@@ -208,28 +229,6 @@ def remove_directory(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def _marked(parent: Path, prefix: str) -> _Top:
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    mark = None
-    try:
-        mark = (path / supervisor.MARK).open("xb")
-        take(mark.fileno())
-        mark.write(_CONTENT)  # only now: without it nobody takes the directory for one of ours
-        mark.flush()
-    except BaseException:  # Ctrl-C too
-        if mark is not None:
-            with suppress(OSError):  # of a full disk again, as closing writes what is left
-                mark.close()
-        remove_directory(path)
-        raise
-    return _Top(path, mark)
-
-
-def _discard(top: _Top) -> None:
-    top.mark.close()  # Windows does not remove a file that is open
-    remove_directory(top.path)
-
-
 def _remove_all() -> None:
     """Removes what is left at the end of this process: Ctrl-C can come before anybody knows that there is something.
 
@@ -242,15 +241,8 @@ def _remove_all() -> None:
             for path in top.path.iterdir():
                 if path.name != supervisor.MARK:
                     remove_directory(path)
-            if _is_empty(top.path):
-                _discard(top)
-
-
-def _is_empty(top: Path) -> bool:
-    try:
-        return os.listdir(top) == [supervisor.MARK]  # noqa: PTH208 # names
-    except OSError:
-        return True
+            if top.is_empty():
+                top.discard()
 
 
 def _sweep(parent: Path, prefix: str) -> None:
