@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("py-spy", path=str(Path(sys.executable).parent)) is None, reason="py-spy is not installed"
 )
 
+pytestmark = pytest.mark.timeout(300)  # up to three comparisons on a busy machine
 APP = """
 import json
 

@@ -7,6 +7,7 @@ import re
 import pytest
 from contracts.project import Project, Ran, results
 
+pytestmark = pytest.mark.timeout(300)  # up to three comparisons on a busy machine
 APP = """
 import asyncio
 import hashlib

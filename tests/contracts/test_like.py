@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from contracts.project import Project, results
 
+pytestmark = pytest.mark.timeout(300)  # up to three comparisons on a busy machine
 APP = """
 import asyncio, os, sys, time
 from pathlib import Path
