@@ -179,38 +179,27 @@ class Metric:
         return f"{'max' if self.worse_sign > 0 else 'min'}_{self.name}"
 
 
-def _percentile(percent: float, tolerance: float, least_requests: int) -> Metric:
-    def pick(histogram: Histogram) -> float | None:
-        return histogram.percentile_ns(percent) / 1e9 if histogram.count else None
+def _percentile(percent: float, tolerance: float, least: int, *, of: str = "") -> Metric:
+    """Returns a percentile of latencies, or of the times `of` events of streams, as a field of each round has them.
 
-    digits = f"{percent:g}".replace(".", "")
-    return Metric(
-        name=f"p{digits}",
-        title=f"p{percent:g}",
-        unit=Unit.SECONDS,
-        of_round=lambda round_: pick(round_.latency),
-        of_run=lambda recording: pick(recording.latency()),
-        tolerance=tolerance,
-        least_requests=least_requests,
-        percentile=percent,
-    )
+    It takes so many requests, or events.
+    """
+    name = f"p{percent:g}".replace(".", "")
 
-
-def _of_events(name: str, title: str, percent: float, tolerance: float, least_events: int) -> Metric:
-    """Returns a percentile of the times in a histogram of each round."""
-
-    def pick(histogram: Histogram, least: int) -> float | None:
+    def pick(histogram: Histogram, least: int = 1) -> float | None:
         return histogram.percentile_ns(percent) / 1e9 if histogram.count >= least else None
 
     return Metric(
-        name=f"{name}_p{percent:g}",
-        title=f"{title} p{percent:g}",
+        name=f"{of}_{name}" if of else name,
+        title=f"{of.replace('_', ' ')} p{percent:g}".strip(),
         unit=Unit.SECONDS,
-        of_round=lambda round_: pick(getattr(round_, name), least_events),
-        of_run=lambda recording: pick(recording.merged(name), 1),
+        of_round=lambda round_: pick(getattr(round_, of or "latency"), least if of else 1),
+        of_run=lambda recording: pick(recording.merged(of or "latency")),
         tolerance=tolerance,
-        least_events=least_events,
-        events=lambda recording: recording.merged(name).count,
+        least_requests=1 if of else least,
+        least_events=least if of else 0,
+        events=(lambda recording: recording.merged(of).count) if of else None,
+        percentile=None if of else percent,
     )
 
 
@@ -319,10 +308,10 @@ _ALL = (
         least_events=1,
         events=lambda recording: sum(round_.events or 0 for round_ in recording.rounds),
     ),
-    _of_events("first_event", "first event", 50, 0.06, 5),
-    _of_events("first_event", "first event", 99, 0.15, 299),
-    _of_events("event_gap", "event gap", 50, 0.06, 5),
-    _of_events("event_gap", "event gap", 99, 0.15, 299),
+    _percentile(50, 0.06, 5, of="first_event"),
+    _percentile(99, 0.15, 299, of="first_event"),
+    _percentile(50, 0.06, 5, of="event_gap"),
+    _percentile(99, 0.15, 299, of="event_gap"),
     Metric(
         name="cpu_per_request",
         title="server CPU/request",
