@@ -294,22 +294,32 @@ def judge_stored(
     regression has the packages that changed since the baseline, and why the baseline was stored. A `busy` machine turns
     a regression that it explains into INCONCLUSIVE; one that was busy for the baseline does so to PASS and IMPROVED.
     """
+    apart = _why_apart(found, identity, no_code)
+    if found is None and saturated:
+        apart = Reason(kind=ReasonKind.NO_BASELINE_SATURATED)
     comparisons = []
     for name, tolerance in tolerances.items():
         metric = METRICS[name]
-        comparison = _compared(metric, tolerance, alpha, found, now, identity, steadiness, no_code)
-        if saturated and comparison.outcome is Outcome.NEW:
-            comparison = replace(comparison, reason=Reason(kind=ReasonKind.NO_BASELINE_SATURATED))
-        elif comparison.outcome is Outcome.REGRESSED and found is not None:
-            entry, changed = found.entry, package_changes(found.entry.packages, packages)
-            about = None
+        if found is None or apart is not None:
+            outcome, level = Outcome.NEW if found is None else Outcome.INCONCLUSIVE, level_of(metric, now)
+            value = level.value if level else None
+            comparisons.append(
+                MetricComparison(metric=name, outcome=outcome, tolerance=tolerance, now=value, reason=apart)
+            )
+            continue
+        entry, spread = found.entry, steadiness.spread(metric)
+        comparison = compare(metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=spread)
+        if comparison.outcome is Outcome.REGRESSED:
+            changed, about = package_changes(entry.packages, packages), None
             if changed or entry.reason:
                 day, why = entry.captured.partition("T")[0], entry.reason or ""
                 about = Reason(kind=ReasonKind.SINCE_BASELINE, differences=changed, day=day, text=why)
             comparison = replace(comparison, reason=about)
             comparison = _unless_explained(comparison, about, metric, busy) if busy else comparison
-        elif comparison.outcome in _GOOD and found is not None:
-            comparison = _unless_stored_busy(comparison, metric, found.entry.busy)
+        elif comparison.outcome in _GOOD:
+            comparison = _unless_stored_busy(comparison, metric, entry.busy)
+        elif no_code and comparison.reason is not None and comparison.reason.kind in _UNDECIDED:
+            comparison = replace(comparison, reason=Reason(kind=ReasonKind.NO_CODE, text=no_code))
         comparisons.append(unless_saturated(comparison) if saturated else comparison)
     return tuple(comparisons)
 
@@ -575,32 +585,14 @@ def _worse(comparison: MetricComparison, change: float) -> float:
     return METRICS[comparison.metric].worse_sign * (math.log1p(change) if change > -1 else -math.inf)
 
 
-def _compared(
-    metric: Metric,
-    tolerance: float,
-    alpha: float,
-    found: Found | None,
-    now: Evidence,
-    identity: Mapping[str, object],
-    steadiness: Steadiness,
-    no_code: str,
-) -> MetricComparison:
-    level = level_of(metric, now)
-    alone = MetricComparison(
-        metric=metric.name, outcome=Outcome.NEW, tolerance=tolerance, now=level.value if level is not None else None
-    )
+def _why_apart(found: Found | None, identity: Mapping[str, object], no_code: str) -> Reason | None:
+    """Returns why there is no baseline to compare with; None if there is one of this machine and work."""
     if found is None:
-        return replace(alone, reason=Reason(kind=ReasonKind.NO_BASELINE))
+        return Reason(kind=ReasonKind.NO_BASELINE)
     if found.differences:
-        other = Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences, text=no_code)
-        return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=other)
-    if different := _other_work(found, identity):
-        return replace(alone, outcome=Outcome.INCONCLUSIVE, reason=_other_work_reason(different))
-    spread = steadiness.spread(metric)
-    comparison = compare(metric, base=found.entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=spread)
-    if no_code and comparison.reason is not None and comparison.reason.kind in _UNDECIDED:
-        return replace(comparison, reason=Reason(kind=ReasonKind.NO_CODE, text=no_code))
-    return comparison
+        return Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences, text=no_code)
+    different = _other_work(found, identity)
+    return _other_work_reason(different) if different else None
 
 
 def _other_work(found: Found, identity: Mapping[str, object]) -> tuple[str, ...]:
