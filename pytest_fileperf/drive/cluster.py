@@ -84,7 +84,7 @@ class Roster:
             raise GeneratorError(
                 f"the Dask cluster at {self._title} cannot make the load: {'; '.join(sorted(problems)[:_SHOWN])}"
             )
-        fit = {worker: self._fit[worker] for worker in _in_turn(there) if worker in self._fit}
+        fit = {worker: self._fit[worker] for worker in _in_turn([one for one in there if one in self._fit])}
         if not fit:
             why = f", of which {len(self.silent)} did not answer" if self.silent else ""
             raise GeneratorError(
@@ -131,7 +131,7 @@ def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping
     package, own_package = versions[_MODULE], here[_MODULE]
     python, own_python = (str(each["python"]).split(".") for each in (versions, here))
     if package is None:
-        return f'lacks this package: pip install "{_PACKAGE}[cluster]=={own_package}" there'
+        return f'lacks this package: pip install "{_PACKAGE}[cluster]=={own_package}" there, and restart it'
     if python[:2] != own_python[:2]:  # code is carried from one Python to another of the same minor version
         return f"has Python {'.'.join(python[:3])}, and here it is {'.'.join(own_python[:3])}: {_SAME}"
     if package != own_package:

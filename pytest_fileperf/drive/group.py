@@ -282,12 +282,15 @@ class Generator:
         self.tracer = tracer_in(env)
         try:
             self._child = child = Child("generator")
-            # -P: the directory that the tests run in may hold modules named as those of the standard library.
-            program = (sys.executable, "-P", "-m", "pytest_fileperf.drive")
-            command = (*program, *scratch.supervising(child.directory), str(child.directory))
-            process = child.start(Invocation(command=command, env=env, cwd=Path.cwd()), stdout=subprocess.PIPE)
         except OSError as error:
             raise GeneratorError(f"the load generator's files cannot be written: {error}; {MAKE_ROOM}") from error
+        # -P: the directory that the tests run in may hold modules named as those of the standard library.
+        program = (sys.executable, "-P", "-m", "pytest_fileperf.drive")
+        command = (*program, *scratch.supervising(child.directory), str(child.directory))
+        try:
+            process = child.start(Invocation(command=command, env=env), stdout=subprocess.PIPE)
+        except OSError as error:
+            raise GeneratorError(f"the load generator cannot be started: {error}") from error
         self._process = process
         self._mailbox = _Mailbox(put=lambda _: None)
         threading.Thread(target=_listen, args=(process.stdout, self._mailbox), daemon=True).start()
@@ -425,8 +428,8 @@ class Generators:
 
 
 def own_cores(cores: frozenset[int] | None, count: int) -> list[frozenset[int] | None]:
-    """Returns the cores of each of so many generators: one each where there are enough, else all of them."""
-    if cores is None or len(cores) < count:
+    """Returns the cores of each of several generators, one each where there are enough; else, and of one, all."""
+    if cores is None or count == 1 or len(cores) < count:
         return [cores] * count
     return [frozenset({core}) for core in sorted(cores)[:count]]
 

@@ -29,7 +29,7 @@ class Invocation:
 
     command: Sequence[str]
     env: Mapping[str, str]
-    cwd: Path
+    cwd: Path | None = None
     descriptors: Sequence[int] = ()
     """What it inherits, besides standard input and output."""
 
@@ -57,9 +57,10 @@ class Child:
     """A process with a directory and a log of its own, on POSIX below a supervisor. Whoever makes it stops it."""
 
     def __init__(self, use: str) -> None:
-        """Makes the directory, whose name begins with the use of it. Raises OSError."""
+        """Makes the directory, whose name begins with the use of it, and an empty log. Raises OSError."""
         self.directory = scratch.make(use)
         self._log = LogFile(self.directory / "log.txt")
+        self._log.open().close()
         self._process: Process | None = None
         self._asked_s: float | None = None
         """When it was first asked to end. Several that are asked together wait together."""
@@ -156,14 +157,16 @@ def run(
     env: Mapping[str, str],
     cwd: Path | None = None,
     given: bytes = b"",
+    stdout: int | BinaryIO = subprocess.PIPE,
     stderr: int = subprocess.PIPE,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs a tool to its end, and returns what it wrote. Raises OSError, and subprocess.TimeoutExpired.
+    """Runs a tool to its end, and returns what it wrote to pipes. Raises OSError, and subprocess.TimeoutExpired.
 
     A tool that takes too long is killed with all that it has started, such as Git's filters.
+    A pipe is read until all that the tool has started and that holds it has ended, too; a file is not.
     """
-    invocation = Invocation(command=command, env=env, cwd=cwd or Path.cwd())
-    with _start(invocation, stdout=subprocess.PIPE, stderr=stderr) as process:
+    invocation = Invocation(command=command, env=env, cwd=cwd)
+    with _start(invocation, stdout=stdout, stderr=stderr) as process:
         try:
             said, complaint = process.communicate(given, timeout=timeout_s)
         finally:

@@ -34,6 +34,7 @@ __all__ = (
 )
 
 _T = TypeVar("_T")
+_MOST_BYTES = 1 << 16
 _CPUCLOCK_SCHED = 2
 """From the kernel's posix-timers: the clock of a whole process that counts the scheduler's time, user and system."""
 
@@ -74,7 +75,7 @@ if sys.platform == "linux":
             return None
 
     def _peak_rss_bytes(pid: int) -> int | None:
-        for line in read_start(f"/proc/{pid}/status").splitlines():
+        for line in read_start(f"/proc/{pid}/status", _MOST_BYTES).splitlines():
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
         return None  # a zombie has no memory any more
@@ -101,7 +102,6 @@ else:
 
 # --- The CPU time of a whole process tree, with children that begin and end meanwhile
 
-_MOST_BYTES = 1 << 16
 _UNSEEN_NS = 30_000_000
 """What a process may have used that ended uncounted: Linux tells the time of ended children to 10 ms, twice."""
 _MOST_READINGS = 5

@@ -201,7 +201,7 @@ class _Spy:
     def start(self, command: Sequence[str]) -> None:
         """Starts it and returns at once."""
         try:
-            self._process = self._child.start(Invocation(command=command, env=os.environ, cwd=Path.cwd()))
+            self._process = self._child.start(Invocation(command=command, env=os.environ))
         except OSError as error:
             self.problem = f"py-spy cannot be started: {error}"
 
@@ -209,7 +209,8 @@ class _Spy:
         """Waits until it samples, and returns whether it does."""
         while not self.problem and time.monotonic() < deadline_s:
             ended = self._child.ended() is not None
-            said = "\n".join(self._child.log)
+            # Not its last lines alone: the reason is the first one, and a Rust backtrace may follow.
+            said = (self._child.directory / "log.txt").read_text(encoding="utf-8", errors="replace")
             if _SAMPLING in said:
                 return True
             if ended:

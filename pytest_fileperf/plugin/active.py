@@ -198,6 +198,7 @@ class Active:
         if hasattr(self._config, "workerinput"):
             return  # a usage error in a worker is a crash to xdist; the verbs raise the same problems
         problems: list[str] = []
+        self._gates = 0
         for item in filter(is_load_test, session.items):
             found: tuple[str, ...] = ()
             if any(marker.args for marker in item.iter_markers("fileperf")):

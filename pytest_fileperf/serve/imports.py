@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from pytest_fileperf.errors import AppLoadError, log_line
 from pytest_fileperf.host import scratch
@@ -63,7 +62,7 @@ def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Im
         replace(job, server="import").write(child.directory)
         command = (HERE.interpreter, "-P", str(STAGES / "stage2_server.py"), str(child.directory))
         supervised = scratch.supervised(command, child.directory)
-        returncode = child.run(Invocation(command=supervised, env=env, cwd=Path.cwd()), timeout_s=timeout_s)
+        returncode = child.run(Invocation(command=supervised, env=env), timeout_s=timeout_s)
         if returncode is None:
             return Imported(problem=f"it took longer than {timeout_s:g} s")
         last = " ".join(map(log_line, child.log[-1:]))

@@ -177,7 +177,7 @@ def subjects_of(
     steps that were asked for and have no figures.
     """
     parts = []
-    for part in _parts_seen(task, runs):
+    for part in _parts_seen(task, runs) if runs else ():  # a search has no figures of parts
         own = recording_of(runs, part.test.part, part.test.step)
         figures = replace(
             measurement_of(own),

@@ -221,7 +221,12 @@ def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: flo
     """Runs a command to its end; raises PlanError when it fails, cannot be started or is not done by the deadline."""
     left_s = max(_POLL_S, deadline_s - time.monotonic())
     try:
-        done = run(command, env=env_for_tools(os.environ), timeout_s=left_s, stderr=subprocess.STDOUT)
+        # To a file: a build may leave a daemon behind, as compiler caches are, that would hold a pipe for long.
+        with tempfile.TemporaryFile() as log:
+            environment = env_for_tools(os.environ)
+            done = run(command, env=environment, timeout_s=left_s, stdout=log, stderr=subprocess.STDOUT)
+            log.seek(0)
+            output = log.read().decode("utf-8", "replace")
     except OSError as error:
         raise PlanError(f"{command[0]} cannot be started ({error.strerror or error})") from error
     except subprocess.TimeoutExpired:
@@ -229,8 +234,7 @@ def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: flo
             f"an environment with the packages ({len(packages)}) could not be made within {timeout_s:g} s"
         ) from None
     if done.returncode != 0:
-        said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode("utf-8", "replace"))
-        raise PlanError(why_not_installed(said, packages))
+        raise PlanError(why_not_installed(re.sub(r"\x1b\[[0-9;]*m", "", output), packages))
 
 
 # --- packages

@@ -87,13 +87,14 @@ def test_a_sync_worker_answers_a_rate_and_its_reconnects_are_counted(project: Pr
 def test_a_search_finds_rates_on_a_server_that_limits_its_connections(project: Project) -> None:
     """It begins with a closed loop, which asks with fewer connections if the server refuses most of them."""
     tests = """
-    from pytest_fileperf import Command
+    from pytest_fileperf import Command, part
 
     LIMITED = Command(["{python}", "-m", "uvicorn", "app:app", "--port", "{port}", "--limit-concurrency", "8"])
 
     def test_capacity(fileperf):
         load = {"max_p50": "500ms", "max_duration": "9s", "boots": 1, "gate": "none", "max_error_rate": "50%"}
-        fileperf.capacity.get("/", server=LIMITED, **load)
+        works = {part.get("/", name="one"): 1, part.get("/two", name="two"): 1}
+        fileperf.capacity.mix(works, server=LIMITED, **load)
     """
     ran = project.write({"app.py": COUNTING, "test_load.py": tests}).run("-v")
 

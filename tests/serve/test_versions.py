@@ -122,7 +122,7 @@ def test_both_sides_boot_by_the_same_steps(kind: Kind, trees: CodeTree, tmp_path
         env = {key: value for key, value in invocation.env.items() if key != "PWD"}
         words = [text.replace(f"run {name}", "run") for text in invocation.command]
         paths = [text and text.replace(f"run {name}", "run").replace(f"/{name}/", "/") for text in job.sys_path]
-        return env, words, paths, invocation.cwd.relative_to(tmp_path / name)
+        return env, words, paths, Path(invocation.cwd or "").relative_to(tmp_path / name)
 
     assert seen("here") == seen("base")
 
