@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from pytest_fileperf.judge.record import SAME_CODE, WHILE_MEASURED, FailedTest, Result, Standing
@@ -192,47 +192,62 @@ def findings(result: Result) -> tuple[str, ...]:
 
 def notes(result: Result) -> tuple[str, ...]:
     """Returns what a reader must know to judge the figures, as sentences without a full stop."""
-    told = [text for text, _ in _notes(result)]
-    told.append(wording.code_text(result.verdict, with_title=True))
-    told += ["stored as the new baseline"] * result.baseline_written
-    return tuple(text for text in dict.fromkeys((*told, wording.not_stored_text(result))) if text)
+    recording, held = result.recording, wording.stabilised(result.recording)
+    missing = [name for name in STABILISERS if name not in held]
+    is_replayed = recording.engine == "replay"
+    shared_cores = recording.engine != "in-process" and not recording.pinned and not result.smoke
+    told = (
+        *findings(result),
+        *wording.breach_texts(result.measurement),
+        wording.capacity_text(result),
+        wording.saturated_text(result),
+        wording.law_text(result),
+        *map(wording.typical_text, result.verdict.comparisons),
+        wording.iterations_text(result),
+        f"a part of the load is missing: {plain(result.lost)}" if result.lost else "",
+        *result.server_notes,
+        *result.load_notes,
+        f"engine {recording.engine}: {plain(recording.why_engine)}" * (bool(recording.why_engine) and not is_replayed),
+        "server and generator shared cores" * shared_cores,
+        f"boots stabilised in part, without: {', '.join(missing)}" if held and missing else "",
+        wording.processes_text(result),
+        wording.one_core_text(result),
+        *wording.growth_texts(result),
+        wording.traced_text(result),
+        wording.busy_text(result),
+        wording.left_text(result),
+        _background(result),
+        wording.code_text(result.verdict, with_title=True),
+        "stored as the new baseline" * result.baseline_written,
+        wording.not_stored_text(result),
+    )
+    return tuple(text for text in dict.fromkeys(told) if text)
 
 
 def brief_notes(result: Result) -> list[str]:
     """Returns those of the notes that nobody must miss."""
-    told = [text for text, place in sorted(_notes(result), key=lambda pair: pair[1]) if place]
-    if wording.says_stored(code := wording.code_text(result.verdict, with_title=True)):
-        told += [text for text in code.split("; ") if "stored" in text]
-    return [text for text in (*told, wording.not_stored_text(result)) if text]
+    code = wording.code_text(result.verdict, with_title=True)
+    told = (
+        *findings(result),
+        wording.capacity_text(result),
+        wording.saturated_text(result),
+        wording.iterations_text(result),
+        wording.processes_text(result),
+        wording.one_core_text(result),
+        wording.left_text(result),
+        *wording.growth_texts(result),
+        *(text for text in result.server_notes if text.startswith((SERVED_WITH, SAME_CODE))),
+        *(text for text in result.load_notes if text.endswith(WHILE_MEASURED)),
+        "" if result.standing in _WELL else _background(result),
+        *(text for text in code.split("; ") if wording.says_stored(code) and "stored" in text),
+        wording.not_stored_text(result),
+    )
+    return [text for text in told if text]
 
 
-def _notes(result: Result) -> Iterator[tuple[str, int]]:
-    """Yields sentences, some of them empty, each with its place in `brief_notes`; 0 for those that only `notes` has."""
-    recording, held, left = result.recording, wording.stabilised(result.recording), wording.left_text(result)
-    missing = [name for name in STABILISERS if name not in held]
-    shared_cores = recording.engine != "in-process" and not recording.pinned and not result.smoke
-    engine = f"engine {recording.engine}: {plain(recording.why_engine)}" if recording.why_engine else ""
-    background = "" if left else str(result.background or "")
-    yield from ((text, 1) for text in findings(result))
-    yield from ((text, 0) for text in wording.breach_texts(result.measurement))
-    yield wording.capacity_text(result), 1
-    yield wording.saturated_text(result), 1
-    yield wording.law_text(result), 0
-    yield from ((wording.typical_text(item), 0) for item in result.verdict.comparisons)
-    yield wording.iterations_text(result), 1
-    yield f"a part of the load is missing: {plain(result.lost)}" if result.lost else "", 0
-    yield from ((text, 4 * text.startswith((SERVED_WITH, SAME_CODE))) for text in result.server_notes)
-    yield from ((text, 4 * text.endswith(WHILE_MEASURED)) for text in result.load_notes)
-    yield engine if recording.engine != "replay" else "", 0
-    yield "server and generator shared cores" if shared_cores else "", 0
-    yield f"boots stabilised in part, without: {', '.join(missing)}" if held and missing else "", 0
-    yield wording.processes_text(result), 2
-    yield wording.one_core_text(result), 2
-    yield from ((text, 3) for text in wording.growth_texts(result))
-    yield wording.traced_text(result), 0
-    yield wording.busy_text(result), 0
-    yield left, 2
-    yield background, 5 * (result.standing not in _WELL)
+def _background(result: Result) -> str:
+    """Returns what the servers used in each other's turns; empty if one has left work, which is said instead."""
+    return "" if wording.left_text(result) else str(result.background or "")
 
 
 def first_failures(
