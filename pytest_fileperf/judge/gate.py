@@ -365,7 +365,7 @@ def judge_world(
         if comparison.change is None or comparison.low is None:
             continue
         ratio, steady = 1 + comparison.change, steadiness.is_steady({name: tolerance})
-        if _deviations(comparison, busy) > RULES.environment_failed:
+        if _deviations(comparison, busy, at_least=True) > RULES.environment_failed:
             comparison = replace(comparison, outcome=Outcome.REGRESSED)
         elif comparison.outcome is Outcome.REGRESSED and not steady:
             comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE)
@@ -379,13 +379,16 @@ def judge_world(
     return tuple(comparisons)
 
 
-def _deviations(world: MetricComparison, busy: Busy | None) -> float:
+def _deviations(world: MetricComparison, busy: Busy | None, *, at_least: bool = False) -> float:
     """Returns by how many deviations of sessions unchanged code is worse than what is stored of it.
 
-    What others on the machine may have done counts for nothing.
+    What others on the machine may have done counts for nothing. With `at_least` it goes by the nearer bound of the
+    interval: a short measurement on a busy machine knows little.
     """
     metric = METRICS[world.metric]
-    worse = 0.0 if world.change is None else _worse(world, world.change)
+    nearer = world.low if metric.worse_sign > 0 else world.high
+    change = nearer if at_least and nearer is not None else world.change
+    worse = 0.0 if change is None else _worse(world, change)
     worse -= busy.explains(metric) if busy is not None and worse > 0 else 0.0
     return worse / (RULES.environment_sd * tail_factor(metric))
 
@@ -407,7 +410,7 @@ def unless_environment(
 
 
 def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy | None) -> MetricComparison:
-    off, seen = _deviations(world, busy), _deviations(world, None)
+    off, seen, least = _deviations(world, busy), _deviations(world, None), _deviations(world, busy, at_least=True)
     if seen <= RULES.environment_noted or world.reason is None:
         return code
     if off <= RULES.environment_noted:  # others explain it, but not however much it is
@@ -415,7 +418,7 @@ def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy 
             return code
         return replace(code, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
     reason = replace(world.reason, kind=ReasonKind.ENVIRONMENT)
-    if off <= RULES.environment_failed or world.outcome is not Outcome.REGRESSED:
+    if least <= RULES.environment_failed or world.outcome is not Outcome.REGRESSED:
         return replace(code, outcome=Outcome.INCONCLUSIVE, reason=reason)
     return replace(world, outcome=Outcome.REGRESSED, reason=reason)
 

@@ -82,7 +82,7 @@ class Rules:
     environment_noted: float = 2.0
     """Within so many of these deviations it is a note: 39 % slower. Beyond, unchanged code is no PASS."""
     environment_failed: float = 5.0
-    """Beyond so many it is a failure: 71 % slower."""
+    """If the whole interval is beyond so many it is a failure: 71 % slower."""
     spread_known: int = 10
     """So many sessions tell the spread alone: what is expected counts the less, the more of them are known."""
     least_sessions: int = 5

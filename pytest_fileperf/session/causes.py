@@ -97,7 +97,8 @@ def explain_loss(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Expla
         return _explain_growth(plan, sides, cores)
     waiting = loss_text(loss)
     said, stalls, limit = _waited_for(plan, sides, cores, loss) if waiting else ("", None, None)
-    if stalls is None and limit is not None and limit.kind is LimitKind.SERVER_CPU:
+    computes = stalls is None or not stalls.waits
+    if computes and limit is not None and limit.kind is LimitKind.SERVER_CPU:
         # It works, or waits for its core, all the time: requests wait for nothing else, though the model says so.
         return _explain_growth(plan, sides, cores)
     lines = [waiting, said]

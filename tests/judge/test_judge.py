@@ -377,6 +377,13 @@ def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(rps: float,
         )
 
 
+def test_an_environment_fails_unchanged_code_only_by_the_whole_interval() -> None:
+    code = judge_same_code(found(), FAST, tolerances={"rps": 0.05}, identity=IDENTITY, saturated=False)
+    (seen,) = unless_environment(code, world(side(100, 900, 150), steadiness=UNKNOWN))
+    assert seen.outcome is Outcome.INCONCLUSIVE
+    assert "the baseline's own code runs at 0.12 of what was stored" in sentence(seen.reason)
+
+
 def test_a_limit_of_cpu_and_another_python_are_named() -> None:
     entry = replace(STORED, conditions={"CPU limit": "none", "Python": "3.11.7"})
     conditions = {"CPU limit": "0.5 cores", "Python": "3.11.7", "new": "fact"}
