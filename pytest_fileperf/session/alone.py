@@ -25,9 +25,9 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
 from pytest_fileperf.session.causes import Looked, explain_costs
 from pytest_fileperf.session.loads import Load, Run, Tell, asked_alone, recording_of
-from pytest_fileperf.session.rig import Measured, Rig, Task, subjects_of
+from pytest_fileperf.session.rig import Measured, Rig, subjects_of
 from pytest_fileperf.session.setup import setup_identity, work_on
-from pytest_fileperf.settings.plans import AlonePlan, capacity_title, load_identity, load_title
+from pytest_fileperf.settings.plans import Plan, capacity_title, load_identity, load_title
 
 __all__ = ("identity_of", "measure_alone", "precision_said")
 
@@ -39,21 +39,21 @@ LONGEST_S, MOST_TIMES = 60.0, 12
 than `max_duration`."""
 
 
-def measure_alone(task: Task, plan: AlonePlan, rig: Rig, *, to_store: bool = False) -> Measured:
+def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
     """Returns what was measured of the code here. Raises what booting and loading raise.
 
     What becomes a baseline is read for as long as it stands, so it is worth more time than a run that is compared once:
     `to_store` measures until the level is known, without what was measured while others used the machine, unless there
     is nothing else when the time is over.
     """
-    boots, runs, search, capacity = _Boots(task, plan, rig), list[Run](), None, None
+    boots, runs, search, capacity = _Boots(plan, rig), list[Run](), None, None
     try:
         if plan.capacity is not None:
             search = boots.search(plan.capacity)
         elif to_store and not plan.load.counted and plan.load.ramp is None:  # what is made as a whole is made once
-            runs = _until_known(task, plan, rig, boots)
+            runs = _until_known(plan, rig, boots)
         else:
-            runs = boots.one_run_each(task.test.title)
+            runs = boots.one_run_each(plan.test.title)
     finally:
         rig.progress.done()
     if search is not None:
@@ -70,9 +70,9 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, *, to_store: bool = Fal
         use = replace(measurement.server, cpu_share=cpu, worker_cpu_shares=workers)
         measurement = replace(measurement, limit=last.limit, busy=last.busy, server=use)
     server = boots.seen[-1]
-    identity = identity_of(task, plan, recording, server.identity())
-    explained = None if plan.profile is None else boots.costs(plan.profile, measurement.server.cpu_per_request)
-    subjects = subjects_of(task, runs, recording, measurement)
+    identity = identity_of(plan, recording, server.identity())
+    explained = boots.costs(measurement.server.cpu_per_request) if plan.profiles else None
+    subjects = subjects_of(plan, runs, recording, measurement)
     results = [
         Result(
             test=subject.test,
@@ -89,15 +89,15 @@ def measure_alone(task: Task, plan: AlonePlan, rig: Rig, *, to_store: bool = Fal
         )
         for subject, own, figures in subjects
     ]
-    tasks = tuple(subject for subject, _, _ in subjects)
-    return Measured(subjects=tasks, results=tuple(results), log=boots.log, loaded=server.loaded)
+    judged = tuple(subject for subject, _, _ in subjects)
+    return Measured(subjects=judged, results=tuple(results), log=boots.log, loaded=server.loaded)
 
 
-def _until_known(task: Task, plan: AlonePlan, rig: Rig, boots: _Boots) -> list[Run]:
+def _until_known(plan: Plan, rig: Rig, boots: _Boots) -> list[Run]:
     """Makes runs on boots until the level is known, or the time is over; returns all that count."""
-    limit_s = min(LONGEST_S, MOST_TIMES * task.settings.duration_ns / 1e9, plan.most_ns / 1e9)
+    limit_s = min(LONGEST_S, MOST_TIMES * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
     kept: list[Run] = []
-    title, begun_s = task.test.title, rig.clock()
+    title, begun_s = plan.test.title, rig.clock()
     last_s = begun_s
     while True:
         new = boots.one_run_each(title)
@@ -107,9 +107,9 @@ def _until_known(task: Task, plan: AlonePlan, rig: Rig, boots: _Boots) -> list[R
         is_busy = busy_of(recording_of(new)).is_busy
         if not is_busy:
             kept += new
-        if is_over or (not is_busy and _error(task.settings.gate, recording_of(kept)) <= KNOWN_TO):
+        if is_over or (not is_busy and _error(plan.settings.gate, recording_of(kept)) <= KNOWN_TO):
             return kept or new
-        title = f"{task.test.title}, again: {'the machine was busy' if is_busy else 'its level is not known well'}"
+        title = f"{plan.test.title}, again: {'the machine was busy' if is_busy else 'its level is not known well'}"
 
 
 def precision_said(gate: Sequence[str], recording: Recording) -> str:
@@ -127,10 +127,10 @@ def _error(gate: Sequence[str], recording: Recording) -> float:
     return max(filter(math.isfinite, (precision_of(metric, evidence) for metric in metrics)), default=0.0)
 
 
-def identity_of(task: Task, plan: AlonePlan, recording: Recording, server: Mapping[str, object]) -> dict[str, object]:
+def identity_of(plan: Plan, recording: Recording, server: Mapping[str, object]) -> dict[str, object]:
     """Returns what must be equal for stored figures to compare, as JSON values; `server` is what the server's is."""
     return {
-        "work": task.work.identity(),
+        "work": plan.work.identity(),
         "server": server,
         "load": load_identity(plan.load) | ({} if plan.capacity is None else {"capacity": dict(plan.capacity.limits)}),
         "engine": recording.engine,
@@ -138,7 +138,7 @@ def identity_of(task: Task, plan: AlonePlan, recording: Recording, server: Mappi
         # Only where there are any: baselines of before have no such keys.
         **({"tracer": recording.tracer} if recording.tracer else {}),
         **({"load from": "cluster"} if recording.is_from_cluster else {}),
-        **setup_identity(task.settings),
+        **setup_identity(plan.settings),
     }
 
 
@@ -146,8 +146,7 @@ def identity_of(task: Task, plan: AlonePlan, recording: Recording, server: Mappi
 class _Boots:
     """Makes runs on boots of the server, of which one serves at a time."""
 
-    task: Task
-    plan: AlonePlan
+    plan: Plan
     rig: Rig
     seen: list[RunningServer] = field(default_factory=list)
     """All that were loaded: the place of each is the boot's in the recording."""
@@ -175,7 +174,7 @@ class _Boots:
         """Makes the loads of a search for the capacity, on each boot in its part of the time."""
         plan, rig, search = self.plan, self.rig, RateSearch(sought, chance=self.rig.chance)
         total_s = sought.total_ns / 1e9
-        teller = rig.teller(self.task.test.title, total_s, boots=plan.boots)
+        teller = rig.teller(plan.test.title, total_s, boots=plan.boots)
 
         def tell(progress: RunProgress) -> None:
             teller.tell(progress, boot=len(self.seen), requests=search.requests)
@@ -195,34 +194,34 @@ class _Boots:
 
     def _numbers(self) -> list[int]:
         """Returns the boots in random order, but first the one that serves."""
-        served = self.task.server
-        numbers = self.rig.chance.sample(range(self.plan.boots), self.plan.boots)
-        numbers.sort(key=lambda number: number != self.rig.servers.serving(served.spec, served.app))
+        plan = self.plan
+        numbers = self.rig.chance.sample(range(plan.boots), plan.boots)
+        numbers.sort(key=lambda number: number != self.rig.servers.serving(plan.settings.server, plan.app))
         return numbers
 
-    def costs(self, plan: LoadPlan, cpu_per_request: float | None) -> Explanation:
+    def costs(self, cpu_per_request: float | None) -> Explanation:
         """Returns which functions cost CPU."""
-        served = self.task.server
-        server = self.rig.servers.any_boot(served.spec, served.app, served.cores)
-        with work_on(server, self.rig.servers, self.task.work, self.task.settings) as work:
+        cores = self.plan.generator_cores
+        server = self.rig.servers.any_boot(self.plan.settings.server, self.plan.app, self.plan.cores)
+        with work_on(server, self.rig.servers, self.plan.work, self.plan.settings) as work:
 
             def load(plan: LoadPlan) -> Run:
-                return self.rig.loads.make(work, plan, 0, server, served.generator_cores, lambda _: None)
+                return self.rig.loads.make(work, plan, 0, server, cores, lambda _: None)
 
             looked = Looked(server=server, load=load, root=None, cpu_per_request=cpu_per_request)
-            return explain_costs(plan, looked, served.generator_cores)
+            return explain_costs(self.plan.profile, looked, cores)
 
     @contextmanager
     def _booted(self, number: int, tell: Tell) -> Iterator[Load]:
         """Gives what loads this boot, after the test's setup."""
-        served, rig = self.task.server, self.rig
-        server = rig.servers.boot(served.spec, served.app, number, served.cores)
-        with work_on(server, rig.servers, self.task.work, self.task.settings) as work:
+        rig, cores = self.rig, self.plan.generator_cores
+        server = rig.servers.boot(self.plan.settings.server, self.plan.app, number, self.plan.cores)
+        with work_on(server, rig.servers, self.plan.work, self.plan.settings) as work:
 
             def load(plan: LoadPlan) -> Run:
                 if server not in self.seen:
                     self.seen.append(server)
-                run = rig.loads.make(work, plan, self.seen.index(server), server, served.generator_cores, tell)
+                run = rig.loads.make(work, plan, self.seen.index(server), server, cores, tell)
                 if not self.log and any(status >= 500 for round_ in run.result.rounds for status, _ in round_.statuses):
                     self.log = server.log
                 return run

@@ -48,10 +48,10 @@ from pytest_fileperf.session.loads import (
     recording_of,
     rounds_of,
 )
-from pytest_fileperf.session.rig import Measured, Rig, Task, subjects_of
+from pytest_fileperf.session.rig import Measured, Rig, subjects_of
 from pytest_fileperf.session.setup import limit_of, set_up, setup_identity, work_of_boot
 from pytest_fileperf.session.sides import Absent, Base, Sides
-from pytest_fileperf.settings.plans import ComparisonPlan, gate_tolerances
+from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.versions.checkout import changed_packages
 
@@ -120,22 +120,25 @@ _OVER, _LOOKS = 0.3, 12
 _LEAST_LOOK_NS = 600_000_000
 
 
-def measure_in_turn(task: Task, plan: ComparisonPlan, base: Base, budget: ErrorBudget, rig: Rig) -> Measured | Absent:
+def measure_in_turn(
+    plan: Plan, base: Base, budget: ErrorBudget, rig: Rig, *, base_alone: bool = False
+) -> Measured | Absent:
     """Measures the code here and a base in turn and judges; returns what one side lacks, if nothing can be compared.
 
-    What the gates used of the session's error is taken off its budget. Raises PlanError for what does not compare, and
-    what booting and loading raise.
+    With `base_alone` the base is loaded alone as well: turns are shorter, and slower than that. What the gates used of
+    the session's error is taken off its budget. Raises PlanError for what does not compare, and what booting and
+    loading raise.
     """
-    refuse_base(task, base)
+    refuse_base(plan, base)
     try:
-        return Comparison(task, plan, base, budget, rig).result()
+        return Comparison(plan, base, budget, rig, base_alone=base_alone).result()
     finally:
         rig.progress.done()
 
 
-def refuse_base(task: Task, base: Base) -> None:
+def refuse_base(plan: Plan, base: Base) -> None:
     """Raises PlanError where the server cannot be compared with this base."""
-    server = task.server.spec
+    server = plan.settings.server
     if isinstance(server, InProcess) or (base.url is None and not isinstance(server, Url)):
         refuse_other_version(server, None, title=base.title)
 
@@ -143,36 +146,36 @@ def refuse_base(task: Task, base: Base) -> None:
 class Comparison:
     """One comparison of the code here with a base, by one plan."""
 
-    def __init__(self, task: Task, plan: ComparisonPlan, base: Base, budget: ErrorBudget, rig: Rig) -> None:
-        self._task = task
+    def __init__(self, plan: Plan, base: Base, budget: ErrorBudget, rig: Rig, *, base_alone: bool) -> None:
         self._plan = plan
+        self._base_alone = base_alone
         self._base = base
         self._budget = budget
-        self._sides = Sides(base, task.server, pool=rig.servers, chance=rig.chance)
+        self._sides = Sides(base, plan, pool=rig.servers, chance=rig.chance)
         self._rig = rig
-        self._cores = task.server.generator_cores
+        self._cores = plan.generator_cores
         limit_s = plan.max_duration_ns / 1e9
         self._gates = {
             subject.test.own: Sequential(
-                gate_tolerances(subject.settings), alpha=plan.alpha, limit_s=limit_s, to_the_end=plan.to_the_end
+                subject.tolerances, alpha=plan.alpha, limit_s=limit_s, to_the_end=plan.to_the_end
             )
-            for subject in task.subjects
-            if subject.settings.gate or subject is task
+            for subject in plan.subjects
+            if subject.settings.gate or subject is plan
         }
         """Those that are not yet decided."""
         self._found: dict[str, tuple[MetricComparison, ...]] = {}
         """What the others have found."""
-        self._teller = rig.teller(task.test.title, limit_s)
+        self._teller = rig.teller(plan.test.title, limit_s)
         self._runs: tuple[list[Run], list[Run]] = ([], [])
         """Of each side."""
         self._searches = (
             None if plan.capacity is None else tuple(RateSearch(plan.capacity, chance=rig.chance) for _ in Side)
         )
-        self._pairs: dict[str, list[Pair]] = {subject.test.own: [] for subject in task.subjects}
+        self._pairs: dict[str, list[Pair]] = {subject.test.own: [] for subject in plan.subjects}
         self._requests = 0
         self._base_failed = False
         """Whether its setup, or each of its first requests, has failed already."""
-        self._works: BothWorks = (task.work, task.work)
+        self._works: BothWorks = (plan.work, plan.work)
         """With what the setup of each side has returned."""
         self._latency_ns = 0
         """What a request took in the probe, on the slower side."""
@@ -204,19 +207,19 @@ class Comparison:
 
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:
         """Runs the test's setup on both sides, one after the other; the stack gets its teardowns. Raises SetupError."""
-        settings = self._task.settings
+        settings = self._plan.settings
         works: list[Work] = []
         for side in Side:
             server, base = servers[side], self._base.title if side is Side.BASE else ""
             value = torn_down.enter_context(set_up(settings, server, base))
-            works.append(work_of_boot(self._task.work, value, server, limit_of(settings), base))
+            works.append(work_of_boot(self._plan.work, value, server, limit_of(settings), base))
         self._works = (works[Side.BASE], works[Side.NOW])
 
     def _is_enough(self, number: int, pair_begun_s: float) -> bool:
         """Lets the gates look; returns whether all of them are decided."""
-        now_s, pace = self._rig.clock(), self._plan.pace
+        now_s, plan = self._rig.clock(), self._plan
         # The next pair may take longer. What limits the code here is found out after the last one.
-        more_ns = pace.of_pair(number + 1) - pace.of_pair(number) + self._plan.limiting.duration_ns
+        more_ns = plan.pair_ns(number + 1) - plan.pair_ns(number) + plan.limiting.duration_ns
         next_s = now_s - pair_begun_s + more_ns / 1e9
         self._pairs[""] = pairs_alike(self._pairs[""])
         for own, gate in tuple(self._gates.items()):
@@ -234,7 +237,7 @@ class Comparison:
             raise PlanError(
                 f"{traced} is traced by {base or now}, and {other} is not: run it without fileperf_coverage, or give"
                 " both sides what traces them",
-                where=self._task.test.title,
+                where=self._plan.test.title,
             )
 
     # --- loading
@@ -248,7 +251,7 @@ class Comparison:
             load = partial(self._load_by, 0, side, servers[side])
             run = load(self._plan.probe) if self._searches is None else closed_loop(load, self._plan.probe)
             rounds = run.result.rounds
-            answer, work = answer_of(rounds), self._task.work.name
+            answer, work = answer_of(rounds), self._plan.work.name
             whose = self._base.title if side is Side.BASE else "the code here"
             is_late = answer is Answer.BROKEN and kinds_of(rounds) == "timeout" and not self._plan.waits_for_all
             if is_late and side is Side.NOW:
@@ -265,9 +268,9 @@ class Comparison:
                 self._searches[side].begin(run)
             self._latency_ns = max(self._latency_ns, _under_way_in(run))
             self._probes[side] = run
-        least_ns = self._plan.least_ns(self._latency_ns)
-        if self._searches is None and self._plan.turn is None and least_ns > self._plan.most_ns:
-            took = f"{self._task.work.name} takes {_seconds(self._latency_ns)}"
+        least_ns = self._plan.least_in_turn_ns(self._latency_ns)
+        if self._searches is None and self._plan.turn is None and least_ns > self._plan.most_in_turn_ns:
+            took = f"{self._plan.work.name} takes {_seconds(self._latency_ns)}"
             return self._too_slow(f"{took}, so a comparison takes {_seconds(least_ns)} at the least")
         return None
 
@@ -290,7 +293,7 @@ class Comparison:
     def _pair(self, number: int, servers: BothServers) -> None:
         """Loads both boots in turn; keeps what that shows of each subject."""
         # Whether base is a boot of its own in every pair.
-        boots_anew = self._base.url is None and not isinstance(self._task.server.spec, Url)
+        boots_anew = self._base.url is None and not isinstance(self._plan.settings.server, Url)
         if self._searches is not None:
             self._search(self._searches, number, servers)
             held = [pair.stabilised for pair in self._pairs[""]]
@@ -311,14 +314,14 @@ class Comparison:
         stabilised = tuple(sorted(set.intersection(*(set(run.boot.stabilised) for own in runs for run in own))))
         for side in Side:
             self._runs[side].extend(runs[side])
-        for subject in self._task.subjects:
+        for subject in self._plan.subjects:
             base, now = (_pair_side(own, subject.test) for own in runs)
             pair = Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=boots_anew)
             self._pairs[subject.test.own].append(pair)
 
     def _search(self, searches: tuple[RateSearch, ...], number: int, servers: BothServers) -> None:
         """Goes on with the search on both sides, load by load in turn, until neither needs one or the time is over."""
-        ends_s = self._rig.clock() + self._plan.pace.of_pair(number) / 1e9
+        ends_s = self._rig.clock() + self._plan.pair_ns(number) / 1e9
         going = list(Side)
         while going:
             for side in self._rig.chance.sample(going, len(going)):
@@ -342,7 +345,7 @@ class Comparison:
     def _loads(self, turn: LoadPlan, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
         """Loads each boot with whole loads, in random order, until the time of the pair is over."""
         runs: tuple[list[Run], list[Run]] = ([], [])
-        ends_s = self._rig.clock() + self._plan.pace.of_pair(number) / 1e9
+        ends_s = self._rig.clock() + self._plan.pair_ns(number) / 1e9
         while not runs[Side.BASE] or self._rig.clock() < ends_s:
             for side in self._rig.chance.sample(tuple(Side), 2):
                 runs[side].append(self._load_by(number, side, servers[side], turn))
@@ -354,7 +357,7 @@ class Comparison:
     # --- what was found
 
     def _measured(self, servers: BothServers) -> Measured:
-        task, plan, server = self._task, self._plan, servers[Side.NOW]
+        plan, server = self._plan, servers[Side.NOW]
         load_base, load = loads = tuple(partial(self._load_by, 0, side, servers[side]) for side in Side)
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
         alone = measurement_of(recording_of([asked_alone(load(plan.limiting), load)]))
@@ -364,11 +367,11 @@ class Comparison:
         if self._searches is not None:
             base, now = (search.recording() for search in self._searches)
             base_capacity, capacity = (search.capacity() for search in self._searches)
-            base_alone = None if plan.base_alone is None else base
+            base_alone = base if self._base_alone else None
             measurement, limit = measurement_of(now), capacity.limit
             saturated = CapacityEnd.GENERATOR in (base_capacity.ended, capacity.ended)
         else:
-            base_alone = None if plan.base_alone is None else recording_of([load_base(plan.base_alone)])
+            base_alone = recording_of([load_base(plan.load)]) if self._base_alone else None
             base, now = map(recording_of, self._runs)
             measurement, limit = measurement_of(now), alone.limit
             saturated = measurement.saturated
@@ -378,27 +381,27 @@ class Comparison:
         regressed = any(found.outcome is Outcome.REGRESSED and found.metric != "rss" for found in self._found[""])
         explanation = self._explained(servers, loads, (base, now)) if regressed and not plan.to_the_end else None
         identity = {
-            "work": task.work.identity(),
+            "work": plan.work.identity(),
             "server": server.identity(),
             "against": self._base.title,
-            **setup_identity(task.settings),
+            **setup_identity(plan.settings),
         }
         noise = tuple(
             noise_floor(METRICS[name], self._pairs[""], tolerance=tolerance, alpha=plan.alpha, seconds=seconds)
-            for name, tolerance in gate_tolerances(task.settings).items()
+            for name, tolerance in plan.tolerances.items()
             if plan.to_the_end
         )
         results = []
-        subjects = subjects_of(task, self._runs[Side.NOW], now, measurement)
+        subjects = subjects_of(plan, self._runs[Side.NOW], now, measurement)
         for subject, recording, figures in subjects:
-            is_whole = subject is task
+            is_whole = subject is plan
             of_base = base if is_whole else recording_of(self._runs[Side.BASE], subject.test.part, subject.test.step)
             comparisons = self._judged(subject, figures, of_base)
             result = Result(
                 test=subject.test,
                 work=subject.title,
                 server=server.title,
-                load=plan.title(len(self._pairs[""]), seconds),
+                load=plan.title_in_turn(len(self._pairs[""]), seconds),
                 identity=identity | subject.own_identity,
                 recording=recording,
                 measurement=figures,
@@ -421,7 +424,7 @@ class Comparison:
             base_alone=base_alone,
         )
 
-    def _judged(self, subject: Task, measurement: Measurement, base: Recording) -> tuple[MetricComparison, ...]:
+    def _judged(self, subject: Plan, measurement: Measurement, base: Recording) -> tuple[MetricComparison, ...]:
         """Returns what the gates have found, as far as both sides can be trusted."""
         found = self._found.get(subject.test.own, ())
         found = unless_base_failed(found, base, allowed=subject.allowed_errors, title=self._base.title)
@@ -444,7 +447,7 @@ class Comparison:
         changed = {} if code_tree.python is None else changed_packages(Path(code_tree.python))
         # A search loads its sides at many rates: their latencies are not those of one load.
         load_plan = None if self._searches is not None else self._plan.limiting
-        served = partial(served_of, load_plan, worker_count(self._task.server.spec) or 1)
+        served = partial(served_of, load_plan, worker_count(self._plan.settings.server) or 1)
         sides = (
             Looked(
                 server=servers[Side.BASE],

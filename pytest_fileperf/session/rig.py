@@ -1,4 +1,4 @@
-"""What a session measures with, what it is asked to measure, and what that leaves."""
+"""What a session measures with, and what that leaves."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.plan.request import Subject
-from pytest_fileperf.plan.work import Work, parts_of, steps_of
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.launch import ServerPool, prepare
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.session.loads import Loader, Loads, Run, Teller, recording_of, rounds_of
 from pytest_fileperf.session.sides import Absent
-from pytest_fileperf.settings.plans import USUAL_PACE, Pace, ServerPlan
-from pytest_fileperf.settings.settings import Options, Settings
+from pytest_fileperf.settings.plans import USUAL_PACE, Pace, Plan
+from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source
 
-__all__ = ("Measured", "Rig", "Task", "subjects_of", "with_other_answers")
+__all__ = ("Measured", "Rig", "subjects_of", "with_other_answers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,69 +81,10 @@ class Rig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One measurement to make."""
-
-    work: Work
-    settings: Settings
-    server: ServerPlan
-    test: TestId
-    said: tuple[str, ...] = ()
-    """What a reader must know of how it is measured, as sentences without a full stop."""
-
-    @property
-    def parts(self) -> tuple[Task, ...]:
-        """What is judged by itself, in place of the whole: each part of the load, and each step that was asked for."""
-        parts = [self._of(part.work, part, part.name) for part in parts_of(self.work)]
-        steps = [self._of(journey, step, part, step.name) for part, journey, step in steps_of(self.work)]
-        return (*parts, *steps)
-
-    def of_step(self, *, part: str, name: str) -> Task:
-        """Returns the task of a step that nobody asked for: it has figures, and nothing judges them."""
-        return self._of(self.work, Subject(name=name), part, name)
-
-    def _of(self, work: Work, judged: Subject, part: str, step: str = "") -> Task:
-        test = replace(self.test, part=part, step=step, group=None)
-        return Task(
-            work=work,
-            settings=replace(self.settings, gate=judged.gate, tolerances=judged.tolerances, limits=judged.limits),
-            server=self.server,
-            said=self.said,
-            test=replace(test, nodeid=f"{test.nodeid}#{test.own}"),
-        )
-
-    @property
-    def subjects(self) -> tuple[Task, ...]:
-        """What is judged: the whole load, and all that is judged by itself."""
-        return (self, *self.parts)
-
-    @property
-    def own_identity(self) -> dict[str, object]:
-        """What a part or step has in its identity beside that of the whole load."""
-        names = {"part": self.test.part, "step": self.test.step}
-        return {kind: name for kind, name in names.items() if name}
-
-    @property
-    def title(self) -> str:
-        """What is measured: `GET /`, or `step login of visit`."""
-        return f"step {self.test.step} of {self.work.name}" if self.test.step else self.work.name
-
-    @property
-    def allowed_errors(self) -> float:
-        """The share of requests that may fail. Of a step it is what was asked for: its journey fails with it."""
-        return self.settings.limits.get("max_error_rate", 1.0 if self.test.step else 0.0)
-
-    @property
-    def gates(self) -> int:
-        """How many metrics are compared, of the whole and of all parts and steps."""
-        return sum(len(subject.settings.gate) for subject in self.subjects)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What was measured, and how it compares."""
 
-    subjects: tuple[Task, ...]
+    subjects: tuple[Plan, ...]
     """The whole load, then each part, and each step that was measured."""
     results: tuple[Result, ...]
     """Of each of them; their verdicts lack the limits."""
@@ -169,15 +108,15 @@ class Measured:
 
 
 def subjects_of(
-    task: Task, runs: Sequence[Run], recording: Recording, measurement: Measurement
-) -> list[tuple[Task, Recording, Measurement]]:
+    plan: Plan, runs: Sequence[Run], recording: Recording, measurement: Measurement
+) -> list[tuple[Plan, Recording, Measurement]]:
     """Returns each subject that the runs have figures of, the whole load first, with its recording and figures.
 
     `recording` and `measurement` are those of the whole: what limited it is known of all only. Raises PlanError for
     steps that were asked for and have no figures.
     """
     parts = []
-    for part in _parts_seen(task, runs) if runs else ():  # a search has no figures of parts
+    for part in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
         own = recording_of(runs, part.test.part, part.test.step)
         figures = replace(
             measurement_of(own),
@@ -194,21 +133,21 @@ def subjects_of(
     of_parts = {
         part.test.part: replace(run, steps=steps(part.test.part)) for part, _, run in parts if not part.test.step
     }
-    return [(task, recording, replace(measurement, parts=of_parts, steps=steps(""))), *parts]
+    return [(plan, recording, replace(measurement, parts=of_parts, steps=steps(""))), *parts]
 
 
-def _parts_seen(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
-    """Returns the task of each part of the load, and of each step that the runs have figures of.
+def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[Plan, ...]:
+    """Returns the plan of each part of the load, and of each step that the runs have figures of.
 
     Raises PlanError for steps that were asked for and have none, although their journey went well.
     """
     reached = {name.lstrip("#") for run in runs for name in run.result.subjects if "#" in name}
-    others: dict[str, Task] = {}
+    others: dict[str, Plan] = {}
     for run in runs:
         for name, rounds in run.result.subjects.items():
             part, mark, step = name.rpartition("#")
             if mark and any(round_.requests or round_.failed for round_ in rounds):
-                other = task.of_step(part=part, name=step)
+                other = plan.of_step(part=part, name=step)
                 others[other.test.own] = other
 
     def went_well(part: str) -> bool:
@@ -216,12 +155,12 @@ def _parts_seen(task: Task, runs: Sequence[Run]) -> tuple[Task, ...]:
 
     problems = [
         _why_not(part.test, reached)
-        for part in task.parts
+        for part in plan.parts
         if part.test.step and part.test.own not in others and went_well(part.test.part)
     ]
     if problems:
-        raise PlanError(*problems, where=task.work.name)
-    asked = [part for part in task.parts if not part.test.step or part.test.own in others]
+        raise PlanError(*problems, where=plan.work.name)
+    asked = [part for part in plan.parts if not part.test.step or part.test.own in others]
     return (*asked, *(other for own, other in others.items() if own not in {part.test.own for part in asked}))
 
 

@@ -35,12 +35,12 @@ from pytest_fileperf.serve.running import RunningServer, ServingServer
 from pytest_fileperf.serve.spec import InProcess, worker_count
 from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.capacity import smoke_capacity
-from pytest_fileperf.session.rig import Measured, Rig, Task, with_other_answers
+from pytest_fileperf.session.rig import Measured, Rig, with_other_answers
 from pytest_fileperf.session.setup import entered, left, work_on
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.session.stored import BaselineCode, StoredBaseline, measure_other_version
 from pytest_fileperf.settings.keys import AUTO
-from pytest_fileperf.settings.plans import alone_plan, comparison_plan, server_plan
+from pytest_fileperf.settings.plans import Plan, app_of, cores_of
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import format_count
 
@@ -105,7 +105,7 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
         cores, no_more = workers, "the cluster has no more workers"
     if min(cores, most) < 2:
         return 1, no_more if cores < 2 else "the load has one connection"
-    served, ramp = server_plan(settings), settings.ramp
+    ramp = settings.ramp
     probe = LoadPlan(
         connections=settings.connections,
         warmup_ns=_WARMUP_NS,
@@ -115,11 +115,11 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
         pause=settings.pause,
         rate=ramp.highest if ramp is not None and ramp.of_rate else settings.rate,
     )
-    server = rig.servers.any_boot(served.spec, served.app, served.cores)
+    server = rig.servers.any_boot(settings.server, app_of(settings), cores_of(settings)[0])
     with work_on(server, rig.servers, work, settings) as own:
         count = 1
         while True:
-            own_cores = server_plan(replace(settings, generators=count)).generator_cores
+            _, own_cores = cores_of(replace(settings, generators=count))
             run = rig.loads.make(own, replace(probe, generators=count), 0, server, own_cores, lambda _: None)
             share = busiest_share([round_ for round_ in run.result.rounds if round_.phase is Phase.ROUND])
             used = f"{'it' if count == 1 else 'the busiest'} used {share * 100:.0f} % of its core"
@@ -195,11 +195,10 @@ class Session:
         """
         _check_clock()
         self._shown_to = nodeid
-        plan = server_plan(settings)
-        servers = self._rig.servers
+        app, (cores, _), servers = app_of(settings), cores_of(settings), self._rig.servers
 
         def serving() -> RunningServer:
-            server = servers.any_boot(plan.spec, plan.app, plan.cores)
+            server = servers.any_boot(settings.server, app, cores)
             entered(settings, servers)
             return server
 
@@ -236,8 +235,21 @@ class Session:
             work = in_smoke(work)
         else:
             settings, said = with_generators(work, settings, self._rig)
-        task = Task(work=work, settings=settings, server=server_plan(settings), test=test, said=said)
-        measured, stored = self._measured(task)
+        cores, generator_cores = cores_of(settings)
+        plan = Plan(
+            test=test,
+            work=work,
+            settings=settings,
+            app=app_of(settings),
+            cores=cores,
+            generator_cores=generator_cores,
+            said=said,
+            pace=self._rig.pace,
+            smoke=self._options.smoke,
+            profiles=self._options.profile and not self._options.smoke,
+            to_the_end=self._options.aa,
+        )
+        measured, stored = self._measured(plan)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
         whole, *parts = measured.results
         measured_of = zip(measured.subjects, (with_other_answers(whole, parts), *parts), strict=True)
@@ -254,20 +266,20 @@ class Session:
         self._raise_for_all(measured, self.results[place:])
         return self.results[place]
 
-    def _judged(self, task: Task, result: Result) -> Result:
+    def _judged(self, plan: Plan, result: Result) -> Result:
         """Returns the result with what its limits say of it, and figures that agree in all reports."""
         smoke = self._options.smoke
         told = unless_left(result.verdict.comparisons, result.recording, result.base)
         told = unless_other_answers(unless_lost(told, result.lost), result.other_answers)
         verdict = replace(
             result.verdict,
-            limits=() if smoke else check_limits(task.settings.limits, result.recording),
+            limits=() if smoke else check_limits(plan.settings.limits, result.recording),
             comparisons=as_the_run_shows(told, result.recording, result.base),
             saturated=result.measurement.saturated,
             world=() if result.lost else result.verdict.world,
         )
-        capacity = smoke_capacity(result.measurement.rps) if smoke and task.settings.capacity else result.capacity
-        return replace(result, verdict=verdict, load_notes=task.said, smoke=smoke, capacity=capacity)
+        capacity = smoke_capacity(result.measurement.rps) if smoke and plan.settings.capacity else result.capacity
+        return replace(result, verdict=verdict, load_notes=plan.said, smoke=smoke, capacity=capacity)
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
         """Stores what a test has measured as baselines, where it has passed; without a name that of all tests left.
@@ -325,29 +337,25 @@ class Session:
         self._unchanged.clear()
         return tuple(found)
 
-    def _measured(self, task: Task) -> tuple[Measured, StoredBaseline | None]:
+    def _measured(self, plan: Plan) -> tuple[Measured, StoredBaseline | None]:
         """Measures the code here, and what it is compared with; returns its baseline, if it has or may get one.
 
         Raises PlanError and BaselineError, and what booting and loading raise.
         """
-        options, settings, rig = self._options, task.settings, self._rig
-        alpha = self._budget.level(len(settings.gate), of_parts=task.gates - len(settings.gate))
-        if task.gates and self._base is not None:
-            plan = comparison_plan(settings, alpha=alpha, to_the_end=options.aa, pace=rig.pace)
-            return measure_other_version(task, plan, self._base, self._budget, rig), None
-        alone = alone_plan(settings, smoke=options.smoke, parts=len(task.parts), profile=options.profile, pace=rig.pace)
-        if options.smoke or not task.gates:
-            return measure_alone(task, alone, rig), None
+        options, gate, rig = self._options, plan.settings.gate, self._rig
+        plan = replace(plan, alpha=self._budget.level(len(gate), of_parts=plan.gates - len(gate)))
+        if plan.gates and self._base is not None:
+            return measure_other_version(plan, self._base, self._budget, rig), None
+        plan.load  # noqa: B018 # a rate that is too low is told before anything boots
+        if options.smoke or not plan.gates:
+            return measure_alone(plan, rig), None
         # Read before time is spent on measuring: a damaged file is told at once.
-        found = self._store.find(task.test.module, task.test.nodeid, self.environment)
+        found = self._store.find(plan.test.module, plan.test.nodeid, self.environment)
         if found is not None and options.update == "all":  # what is stored is measured anew, in half of the time
-            settings = replace(settings, max_duration_ns=settings.max_duration_ns // 2)
-            alone = replace(alone, most_ns=alone.most_ns // 2)
+            plan = replace(plan, in_half=True)
         stored = StoredBaseline(
-            task=task,
+            plan=plan,
             rig=rig,
-            alone=alone,
-            comparison=comparison_plan(settings, alpha=alpha, pace=rig.pace),
             store=self._store,
             found=found,
             environment=self.environment,
@@ -384,12 +392,12 @@ class Session:
         if errors:
             raise type(errors[0])("\n\n".join(map(str, errors))) from None
 
-    def _raise_for(self, task: Task, measured: Measured, result: Result) -> None:
+    def _raise_for(self, plan: Plan, measured: Measured, result: Result) -> None:
         """Raises what fails the test by one of its results, if anything does."""
         __tracebackhide__ = True
-        absent, title = measured.absent, task.test.title
-        allowed = task.allowed_errors
-        hint = _ON_ONE_BOOT if task.test.nodeid.partition("#")[0] == self._shown_to else ""
+        absent, title = measured.absent, plan.test.title
+        allowed = plan.allowed_errors
+        hint = _ON_ONE_BOOT if plan.test.nodeid.partition("#")[0] == self._shown_to else ""
         if absent is not None and absent.outcome is Outcome.INCONCLUSIVE:
             hint = f"Measured alone, as nothing could be compared: {absent.what}."
         raise_for_failed_requests(result, allowed, log=measured.log, hint=hint)

@@ -15,7 +15,7 @@ from pytest_fileperf.serve.launch import Launch, ServerPool, refuse_changed, ref
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.loads import BothServers
-from pytest_fileperf.settings.plans import ServerPlan
+from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = ("Absent", "Base", "Sides")
@@ -59,7 +59,7 @@ class _NoBaseError(Exception):
 class Sides:
     """Both sides of one comparison, booted in pairs."""
 
-    def __init__(self, base: Base, plan: ServerPlan, *, pool: ServerPool, chance: random.Random) -> None:
+    def __init__(self, base: Base, plan: Plan, *, pool: ServerPool, chance: random.Random) -> None:
         """`pool` is ended before a pair boots, and says how boots are launched and numbered."""
         self._base = base
         self._plan = plan
@@ -133,10 +133,10 @@ class Sides:
         elif side is Side.BASE and base.url is None and base.code_tree.is_here:
             prepared = partial(prepared, version="base")
         if side is Side.NOW:
-            return prepared(plan.spec, plan.app, cores=plan.cores)
+            return prepared(plan.settings.server, plan.app, cores=plan.cores)
         if base.url is not None:
             return prepared(base.url, None, cores=None)
-        return prepared(plan.spec, plan.app, cores=plan.cores, code_tree=base.code_tree)
+        return prepared(plan.settings.server, plan.app, cores=plan.cores, code_tree=base.code_tree)
 
     @contextmanager
     def _of_base(self) -> Iterator[None]:

@@ -43,9 +43,9 @@ from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.report.wording import FIGURES_ONLY
 from pytest_fileperf.session.alone import identity_of, measure_alone, precision_said
 from pytest_fileperf.session.comparison import measure_in_turn, refuse_base
-from pytest_fileperf.session.rig import Measured, Rig, Task
+from pytest_fileperf.session.rig import Measured, Rig
 from pytest_fileperf.session.sides import Absent, Base
-from pytest_fileperf.settings.plans import AlonePlan, ComparisonPlan, alone_plan, gate_tolerances, patient_for
+from pytest_fileperf.settings.plans import Plan, patient_for
 from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.loaded import Digests, LoadedFiles, used_by_both
 from pytest_fileperf.versions.packages import python_with
@@ -108,29 +108,29 @@ def title_of(entry: Entry, code: str = "") -> str:
 # --- Another version of the code, or the same one, which is measured in turn with the code here
 
 
-def measure_other_version(task: Task, plan: ComparisonPlan, base: Base, budget: ErrorBudget, rig: Rig) -> Measured:
+def measure_other_version(plan: Plan, base: Base, budget: ErrorBudget, rig: Rig) -> Measured:
     """Measures both in turn and judges; the code here alone, where there is nothing to compare.
 
     That is NEW where one side lacks what is measured, INCONCLUSIVE where it answers otherwise, and PASS where both are
     the same code. Raises PlanError for what cannot be compared.
     """
     if base.is_same_code:
-        refuse_base(task, base)
-        return _alone(task, base, rig, Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=base.title))
+        refuse_base(plan, base)
+        return _alone(plan, base, rig, Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=base.title))
     begun_s = rig.clock()
-    found = measure_in_turn(task, plan, base, budget, rig)
+    found = measure_in_turn(plan, base, budget, rig)
     if not isinstance(found, Absent):
         return _unless_same_files(found, base.code_tree, rig)
     if found.outcome is Outcome.INCONCLUSIVE:  # it may never answer, and an endpoint that base lacks may be slow
         spent_ns = round((rig.clock() - begun_s) * 1e9)
-        task = replace(task, settings=patient_for(task.settings, spent_ns=spent_ns))
-    measured = _alone(task, base, rig, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what))
+        plan = replace(plan, settings=patient_for(plan.settings, spent_ns=spent_ns))
+    measured = _alone(plan, base, rig, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what))
     return replace(measured, absent=found)
 
 
-def _alone(task: Task, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -> Measured:
+def _alone(plan: Plan, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -> Measured:
     """Measures the code here; the outcome of every gate is known before."""
-    measured = measure_alone(task, alone_plan(replace(task.settings, boots=1)), rig)
+    measured = measure_alone(replace(plan, settings=replace(plan.settings, boots=1), profiles=False), rig)
     judged = []
     for subject, result in zip(measured.subjects, measured.results, strict=True):
         now = result.recording
@@ -138,7 +138,7 @@ def _alone(task: Task, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -
             MetricComparison(
                 metric=name, outcome=outcome, tolerance=tolerance, now=METRICS[name].of_run(now), reason=reason
             )
-            for name, tolerance in gate_tolerances(subject.settings).items()
+            for name, tolerance in subject.tolerances.items()
         ]
         if result.measurement.saturated:
             comparisons = list(map(unless_saturated, comparisons))
@@ -175,10 +175,8 @@ _MOST_NAMED = 5
 class StoredBaseline:
     """The figures that an earlier run has stored, and the code that they are of."""
 
-    task: Task
+    plan: Plan
     rig: Rig
-    alone: AlonePlan
-    comparison: ComparisonPlan
     store: BaselineStore
     found: Found | None
     """What the store has of this test, of this machine or another one."""
@@ -194,7 +192,7 @@ class StoredBaseline:
         if self.rig.source is not None:
             self.rig.source.here  # noqa: B018 # found out before anything boots: the code may be edited while it is measured
         if found is None:  # carefully, where it becomes a baseline
-            measured = measure_alone(self.task, self.alone, self.rig, to_store=self.options.update is not None)
+            measured = measure_alone(self.plan, self.rig, to_store=self.options.update is not None)
             return self._judged_by_figures(measured, "")
         confirm = self.options.confirm
         if confirm == "never":
@@ -222,8 +220,8 @@ class StoredBaseline:
             return []
         anew, kept = tuple(results), whole
         if self.found is not None:
-            anew = measure_alone(self.task, self.alone, self.rig, to_store=True).results
-            limits = check_limits(self.task.settings.limits, anew[0].recording)
+            anew = measure_alone(self.plan, self.rig, to_store=True).results
+            limits = check_limits(self.plan.settings.limits, anew[0].recording)
             kept = replace(anew[0], verdict=Verdict(limits=limits, saturated=anew[0].measurement.saturated))
         of_data = ""
         if kept.never_fit or (kept.unfit and self.options.update != "all"):
@@ -289,14 +287,14 @@ class StoredBaseline:
 
     def _by_figures(self, said: str, *, no_code: str = "") -> Measured:
         """Measures the code here and compares it with the stored figures; `said` says in a sentence why."""
-        return self._judged_by_figures(measure_alone(self.task, self.alone, self.rig), said, no_code=no_code)
+        return self._judged_by_figures(measure_alone(self.plan, self.rig), said, no_code=no_code)
 
     def _same(self, found: Found, here: CodeTree, said: str) -> Measured:
         """Measures the code here, which is that of the baseline: only the world can differ.
 
         Stored figures decide where it is not certain that the server runs that code, and nothing else of the project.
         """
-        measured = measure_alone(self.task, self.alone, self.rig)
+        measured = measure_alone(self.plan, self.rig)
         if doubt := _why_not_the_same(measured, found, here, self.rig.source):
             return self._judged_by_figures(measured, FIGURES_ONLY + doubt, no_code=doubt)
         packages = self.environment.packages
@@ -315,19 +313,19 @@ class StoredBaseline:
             comparisons = judge_same_code(
                 stored,
                 evidence_of(result.recording),
-                tolerances=gate_tolerances(subject.settings),
+                tolerances=subject.tolerances,
                 identity=result.identity,
                 saturated=result.measurement.saturated,
             )
             verdict = Verdict(comparisons=comparisons)
-            if subject is self.task:
+            if subject is self.plan:
                 world = self._world(result, result.recording, packages)
                 judged = unless_environment(comparisons, world, result.measurement.busy)
                 verdict = Verdict(comparisons=judged, world=world, code=code)
             results.append(replace(result, verdict=verdict, stored_latency=_stored_latency(stored, comparisons)))
 
         def again() -> tuple[MetricComparison, ...]:
-            anew = measure_alone(self.task, self.alone, self.rig).results[0]
+            anew = measure_alone(self.plan, self.rig).results[0]
             return self._world(anew, anew.recording, packages)
 
         return replace(
@@ -337,7 +335,7 @@ class StoredBaseline:
             world_again=again,
         )
 
-    def _found_of(self, subject: Task) -> Found | None:
+    def _found_of(self, subject: Plan) -> Found | None:
         """Returns what is stored of the whole load or of a part."""
         if not subject.test.own:
             return self.found
@@ -346,8 +344,8 @@ class StoredBaseline:
     def _in_turn(self, found: Found, base: Base, said: str) -> Measured:
         """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
         packages = self.environment.packages if base.code_tree.python is None else found.entry.packages
-        plan = self.comparison if found.differences else replace(self.comparison, base_alone=self.alone.load)
-        measure = partial(measure_in_turn, self.task, plan, base, self.budget, self.rig)
+        base_alone = not found.differences  # where there are some, stored figures of it do not compare
+        measure = partial(measure_in_turn, self.plan, base, self.budget, self.rig, base_alone=base_alone)
         try:
             measured = measure()
         except (PlanError, BaseDiedError, BaseFailedError, BaseSetupError) as error:
@@ -406,12 +404,12 @@ class StoredBaseline:
         return replace(measured, results=tuple(reversed(results)))
 
     def _with_figures(
-        self, subject: Task, result: Result, found: Found | None, said: str = "", no_code: str = ""
+        self, subject: Plan, result: Result, found: Found | None, said: str = "", no_code: str = ""
     ) -> Result:
         """Returns a result, of the whole load or of a part, compared with the stored figures."""
         comparisons = judge_stored(
-            tolerances=gate_tolerances(subject.settings),
-            alpha=self.comparison.alpha,
+            tolerances=subject.tolerances,
+            alpha=self.plan.alpha,
             found=found,
             now=evidence_of(result.recording),
             identity=result.identity,
@@ -421,7 +419,7 @@ class StoredBaseline:
             busy=result.measurement.busy,
             no_code=no_code,
         )
-        self.budget.used(self.comparison.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
+        self.budget.used(self.plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
         since = "" if found is None else title_of(found.entry)
         latency, other_answers = _stored_latency(found, comparisons), result.other_answers
         if found is not None and latency is not None:
@@ -440,9 +438,9 @@ class StoredBaseline:
         return judge_world(
             self.found,
             evidence_of(unchanged),
-            tolerances=gate_tolerances(self.task.settings),
-            alpha=self.comparison.alpha,
-            identity=identity_of(self.task, self.alone, unchanged, server),
+            tolerances=self.plan.tolerances,
+            alpha=self.plan.alpha,
+            identity=identity_of(self.plan, unchanged, server),
             packages=packages,
             conditions=self.environment.conditions,
             steadiness=self.steadiness,
@@ -453,7 +451,7 @@ class StoredBaseline:
     def _is_steady(self, found: Found) -> bool:
         """Returns whether stored figures can decide: the machine is the same and steady, with the same packages."""
         return self._is_unchanged(found, self.environment.packages) and all(
-            self.steadiness.is_steady(gate_tolerances(own.settings)) for own in self.task.subjects
+            self.steadiness.is_steady(own.tolerances) for own in self.plan.subjects
         )
 
     def _tells_spread(self, found: Found, packages: Mapping[str, str]) -> bool:

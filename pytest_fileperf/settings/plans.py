@@ -1,4 +1,4 @@
-"""From settings to plans: what to boot, the load of each boot, and what it is called. Chance is passed in."""
+"""From settings to the plan of a measurement: what to boot, each load, and what it is called. Chance is passed in."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from dataclasses import dataclass, replace
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.paired import MORE_S, MOST_TIMES
+from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.metrics import METRICS, searches_by
 from pytest_fileperf.plan.load import Alternation, CapacityPlan, LoadPlan, Side, generators_used
+from pytest_fileperf.plan.request import Subject
+from pytest_fileperf.plan.work import Work, parts_of, steps_of
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
-from pytest_fileperf.serve.spec import AsgiSpec, Command, ServerSpec, is_only_once, split_cores, worker_count
+from pytest_fileperf.serve.spec import AsgiSpec, Command, is_only_once, split_cores, worker_count
 from pytest_fileperf.settings.settings import DEFAULT_BOOTS, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_NS, Settings
 from pytest_fileperf.units import format_duration, format_rate, format_share
 
 __all__ = (
     "USUAL_PACE",
-    "AlonePlan",
-    "ComparisonPlan",
     "Pace",
-    "ServerPlan",
-    "alone_plan",
+    "Plan",
+    "app_of",
     "capacity_title",
-    "comparison_plan",
-    "gate_tolerances",
+    "cores_of",
     "load_identity",
     "load_title",
     "patient_for",
-    "server_plan",
 )
 
 _SMOKE_CONNECTIONS = 4
@@ -63,32 +62,6 @@ _PAUSES_A_TURN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerPlan:
-    """What to boot, and on which cores."""
-
-    spec: ServerSpec
-    app: AppSpec | None
-    cores: frozenset[int] | None = None
-    """Those of the server. Both are None where there are not enough cores for server and generator."""
-    generator_cores: frozenset[int] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlonePlan:
-    """How the code here is measured on its own."""
-
-    boots: int
-    load: LoadPlan
-    """The load of each boot."""
-    most_ns: int
-    """After so long, boots included, no further boot is made."""
-    profile: LoadPlan | None = None
-    """The load while a profiler looks on; None where none does."""
-    capacity: CapacityPlan | None = None
-    """The search for the highest rate, which `load` comes before; None where none is searched for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """How long the parts of a comparison take, in nanoseconds."""
 
@@ -112,52 +85,222 @@ USUAL_PACE = Pace()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonPlan:
-    """How the code here is measured in turn with another version, and how it is judged."""
+class Plan:
+    """One measurement: what is booted, which load it gets, alone or in turn with another version, and how it is judged.
 
-    alpha: float
+    Loads are worked out of the settings whenever they are asked for.
+    """
+
+    test: TestId
+    work: Work
+    settings: Settings
+    app: AppSpec | None
+    cores: frozenset[int] | None = None
+    """Those of the server. Both are None where there are not enough cores for server and generator."""
+    generator_cores: frozenset[int] | None = None
+    said: tuple[str, ...] = ()
+    """What a reader must know of how it is measured, as sentences without a full stop."""
+    pace: Pace = USUAL_PACE
+    alpha: float = 0.0
     """The level of each gate."""
-    max_duration_ns: int
-    to_the_end: bool
-    """Whether all of that time is used, whatever is seen."""
-    turn: LoadPlan | None
-    """The load of one turn where that is a load of its own; None where turns are part of one closed loop."""
-    probe: LoadPlan
-    """Finds out how long a request takes."""
-    limiting: LoadPlan
-    """Shows what limits a server that is loaded alone."""
-    profile: LoadPlan
-    """The load while a profiler looks on."""
-    pace: Pace
-    base_alone: LoadPlan | None = None
-    """The load of the base alone, which compares with stored figures: turns are shorter, and slower than that. None
-    where there are no such figures."""
-    capacity: CapacityPlan | None = None
-    """The search for the highest rate of each side, load by load in turn; None where none is searched for."""
+    smoke: bool = False
+    """Whether only a few requests are made, of each of the parts."""
+    profiles: bool = False
+    """Whether a profiler looks on once the code here was measured on its own."""
+    to_the_end: bool = False
+    """Whether a comparison uses all of its time, whatever is seen."""
+    in_half: bool = False
+    """Whether a comparison, or a measurement alone, has half of its time only: another one follows."""
+
+    # --- what is judged
+
+    @property
+    def parts(self) -> tuple[Plan, ...]:
+        """What is judged by itself, in place of the whole: each part of the load, and each step that was asked for."""
+        parts = [self._of(part.work, part, part.name) for part in parts_of(self.work)]
+        steps = [self._of(journey, step, part, step.name) for part, journey, step in steps_of(self.work)]
+        return (*parts, *steps)
+
+    def of_step(self, *, part: str, name: str) -> Plan:
+        """Returns the plan of a step that nobody asked for: it has figures, and nothing judges them."""
+        return self._of(self.work, Subject(name=name), part, name)
+
+    def _of(self, work: Work, judged: Subject, part: str, step: str = "") -> Plan:
+        test = replace(self.test, part=part, step=step, group=None)
+        return replace(
+            self,
+            work=work,
+            settings=replace(self.settings, gate=judged.gate, tolerances=judged.tolerances, limits=judged.limits),
+            test=replace(test, nodeid=f"{test.nodeid}#{test.own}"),
+        )
+
+    @property
+    def subjects(self) -> tuple[Plan, ...]:
+        """What is judged: the whole load, and all that is judged by itself."""
+        return (self, *self.parts)
+
+    @property
+    def own_identity(self) -> dict[str, object]:
+        """What a part or step has in its identity beside that of the whole load."""
+        names = {"part": self.test.part, "step": self.test.step}
+        return {kind: name for kind, name in names.items() if name}
+
+    @property
+    def title(self) -> str:
+        """What is measured: `GET /`, or `step login of visit`."""
+        return f"step {self.test.step} of {self.work.name}" if self.test.step else self.work.name
+
+    @property
+    def allowed_errors(self) -> float:
+        """The share of requests that may fail. Of a step it is what was asked for: its journey fails with it."""
+        return self.settings.limits.get("max_error_rate", 1.0 if self.test.step else 0.0)
+
+    @property
+    def gates(self) -> int:
+        """How many metrics are compared, of the whole and of all parts and steps."""
+        return sum(len(subject.settings.gate) for subject in self.subjects)
+
+    @property
+    def tolerances(self) -> dict[str, float]:
+        """The tolerance of each gated metric, by name, as a share."""
+        settings = self.settings
+        return {name: settings.tolerances.get(name, METRICS[name].tolerance) for name in settings.gate}
+
+    # --- alone
+
+    @property
+    def boots(self) -> int:
+        """How many boots share a run: by default one where there is no gate, or the load is made as a whole."""
+        settings = self.settings
+        as_a_whole = settings.requests is not None or settings.burst is not None or settings.ramp is not None
+        if self.smoke or as_a_whole or is_only_once(settings.server):
+            return 1
+        return settings.boots or (DEFAULT_BOOTS if settings.gate or settings.capacity else 1)
+
+    @property
+    def load(self) -> LoadPlan:
+        """The load of each boot. Raises PlanError for a rate so low that a boot has no request.
+
+        Where the highest rate is searched for it is the closed loop that the search begins with.
+        """
+        settings = _patient(self.settings)
+        if self.smoke:
+            return _smoke_plan(settings, len(self.parts))
+        if settings.capacity:
+            pace = self.pace
+            return _one_round(settings, 2 * pace.probe_ns, warmup_ns=pace.warmup_ns, at_most=DEFAULT_CONNECTIONS)
+        return _load_plan(settings, self.boots)
+
+    @property
+    def most_ns(self) -> int:
+        """After so long, boots included, no further boot is made."""
+        return max(self.settings.max_duration_ns, 2 * self.settings.duration_ns) // (2 if self.in_half else 1)
+
+    # --- alone and in turn
+
+    @property
+    def capacity(self) -> CapacityPlan | None:
+        """The search for the highest rate, of each side in turn where there are two; None where there is none."""
+        if self.smoke or not self.settings.capacity:
+            return None
+        settings = _patient(self.settings)
+        limits = {name: limit for name, limit in settings.limits.items() if searches_by(name)}
+        slowest_s = max(limit for name, limit in limits.items() if name != "max_error_rate")
+        patience_ns = max(_LEAST_PATIENCE_NS, round(_PATIENCE_LATENCIES * slowest_s * 1e9))
+        return CapacityPlan(
+            limits=limits,
+            total_ns=settings.search_ns,
+            connections=settings.search_connections,
+            timeout_ns=min(settings.timeout_ns, patience_ns),
+            generators=_generators(settings),
+        )
+
+    @property
+    def profile(self) -> LoadPlan:
+        """The load while a profiler looks on."""
+        turn = self.turn
+        if turn is None:
+            return _one_round(self._in_turn, self.pace.profile_ns)
+        if turn.rate is None:
+            return turn
+        return replace(turn, warmup_ns=0, round_ns=max(turn.round_ns, self.pace.profile_ns))
+
+    # --- in turn
+
+    @property
+    def _in_turn(self) -> Settings:
+        settings = self.settings
+        if self.in_half:
+            settings = replace(settings, max_duration_ns=settings.max_duration_ns // 2)
+        return _patient(settings)
+
+    @property
+    def max_duration_ns(self) -> int:
+        """The longest time of a comparison."""
+        return 2 * self.settings.search_ns if self.settings.capacity else self._in_turn.max_duration_ns
+
+    def pair_ns(self, number: int) -> int:
+        """Returns how long a pair of boots is loaded, at the least; the first pair is number 0."""
+        if self.settings.capacity:
+            return round(self.max_duration_ns / _SEARCHED_PAIRS)
+        return self.pace.of_pair(number)
+
+    @property
+    def turn(self) -> LoadPlan | None:
+        """The load of one turn where that is a load of its own; None where turns are part of one closed loop."""
+        settings = self._in_turn
+        if settings.requests is not None or settings.burst is not None or settings.ramp is not None:
+            return _load_plan(settings, 1)
+        if settings.pause is not None:
+            # The other side's turns would be pauses, too.
+            round_ns = max(_RATE_TURN_NS, _PAUSES_A_TURN * settings.pause.mean_ns)
+            return _one_round(settings, round_ns, warmup_ns=self.pace.warmup_ns)
+        if settings.rate is None:
+            return None
+        round_ns = max(_RATE_TURN_NS, round(_RATE_TURN_REQUESTS / settings.rate * 1e9))
+        return replace(_one_round(settings, round_ns, warmup_ns=self.pace.warmup_ns), rate=settings.rate)
+
+    @property
+    def probe(self) -> LoadPlan:
+        """Finds out how long a request takes; does not wait for one too slow to be compared in the time there is."""
+        if (turn := self.turn) is not None:
+            return turn
+        settings = self._in_turn
+        probe = _one_round(settings, self.pace.probe_ns, warmup_ns=self.pace.warmup_ns // 2)
+        if settings.timeout_ns not in (DEFAULT_TIMEOUT_NS, settings.max_duration_ns):
+            return probe
+        longest_ns = max(_LEAST_PROBED_NS, settings.max_duration_ns // 8)
+        return replace(probe, timeout_ns=min(settings.timeout_ns, longest_ns))
+
+    @property
+    def limiting(self) -> LoadPlan:
+        """Shows what limits a server that is loaded alone."""
+        turn, pace = self.turn, self.pace
+        return replace(turn or _one_round(self._in_turn, pace.limiting_ns, warmup_ns=pace.warmup_ns), close=True)
 
     def alternation(self, number: int, *, latency_ns: int, chance: random.Random) -> Alternation:
         """Returns the turns of a pair, in random order; `latency_ns` is what a request typically takes."""
         handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
         longest_ns = max(self.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
         turn_ns = max(_LEAST_TURN_NS, min(round(_TURN_HANDOVERS * handover_ns), longest_ns))
-        warmup_ns = max(self.pace.warmup_ns, handover_ns)
+        warmup_ns, limiting = max(self.pace.warmup_ns, handover_ns), self.limiting
 
         def drawn(cycles: int) -> tuple[Side, ...]:
             return tuple(chance.choices(tuple(Side), k=max(1, cycles)))
 
-        cycles = max(1, round(self.pace.of_pair(number) / (2 * turn_ns)))
+        cycles = max(1, round(self.pair_ns(number) / (2 * turn_ns)))
         # Of the slowest requests so few fit into a turn that its length matters.
         is_usual = turn_ns >= round(_TURN_HANDOVERS * handover_ns)
         lengths = chance.choices(_TURN_LENGTHS if is_usual else (1.0,), k=cycles)
         return Alternation(
-            connections=self.limiting.connections,
+            connections=limiting.connections,
             warmup_ns=warmup_ns,
             warm_firsts=drawn(warmup_ns // max(_LEAST_TURN_NS, handover_ns)),
             turns_ns=tuple(round(turn_ns * length) for length in lengths),
             handover_ns=handover_ns,
             firsts=drawn(cycles),
-            timeout_ns=self.limiting.timeout_ns,
-            generators=self.limiting.generators,
+            timeout_ns=limiting.timeout_ns,
+            generators=limiting.generators,
         )
 
     @property
@@ -166,80 +309,38 @@ class ComparisonPlan:
         return self.probe.timeout_ns >= self.limiting.timeout_ns
 
     @property
-    def most_ns(self) -> int:
+    def most_in_turn_ns(self) -> int:
         """How long three pairs of boots may take, though that is more than there is."""
         return round(MOST_TIMES * self.max_duration_ns + MORE_S * 1e9)
 
-    def least_ns(self, latency_ns: int) -> int:
+    def least_in_turn_ns(self, latency_ns: int) -> int:
         """Returns how long three pairs of boots are loaded at the least, if a request typically takes so long."""
         turns = self.alternation(0, latency_ns=latency_ns, chance=random.SystemRandom())
         return _FIRST_PAIRS * turns.duration_ns
 
-    def title(self, pairs: int, seconds: float) -> str:
+    def title_in_turn(self, pairs: int, seconds: float) -> str:
         """Returns the load in words: `32 connections in turn, 8 pairs of boots, 33 s`."""
-        made = f"{self.limiting.connections} connections{_by_several(self.limiting)}"
-        load = made if self.turn is None else load_title(self.turn, 1)
-        load = load if self.capacity is None else capacity_title(self.capacity)
+        if self.capacity is not None:
+            load = capacity_title(self.capacity)
+        elif self.turn is not None:
+            load = load_title(self.turn, 1)
+        else:
+            load = f"{self.limiting.connections} connections{_by_several(self.limiting)}"
         return f"{load} in turn, {pairs} pairs of boots, {format_duration(round(seconds) * 1_000_000_000)}"
 
 
-def server_plan(settings: Settings) -> ServerPlan:
-    """Returns what to boot. Raises AppLoadError where the app cannot be one."""
+def app_of(settings: Settings) -> AppSpec | None:
+    """Returns the app to boot, if the settings have one. Raises AppLoadError where it cannot be one."""
+    if settings.app is None:
+        return None
+    app = app_spec(settings.app)
+    return as_made(app, settings.app) if isinstance(settings.server, AsgiSpec | Command) else app
+
+
+def cores_of(settings: Settings) -> tuple[frozenset[int] | None, frozenset[int] | None]:
+    """Returns the cores of the server and those of its generators; None of both where there are not enough."""
     workers = worker_count(settings.server)
-    cores, generator_cores = (None if workers is None else split_cores(workers, _generators(settings))) or (None, None)
-    app = None if settings.app is None else app_spec(settings.app)
-    if app is not None and isinstance(settings.server, AsgiSpec | Command):
-        app = as_made(app, settings.app)
-    return ServerPlan(
-        spec=settings.server,
-        app=app,
-        cores=cores,
-        generator_cores=generator_cores,
-    )
-
-
-def alone_plan(
-    settings: Settings, *, smoke: bool = False, parts: int = 0, profile: bool = False, pace: Pace = USUAL_PACE
-) -> AlonePlan:
-    """Returns how the code here is measured on its own. A smoke run makes a few requests of each of the parts.
-
-    Raises PlanError for a rate so low that a boot has no request.
-    """
-    settings = _patient(settings)
-    most_ns = max(settings.max_duration_ns, 2 * settings.duration_ns)
-    if smoke:
-        return AlonePlan(boots=1, most_ns=most_ns, load=_smoke_plan(settings, parts))
-    boots = _boots_wanted(settings)
-    return AlonePlan(
-        boots=boots,
-        most_ns=most_ns,
-        load=_probe(settings, pace) if settings.capacity else _load_plan(settings, boots),
-        profile=_profile_plan(settings, pace) if profile else None,
-        capacity=_capacity_plan(settings) if settings.capacity else None,
-    )
-
-
-def comparison_plan(
-    settings: Settings, *, alpha: float, to_the_end: bool = False, pace: Pace = USUAL_PACE
-) -> ComparisonPlan:
-    """Returns how the code here is compared with another version; `alpha` is the level of each gate."""
-    settings, duration_ns = _patient(settings), settings.max_duration_ns
-    turn = _turn_plan(settings, pace)
-    if settings.capacity:
-        duration_ns = 2 * settings.search_ns
-        pair_ns = round(duration_ns / _SEARCHED_PAIRS)
-        pace = replace(pace, first_pair_ns=pair_ns, pair_ns=pair_ns)
-    return ComparisonPlan(
-        alpha=alpha,
-        max_duration_ns=duration_ns,
-        to_the_end=to_the_end,
-        turn=turn,
-        capacity=_capacity_plan(settings) if settings.capacity else None,
-        probe=turn or _quick(_one_round(settings, pace.probe_ns, warmup_ns=pace.warmup_ns // 2), settings),
-        limiting=replace(turn or _one_round(settings, pace.limiting_ns, warmup_ns=pace.warmup_ns), close=True),
-        profile=_profile_plan(settings, pace),
-        pace=pace,
-    )
+    return (None if workers is None else split_cores(workers, _generators(settings))) or (None, None)
 
 
 def _patient(settings: Settings) -> Settings:
@@ -262,44 +363,6 @@ def patient_for(settings: Settings, *, spent_ns: int) -> Settings:
     warmup_ns = min(settings.warmup_ns, timeout_ns // 4)
     duration_ns = min(settings.duration_ns, timeout_ns - warmup_ns)
     return replace(settings, timeout_ns=timeout_ns, warmup_ns=warmup_ns, duration_ns=duration_ns)
-
-
-def _quick(probe: LoadPlan, settings: Settings) -> LoadPlan:
-    """Returns a probe that does not wait for requests which are too slow to be compared in the time there is."""
-    if settings.timeout_ns not in (DEFAULT_TIMEOUT_NS, settings.max_duration_ns):
-        return probe
-    return replace(probe, timeout_ns=min(settings.timeout_ns, max(_LEAST_PROBED_NS, settings.max_duration_ns // 8)))
-
-
-def gate_tolerances(settings: Settings) -> dict[str, float]:
-    """Returns the tolerance of each gated metric, by name, as a share."""
-    return {name: settings.tolerances.get(name, METRICS[name].tolerance) for name in settings.gate}
-
-
-def _boots_wanted(settings: Settings) -> int:
-    """Returns how many boots share a run: by default one where there is no gate, or the load is made as a whole."""
-    as_a_whole = settings.requests is not None or settings.burst is not None or settings.ramp is not None
-    if as_a_whole or is_only_once(settings.server):
-        return 1
-    return settings.boots or (DEFAULT_BOOTS if settings.gate or settings.capacity else 1)
-
-
-def _probe(settings: Settings, pace: Pace) -> LoadPlan:
-    """Returns the closed loop that a search for the capacity begins with."""
-    return _one_round(settings, 2 * pace.probe_ns, warmup_ns=pace.warmup_ns, at_most=DEFAULT_CONNECTIONS)
-
-
-def _capacity_plan(settings: Settings) -> CapacityPlan:
-    limits = {name: limit for name, limit in settings.limits.items() if searches_by(name)}
-    slowest_s = max(limit for name, limit in limits.items() if name != "max_error_rate")
-    patience_ns = max(_LEAST_PATIENCE_NS, round(_PATIENCE_LATENCIES * slowest_s * 1e9))
-    return CapacityPlan(
-        limits=limits,
-        total_ns=settings.search_ns,
-        connections=settings.search_connections,
-        timeout_ns=min(settings.timeout_ns, patience_ns),
-        generators=_generators(settings),
-    )
 
 
 def _smoke_plan(settings: Settings, parts: int) -> LoadPlan:
@@ -407,26 +470,3 @@ def _by_several(plan: LoadPlan) -> str:
     """Returns `, 4 generators`; empty for one."""
     count = generators_used(plan)
     return f", {count} generators" if count > 1 else ""
-
-
-def _profile_plan(settings: Settings, pace: Pace) -> LoadPlan:
-    """Returns the load while a profiler looks on."""
-    turn = _turn_plan(settings, pace)
-    if turn is None:
-        return _one_round(settings, pace.profile_ns)
-    return turn if turn.rate is None else replace(turn, warmup_ns=0, round_ns=max(turn.round_ns, pace.profile_ns))
-
-
-def _turn_plan(settings: Settings, pace: Pace) -> LoadPlan | None:
-    """Returns the load of one turn where that is a load of its own, or None."""
-    if settings.requests is not None or settings.burst is not None or settings.ramp is not None:
-        return _load_plan(settings, 1)
-    if settings.pause is not None:
-        # The other side's turns would be pauses, too.
-        round_ns = max(_RATE_TURN_NS, _PAUSES_A_TURN * settings.pause.mean_ns)
-        return _one_round(settings, round_ns, warmup_ns=pace.warmup_ns)
-    if settings.rate is None:
-        return None
-    least_ns = round(_RATE_TURN_REQUESTS / settings.rate * 1e9)
-    round_ns = max(_RATE_TURN_NS, least_ns)
-    return replace(_one_round(settings, round_ns, warmup_ns=pace.warmup_ns), rate=settings.rate)

@@ -34,11 +34,11 @@ from pytest_fileperf.report.record_file import results_json
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
-from pytest_fileperf.session.rig import Rig, Task
+from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.session.stored import measure_other_version
-from pytest_fileperf.settings.plans import comparison_plan, server_plan
+from pytest_fileperf.settings.plans import Plan, app_of
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.tree import CodeTree
 
@@ -267,8 +267,8 @@ def test_limits_are_judged_beside_it(compare: Compare) -> None:
 def test_a_regression_leaves_its_part_of_the_error_to_the_next_test(compare: Compare) -> None:
     budget = ErrorBudget(2)
     level = budget.level(1)
-    task, (rig, _, _) = Task(work=GET, settings=RPS, server=server_plan(RPS), test=TEST), rig_of(Host(now=SLOW))
-    measured = measure_other_version(task, comparison_plan(RPS, alpha=level), compare.base, budget, rig)
+    plan, (rig, _, _) = Plan(work=GET, settings=RPS, app=app_of(RPS), test=TEST, alpha=level), rig_of(Host(now=SLOW))
+    measured = measure_other_version(plan, compare.base, budget, rig)
     (comparison,) = measured.results[0].verdict.comparisons
     assert comparison.outcome is Outcome.REGRESSED
     assert budget.level(1) == pytest.approx(2 * level)

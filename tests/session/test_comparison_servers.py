@@ -22,7 +22,7 @@ from pytest_fileperf.serve.spec import Url, Uvicorn
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.sides import Absent, Base, Sides
-from pytest_fileperf.settings.plans import Pace, server_plan
+from pytest_fileperf.settings.plans import Pace, Plan, app_of
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.tree import CodeTree
 
@@ -115,7 +115,8 @@ def session(base: Base, tmp_path: Path) -> Iterator[Session]:
 
 
 def sides_of(base: Base) -> Sides:
-    return Sides(base, server_plan(QUICK), pool=ServerPool(), chance=random.Random(1))
+    plan = Plan(test=TEST, work=GET, settings=QUICK, app=app_of(QUICK))
+    return Sides(base, plan, pool=ServerPool(), chance=random.Random(1))
 
 
 def test_an_app_that_the_base_has_not_is_absent(trees: Trees) -> None:

@@ -8,43 +8,32 @@ from dataclasses import replace
 import pytest
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.load import Alternation, Side
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.settings.plans import (
-    AlonePlan,
-    ComparisonPlan,
-    Pace,
-    alone_plan,
-    comparison_plan,
-    gate_tolerances,
-    load_identity,
-    load_title,
-    patient_for,
-)
+from pytest_fileperf.settings.plans import Pace, Plan, load_identity, load_title, patient_for
 from pytest_fileperf.settings.settings import Settings, resolve
 
 SECOND = 1_000_000_000
+TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
 
 
 def settings(**keys: object) -> Settings:
     return resolve(verb=keys)
 
 
-def alone(**keys: object) -> AlonePlan:
-    return alone_plan(settings(**keys))
+def planned(**keys: object) -> Plan:
+    return Plan(test=TEST, work=Operation(method="GET", url="/"), settings=settings(**keys), app=None)
 
 
-def smoked(**keys: object) -> AlonePlan:
-    return alone_plan(settings(**keys), smoke=True)
-
-
-def compared(**keys: object) -> ComparisonPlan:
-    return comparison_plan(settings(**keys), alpha=0.05)
+def smoked(**keys: object) -> Plan:
+    return replace(planned(**keys), smoke=True)
 
 
 def turns(number: int = 0, latency_ns: int = 0, **keys: object) -> Alternation:
-    return compared(**keys).alternation(number, latency_ns=latency_ns, chance=random.SystemRandom())
+    return planned(**keys).alternation(number, latency_ns=latency_ns, chance=random.SystemRandom())
 
 
 @pytest.mark.parametrize(
@@ -61,13 +50,13 @@ def turns(number: int = 0, latency_ns: int = 0, **keys: object) -> Alternation:
     ],
 )
 def test_how_many_boots_share_a_run(keys: dict[str, object], boots: int) -> None:
-    assert alone(**keys).boots == boots
+    assert planned(**keys).boots == boots
     assert smoked(**keys).boots == 1
 
 
 @pytest.mark.parametrize("server", [InProcess(), Uvicorn(port=18_123), Url("http://127.0.0.1:9")])
 def test_what_is_there_only_once_makes_the_whole_run(server: ServerSpec) -> None:
-    plan = alone(server=server)
+    plan = planned(server=server)
     assert (plan.boots, plan.load.rounds) == (1, 12)
 
 
@@ -96,7 +85,7 @@ def test_what_is_there_only_once_makes_the_whole_run(server: ServerSpec) -> None
     ids=["closed", "requests", "burst", "rate", "rates", "connections"],
 )
 def test_a_load_in_words_and_values(keys: dict[str, object], title: str, identity: dict[str, object]) -> None:
-    plan = alone(**keys)
+    plan = planned(**keys)
     assert load_title(plan.load, plan.boots) == title
     assert load_identity(plan.load) == identity
 
@@ -108,25 +97,25 @@ def test_a_smoke_run_makes_a_few_requests_whatever_the_shape(keys: dict[str, obj
 
 
 def test_the_duration_is_shared_by_boots_and_rounds() -> None:
-    plan = alone(duration="6s", rounds=12).load
+    plan = planned(duration="6s", rounds=12).load
     assert (plan.rounds, plan.round_ns, plan.warmup_ns) == (4, SECOND // 2, 3 * SECOND // 10)
 
 
 def test_a_ramp_takes_its_own_time_and_has_no_warm_up() -> None:
-    plan = alone(ramp="3s:10, 1s:0", duration="60s", rounds=8).load
+    plan = planned(ramp="3s:10, 1s:0", duration="60s", rounds=8).load
     assert (plan.rounds, plan.round_ns, plan.warmup_ns) == (8, SECOND // 2, 0)
 
 
 def test_a_burst_may_take_its_time() -> None:
     """Its requests are due at once; each of them has the time limit, and the duration is none."""
-    plan = alone(burst=10, duration="1s", timeout="20s").load
+    plan = planned(burst=10, duration="1s", timeout="20s").load
     assert plan.longest_ns == 3 * 20 * SECOND
 
 
 def test_a_rate_too_low_for_a_single_request_is_told() -> None:
-    assert alone(rate=0.5, duration="6s").load.rate == 0.5
+    assert planned(rate=0.5, duration="6s").load.rate == 0.5
     with pytest.raises(PlanError, match=r"rate: at .*/s less than one request is due in 6.00 s on 3 boots"):
-        alone(rate=0.3, duration="6s")
+        _ = planned(rate=0.3, duration="6s").load
 
 
 @pytest.mark.parametrize(
@@ -181,7 +170,7 @@ def test_chance_draws_the_lengths_of_turns_around_the_usual_one() -> None:
     ],
 )
 def test_loads_that_are_no_plain_closed_loop_are_whole_turns(keys: dict[str, object], turn: int | None) -> None:
-    plan = compared(**keys).turn
+    plan = planned(**keys).turn
     assert (None if plan is None else plan.rounds * plan.round_ns) == turn
 
 
@@ -193,11 +182,11 @@ def test_loads_that_are_no_plain_closed_loop_are_whole_turns(keys: dict[str, obj
     ],
 )
 def test_what_a_comparison_is_called(keys: dict[str, object], title: str) -> None:
-    assert compared(**keys).title(8, 33.4) == title
+    assert planned(**keys).title_in_turn(8, 33.4) == title
 
 
 def test_a_comparison_has_every_load_that_it_makes() -> None:
-    plan = compared(connections=4, timeout="3s")
+    plan = planned(connections=4, timeout="3s")
     assert [load.duration_ns * 1000 // SECOND for load in (plan.probe, plan.limiting, plan.profile)] == [200, 800, 2000]
     assert {load.connections for load in (plan.probe, plan.limiting, plan.profile)} == {4}
     assert {load.timeout_ns for load in (plan.probe, plan.limiting, plan.profile)} == {3 * SECOND}
@@ -205,19 +194,19 @@ def test_a_comparison_has_every_load_that_it_makes() -> None:
 
 @pytest.mark.parametrize("keys", [{"requests": 10}, {"burst": 10}, {"ramp": "2s:10"}])
 def test_a_load_that_is_whole_is_each_of_them(keys: dict[str, object]) -> None:
-    plan = compared(**keys)
+    plan = planned(**keys)
     assert plan.probe == replace(plan.limiting, close=False) == plan.profile == plan.turn
     assert plan.limiting.close
 
 
 def test_a_rate_is_looked_at_for_longer() -> None:
-    plan = compared(rate=1000)
+    plan = planned(rate=1000)
     assert plan.probe == replace(plan.limiting, close=False) == plan.turn
     assert (plan.profile.rate, plan.profile.warmup_ns, plan.profile.round_ns) == (1000, 0, 2 * SECOND)
 
 
 def test_each_gate_has_a_tolerance() -> None:
-    found = gate_tolerances(settings(gate=["rps", "p99"], tolerance={"rps": "10%"}))
+    found = planned(gate=["rps", "p99"], tolerance={"rps": "10%"}).tolerances
     assert found == {"rps": pytest.approx(0.1), "p99": METRICS["p99"].tolerance}
 
 
@@ -238,7 +227,7 @@ def test_after_a_comparison_that_was_given_up_no_answer_is_waited_for_beyond_the
 
 
 def test_a_load_with_pauses_says_so_and_compares_only_with_the_same() -> None:
-    plan = alone(pause="1s", connections=5, duration="3s").load
+    plan = planned(pause="1s", connections=5, duration="3s").load
     assert load_identity(plan)["pause"] == {"low": 1.0, "high": 1.0}
     assert load_title(plan, 3) == "5 connections, 3.00 s, pauses of 1.00 s"
     assert smoked(pause="1s").load.pause is None
@@ -246,8 +235,8 @@ def test_a_load_with_pauses_says_so_and_compares_only_with_the_same() -> None:
 
 def test_users_who_pause_are_compared_in_whole_loads() -> None:
     """In short turns each user would pause in the other side's."""
-    turn = compared(pause="2s").turn
+    turn = planned(pause="2s").turn
     assert turn is not None
     assert turn.pause is not None
     assert turn.round_ns == 6 * SECOND
-    assert compared().turn is None
+    assert planned().turn is None

@@ -17,13 +17,14 @@ from pytest_fileperf.session.causes import Looked, explain_costs
 from pytest_fileperf.session.loads import Loader, Run
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
-from pytest_fileperf.settings.plans import Pace, alone_plan
+from pytest_fileperf.settings.plans import Pace, Plan
 from pytest_fileperf.settings.settings import Options, Settings
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
 SETTINGS = Settings(app="explained_app:app", boots=1, connections=2, duration_ns=300 * MS, rounds=3, warmup_ns=0)
 PACE = Pace(profile_ns=500 * MS)
+TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
 GONE = 2**22 + 1
 """Beyond the largest process id of Linux."""
 APP = """
@@ -49,9 +50,8 @@ def _app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def explained(tmp_path: Path, server: ServerSpec) -> Explanation:
     """Measures once with a profile and returns what it says."""
-    test = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
     with Session(Options(baselines=tmp_path / "baselines", profile=True), Rig(pace=PACE)) as session:
-        session.measure(GET, replace(SETTINGS, server=server), test)
+        session.measure(GET, replace(SETTINGS, server=server), TEST)
         (result,) = session.results
     assert result.explanation is not None
     return result.explanation
@@ -70,8 +70,7 @@ def test_the_function_that_costs_most_is_named(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("looks")
 def test_a_worker_that_was_not_seen_is_said(boot: Boot) -> None:
     booted, loader = boot(Uvicorn(), "explained_app:app"), Loader()
-    plan = alone_plan(SETTINGS, profile=True, pace=PACE).profile
-    assert plan is not None
+    plan = Plan(test=TEST, work=GET, settings=SETTINGS, app=None, pace=PACE).profile
 
     def load(plan: LoadPlan) -> Run:
         return loader.make(GET, plan, 0, booted, None, lambda _: None)

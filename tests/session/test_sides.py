@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from session.fakes import App, Host, Server
 
+from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.plan.load import Side
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.spec import Uvicorn
 from pytest_fileperf.session.sides import Absent, Base, Sides
-from pytest_fileperf.settings.plans import ServerPlan
+from pytest_fileperf.settings.plans import Plan
+from pytest_fileperf.settings.settings import Settings
 from pytest_fileperf.versions.tree import CodeTree
 
 TITLE = "main (1a2b3c4)"
@@ -41,7 +44,14 @@ def base(tmp_path: Path) -> Base:
 
 
 def sides_of(host: Host, base: Base, *, chance: random.Random | None = None, pool: ServerPool | None = None) -> Sides:
-    plan = ServerPlan(spec=Uvicorn(), app=AppSpec("compared_app:app"), cores=SERVER, generator_cores=GENERATOR)
+    plan = Plan(
+        test=TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any"),
+        work=Operation(method="GET", url="/"),
+        settings=Settings(),
+        app=AppSpec("compared_app:app"),
+        cores=SERVER,
+        generator_cores=GENERATOR,
+    )
     return Sides(base, plan, pool=pool or ServerPool(host.prepare), chance=chance or random.Random(1))
 
 
