@@ -292,9 +292,9 @@ def packed(works: tuple[Work, ...]) -> bytes:
     import cloudpickle
 
     with _test_modules_by_value(works):
-        for journey in (journey for journey in _journeys(works) if journey.has_value):
+        for journey in _journeys(works):
             try:
-                cloudpickle.dumps(journey.value)
+                cloudpickle.dumps(journey.arguments)
             except Exception as error:  # an object's own `__reduce__` may raise anything
                 raise PlanError(
                     f"what the setup returned cannot be carried to the generator process, for {journey.name} "
@@ -321,7 +321,7 @@ def _test_modules_by_value(works: tuple[Work, ...]) -> Iterator[None]:
     import cloudpickle
 
     journeys = _journeys(works)
-    owners = [owner for journey in journeys for owner in (journey.function, type(journey.value))]
+    owners = [owner for journey in journeys for owner in (journey.function, *map(type, journey.arguments))]
     names = {name for owner in owners if (name := getattr(owner, "__module__", None)) and _is_test_module(name)}
     modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
     for module in modules:

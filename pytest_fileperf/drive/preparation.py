@@ -24,7 +24,7 @@ from pytest_fileperf.plan.network import LOCAL, Reach
 from pytest_fileperf.plan.pacing import WHOLE, Pacing, Share
 from pytest_fileperf.plan.payload import unique_bytes
 from pytest_fileperf.plan.request import Expectation, Journey, Operation
-from pytest_fileperf.plan.work import Mix, PartWork, Stream, Work, parts_of
+from pytest_fileperf.plan.work import Mix, PartWork, Stream, Work, parts_of, turns
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
@@ -107,7 +107,7 @@ def ways_of(
     if not isinstance(work, Mix):
         named = {part.name: tally for part, tally in zip(parts_of(work), recorder.tallies, strict=False)}
         return (_way(work, recorder, named, recorder.tallies[0], client, connections, replays, share),), lambda: 0
-    turn = work.turns(share).__next__
+    turn = turns([part.weight for part in work.parts], share).__next__
     recorder.next_tally = lambda: recorder.tallies[turn()]
     ways = [
         _way(part.work, None, {}, tally, client, connections, replays, share)

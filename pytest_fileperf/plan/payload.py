@@ -154,26 +154,19 @@ def payload(
     if size_bytes is None and isinstance(what, str | os.PathLike):
         path = Path(what)
         problems += _file_problems(path)
-    length = path.stat().st_size if path is not None and not problems else size_bytes
-    if unique and length is not None and length < UNIQUE_BYTES:
-        problems.append(f"payload of {length} bytes: a unique one needs {UNIQUE_BYTES} bytes or more")
+    if path is not None and not problems:
+        size_bytes = path.stat().st_size
+    if unique and size_bytes is not None and size_bytes < UNIQUE_BYTES:
+        problems.append(f"payload of {size_bytes} bytes: a unique one needs {UNIQUE_BYTES} bytes or more")
     if problems:
         raise PlanError(*problems)
-    if path is not None:
-        return Payload(
-            size_bytes=path.stat().st_size,
-            kind="file",
-            path=path.resolve(),
-            filename=filename or path.name,
-            content_type=content_type,
-            unique=unique,
-        )
     assert size_bytes is not None
     return Payload(
         size_bytes=size_bytes,
-        kind=kind,
-        seed=seed,
-        filename=filename or "payload.bin",
+        kind=kind if path is None else "file",
+        seed=seed if path is None else 0,
+        path=None if path is None else path.resolve(),
+        filename=filename or ("payload.bin" if path is None else path.name),
         content_type=content_type,
         unique=unique,
     )
@@ -194,10 +187,9 @@ def _file_problems(path: Path) -> list[str]:
     if not os.access(path, os.R_OK):
         return [f"payload file {os.fspath(path)!r} may not be read"]
     with path.open("rb") as file:
-        has_some = path.stat().st_size == 0 and file.read(1)
-    return [f"payload file {os.fspath(path)!r} does not say how long it is: copy it, and give the copy"] * bool(
-        has_some
-    )
+        if path.stat().st_size == 0 and file.read(1):
+            return [f"payload file {os.fspath(path)!r} does not say how long it is: copy it, and give the copy"]
+    return []
 
 
 def _generate(kind: str, generator: random.Random) -> bytes:

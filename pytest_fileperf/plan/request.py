@@ -147,18 +147,12 @@ def _described_pairs(key: str, value: object, is_stored: bool) -> object:
     pairs = multi() if multi else value.items() if isinstance(value, Mapping) else value
     if not isinstance(pairs, Iterable):
         return type(value).__qualname__
-    return _by_name((name, _of_pair(key, name, item, is_stored)) for name, item in map(_pair, pairs))
-
-
-def _pair(pair: object) -> tuple[str, object]:
-    raw_name, item = cast("tuple[object, object]", pair)
-    return raw_name.decode("latin-1") if isinstance(raw_name, bytes) else str(raw_name), item
-
-
-def _of_pair(key: str, name: str, item: object, is_stored: bool) -> object:
-    if key == "cookies" or (key == "headers" and name.lower() in _CREDENTIAL_HEADERS):
-        return HIDDEN
-    return _described(key, item, is_stored)
+    found: list[tuple[str, object]] = []
+    for raw_name, item in cast("Iterable[tuple[object, object]]", pairs):
+        name = raw_name.decode("latin-1") if isinstance(raw_name, bytes) else str(raw_name)
+        is_credential = key == "cookies" or (key == "headers" and name.lower() in _CREDENTIAL_HEADERS)
+        found.append((name, HIDDEN if is_credential else _described(key, item, is_stored)))
+    return _by_name(found)
 
 
 def _by_name(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
@@ -220,17 +214,8 @@ class Subject:
 # --- operation
 
 REQUEST_ARGUMENTS = (
-    "params",
-    "headers",
-    "cookies",
-    "content",
-    "data",
-    "files",
-    "json",
-    "auth",
-    "follow_redirects",
-    "extensions",
-)
+    "params", "headers", "cookies", "content", "data", "files", "json", "auth", "follow_redirects", "extensions",
+)  # fmt: skip
 """The keyword arguments of httpx's own `client.request` that an operation takes (`timeout` is the plan's)."""
 
 
@@ -289,16 +274,10 @@ class Journey:
     takes_value: bool = False
     needs_value: bool = False
     """Whether it cannot be called without."""
-    value: object = None
-    """What the setup has returned."""
-    has_value: bool = False
+    arguments: tuple[object, ...] = ()
+    """What it is called with, behind the client: what the setup has returned."""
     steps: tuple[Subject, ...] = ()
     """The steps that were asked for. It may have others, which nothing judges."""
-
-    @property
-    def arguments(self) -> tuple[object, ...]:
-        """What it is called with, behind the client."""
-        return (self.value,) if self.has_value else ()
 
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values."""

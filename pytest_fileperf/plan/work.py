@@ -72,10 +72,6 @@ class Mix:
         """`mix of upload, download`."""
         return f"mix of {', '.join(part.name for part in self.parts)}"
 
-    def turns(self, share: Share = WHOLE) -> Iterator[int]:
-        """Returns whose turn it is, without an end: those of one of several generators, which all keep the weights."""
-        return turns([part.weight for part in self.parts], share)
-
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
         return {"mix": [{"name": part.name, "weight": part.weight, **part.work.identity()} for part in self.parts]}
@@ -84,7 +80,8 @@ class Mix:
 def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
     """Returns places of the weights in proportion to them, each as evenly spread as can be, without an end.
 
-    It is the smooth weighted round robin of nginx: whoever has waited most is next.
+    Each of several generators keeps the weights. It is nginx's smooth weighted round robin: whoever has waited most is
+    next.
     """
     exact = [Fraction(weight).limit_denominator(_FINEST) for weight in weights]
     shares = [int(part * lcm(*(other.denominator for other in exact))) for part in exact]
@@ -216,7 +213,7 @@ def _of_boot(work: PartWork, value: object) -> PartWork:
     if isinstance(work, Requests):
         return work.with_value(value)
     if isinstance(work, Journey) and work.takes_value:
-        return replace(work, value=value, has_value=True)
+        return replace(work, arguments=(value,))
     return work
 
 

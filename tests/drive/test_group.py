@@ -201,7 +201,7 @@ def test_nothing_is_kept_of_a_load_that_did_not_begin(shared: Generators, url: s
     async def journey(client: httpx.AsyncClient, value: object) -> None:
         """Is never called."""
 
-    work = Journey(name="any", function=journey, value=Deadly(), has_value=True)
+    work = Journey(name="any", function=journey, arguments=(Deadly(),))
     with pytest.raises(GeneratorError) as caught:
         load(shared, url, work=work)
     ended = r"before the load began, generator \d of 3's process ended with exit code 3"

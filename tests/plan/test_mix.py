@@ -68,7 +68,7 @@ def test_every_part_gets_what_the_setup_returned() -> None:
     assert isinstance(rows.work, Requests)
     assert isinstance(walk.work, Journey)
     assert rows.work.columns == {"id": ("x",)}
-    assert walk.work.value == "x"
+    assert walk.work.arguments == ("x",)
 
 
 def test_the_identity_has_all_parts_and_weights() -> None:
