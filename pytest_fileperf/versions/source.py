@@ -238,9 +238,10 @@ class Source:
     @cached_property
     def here(self) -> SourceState | str:
         """Which code is here, found out once; a sentence why that cannot be told, and what to do."""
-        snapshots = self._snapshots
-        if isinstance(snapshots, str):
-            return snapshots
+        try:
+            snapshots = self._snapshots
+        except PlanError as error:
+            return str(error)
         commit = snapshots.repository.head()
         try:
             tree = snapshots.of_files()
@@ -260,13 +261,13 @@ class Source:
         Paths are from the top of the repository on; new files that are no source are among them. What cannot be read is
         named in words. Empty where it is not known which code is here.
         """
-        here, snapshots = self.here, self._snapshots
-        if isinstance(here, str) or isinstance(snapshots, str):
+        here = self.here
+        if isinstance(here, str):
             return ()
         try:
-            tree = snapshots.of_files()
-            of_tree = [] if tree == here.tree else snapshots.changed_between(here.tree, tree)
-            new = snapshots.new_files()
+            tree = self._snapshots.of_files()
+            of_tree = [] if tree == here.tree else self._snapshots.changed_between(here.tree, tree)
+            new = self._snapshots.new_files()
             return *of_tree, *sorted(path for path in {*new, *self._new} if new.get(path) != self._new.get(path))
         except (PlanError, GitError, OSError) as error:
             return (f"the code ({_said(error)})",)
@@ -276,42 +277,35 @@ class Source:
 
         The code is that here, or that of a baseline.
         """
-        here, snapshots = self.here, self._snapshots
-        if isinstance(here, str) or isinstance(snapshots, str) or not loaded.is_known:
+        here = self.here
+        if isinstance(here, str) or not loaded.is_known:
             return None
         try:
-            paths = snapshots.paths_in(tree or here.tree)
+            paths = self._snapshots.paths_in(tree or here.tree)
         except (GitError, OSError):
             return None
-
-        return loaded_beside(loaded, code_tree or CodeTree(here=snapshots.repository.top), paths)
+        return loaded_beside(loaded, code_tree or CodeTree(here=self._snapshots.repository.top), paths)
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
         """Returns which code is here, with the new files in its tree that are no source, and that a server has read."""
-        here, snapshots = self.here, self._snapshots
-        if isinstance(here, str) or isinstance(snapshots, str):
-            return here
-        top = snapshots.repository.top
-        read = frozenset(path for path in self._new if loaded.has(top / path) and not _SECRET.search(path))
-        if not read:
+        here = self.here
+        read = [path for path in self._new if loaded.has(self.path(path)) and not _SECRET.search(path)]
+        if isinstance(here, str) or not read:
             return here
         try:
-            return replace(here, tree=snapshots.of_files(read), dirty=True, title=_title(here.commit, dirty=True))
+            return replace(here, tree=self._snapshots.of_files(read), dirty=True, title=_title(here.commit, dirty=True))
         except (PlanError, GitError, OSError):
             return here
 
     def path(self, name: str) -> Path:
         """Returns where a file is that `changed` names."""
-        snapshots = self._snapshots
-        return Path(name) if isinstance(snapshots, str) else snapshots.repository.top / name
+        return self._snapshots.repository.top / name
 
     def is_that_of(self, commit: str) -> bool:
         """Returns whether the code that is here is that of a commit; not so where that cannot be told."""
-        here, snapshots = self.here, self._snapshots
-        if isinstance(here, str) or isinstance(snapshots, str):
-            return False
+        here = self.here
         try:
-            return snapshots.of_commit(commit) == here.tree
+            return not isinstance(here, str) and self._snapshots.of_commit(commit) == here.tree
         except (GitError, OSError):
             return False
 
@@ -320,18 +314,19 @@ class Source:
 
         Paths are from the top of the repository on. Directories that are ignored as a whole are not looked into.
         """
-        snapshots = self._snapshots
-        return () if isinstance(snapshots, str) else snapshots.changed_since(when)
+        return () if isinstance(self.here, str) else self._snapshots.changed_since(when)
 
     def share_with(self, there: Path) -> tuple[str, ...]:
         """Copies the files beside the code to where a commit was checked out; returns sentences about what lacks."""
-        snapshots = self._snapshots
-        return () if isinstance(snapshots, str) else snapshots.share(there)
+        try:
+            return self._snapshots.share(there)
+        except PlanError:
+            return ()
 
     def shared_modules(self, loaded: LoadedFiles, code_tree: CodeTree) -> tuple[str, ...]:
         """Returns the modules that the other side has loaded from such copies, from the top on."""
         here, there = self.here, code_tree.there
-        if isinstance(here, str) or isinstance(self._snapshots, str) or there is None:
+        if isinstance(here, str) or there is None:
             return ()
         top, paths, tops = self._snapshots.repository.top, self._snapshots.paths_in(here.tree), there.resolve()
         inner = (Path(one).resolve() for one in loaded.modules)
@@ -361,14 +356,13 @@ class Source:
 
         Where that fails, `notes` say why.
         """
-        snapshots = self._snapshots
-        if not self._keeps_trees or isinstance(snapshots, str) or not here.dirty:
+        if not self._keeps_trees or not here.dirty:
             return
-        repository, ref = snapshots.repository, _REFS + here.tree
+        repository, ref = self._snapshots.repository, _REFS + here.tree
         if repository.answers("rev-parse", "--verify", "--quiet", ref) is not None:
             return
         try:
-            snapshots.keep(here.tree)
+            self._snapshots.keep(here.tree)
             parent = () if here.commit is None else ("-p", here.commit)
             words = ("commit-tree", here.tree, *parent, "-m", f"{here.title}, kept for a baseline of pytest-fileperf")
             repository.ask("update-ref", ref, repository.ask(*words, env=_NOBODY))
@@ -382,50 +376,48 @@ class Source:
 
         What a baseline still names stays, also on another branch, in another working tree, or of another project.
         """
-        refs = {_REFS + tree for tree in trees}
-        if not refs:  # asks Git nothing
+        trees = set(trees)
+        if not trees:  # asks Git nothing
             return
-        snapshots = self._snapshots
-        if isinstance(snapshots, str):
+        try:
+            repository = self._snapshots.repository
+        except PlanError:
             return
-        kept = (snapshots.repository.answers("for-each-ref", "--format=%(refname)", _REFS) or "").split("\n")
-        kept_trees = {ref.removeprefix(_REFS) for ref in refs.intersection(kept)}
-        if kept_trees:
-            needed = needed_among(snapshots.repository, kept_trees, self._rootdir / self._baselines)
-            for tree in sorted(kept_trees - needed):
-                snapshots.repository.answers("update-ref", "-d", _REFS + tree)
+        refs = (repository.answers("for-each-ref", "--format=%(refname)", _REFS) or "").split("\n")
+        kept = trees.intersection(ref.removeprefix(_REFS) for ref in refs)
+        if kept:
+            needed = needed_among(repository, kept, self._rootdir / self._baselines)
+            for tree in sorted(kept - needed):
+                repository.answers("update-ref", "-d", _REFS + tree)
 
     @cached_property
-    def _snapshots(self) -> Snapshots | str:
-        """What makes trees of the repository; a sentence why there is none."""
+    def _snapshots(self) -> Snapshots:
+        """What makes trees of the repository. Raises PlanError, which says why there is none, and what to do."""
         if not is_git_installed():
-            return f"{NO_GIT}, and the code of a baseline is found with it: install Git"
-        try:
-            repository = find_repository(self._rootdir)
-        except PlanError as error:
-            return str(error)
+            raise PlanError(f"{NO_GIT}, and the code of a baseline is found with it: install Git")
+        repository = find_repository(self._rootdir)
         if repository is None:
-            return f"{self._rootdir} is in no Git repository, which would have the code of a baseline: `git init`"
-        rootdir = str(self._rootdir.resolve())
-        if (
-            not repository.top.samefile(rootdir)
-            and repository.answers("check-ignore", "--quiet", "--", rootdir) is not None
-        ):
-            return (
+            raise PlanError(
+                f"{self._rootdir} is in no Git repository, which would have the code of a baseline: `git init`"
+            )
+        top, rootdir = repository.top.resolve(), self._rootdir.resolve()
+        if not top.samefile(rootdir) and repository.answers("check-ignore", "--quiet", "--", str(rootdir)) is not None:
+            raise PlanError(
                 f"the Git repository {repository.top} ignores {rootdir}, so that no tree has its code: `git init` there"
             )
-        if self._rootdir.resolve().is_relative_to(self._resolved(self._baselines)):
-            return (
+        if rootdir.is_relative_to((rootdir / self._baselines).resolve()):
+            raise PlanError(
                 f"the directory of the baselines, {self._baselines}, has the code too: "
                 "give the baselines a directory of their own (`fileperf_baselines`)"
             )
         try:
             directory = scratch.make("source")
         except OSError as error:
-            return f"there is no room for what Git finds out ({error}): let TMPDIR name a directory with some"
+            raise PlanError(
+                f"there is no room for what Git finds out ({error}): let TMPDIR name a directory with some"
+            ) from error
         self._open.callback(scratch.remove, directory)
-        top = repository.top.resolve()
-        outputs = (path for path in self._outputs if not self._rootdir.resolve().is_relative_to(self._resolved(path)))
+        outputs = (path for path in self._outputs if not rootdir.is_relative_to((rootdir / path).resolve()))
         return Snapshots(
             repository,
             directory,
@@ -435,9 +427,6 @@ class Source:
             most_bytes=self._most_bytes,
         )
 
-    def _resolved(self, path: Path) -> Path:
-        return (self._rootdir / path).resolve()
-
     def _inside(self, top: Path, paths: Iterable[Path]) -> list[str]:
         """Returns the paths below the top, from there on: as they are written, and with links followed."""
         written = [Path(os.path.abspath(self._rootdir / path)) for path in paths]  # noqa: PTH100 # absolute keeps `..`
@@ -446,8 +435,6 @@ class Source:
 
     def _found(self, tree: str | None, commit: str | None) -> CodeTree:
         snapshots = self._snapshots
-        if isinstance(snapshots, str):
-            raise PlanError(snapshots)
         if tree is None:
             raise PlanError(f"the baseline does not say which code it is of: in a Git repository, {_STORE_AGAIN}")
         if not _HASH.fullmatch(tree):
