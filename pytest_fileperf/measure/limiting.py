@@ -193,8 +193,6 @@ CLEARLY_MORE = 1.2
 """Of two processes that both want a core all the time, the one that ran so much more is the one to wait for."""
 LEAST_POOL = 2
 """Threads that make a pool; a single one may be an event loop of its own."""
-LEAST_LOOKS = 5
-"""Fewer looks say nothing about shares of the time."""
 MANY_LOOKS = 10
 """Looks from which on one state in all of them means that it lasts for 0.75 of the time, or more (95 % sure)."""
 LEAST_QUEUE_LOOKS = 2
@@ -241,13 +239,14 @@ def limit_of(recording: Recording) -> Limit:
     usage = usage_of(recording)
     if usage.rps == 0:
         return Limit(kind=LimitKind.UNCLEAR, evidence="no request succeeded")
-    return next(filter(None, (rule(recording, usage) for rule in _RULES)), _unclear(recording, usage))
+    rules = _RULES if recording.engine != "in-process" else _IN_PROCESS_RULES
+    return next(filter(None, (rule(recording, usage) for rule in rules)), _unclear(recording, usage))
 
 
 def may_queue(recording: Recording) -> bool:
     """Returns whether requests may wait for each other, or for a thread: how long one takes alone would tell."""
     kind, threads = limit_of(recording).kind, usage_of(recording).threads
-    for_thread = threads is not None and threads.looks >= LEAST_LOOKS and threads.pool_busy >= 1 - FEW
+    for_thread = threads is not None and threads.pool_busy >= 1 - FEW
     return kind is LimitKind.CONCURRENCY or (kind is LimitKind.UNCLEAR and for_thread)
 
 
@@ -286,9 +285,6 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
 def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
     """A core that is used up: the generator's, or that of a worker of the server."""
     generator, workers = usage.generator, usage.workers
-    if recording.engine == "in-process":
-        share = f"at {_percent(generator.ran)} of 1 core, the load generator's part among it"
-        return _server_limit(share) if generator.ran >= BUSY_CORE else None
     if generator.ran >= BUSY_CORE:
         return _generator_limit(recording, f"at {_percent(generator.ran)} of its core")
     if children := _busy_children(usage):
@@ -306,6 +302,13 @@ def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
     return None
 
 
+def _busy_process(_: Recording, usage: Usage) -> Limit | None:
+    """The core of the test process, in which the app runs."""
+    if usage.generator.ran < BUSY_CORE:
+        return None
+    return _server_limit(f"at {_percent(usage.generator.ran)} of 1 core, the load generator's part among it")
+
+
 def _busy_children(usage: Usage) -> str:
     """Returns that children of the server leave none of its cores, or each of them none of its own; empty if not so."""
     if usage.children_ran < CHILDREN_WORK:
@@ -321,7 +324,7 @@ def _busy_children(usage: Usage) -> str:
 
 def _journey(recording: Recording, usage: Usage) -> Limit | None:
     """A journey that holds the generator's event loop for most of the time without computing: nobody else goes on."""
-    if recording.engine == "in-process" or usage.code_blocked < MOST:
+    if usage.code_blocked < MOST:
         return None
     blocked = f"its own code blocked the load generator's event loop for {_percent(usage.code_blocked)} of the time"
     return Limit(kind=LimitKind.JOURNEY, evidence=f"{blocked}: await what waits, or run it in a thread")
@@ -330,7 +333,7 @@ def _journey(recording: Recording, usage: Usage) -> Limit | None:
 def _too_few_cores(recording: Recording, usage: Usage) -> Limit | None:
     """A process that always has something to do for a core, and has to share it with others."""
     generator, busiest = usage.generator, usage.workers[0] if usage.workers else CoreUse(ran=0.0)
-    if recording.engine == "in-process" or max(generator.wanted, busiest.wanted) < WANTED_CORE:
+    if max(generator.wanted, busiest.wanted) < WANTED_CORE:
         return None
     if generator.wanted < WANTED_CORE or (
         busiest.wanted >= WANTED_CORE and busiest.ran >= generator.ran * CLEARLY_MORE
@@ -344,7 +347,7 @@ def _too_few_cores(recording: Recording, usage: Usage) -> Limit | None:
 def _never_idle(recording: Recording, usage: Usage) -> Limit | None:
     """A server that was busy whenever it was looked at, on a core or waiting for one."""
     threads, workers = usage.threads, usage.workers
-    if recording.engine == "in-process" or threads is None or threads.looks < LEAST_LOOKS or not workers:
+    if threads is None or not workers:
         return None
     if threads.idle <= NEVER_IDLE and workers[0].wanted >= NEARLY_BUSY_CORE:
         return _server_limit(f"{_worker_waits(workers[:1])}, and was not found idle")
@@ -358,7 +361,7 @@ def _never_idle(recording: Recording, usage: Usage) -> Limit | None:
 def _event_loop(recording: Recording, usage: Usage) -> Limit | None:
     """An event loop that is never idle, and spends most of its time in calls that wait: one request at a time."""
     threads = usage.threads
-    if recording.engine == "in-process" or threads is None or threads.looks < LEAST_LOOKS or not usage.workers:
+    if threads is None or not usage.workers:
         return None
     waits = 1 - fmean(worker.wanted for worker in usage.workers)
     if threads.idle > NEVER_IDLE or waits < MOST:
@@ -386,7 +389,7 @@ def _no_room(recording: Recording, usage: Usage) -> Limit | None:
 def _thread_pool(recording: Recording, usage: Usage) -> Limit | None:
     """A pool whose threads are all busy while requests wait for one; or the disk, where its threads wait for that."""
     threads = usage.threads
-    if recording.engine == "in-process" or threads is None or threads.looks < LEAST_LOOKS:
+    if threads is None:
         return None
     busy, in_flight = threads.pool_busy, usage.in_flight
     full = threads.pool >= LEAST_POOL and busy >= threads.pool * FULL_POOL and threads.pool_full >= MOST
@@ -413,7 +416,7 @@ def _network(_: Recording, usage: Usage) -> Limit | None:
 def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
     """A server that has time left on its cores, its event loop and its threads, while every connection waits for it."""
     threads = usage.threads
-    if threads is None or threads.looks < LEAST_LOOKS or usage.in_flight < recording.connections * IN_USE:
+    if threads is None or usage.in_flight < recording.connections * IN_USE:
         return None
     elsewhere = max(threads.blocked + threads.storage, usage.under_way / usage.in_flight)
     if elsewhere > FEW or threads.running > ROOM_ON_CORE or threads.idle < (1 - _wanted(recording, usage)) * MOST:
@@ -431,6 +434,8 @@ def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
     return Limit(kind=LimitKind.CONCURRENCY, evidence=evidence)
 
 
+_IN_PROCESS_RULES = (_rate, _busy_process, _no_room, _network, _concurrency)
+"""The process of such an app is its load generator, too: what its threads do says nothing about one of the two."""
 _RULES = (
     _rate,
     _busy_core,

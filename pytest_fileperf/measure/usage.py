@@ -132,6 +132,8 @@ CHILDREN_WORK = 0.05
 """CPU seconds per second from which children are said to work for the server."""
 _NEARLY_ALL = 0.95
 """Share of busy threads that makes a pool full: one of forty may be on its way to its next piece of work."""
+_LEAST_LOOKS = 5
+"""Fewer looks at threads say nothing about shares of the time."""
 _STALLED_SHARE = 0.10
 """Share of the time in which something waits for storage; less is the machine's own writing of logs."""
 
@@ -361,7 +363,7 @@ def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterab
 
 
 def _thread_use(spans: Sequence[Span]) -> ThreadShares | None:
-    """Returns what the threads did; None where the system does not tell."""
+    """Returns what the threads did; None where the system does not tell, or there were too few looks."""
     looks = [look for span in spans for look in span.looks()]
     # While another thread runs, a main thread that waits may do so for the interpreter's lock.
     mains = Counter(
@@ -371,7 +373,7 @@ def _thread_use(spans: Sequence[Span]) -> ThreadShares | None:
         if use.main is not None
     )
     seen = [look for look in looks if look and all(process.busy_threads is not None for process in look)]
-    if not mains or not seen:
+    if not mains or len(seen) < _LEAST_LOOKS:
         return None
     full = [
         0 < _pool_of(span) * _NEARLY_ALL <= sum(process.busy_threads or 0 for process in look)
