@@ -23,7 +23,7 @@ from pytest_fileperf.plan.work import Pause, parse_pause, why_no_name
 from pytest_fileperf.wire.request import LoadClient
 from pytest_fileperf.wire.transport import LoadTransport
 
-__all__ = ("Client", "ClientSlot", "Sent", "body_of", "operation_call", "problem_of_answer", "sending")
+__all__ = ("Client", "ClientSlot", "Sent", "body_of", "problem_of_answer", "send")
 
 
 # --- The answers that came while something ran: a journey, a step of it, or a request that is not replayed
@@ -194,12 +194,14 @@ def _concerned(whole: Uncounted) -> list[Uncounted]:
 class Walk:
     """The run of a journey that is under way, as its steps have to know it."""
 
-    __slots__ = ("cancelled", "due_ns", "timeout_ns", "too_late")
+    __slots__ = ("due_ns", "expired", "load_ends", "timeout_ns", "too_late")
 
     def __init__(self, *, timeout_ns: int | None = None, too_late: str = "") -> None:
         self.timeout_ns = timeout_ns
         self.too_late = too_late
         """The message about what takes longer."""
+        self.load_ends = False
+        """Whether the end of the load cancels it: that fails nothing."""
         self.begin(None)
 
     def begin(self, due_ns: int | None) -> None:
@@ -207,16 +209,8 @@ class Walk:
         _NOW.set(None)
         self.due_ns = due_ns
         """When it was due in an open loop."""
-        self.cancelled: tuple[str, str] | None = ("cancelled", "it was cancelled")
-        """Kind and example of the failure of a step that is cancelled; None where the load ends: that fails nothing."""
-
-    def expires(self) -> None:
-        """Says that it takes too long, before it is cancelled."""
-        self.cancelled = "timeout", self.too_late
-
-    def ends(self) -> None:
-        """Says that the load ends, before it is cancelled."""
-        self.cancelled = None
+        self.expired = False
+        """Whether it is cancelled because it takes too long."""
 
 
 class Step:
@@ -266,15 +260,18 @@ class Step:
 
     def _problem(self, error: BaseException | None, ended_ns: int) -> tuple[str, str] | None:
         """Returns kind and example of its failure; None where it went well, and where the load ends."""
+        walk = self._walk
         if isinstance(error, asyncio.CancelledError):
-            return self._walk.cancelled
+            if walk.load_ends:
+                return None
+            return ("timeout", walk.too_late) if walk.expired else ("cancelled", "it was cancelled")
         if error is not None:
             return kind_of(error) if isinstance(error, Exception) else None
         if (self._answers.status or 0) >= 500:
             return f"status {self._answers.status}", f"answer {self._answers.status}"
-        limit_ns = self._walk.timeout_ns
+        limit_ns = walk.timeout_ns
         if limit_ns is not None and ended_ns - self._started_ns - self.uncounted.until_ns(ended_ns) > limit_ns:
-            return "timeout", self._walk.too_late
+            return "timeout", walk.too_late
         return None
 
     def _succeeded(self, tally: Tally, ended_ns: int) -> None:
@@ -411,8 +408,6 @@ class ClientSlot:
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._started_ns: int | None = None
-        self._due_ns: int | None = None
-        self._expired = False
         self._uncounted_before_ns = 0
         """What of the client's time did not count before this call."""
         client.goes(self._walk, tally.step)
@@ -420,9 +415,8 @@ class ClientSlot:
 
     def start(self, due_ns: int | None) -> None:
         """Starts the coroutine."""
-        self._due_ns = due_ns
         self._started_ns = None  # a task cancelled before its first step would never say that it has ended
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(self._run(due_ns))
 
     def expire(self, started_before_ns: int) -> None:
         """Cancels the coroutine if it began before that instant; pauses are left out, up to as long a time.
@@ -435,8 +429,7 @@ class ClientSlot:
             return
         uncounted_ns = min(self._client.uncounted_ns(monotonic_ns()) - self._uncounted_before_ns, self._load.timeout_ns)
         if self._started_ns + uncounted_ns < started_before_ns:
-            self._expired = True
-            self._walk.expires()
+            self._walk.expired = True
             self._task.cancel()
 
     async def aclose(self) -> None:
@@ -444,7 +437,7 @@ class ClientSlot:
         if self._pause is not None:
             self._pause.cancel()
         if self._task is not None and not self._task.done():
-            self._walk.ends()
+            self._walk.load_ends = True
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._client.aclose()
@@ -454,10 +447,9 @@ class ClientSlot:
         self._sent.take(response, now_ns, self._client.uncounted_ns(now_ns))
         answered(response)
 
-    async def _run(self) -> None:
-        sent = self._sent = Sent(self._tally, self._due_ns)
-        self._walk.begin(self._due_ns)
-        self._expired = False
+    async def _run(self, due_ns: int | None) -> None:
+        sent = self._sent = Sent(self._tally, due_ns)
+        self._walk.begin(due_ns)
         started_ns = self._started_ns = monotonic_ns()
         self._uncounted_before_ns = self._client.uncounted_ns(started_ns)
         refused = False
@@ -465,23 +457,27 @@ class ClientSlot:
         try:
             await code
         except asyncio.CancelledError:
-            if self._expired:
-                sent.tally.failure("timeout", self._load.too_late, monotonic_ns(), due_ns=self._due_ns)
+            if self._walk.expired:
+                sent.tally.failure("timeout", self._load.too_late, monotonic_ns(), due_ns=due_ns)
             elif self._task is not None and self._task.cancelling():
                 raise
             else:
                 what = "it awaited something that was cancelled"
-                sent.tally.failure("cancelled", what, monotonic_ns(), due_ns=self._due_ns)
+                sent.tally.failure("cancelled", what, monotonic_ns(), due_ns=due_ns)
         except Exception as error:  # the user's code may raise anything; each failure is a sample
-            sent.tally.failure(*kind_of(error), monotonic_ns(), sent.status, due_ns=self._due_ns)
+            sent.tally.failure(*kind_of(error), monotonic_ns(), sent.status, due_ns=due_ns)
             refused = isinstance(error, httpx.ConnectError)
         else:
             self._finished(sent, started_ns)
         finally:
             sent.tally.held_loop(code.total_ns)
-        if sent.tally.counts(self._due_ns):
+        if sent.tally.counts(due_ns):
             sent.tally.answers(sent.count)
-        self._note_breaches(sent)
+        if self._wire is not None and self._wire.breaches:
+            for breach, count in self._wire.breaches.items():
+                sent.tally.breach(breach, count)
+            self._wire.breaches.clear()
+            self._unsent_before = self._wire.unsent_bytes
         if refused:
             self._pause = asyncio.get_running_loop().call_later(RECONNECT_PAUSE_S, self._load.next, self)
         else:
@@ -489,13 +485,6 @@ class ClientSlot:
 
     async def _called(self, sent: Sent) -> None:
         await self._call(self._client, sent)  # a call that raises before it can be awaited fails in here, too
-
-    def _note_breaches(self, sent: Sent) -> None:
-        if self._wire is not None and self._wire.breaches:
-            for breach, count in self._wire.breaches.items():
-                sent.tally.breach(breach, count)
-            self._wire.breaches.clear()
-            self._unsent_before = self._wire.unsent_bytes
 
     def _finished(self, sent: Sent, started_ns: int) -> None:
         ended_ns, problem = monotonic_ns(), sent.problem
@@ -505,13 +494,13 @@ class ClientSlot:
         if problem is None and ended_ns - started_ns - uncounted_ns > self._load.timeout_ns:
             problem = "timeout", self._load.too_late
         if problem is not None:
-            sent.tally.failure(*problem, ended_ns, sent.status, due_ns=self._due_ns)
+            sent.tally.failure(*problem, ended_ns, sent.status, due_ns=sent.due_ns)
             return
         first_ns = sent.first_ns or ended_ns
         if uncounted_ns:
             sent.tally.uncounted(uncounted_ns)
             first_ns -= sent.first_uncounted_ns - self._uncounted_before_ns if sent.first_ns else uncounted_ns
-            if self._due_ns is None:
+            if sent.due_ns is None:
                 # As if it had begun later, so that it still ends when it did.
                 started_ns, first_ns = started_ns + uncounted_ns, first_ns + uncounted_ns
             else:
@@ -519,32 +508,20 @@ class ClientSlot:
         bytes_sent, bytes_received = sent.bytes_both_ways()
         if self._wire is not None:
             bytes_sent = max(0, bytes_sent - (self._wire.unsent_bytes - self._unsent_before))
-        sent.tally.success(
-            started_ns,
-            first_ns,
-            ended_ns,
-            sent.status or 0,
-            bytes_sent,
-            bytes_received,
-            self._due_ns,
-        )
+        status = sent.status or 0
+        sent.tally.success(started_ns, first_ns, ended_ns, status, bytes_sent, bytes_received, sent.due_ns)
 
 
 # --- What a slot calls again and again where a request goes through httpx's client, and how its answer is read
 
 
-def operation_call(operation: Operation) -> Callable[[LoadClient, Sent], Awaitable[object]]:
-    """Returns a coroutine function that makes the operation's request through httpx's client and checks the answer."""
-    send = sending(operation)
-
-    async def call(client: LoadClient, sent: Sent) -> None:
-        response = await send(client)
-        try:
-            sent.problem = await problem_of_answer(operation.expect, response)
-        finally:
-            await response.aclose()
-
-    return call
+async def send(client: LoadClient, operation: Operation) -> httpx.Response:
+    """Makes the operation's request through httpx's client; returns the answer with its body still to be read."""
+    arguments = dict(operation.arguments)
+    auth = arguments.pop("auth", httpx.USE_CLIENT_DEFAULT)
+    follow = arguments.pop("follow_redirects", httpx.USE_CLIENT_DEFAULT)
+    request = client.build_request(operation.method, operation.url, **arguments)
+    return await client.send(request, stream=True, auth=auth, follow_redirects=follow)  # type: ignore[arg-type]
 
 
 async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tuple[str, str] | None:
@@ -563,19 +540,6 @@ async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tu
         return None
     kind, what = problem
     return kind, what + shown(kind, excerpt, size, encoding)
-
-
-def sending(operation: Operation) -> Callable[[LoadClient], Awaitable[httpx.Response]]:
-    """Returns what makes the operation's request, and returns the answer with its body still to be read."""
-    arguments = dict(operation.arguments)
-    auth = arguments.pop("auth", httpx.USE_CLIENT_DEFAULT)
-    follow = arguments.pop("follow_redirects", httpx.USE_CLIENT_DEFAULT)
-
-    async def send(client: LoadClient) -> httpx.Response:
-        request = client.build_request(operation.method, operation.url, **arguments)
-        return await client.send(request, stream=True, auth=auth, follow_redirects=follow)  # type: ignore[arg-type]
-
-    return send
 
 
 async def body_of(response: httpx.Response) -> AsyncIterator[bytes]:

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeAlias
 
 import httpx
 
-from pytest_fileperf.drive.journey import Client, ClientSlot, Sent, operation_call
+from pytest_fileperf.drive.journey import Client, ClientSlot, Sent, problem_of_answer, send
 from pytest_fileperf.drive.loop import LoadLoop, Slot, Turns
 from pytest_fileperf.drive.slots import Aim, Connect, Draw, Idle, Openings, ReplaySlot, VaryingSlot, open_all
 from pytest_fileperf.drive.streams import StreamSlot, stream_call, watch_answers
@@ -193,7 +193,12 @@ def _varying_call(requests: Requests, tallies: Sequence[Tally], places: Iterator
     async def call(client: Client, sent: Sent) -> None:
         place = next(places)
         sent.tally = tallies[requests.recipe_of(place)]
-        await operation_call(requests.operation(place, unique_bytes().decode()))(client, sent)
+        operation = requests.operation(place, unique_bytes().decode())
+        response = await send(client, operation)
+        try:
+            sent.problem = await problem_of_answer(operation.expect, response)
+        finally:
+            await response.aclose()
 
     return call
 

@@ -9,7 +9,7 @@ from time import monotonic_ns
 
 import httpx
 
-from pytest_fileperf.drive.journey import Sent, body_of, problem_of_answer, sending
+from pytest_fileperf.drive.journey import Sent, body_of, problem_of_answer, send
 from pytest_fileperf.drive.loop import Turns
 from pytest_fileperf.drive.slots import Connect, Idle, ReplaySlot, problem_of, shown
 from pytest_fileperf.errors import PlanError
@@ -222,11 +222,10 @@ class StreamSlot(ReplaySlot):
 
 def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, Sent], Awaitable[object]]:
     """Returns a coroutine function that makes the request through httpx's client, and reads its answer."""
-    send = sending(stream.operation)
 
     async def call(client: LoadClient, sent: Sent) -> None:
         started_ns = monotonic_ns()
-        response = await send(client)
+        response = await send(client, stream.operation)
         times = StreamTimes(tally, stream.each, started_ns=started_ns, due_ns=sent.due_ns)
         try:
             sent.problem = await _problem_of_reading(stream, response, times, started_ns)
