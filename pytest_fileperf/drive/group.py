@@ -35,7 +35,7 @@ from pytest_fileperf.drive.generator import (
     write_message,
 )
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress, RunResult, answers_a_pace
+from pytest_fileperf.drive.run import RunProgress, RunResult
 from pytest_fileperf.errors import GeneratorError, LoadError, log_block
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation
@@ -172,7 +172,7 @@ def _merged(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult], name:
     names = list(next(iter(shares.values())).subjects)
     of_name = slice(names.index(name), names.index(name) + 1) if name else slice(None)
     ends = [[in_round[of_name] for in_round in own.ends] for own in shares.values()]
-    return paced(rounds, ends, over=answers_a_pace(plan.connections), together=plan.connections)
+    return paced(rounds, ends, plan.connections)
 
 
 def merged_progress(shares: Mapping[int, RunProgress]) -> RunProgress:

@@ -309,8 +309,6 @@ class LoadLoop:
         while True:
             await asyncio.sleep(pause_s)
             now_ns = monotonic_ns()
-            boundary_ns = self._recorder.next_boundary_ns
-            if boundary_ns is not None and now_ns >= boundary_ns:
-                self._recorder.advance(now_ns)
+            self._recorder.advance(now_ns)
             for slot in slots:
                 slot.expire(now_ns - self.timeout_ns)

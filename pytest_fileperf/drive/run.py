@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import math
 from array import array
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -21,7 +20,6 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 __all__ = (
     "RunProgress",
     "RunResult",
-    "answers_a_pace",
     "at_once",
     "edges_of",
     "quiet_memory",
@@ -211,9 +209,6 @@ async def _tell(load: PreparedLoad, origin_ns: int, progress: Callable[[RunProgr
 
 
 # --- What is cut into rounds: the time of a load, or turns of two servers
-_LEAST_PACE = 16
-"""The time of fewer answers is more chance than pace, above all where requests differ. It is rounded up to whole
-bunches of one answer for each connection: one bunch and a part take the time of one bunch, or of two."""
 _CUT_BEFORE_NS = 3_000_000
 _LEAST_SLEEP_S = 0.001
 """Timers of event loops are good to a millisecond. A side's CPU time is read before its own next turn can be in it."""
@@ -233,16 +228,10 @@ def _recorder(
         boot=target.boot,
         stretches=_stretches(plan, side),
         server_cpu=server_cpu,
-        pace_over=answers_a_pace(plan.connections) if isinstance(plan, Alternation) else 0,
-        together=plan.connections,
+        connections=plan.connections if isinstance(plan, Alternation) else 0,
         keeps_ends=plan.share.of > 1 if isinstance(plan, Alternation) else plan.close,
         parts=[part.name for part in parts_of(work)],
     )
-
-
-def answers_a_pace(connections: int) -> int:
-    """Returns how many answers a typical rate is measured by, with so many connections."""
-    return connections * math.ceil(_LEAST_PACE / connections)
 
 
 def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int, ...]:

@@ -40,10 +40,8 @@ class Recorder:
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up, of which only
     counts are kept. From there `stretches` follow, each with its end (since that instant, ascending) and what it is.
     Samples after the last one are the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU
-    time of the server so far, in ns; None if that is unknown. With `pace_over` rounds have a typical rate: by the time
-    of this many answers, or where they have fewer than twice as many, by the time of their whole bunches of `together`
-    answers after the first. With `keeps_ends` they have none yet, but `ends` are kept, as those of other generators
-    belong to them.
+    time of the server so far, in ns; None if that is unknown. With the number of `connections` rounds have a typical
+    rate. With `keeps_ends` they have none yet, but `ends` are kept, as those of other generators belong to them.
     `parts` names the parts of the load; there is one tally without any.
     """
 
@@ -53,16 +51,14 @@ class Recorder:
         boot: int,
         stretches: Sequence[tuple[int, Phase]],
         server_cpu: Callable[[], int | None],
-        pace_over: int = 0,
-        together: int = 0,
+        connections: int = 0,
         keeps_ends: bool = False,
         parts: Sequence[str] = (),
     ) -> None:
         self._boot = boot
         self._stretches = stretches
         self._server_cpu = server_cpu
-        self._pace_over = pace_over
-        self._together = together
+        self._connections = connections
         self._keeps_ends = keeps_ends
         self.ends: list[tuple[array[int], ...]] = []
         """When answers ended in each round, by tallies, where that is kept; nothing of what is no round proper."""
@@ -73,12 +69,13 @@ class Recorder:
         """By part and name, in the order in which they were first gone through."""
         self.next_tally: Callable[[], Tally] = lambda: self.tallies[0]
         """Chooses the part of a request that is not sent."""
-        self.paces = pace_over > 0 or keeps_ends
+        self.paces = connections > 0 or keeps_ends
         self.index = -1
         """-1 in the warm-up, then the number of the stretch; their count in the drain."""
         self.opened_ns = 0
         """When the current round began; 0 in the warm-up."""
         self.boundary_ns = _NEVER_NS
+        """When the current round ends."""
         self.leads = Leads()
         self.measured_from_ns = _NEVER_NS
         self._server_cpu_mark: int | None = None
@@ -201,11 +198,6 @@ class Recorder:
         return max(tally.last_end_ns for tally in self.tallies)
 
     @property
-    def next_boundary_ns(self) -> int | None:
-        """When the current round ends; None when nothing ends it but `finish`."""
-        return self.boundary_ns if self.boundary_ns < _NEVER_NS else None
-
-    @property
     def last_round(self) -> Round | None:
         """The newest finished round proper."""
         return next((round_ for round_ in reversed(self._done) if round_.phase is Phase.ROUND), None)
@@ -232,7 +224,7 @@ class Recorder:
     def _typical_rps(self, tallies: Sequence[Tally], phase: Phase) -> float | None:
         if phase is not Phase.ROUND or self._keeps_ends or not self.paces:
             return None
-        return typical_rps([tally.ends for tally in tallies], over=self._pace_over, together=self._together)
+        return typical_rps([tally.ends for tally in tallies], self._connections)
 
     def _close(self, end_ns: int, phase: Phase) -> None:
         """Turns the current counts into a round, of each part and of the whole."""
@@ -250,10 +242,11 @@ class Recorder:
             )
             for tally in (*self.tallies, *self._steps.values())
         ]
+        before_ns, after_ns = self._server_cpu_mark, self._server_cpu()
         whole = replace(
             Round.summed(ended[: len(self.tallies)]),
             typical_rps=typical,
-            server_cpu_ns=_grown(self._server_cpu_mark, self._server_cpu()),
+            server_cpu_ns=None if before_ns is None or after_ns is None else max(0, after_ns - before_ns),
             client_cpu_ns=process_time_ns() - self._client_cpu_mark,
             code_ns=self.code_ns - self._code_mark,
             most_open=self.sockets.most_open,
@@ -265,10 +258,6 @@ class Recorder:
 
 
 _NEVER_NS = 1 << 62
-
-
-def _grown(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else max(0, after - before)
 
 
 # --- Merges what several generators have measured of one load, as if one generator had measured all of it; pure
@@ -295,22 +284,17 @@ def merged_rounds(shares: Mapping[int, Sequence[Round]]) -> tuple[Round, ...]:
     )
 
 
-def paced(rounds: Sequence[Round], ends: Sequence[Ends], *, over: int, together: int) -> tuple[Round, ...]:
+def paced(rounds: Sequence[Round], ends: Sequence[Ends], connections: int) -> tuple[Round, ...]:
     """Returns turns with their typical rates, by when the answers to all generators ended in them.
 
-    `ends` are those of each generator; `over` and `together` are as in `pace`.
+    `ends` are those of each generator, `connections` those of all together.
     """
-    return tuple(
-        round_
-        if round_.phase is not Phase.ROUND
-        else replace(
-            round_,
-            typical_rps=typical_rps(
-                [part for own in ends if place < len(own) for part in own[place]], over=over, together=together
-            ),
-        )
-        for place, round_ in enumerate(rounds)
-    )
+    found = list(rounds)
+    for place, round_ in enumerate(rounds):
+        if round_.phase is Phase.ROUND:
+            each = [part for own in ends if place < len(own) for part in own[place]]
+            found[place] = replace(round_, typical_rps=typical_rps(each, connections))
+    return tuple(found)
 
 
 def merged_leads(leads: Sequence[LeadTimes], *, span_ns: int) -> LeadTimes | None:

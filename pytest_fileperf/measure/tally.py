@@ -5,6 +5,7 @@ The hot path is two appends to typed arrays, three in turns; histograms are made
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -414,18 +415,24 @@ class Tally:
 
 # --- The typical rate of a turn: by the median time that a fixed number of answers took. Stalls do not change it
 
+_LEAST_PACE = 16
+"""The time of fewer answers is more chance than pace, above all where requests differ. It is rounded up to whole
+bunches of one answer for each connection: one bunch and a part take the time of one bunch, or of two."""
 _PACES = 2
 """A typical rate needs this many times the answers whose time it is measured by."""
 
 
-def typical_rps(ends: Sequence[array[int]], *, over: int, together: int) -> float | None:
+def typical_rps(ends: Sequence[array[int]], connections: int) -> float | None:
     """Returns requests per second by when answers ended, in nanoseconds; None where there are too few of them.
 
-    It goes by the time of `over` answers. Where there are fewer than twice as many, it goes by the time of their whole
-    bunches of `together` answers after the first. `ends` are in ascending order in each sequence.
+    It goes by the time of as many answers as there are connections, or the least multiple of it from 16 on. Where there
+    are fewer than twice as many, it goes by the time of their whole bunches of an answer for each connection, after the
+    first. `ends` are in ascending order in each sequence.
     """
-    count = sum(map(len, ends))
-    answers = over if count >= _PACES * over else _bunched(count, over=over, together=together)
+    count, answers = sum(map(len, ends)), connections * math.ceil(_LEAST_PACE / connections)
+    if count < _PACES * answers:
+        # Chance decides whether one bunch more or less ends in a turn, but not how long whole bunches take.
+        answers = (count // connections - 1) * connections if connections < answers else 0
     if answers <= 0:
         return None
     found = np.fromiter(chain.from_iterable(ends), dtype=np.int64, count=count)
@@ -433,11 +440,3 @@ def typical_rps(ends: Sequence[array[int]], *, over: int, together: int) -> floa
         found.sort()
     taken_ns = float(np.median(found[answers:] - found[:-answers]))
     return answers / taken_ns * 1e9 if taken_ns > 0 else None
-
-
-def _bunched(count: int, *, over: int, together: int) -> int:
-    """Returns the number of answers in the whole bunches after the first; 0 where they do not come in bunches.
-
-    Chance decides whether one bunch more or less ends in a turn, but not how long whole bunches take.
-    """
-    return (count // together - 1) * together if 0 < together < over else 0

@@ -14,7 +14,6 @@ from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Phase, Rec
 
 SECOND = 1_000_000_000
 BEGIN_NS, END_NS = 10 * SECOND, 15 * SECOND
-OVER, TOGETHER = 16, 4
 TICK_NS = 1 << 16
 """Durations are whole ticks. So their sums of squares are exact, which are floats: else the order in which they are
 added shows in their last bits."""
@@ -41,8 +40,7 @@ def recorder(*, keeps_ends: bool, is_open: bool) -> Recorder:
         boot=3,
         stretches=[(place * SECOND, phase) for place, phase in enumerate(phases, start=1)],
         server_cpu=lambda: None,
-        pace_over=OVER,
-        together=TOGETHER,
+        connections=4,
         keeps_ends=keeps_ends,
         parts=("first", "second"),
     )
@@ -88,7 +86,7 @@ def test_samples_through_one_and_through_several_generators_are_the_same(
     ]
 
     merged = merged_rounds({number: of_one for number, (_, of_one) in enumerate(several, start=1)})
-    merged = paced(merged, [each.ends for each, _ in several], over=OVER, together=TOGETHER)
+    merged = paced(merged, [each.ends for each, _ in several], 4)
 
     assert plain(merged) == plain(rounds)
     found = merged_leads([part for each, _ in several if (part := each.leads.taken()) is not None], span_ns=3 * SECOND)
@@ -117,7 +115,7 @@ def test_ten_thousand_samples_through_one_and_through_seven_generators_are_the_s
     several = [measured(own[place::7], keeps_ends=True, is_open=is_open) for place in range(7)]
 
     merged = merged_rounds({number: of_one for number, (_, of_one) in enumerate(several, start=1)})
-    merged = paced(merged, [each.ends for each, _ in several], over=OVER, together=TOGETHER)
+    merged = paced(merged, [each.ends for each, _ in several], 4)
 
     assert plain(merged) == plain(rounds)
     assert all(round_.typical_rps for round_ in merged if round_.phase is Phase.ROUND)
