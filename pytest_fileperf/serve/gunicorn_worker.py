@@ -43,7 +43,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
             "worker_class": _ReportingWorker,
             "backlog": BACKLOG,
             "timeout": max(_WORKER_TIMEOUT_S, math.ceil(job.spec.start_timeout_s)),
-            "graceful_timeout": job.graceful_s,
+            "graceful_timeout": math.ceil(job.graceful_s),
         }
         if job.spec.access_log:
             settings["accesslog"] = "-"  # the worker logs to where gunicorn does

@@ -148,9 +148,9 @@ class Job:
         return tuple(dict(self.spec.env))
 
     @property
-    def graceful_s(self) -> int:
-        """How long requests may go on when it is asked to end."""
-        return max(1, int(self.spec.stop_timeout_s / 10))
+    def graceful_s(self) -> float:
+        """How long requests may go on when it is asked to end: those that never end take so long of each start-up."""
+        return self.spec.stop_timeout_s / 20
 
     def app_file(self) -> str | None:
         """Returns where the module that names the app was loaded from, in this process; None for a sent object."""

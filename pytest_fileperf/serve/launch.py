@@ -95,8 +95,8 @@ def prepare(
     is_alike = not any(map(has_names, dict(spec.env).values()))  # in all its boots
     if preloads is None or coverage or not is_alike:
         return AsgiLaunch(spec, app, start_up, imports=imports)
-    fork = partial(preloads.fork, in_turn=in_turn, boot=boot, version=version, start_s=spec.start_timeout_s)
-    return AsgiLaunch(spec, app, start_up, imports=imports, fork=fork)
+    order = partial(preloads.order, in_turn=in_turn, boot=boot, version=version, start_s=spec.start_timeout_s)
+    return AsgiLaunch(spec, app, start_up, imports=imports, order=order)
 
 
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:

@@ -90,12 +90,29 @@ class _Preload:
 
     process: Child
     channel: socket.socket
-    stamps: Mapping[str, tuple[int, ...]]
+    until_s: float
+    """So long its import may take, by the monotonic clock."""
+    stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of the files that its import has read."""
+    has_imported: bool = False
     ended: dict[int, int] = field(default_factory=dict)
     """How forks ended."""
     living: set[int] = field(default_factory=set)
     has_served: bool = False
     """Whether a fork became ready."""
+
+    def why_not_imported(self) -> str | None:
+        """Waits for its import. Returns None where it can be forked, else why not; empty where it only failed."""
+        report = None
+        while not self.has_imported:
+            report = next(iter(left(Preloaded, self.process.directory)), None)
+            if report is not None and not report.why_fresh:
+                self.stamps, self.has_imported = report.stamps, True
+            elif report is not None or self.process.ended() is not None or time.monotonic() >= self.until_s:
+                return report.why_fresh if report else ""
+            else:
+                time.sleep(_POLL_S)
+        return None
 
     def is_current(self) -> bool:
         """Returns whether it lives, and all files that it has read are as they were."""
@@ -153,10 +170,10 @@ class Preloads:
     """Why some are not forked."""
     _seed: int = field(default_factory=lambda: secrets.randbelow(_SEEDS))
 
-    def fork(
+    def order(
         self, invocation: Invocation, run_directory: Path, *, in_turn: bool, boot: int, version: str, start_s: float
-    ) -> Fork | str:
-        """Returns a fork that boots what is to be started, after an import where none was made.
+    ) -> Callable[[], Fork | str] | str:
+        """Begins an import where none was made. Returns what waits for it and forks what is to be started.
 
         In turn, boots take turns with two imports of other hash seeds: what is luck of an import is then seen as a
         difference between pairs. A `version` has imports of its own, also where the code is the same.
@@ -174,24 +191,30 @@ class Preloads:
         if key in self._why_fresh:
             return self._why_fresh[key]
         held = self._held.pop(key, None)
-        if held is not None and not held.is_current():
+        if held is not None and held.has_imported and not held.is_current():
             if held.living:  # the import reads what a server of this app writes
                 self._held[key] = held
                 return ""
             held.close()
             held = None
-        if held is None:
-            held = self._started(key, job, invocation, run_directory, stabilising_env(number), start_s)
-        if held is None:
-            return self._why_fresh[key]
-        self._held[key] = held
+        self._held[key] = held or self._begun(job, invocation, run_directory, stabilising_env(number), start_s)
         env = {name: value for name, value in invocation.env.items() if name == LAYOUT}
-        (run_directory / "log.txt").write_text("".join(f"{line}\n" for line in held.process.log), encoding="utf-8")
-        pid = held.fork(run_directory, env)
-        if pid is None:
-            self._leave(key, "the process that had imported it does not answer")
+        return partial(self._forked, key, run_directory, env)
+
+    def _forked(self, key: str, run_directory: Path, env: Mapping[str, str]) -> Fork | str:
+        """Returns a fork of an import, once that is made."""
+        if key in self._why_fresh:
             return self._why_fresh[key]
-        return Fork(pid, held, partial(self._leave, key))
+        held = self._held[key]
+        why = held.why_not_imported()
+        if why is None:
+            (run_directory / "log.txt").write_text("".join(f"{line}\n" for line in held.process.log), encoding="utf-8")
+            pid = held.fork(run_directory, env)
+            if pid is not None:
+                return Fork(pid, held, partial(self._leave, key))
+            why = "the process that had imported it does not answer"
+        self._leave(key, why)
+        return why
 
     def close(self) -> None:
         """Ends all of them. Can be repeated."""
@@ -204,14 +227,14 @@ class Preloads:
         if held := self._held.pop(key, None):
             held.close()
 
-    def _started(
-        self, key: str, job: Job, invocation: Invocation, run_directory: Path, alike: Mapping[str, str], start_s: float
-    ) -> _Preload | None:
-        """Returns a process that has imported the app; None where it cannot be forked."""
-        idle = [key for key, held in self._held.items() if not held.living]
+    def _begun(
+        self, job: Job, invocation: Invocation, run_directory: Path, alike: Mapping[str, str], start_s: float
+    ) -> _Preload:
+        """Returns a process that begins to import the app."""
+        idle = [key for key, held in self._held.items() if not held.living and held.has_imported]
         for oldest in idle[: max(0, len(self._held) + 1 - _MOST)]:
             self._held.pop(oldest).close()
-        process, report = Child("server"), None
+        process = Child("server")
         directory = process.directory
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -221,18 +244,11 @@ class Preloads:
                 env = {**invocation.env, **alike}
                 command, inherited = (*words, str(theirs.fileno())), (theirs.fileno(),)
                 process.start(replace(invocation, command=command, env=env, descriptors=inherited))
-            until_s = time.monotonic() + start_s
-            while report is None and process.ended() is None and time.monotonic() < until_s:
-                time.sleep(_POLL_S)
-                report = next(iter(left(Preloaded, directory)), None)
-        finally:
-            if report is None or report.why_fresh:
-                ours.close()
-                process.stop(patience_s=_PATIENCE_S)
-        if report is None or report.why_fresh:
-            self._why_fresh[key] = report.why_fresh if report else ""
-            return None
-        return _Preload(process, ours, report.stamps)
+        except BaseException:
+            ours.close()
+            process.stop(patience_s=_PATIENCE_S)
+            raise
+        return _Preload(process, ours, time.monotonic() + start_s)
 
 
 def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) -> str:

@@ -11,8 +11,8 @@ import re
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,13 +111,18 @@ class ProcessLaunch(ABC):
     """One boot of a program. It is started again, with another port, where another program takes its port."""
 
     def __init__(
-        self, spec: ProcessSpec, start_up: StartUp, fork: Callable[[Invocation, Path], Fork | str] | None = None
+        self,
+        spec: ProcessSpec,
+        start_up: StartUp,
+        order: Callable[[Invocation, Path], Callable[[], Fork | str] | str] | None = None,
     ) -> None:
-        """`fork` returns what boots in place of a fresh process, or why that cannot be."""
+        """`order` begins to import the app, and returns what forks it, or why it cannot be forked."""
         self.spec = spec
         self.start_up = start_up
         self.code_tree = start_up.code_tree
-        self._fork = fork
+        self._order = order
+        self._ordered: Callable[[], Fork | str] | str = ""
+        self._invocation: Invocation | None = None
         self._forked: Fork | None = None
         self._why_fresh = ""
         self._child: Child | None = None
@@ -143,21 +148,41 @@ class ProcessLaunch(ABC):
     def why_late(self) -> str:
         """Returns the message for a server that was not ready in time."""
 
+    def import_ahead(self) -> None:
+        """Begins to import the app where it is to be forked, and returns at once. Raises what `start` raises."""
+        if self._order is not None:
+            self._prepare()
+
     def start(self) -> None:
         """Starts the process.
 
         Raises AppLoadError for an app that cannot be sent, PlanError for what is missing, and ServerStartError where a
         build fails, its files cannot be written, or the process cannot be started.
         """
-        try:
-            self._child = child = Child("server")
-            invocation = self.prepare(child.directory)
-            found = "" if self._fork is None else self._fork(invocation, child.directory)
+        child, invocation = self._prepare()
+        with self._told():
+            found = self._ordered if isinstance(self._ordered, str) else self._ordered()
             self._forked, self._why_fresh = (None, found) if isinstance(found, str) else (found, "")
             if self._forked is None:
                 child.start(invocation)
             else:
                 child.adopt(self._forked)
+
+    def _prepare(self) -> tuple[Child, Invocation]:
+        """Returns what is to be started, which is prepared once."""
+        with self._told():
+            self._child = self._child or Child("server")
+            if self._invocation is None:
+                self._invocation = self.prepare(self._child.directory)
+                if self._order is not None:
+                    self._ordered = self._order(self._invocation, self._child.directory)
+            return self._child, self._invocation
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Raises an error of the system within the block as one of the start."""
+        try:
+            yield
         except OSError as error:
             raise ServerStartError(
                 f"{self.spec.name} cannot be started from {tempfile.gettempdir()}: {error}"
@@ -187,6 +212,7 @@ class ProcessLaunch(ABC):
 
     def _again(self) -> None:
         self.stop()
+        self._child = self._invocation = None
         self.start()
 
     @property

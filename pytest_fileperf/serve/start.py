@@ -251,7 +251,7 @@ class _Config(Config):
             workers=job.spec.workers,
             backlog=BACKLOG,
             timeout_notify=_ONCE_S,
-            timeout_graceful_shutdown=job.graceful_s,
+            timeout_graceful_shutdown=cast(Any, job.graceful_s),  # it waits for parts of a second, too
         )
 
     def load(self) -> None:

@@ -52,9 +52,9 @@ class AsgiLaunch(ProcessLaunch):
         start_up: StartUp,
         *,
         imports: Imports | None = None,
-        fork: Callable[[Invocation, Path], Fork | str] | None = None,
+        order: Callable[[Invocation, Path], Callable[[], Fork | str] | str] | None = None,
     ) -> None:
-        super().__init__(spec, start_up, fork)
+        super().__init__(spec, start_up, order)
         self._app = app
         self._imports = imports or Imports()
         self._side = "" if start_up.code_tree.is_here else f"{start_up.code_tree.title}: "

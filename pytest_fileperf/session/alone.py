@@ -165,7 +165,8 @@ class _Boots:
             tell = partial(teller.tell, boot=len(made) + 1, requests=requests)
             with self._booted(number, tell) as load:
                 run = load(plan.load)
-                made.append(run if made else asked_alone(run, load))  # one boot tells it of all
+                left_s = plan.most_ns / 1e9 - (rig.clock() - teller.begun_s)
+                made.append(run if made else asked_alone(run, load, left_s=left_s))  # one boot tells it of all
             if not any(round_.requests for round_ in run.result.rounds):
                 break  # other boots would take as long to say the same
         return made

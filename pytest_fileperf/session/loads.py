@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -381,11 +382,12 @@ def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
     return value(samples[-1]) - value(samples[0])
 
 
-def asked_alone(run: Run, load: Load) -> Run:
+def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
     """Returns the run with how long requests take one after the other, where connections seem to limit it.
 
     Only so does it show whether requests wait for each other. `load` makes a further run on its boot: a short one, that
-    counts nowhere. A load of a fixed number of requests, or at a rate, gets no request more than the test asks for.
+    counts nowhere. A load of a fixed number of requests, or at a rate, gets no request more than the test asks for; nor
+    does one whose requests take longer than the time that is left.
     """
     plan = run.plan
     if isinstance(plan, Alternation) or not isinstance(plan.pacing(), ClosedLoop):
@@ -394,7 +396,7 @@ def asked_alone(run: Run, load: Load) -> Run:
         return run
     latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
     as_slow = replace(run, boot=replace(run.boot, alone=latency))
-    if not may_queue(recording_of([as_slow])):
+    if latency.mean_ns() > left_s * 1e9 or not may_queue(recording_of([as_slow])):
         return run
     lasts_ns = min(max(_ALONE_NS, _ALONE_LATENCIES * round(latency.mean_ns())), _MOST_ALONE_NS)
     try:

@@ -12,6 +12,7 @@ from pytest_fileperf.errors import AppMissingError, BaseDiedError, FilePerfError
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.load import Side
 from pytest_fileperf.serve.launch import Launch, ServerPool, refuse_changed, refuse_hidden
+from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.loads import BothServers
@@ -73,6 +74,8 @@ class Sides:
     def booted(self, number: int) -> Iterator[BothServers | Absent]:
         """Boots base and now, one after the other by chance, and ends them together. No other server of ours runs then.
 
+        Apps that are to be forked are imported at the same time: real ones take seconds.
+
         Gives Absent where the base lacks the app. Raises what booting raises.
         """
         self._pool.close()
@@ -107,6 +110,10 @@ class Sides:
             for launch in launches:
                 stack.callback(launch.ask_to_stop)
             servers: dict[Side, RunningServer] = {}
+            for side in Side:
+                with self._of_base() if side is Side.BASE else nullcontext():
+                    if isinstance(launch := launches[side], ProcessLaunch):
+                        launch.import_ahead()
             for side in self._chance.sample(tuple(Side), 2):
                 with self._of_base() if side is Side.BASE else nullcontext():
                     launches[side].start()

@@ -35,7 +35,7 @@ _SMOKE_OF_PART = 3
 
 _MS = 1_000_000
 _FIRST_PAIRS = 3
-_LEAST_PROBED_NS = 1_000 * _MS
+_LEAST_PROBED_NS = 750 * _MS
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
 """What slows a machine lasts for some tenths of a second: shorter turns than that share it."""
 _HANDOVER_LATENCIES = 1.25

@@ -151,3 +151,24 @@ def test_each_version_of_a_comparison_is_imported_twice(project: Project) -> Non
 
     assert ran.status == 0, ran.text
     assert len((project.top / "before" / "imports.txt").read_text().splitlines()) == 2
+
+
+SLOW = """
+import pathlib, time
+begun = time.monotonic()
+time.sleep(2)
+pathlib.Path(__file__).with_name("import.txt").write_text(f"{begun} {time.monotonic()}")
+"""
+
+
+def test_both_versions_are_imported_at_the_same_time(project: Project) -> None:
+    app = SLOW + APP.format("")
+    project.write({"app.py": app, "before/app.py": app, "test_load.py": COMPARED.replace("6s", "1s")})
+    ran = project.run("--fileperf-against=./before")
+
+    assert ran.status == 0, ran.text
+    first, second = (
+        [float(instant) for instant in (project.top / place / "import.txt").read_text().split()]
+        for place in (".", "before")
+    )
+    assert max(first[0], second[0]) < min(first[1], second[1])
