@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
 
 import psutil
@@ -20,7 +21,7 @@ from pytest_fileperf.versions.loaded import LoadedFiles
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ("SERVED_WITH", "ClientOptions", "RunningServer", "RunningUrl", "ServingServer", "UrlLaunch")
+__all__ = ("SERVED_WITH", "ClientOptions", "RunningServer", "RunningUrl", "UrlLaunch", "serving_server")
 
 SERVED_WITH = "served with what the test has set on the app"
 """How the note begins that no reader may miss."""
@@ -39,7 +40,7 @@ class ClientOptions(TypedDict, total=False):
     event_hooks: Mapping[str, list[Callable[..., object]]]
 
 
-class RunningServer:
+class RunningServer(ABC):
     """One boot of a served app."""
 
     url: str
@@ -72,9 +73,9 @@ class RunningServer:
     """What differs from the test's app, and is as the server imported it: the name of each part, and why."""
 
     @property
+    @abstractmethod
     def processes(self) -> tuple[psutil.Process, ...]:
         """The live process tree, supervisor and workers; empty where the system does not tell."""
-        return ()
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -121,9 +122,9 @@ class RunningServer:
             found.append(f"each start-up imports the app anew: {self.why_fresh}")
         return tuple(found)
 
+    @abstractmethod
     def check(self) -> None:
         """Raises ServerDiedError, with how it ended and the end of its log, when it is no longer alive."""
-        raise NotImplementedError
 
     def client(self, **options: Unpack[ClientOptions]) -> httpx.AsyncClient:
         """Returns an httpx client with this server as its base URL, over the transport made for load."""
@@ -235,20 +236,17 @@ class UrlLaunch:
 # --- What tests get as `fileperf_server`: whichever boot of a server serves at the moment. Measurements change boots
 
 
-class ServingServer(RunningServer):
-    """A server of which one boot serves at a time."""
+@RunningServer.register
+class _ServingServer:
+    """Whatever it is asked for, it asks the boot that serves."""
 
     def __init__(self, now: Callable[[], RunningServer]) -> None:
-        """`now` returns the boot that serves; it starts one where none does."""
         self._now = now
 
-    if not TYPE_CHECKING:  # to a type checker it has what every other server has
-
-        def __getattribute__(self, name: str) -> object:
-            if name in _OF_A_BOOT:
-                return getattr(self._now(), name)
-            return super().__getattribute__(name)
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._now(), name)
 
 
-_METHODS = {"processes", "worker_pids", "log", "identity", "check", "_sync_transport", "_transport"}
-_OF_A_BOOT = frozenset(RunningServer.__annotations__) | _METHODS
+def serving_server(now: Callable[[], RunningServer]) -> RunningServer:
+    """Returns a server of which one boot serves at a time. `now` returns that boot; it starts one where none does."""
+    return cast(RunningServer, _ServingServer(now))

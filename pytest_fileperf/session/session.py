@@ -31,7 +31,7 @@ from pytest_fileperf.measure.usage import busiest_share
 from pytest_fileperf.plan.load import LoadPlan, Side
 from pytest_fileperf.plan.work import Work, in_smoke
 from pytest_fileperf.report.message import raise_for, raise_for_failed_requests
-from pytest_fileperf.serve.running import RunningServer, ServingServer
+from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import InProcess, worker_count
 from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.capacity import smoke_capacity
@@ -203,7 +203,7 @@ class Session:
             return server
 
         serving()
-        return ServingServer(serving)
+        return serving_server(serving)
 
     def leave(self, settings: Settings) -> None:
         """Undoes what a test has set up on its server. Raises SetupError."""

@@ -19,7 +19,7 @@ from pytest_fileperf.serve import preload
 from pytest_fileperf.serve.app import AppSpec, app_spec
 from pytest_fileperf.serve.command import Builds
 from pytest_fileperf.serve.launch import ServerPool, prepare
-from pytest_fileperf.serve.running import ServingServer
+from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 
 APP = AppSpec("serve.apps:app")
@@ -112,11 +112,12 @@ def test_a_server_that_is_not_there_is_an_error(pool: ServerPool) -> None:
 
 
 def test_tests_see_the_boot_that_serves(pool: ServerPool) -> None:
-    server = ServingServer(lambda: pool.any_boot(Uvicorn(), APP, None))
+    server = serving_server(lambda: pool.any_boot(Uvicorn(), APP, None))
     assert server.pids == pool.any_boot(Uvicorn(), APP, None).pids
     second = pool.boot(Uvicorn(), APP, 1, None)
     assert (server.url, server.title, server.pids) == (second.url, second.title, second.pids)
     assert server.identity() == second.identity()
+    assert isinstance(server, RunningServer)
     pool.close()
     assert facts(server)["env"]["PYTHONHASHSEED"] == "1"
 
