@@ -183,16 +183,14 @@ def _find_program(name: str, directory: Path, search_path: str | None) -> str:
 # --- What has to be built before a command can serve. Each build runs once in a test run, for each side
 
 _PATIENCE_S = 1.0
+BUILD_S = 600.0
+"""Long enough for a large project, and an end for a build that waits for an answer."""
 
 
 class Builds:
-    """Knows which builds were made, and how that went.
+    """Knows which builds were made, and how that went."""
 
-    A build may take 10 minutes: long enough for a large project, and an end for a build that waits for an answer.
-    """
-
-    def __init__(self, *, timeout_s: float = 600.0) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self) -> None:
         self._outcomes: dict[tuple[object, ...], ServerStartError | None] = {}
 
     def ensure(self, spec: Command, code_tree: CodeTree) -> None:
@@ -205,13 +203,13 @@ class Builds:
             return
         key = (spec.build, spec.cwd, spec.env, code_tree)
         if key not in self._outcomes:
-            self._outcomes[key] = _build(spec, spec.build, code_tree, self._timeout_s)
+            self._outcomes[key] = _build(spec, spec.build, code_tree)
         failure = self._outcomes[key]
         if failure is not None:
             raise failure.with_traceback(None)
 
 
-def _build(spec: Command, words: Sequence[str], code_tree: CodeTree, timeout_s: float) -> ServerStartError | None:
+def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerStartError | None:
     """Returns why the build failed, or None."""
     child = None
     title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
@@ -223,9 +221,9 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree, timeout_s: 
         # There is no boot and no port yet.
         env = {name: value for name, value in whole.items() if not (name in given and has_names(value))}
         invocation = _invoked(words, spec, run_directory=child.directory, env=env, code_tree=code_tree)
-        returncode = child.run(invocation, timeout_s=timeout_s)
+        returncode = child.run(invocation, timeout_s=BUILD_S)
         if returncode is None:
-            return ServerStartError(f"{title} did not end within {timeout_s:g} s", log=child.log)
+            return ServerStartError(f"{title} did not end within {BUILD_S:g} s", log=child.log)
         if returncode != 0:
             return ServerStartError(f"{title} failed with {exit_text(returncode)}", log=child.log)
     except OSError as error:

@@ -25,7 +25,7 @@ from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.versions.loaded import hidden_by_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Launch", "ServerPool", "prepare", "refuse_changed", "refuse_hidden", "refuse_other_version")
+__all__ = ("Launch", "ServerPool", "refuse_changed", "refuse_hidden", "refuse_other_version")
 
 
 class Launch(Protocol):
@@ -44,59 +44,6 @@ class Launch(Protocol):
     def stop(self) -> str:
         """Ends it for good, and returns what was wrong with that; empty where nothing was. Can be repeated."""
         ...
-
-
-def prepare(
-    spec: ServerSpec,
-    app: AppSpec | None,
-    *,
-    boot: int,
-    cores: frozenset[int] | None,
-    builds: Builds,
-    serial: int = 0,
-    in_turn: bool = False,
-    code_tree: CodeTree = HERE,
-    coverage: bool = False,
-    imports: Imports | None = None,
-    preloads: Preloads | None = None,
-    version: str = "",
-    network: Network = LOCAL,
-) -> Launch:
-    """Returns the launcher for a boot of the code in its tree, not started yet. With `coverage` that may trace it.
-
-    Boots of one number `boot` are alike; `serial` is what `{boot}` becomes, and no other boot of the test run has it.
-    `in_turn` says that it is a side of a comparison. `preloads` import an app once for many boots of a `version`.
-    Raises PlanError where it needs an app and there is none, and where it cannot boot the code of another tree; and
-    AppLoadError where the test has an app, or a test database, that a command cannot be handed.
-    """
-    if not code_tree.is_here:
-        refuse_other_version(spec, app, title=code_tree.title)
-    if isinstance(spec, Url):
-        return UrlLaunch(spec, network)
-    imports = imports or Imports()
-    start_up = StartUp(
-        number=boot,
-        cores=cores,
-        host=network.host,
-        serial=serial,
-        in_turn=in_turn,
-        code_tree=code_tree,
-        coverage=coverage,
-    )
-    if isinstance(spec, Command):
-        if code_tree.is_here:
-            refuse_other_app(spec, app, imports)
-            refuse_other_databases(spec, imports)
-        return CommandLaunch(spec, start_up, builds)
-    if app is None:
-        raise PlanError('there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"')
-    if isinstance(spec, InProcess):
-        return InProcessLaunch(app)
-    is_alike = not any(map(has_names, dict(spec.env).values()))  # in all its boots
-    if preloads is None or coverage or not is_alike:
-        return AsgiLaunch(spec, app, start_up, imports=imports)
-    order = partial(preloads.order, in_turn=in_turn, boot=boot, version=version, start_s=spec.start_timeout_s)
-    return AsgiLaunch(spec, app, start_up, imports=imports, order=order)
 
 
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:
@@ -172,14 +119,69 @@ class ServerPool:
     Boots that serve at the same time share what the app shares: the tables that it makes, a file, a port.
     """
 
-    prepare: Callable[..., Launch] = prepare
-    """Returns the launch of one boot."""
-    builds: Builds = field(default_factory=Builds)
-    serials: count[int] = field(default_factory=count)
-    """Numbers every boot of the run, also those of comparisons, so that none has the `{boot}` of another."""
+    network: Network = LOCAL
+    coverage: bool = False
+    """Whether coverage may trace servers."""
+    preloads: Preloads | None = None
+    """What imports an app once for many boots; None: each imports it anew."""
     endings: Counter[str] = field(default_factory=Counter)
     """What was wrong with the ends of servers, in sentences, and how often."""
+    _imports: Imports = field(default_factory=Imports)
+    _builds: Builds = field(default_factory=Builds)
+    _serials: count[int] = field(default_factory=count)
+    """Numbers every boot of the run, also those of comparisons, so that none has the `{boot}` of another."""
     _serving: _Boot | None = None
+
+    def launch(
+        self,
+        spec: ServerSpec,
+        app: AppSpec | None,
+        *,
+        boot: int,
+        cores: frozenset[int] | None,
+        in_turn: bool = False,
+        code_tree: CodeTree = HERE,
+        version: str = "",
+        forks: bool = True,
+    ) -> Launch:
+        """Returns the launcher for a boot of the code in its tree, not started yet. Whoever starts it calls `end`.
+
+        Boots of one number `boot` are alike. `in_turn` says that it is a side of a comparison. With `forks` it may be
+        a fork of what has imported the app of this `version`. Raises PlanError where it needs an app and there is none,
+        and where it cannot boot the code of another tree; and AppLoadError where the test has an app, or a test
+        database, that a command cannot be handed.
+        """
+        if not code_tree.is_here:
+            refuse_other_version(spec, app, title=code_tree.title)
+        serial = next(self._serials)
+        if isinstance(spec, Url):
+            return UrlLaunch(spec, self.network)
+        start_up = StartUp(
+            number=boot,
+            cores=cores,
+            host=self.network.host,
+            serial=serial,
+            in_turn=in_turn,
+            code_tree=code_tree,
+            coverage=self.coverage,
+        )
+        if isinstance(spec, Command):
+            if code_tree.is_here:
+                refuse_other_app(spec, app, self._imports)
+                refuse_other_databases(spec, self._imports)
+            return CommandLaunch(spec, start_up, self._builds)
+        if app is None:
+            raise PlanError(
+                'there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"'
+            )
+        if isinstance(spec, InProcess):
+            return InProcessLaunch(app)
+        order = None
+        is_alike = not any(map(has_names, dict(spec.env).values()))  # in all its boots
+        if forks and is_alike and self.preloads is not None and not self.coverage:
+            start_s = spec.start_timeout_s
+            order = partial(self.preloads.order, in_turn=in_turn, boot=boot, version=version, start_s=start_s)
+        return AsgiLaunch(spec, app, start_up, self._imports, order)
 
     @property
     def running(self) -> RunningServer | None:
@@ -196,7 +198,7 @@ class ServerPool:
             return self._serving.running
         self.close()
         key = _key(spec, app)
-        launch = self.prepare(spec, app, boot=number, serial=next(self.serials), cores=cores, builds=self.builds)
+        launch = self.launch(spec, app, boot=number, cores=cores)
         try:
             launch.start()
             running = launch.ready()

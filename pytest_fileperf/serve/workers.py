@@ -50,13 +50,12 @@ class AsgiLaunch(ProcessLaunch):
         spec: AsgiSpec,
         app: AppSpec,
         start_up: StartUp,
-        *,
-        imports: Imports | None = None,
+        imports: Imports,
         order: Callable[[Invocation, Path], Callable[[], Fork | str] | str] | None = None,
     ) -> None:
         super().__init__(spec, start_up, order)
         self._app = app
-        self._imports = imports or Imports()
+        self._imports = imports
         self._side = "" if start_up.code_tree.is_here else f"{start_up.code_tree.title}: "
         """How messages begin that are about the other side of a comparison."""
 

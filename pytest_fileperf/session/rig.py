@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from time import monotonic
 
 from pytest_fileperf.drive.cluster import Cluster
@@ -16,8 +15,7 @@ from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
-from pytest_fileperf.serve.imports import Imports
-from pytest_fileperf.serve.launch import ServerPool, prepare
+from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.session.loads import Loader, Loads, Run, Teller, recording_of, rounds_of
 from pytest_fileperf.session.sides import Absent
@@ -43,18 +41,14 @@ class Rig:
     pace: Pace = USUAL_PACE
     source: Source | None = None
     """Finds the code of stored baselines; None where it is not looked for."""
-    preloads: Preloads | None = None
-    """What has imported the apps."""
 
     @classmethod
     def starting(cls, options: Options, *, progress: ProgressSink, source: Source | None) -> Rig:
         """Returns what starts real servers and generators."""
         coverage, network = options.coverage, options.network
-        held = Preloads() if options.preloads else None
         return cls(
             progress=progress,
-            servers=ServerPool(partial(prepare, coverage=coverage, imports=Imports(), preloads=held, network=network)),
-            preloads=held,
+            servers=ServerPool(network, coverage, Preloads() if options.preloads else None),
             loads=Loader(
                 coverage=coverage,
                 network=network,
@@ -74,8 +68,8 @@ class Rig:
         with ExitStack() as closing:
             if self.source is not None:
                 closing.callback(self.source.close)
-            if self.preloads is not None:
-                closing.callback(self.preloads.close)
+            if self.servers.preloads is not None:
+                closing.callback(self.servers.preloads.close)
             closing.callback(self.servers.close)
             closing.callback(self.loads.close)
 

@@ -131,19 +131,20 @@ class Sides:
 
     def _prepared(self, number: int, side: Side) -> Launch:
         """Returns the launch of one side."""
-        base, plan, pool = self._base, self._plan, self._pool
-        # The number is the same on both sides, and another one in each session.
-        boot, serial = self._first_boot + number, next(pool.serials)
-        prepared = partial(pool.prepare, boot=boot, in_turn=True, builds=pool.builds, serial=serial)
-        if self._why_fresh:
-            prepared = partial(prepared, preloads=None)
-        elif side is Side.BASE and base.url is None and base.code_tree.is_here:
-            prepared = partial(prepared, version="base")
+        base, plan = self._base, self._plan
+        version = "base" if side is Side.BASE and base.url is None and base.code_tree.is_here else ""
+        launch = partial(
+            self._pool.launch,
+            boot=self._first_boot + number,  # the same on both sides, and another one in each session
+            in_turn=True,
+            version=version,
+            forks=not self._why_fresh,
+        )
         if side is Side.NOW:
-            return prepared(plan.settings.server, plan.app, cores=plan.cores)
+            return launch(plan.settings.server, plan.app, cores=plan.cores)
         if base.url is not None:
-            return prepared(base.url, None, cores=None)
-        return prepared(plan.settings.server, plan.app, cores=plan.cores, code_tree=base.code_tree)
+            return launch(base.url, None, cores=None)
+        return launch(plan.settings.server, plan.app, cores=plan.cores, code_tree=base.code_tree)
 
     @contextmanager
     def _of_base(self) -> Iterator[None]:

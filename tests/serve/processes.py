@@ -15,8 +15,7 @@ import pytest
 
 from pytest_fileperf.host.child import process_tree
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.command import Builds
-from pytest_fileperf.serve.launch import Launch, prepare
+from pytest_fileperf.serve.launch import Launch, ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -58,10 +57,10 @@ def launch(
     boot: int = 0,
     cores: frozenset[int] | None = None,
     code_tree: CodeTree = HERE,
-    builds: Builds | None = None,
+    pool: ServerPool | None = None,
 ) -> AbstractContextManager[RunningServer]:
     """Boots a server of any kind, and ends it at the end of the block."""
-    return started(prepare(spec, app, boot=boot, cores=cores, builds=builds or Builds(), code_tree=code_tree))
+    return started((pool or ServerPool()).launch(spec, app, boot=boot, cores=cores, code_tree=code_tree))
 
 
 def facts(server: RunningServer) -> Any:

@@ -17,8 +17,7 @@ from serve.processes import facts, linux, posix, remaining_after
 from pytest_fileperf.errors import AppLoadError, ServerStartError
 from pytest_fileperf.serve import preload
 from pytest_fileperf.serve.app import AppSpec, app_spec
-from pytest_fileperf.serve.command import Builds
-from pytest_fileperf.serve.launch import ServerPool, prepare
+from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 
@@ -180,7 +179,7 @@ def test_nothing_is_left_of_an_import_that_ctrl_c_interrupts(scratch: Path, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(preload, "lend_package", interrupt)
-    launch = prepare(Uvicorn(), APP, boot=0, cores=None, builds=Builds(), preloads=preload.Preloads())
+    launch = ServerPool(preloads=preload.Preloads()).launch(Uvicorn(), APP, boot=0, cores=None)
     with pytest.raises(KeyboardInterrupt):
         launch.start()
     launch.stop()

@@ -22,9 +22,9 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError, AppOriginError
 from pytest_fileperf.host.supervisor import MARK
 from pytest_fileperf.serve import job, workers
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.command import Builds
+from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.job import Job
-from pytest_fileperf.serve.launch import Launch, ServerPool, prepare
+from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.process import STAGES, StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
@@ -114,7 +114,7 @@ def test_both_sides_boot_by_the_same_steps(kind: Kind, trees: CodeTree, tmp_path
     (tmp_path / MARK).touch()
     for name, code_tree in (("here", HERE), ("base", trees)):
         (tmp_path / f"run {name}").mkdir()
-        program = AsgiLaunch(kind(), APP, StartUp(number=3, cores=None, code_tree=code_tree))
+        program = AsgiLaunch(kind(), APP, StartUp(number=3, cores=None, code_tree=code_tree), Imports())
         made[name] = program.prepare(tmp_path / f"run {name}"), Job.read(tmp_path / f"run {name}")
 
     def seen(name: str) -> tuple[object, ...]:
@@ -309,9 +309,9 @@ def test_a_command_may_name_its_code_in_full(trees: CodeTree, tmp_path: Path, mo
 @posix
 def test_a_build_is_run_once_for_each_side(trees: CodeTree, tmp_path: Path) -> None:
     spec = replace(SERVE, build=("sh", "-c", "echo built >> built.txt"))
-    builds = Builds()
+    pool = ServerPool()
     for code_tree in (trees, HERE, trees):
-        starting = prepare(spec, None, boot=0, cores=None, builds=builds, code_tree=code_tree)
+        starting = pool.launch(spec, None, boot=0, cores=None, code_tree=code_tree)
         try:
             starting.start()
         finally:
@@ -365,7 +365,7 @@ REFUSED: dict[str, tuple[ServerSpec, AppSpec, str]] = {
 )
 def test_what_has_no_other_version_is_refused(spec: ServerSpec, app: AppSpec, said: str, code_tree: CodeTree) -> None:
     with pytest.raises(PlanError, match=said):
-        prepare(spec, app, boot=0, cores=None, builds=Builds(), code_tree=code_tree)
+        ServerPool().launch(spec, app, boot=0, cores=None, code_tree=code_tree)
 
 
 # Another interpreter
@@ -499,9 +499,7 @@ def test_a_command_that_another_interpreter_does_not_change_is_refused(other: Co
     assert "start it with {python}" in str(error)
 
 
-def test_a_pool_and_a_launcher_need_no_code_tree(trees: CodeTree) -> None:
+def test_a_pool_needs_no_code_tree(trees: CodeTree) -> None:
     with closing(ServerPool()) as pool:
         server = pool.any_boot(Uvicorn(), APP, None)
         assert httpx.get(server.url, trust_env=False).text.startswith("new")
-    starting: Launch = prepare(Uvicorn(), APP, boot=0, cores=None, builds=Builds())
-    starting.stop()

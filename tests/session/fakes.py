@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -21,10 +22,10 @@ from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve import launch
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.command import Builds
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
+from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Run, Tell
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.versions.loaded import LoadedFiles
@@ -134,25 +135,6 @@ class Host:
     most_alive: int = 0
     """How many of them served at the same time."""
 
-    def prepare(
-        self,
-        spec: ServerSpec,
-        app: AppSpec | None,
-        *,
-        boot: int,
-        cores: Cores,
-        builds: Builds,
-        serial: int,
-        in_turn: bool = False,
-        version: str = "",
-        code_tree: CodeTree = HERE,
-    ) -> launch.Launch:
-        real = launch.prepare(spec, app, boot=boot, in_turn=in_turn, cores=cores, builds=builds, code_tree=code_tree)
-        if isinstance(spec, Url):
-            return real
-        side = Side.NOW if code_tree.is_here else Side.BASE
-        return Launch(self, Booted(side=side, boot=boot, cores=cores, serial=serial), code_tree)
-
     def boot(self, asked: Booted, code_tree: CodeTree) -> Server:
         self.clock.now_s += BOOT_S
         app = self.now if asked.side is Side.NOW else self.base
@@ -169,6 +151,25 @@ class Host:
         self.booted.append(asked)
         self.servers.append(made)
         return made
+
+
+class Pool(ServerPool):
+    """Boots on a host what could be booted."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self._host = host
+
+    def launch(
+        self, spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: Cores, code_tree: CodeTree = HERE, **how: Any
+    ) -> launch.Launch:
+        real = super().launch(spec, app, boot=boot, cores=cores, code_tree=code_tree, **how)
+        if isinstance(spec, Url):
+            return real
+        assert isinstance(real, AsgiLaunch)
+        side = Side.NOW if code_tree.is_here else Side.BASE
+        asked = Booted(side=side, boot=boot, cores=cores, serial=real.start_up.serial)
+        return Launch(self._host, asked, code_tree)
 
 
 def _in_tree(file: str, tree: CodeTree) -> str:
@@ -375,7 +376,7 @@ def rig_of(host: Host, *, seed: int = 1) -> tuple[Rig, Loads, Sink]:
     loads, sink = Loads(host.clock), Sink()
     rig = Rig(
         progress=sink,
-        servers=ServerPool(host.prepare),
+        servers=Pool(host),
         loads=loads,
         clock=host.clock,
         chance=random.Random(seed),

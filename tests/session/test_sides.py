@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from session.fakes import App, Host, Server
+from session.fakes import App, Host, Pool, Server
 
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.plan.load import Side
@@ -52,7 +52,7 @@ def sides_of(host: Host, base: Base, *, chance: random.Random | None = None, poo
         cores=SERVER,
         generator_cores=GENERATOR,
     )
-    return Sides(base, plan, pool=pool or ServerPool(host.prepare), chance=chance or random.Random(1))
+    return Sides(base, plan, pool=pool or Pool(host), chance=chance or random.Random(1))
 
 
 def pairs_of(sides: Sides, count: int = 3) -> list[tuple[Server, Server]]:
@@ -89,7 +89,7 @@ def test_every_boot_has_a_number_of_its_own_to_be_filled_in(base: Base) -> None:
 
 def test_the_server_of_earlier_tests_ends_before_a_pair_boots(base: Base) -> None:
     host = Host()
-    pool = ServerPool(host.prepare)
+    pool = Pool(host)
     earlier = pool.any_boot(Uvicorn(), AppSpec("compared_app:app"), SERVER)
     pairs_of(sides_of(host, base, pool=pool), 1)
     assert isinstance(earlier, Server)
