@@ -282,7 +282,7 @@ def judge_stored(
     packages: Mapping[str, str],
     steadiness: Steadiness,
     saturated: bool,
-    busy: Busy | None = None,
+    busy: Busy,
     no_code: str = "",
 ) -> tuple[MetricComparison, ...]:
     """Returns a comparison of the code here with stored figures alone, for each gated metric.
@@ -294,9 +294,13 @@ def judge_stored(
     regression has the packages that changed since the baseline, and why the baseline was stored. A `busy` machine turns
     a regression that it explains into INCONCLUSIVE; one that was busy for the baseline does so to PASS and IMPROVED.
     """
-    apart = _why_apart(found, identity, no_code)
-    if found is None and saturated:
-        apart = Reason(kind=ReasonKind.NO_BASELINE_SATURATED)
+    apart: Reason | None
+    if found is None:
+        apart = Reason(kind=ReasonKind.NO_BASELINE_SATURATED if saturated else ReasonKind.NO_BASELINE)
+    elif found.differences:
+        apart = Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences, text=no_code)
+    else:
+        apart = _other_work(found, identity)
     comparisons = []
     for name, tolerance in tolerances.items():
         metric = METRICS[name]
@@ -314,14 +318,13 @@ def judge_stored(
             if changed or entry.reason:
                 day, why = entry.captured.partition("T")[0], entry.reason or ""
                 about = Reason(kind=ReasonKind.SINCE_BASELINE, differences=changed, day=day, text=why)
-            comparison = replace(comparison, reason=about)
-            comparison = _unless_explained(comparison, about, metric, busy) if busy else comparison
+            comparison = _unless_explained(replace(comparison, reason=about), busy)
         elif comparison.outcome in _GOOD:
-            comparison = _unless_stored_busy(comparison, metric, entry.busy)
+            comparison = _unless_stored_busy(comparison, entry.busy or Busy())
         elif no_code and comparison.reason is not None and comparison.reason.kind in _UNDECIDED:
             comparison = replace(comparison, reason=Reason(kind=ReasonKind.NO_CODE, text=no_code))
-        comparisons.append(unless_saturated(comparison) if saturated else comparison)
-    return tuple(comparisons)
+        comparisons.append(comparison)
+    return unless_saturated(comparisons, saturated)
 
 
 def judge_world(
@@ -334,8 +337,8 @@ def judge_world(
     packages: Mapping[str, str],
     conditions: Mapping[str, str],
     steadiness: Steadiness,
-    saturated: bool = False,
-    busy: Busy | None = None,
+    saturated: bool,
+    busy: Busy,
 ) -> tuple[MetricComparison, ...]:
     """Returns a comparison of the baseline's own code, as it runs `now`, with what is stored of it, for each metric.
 
@@ -365,7 +368,7 @@ def judge_world(
         if comparison.change is None or comparison.low is None:
             continue
         ratio, steady = 1 + comparison.change, steadiness.is_steady({name: tolerance})
-        if _deviations(comparison, busy, at_least=True) > RULES.environment_failed:
+        if _deviations(comparison, min(_bounds(comparison)), busy) > RULES.environment_failed:
             comparison = replace(comparison, outcome=Outcome.REGRESSED)
         elif comparison.outcome is Outcome.REGRESSED and not steady:
             comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE)
@@ -373,28 +376,21 @@ def judge_world(
         kind = ReasonKind.WORLD_UNCLEAR if undecided else ReasonKind.WORLD
         about = Reason(kind=kind, metric=metric.name, ratio=ratio, differences=changed)
         comparison = replace(comparison, reason=None if comparison.outcome is Outcome.PASS else about)
-        if comparison.outcome is Outcome.REGRESSED and busy:
-            comparison = _unless_explained(comparison, about, metric, busy)
-        comparisons.append(unless_saturated(comparison) if saturated else comparison)
-    return tuple(comparisons)
+        if comparison.outcome is Outcome.REGRESSED:
+            comparison = _unless_explained(comparison, busy)
+        comparisons.append(comparison)
+    return unless_saturated(comparisons, saturated)
 
 
-def _deviations(world: MetricComparison, busy: Busy | None, *, at_least: bool = False) -> float:
-    """Returns by how many deviations of sessions unchanged code is worse than what is stored of it.
-
-    What others on the machine may have done counts for nothing. With `at_least` it goes by the nearer bound of the
-    interval: a short measurement on a busy machine knows little.
-    """
+def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
+    """Returns how many deviations of sessions a log ratio is, less what others on the machine may have done."""
     metric = METRICS[world.metric]
-    nearer = world.low if metric.worse_sign > 0 else world.high
-    change = nearer if at_least and nearer is not None else world.change
-    worse = 0.0 if change is None else _worse(world, change)
-    worse -= busy.explains(metric) if busy is not None and worse > 0 else 0.0
+    worse -= busy.explains(metric) if worse > 0 else 0.0
     return worse / (RULES.environment_sd * tail_factor(metric))
 
 
 def unless_environment(
-    comparisons: Sequence[MetricComparison], world: Sequence[MetricComparison], busy: Busy | None = None
+    comparisons: Sequence[MetricComparison], world: Sequence[MetricComparison], busy: Busy
 ) -> tuple[MetricComparison, ...]:
     """Returns the comparisons of code that is no worse, with what the `world` did to it, a `busy` machine apart.
 
@@ -409,8 +405,9 @@ def unless_environment(
     )
 
 
-def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy | None) -> MetricComparison:
-    off, seen, least = _deviations(world, busy), _deviations(world, None), _deviations(world, busy, at_least=True)
+def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy) -> MetricComparison:
+    worse = _worse(world, world.change)
+    off, seen = _deviations(world, worse, busy), _deviations(world, worse, Busy())
     if seen <= RULES.environment_noted or world.reason is None:
         return code
     if off <= RULES.environment_noted:  # others explain it, but not however much it is
@@ -418,6 +415,8 @@ def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy 
             return code
         return replace(code, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
     reason = replace(world.reason, kind=ReasonKind.ENVIRONMENT)
+    # By the nearer bound of the interval: a short measurement on a busy machine knows little.
+    least = _deviations(world, min(_bounds(world)), busy)
     if least <= RULES.environment_failed or world.outcome is not Outcome.REGRESSED:
         return replace(code, outcome=Outcome.INCONCLUSIVE, reason=reason)
     return replace(world, outcome=Outcome.REGRESSED, reason=reason)
@@ -437,33 +436,30 @@ def judge_same_code(
     measured `now`, what a saturated generator measured, and all of it where the baseline is of other work. Figures of
     the baseline are shown where they are of this machine profile and of the same work, started in the same way.
     """
-    different = _other_work(found, identity)
-    alike, comparisons = not found.differences and not different, []
-    if all(difference.startswith("server.stabilised ") for difference in different):
-        different = ()  # only figures depend on what was held alike between start-ups
+    other_work, comparisons = _other_work(found, identity), []
+    alike = not found.differences and other_work is None
+    if other_work is not None and all(one.startswith("server.stabilised ") for one in other_work.differences):
+        other_work = None  # only figures depend on what was held alike between start-ups
     for name, tolerance in tolerances.items():
         metric, level = METRICS[name], level_of(METRICS[name], now)
         base = level_of(metric, found.entry.evidence) if alike else None
-        if different:
-            reason = _other_work_reason(different)
-        else:
-            reason = Reason(kind=ReasonKind.SAME_CODE, side="base") if level else why_no_level(metric, now, "now")
+        reason = Reason(kind=ReasonKind.SAME_CODE, side="base") if level else why_no_level(metric, now, "now")
         comparison = MetricComparison(
             metric=metric.name,
-            outcome=Outcome.PASS if level and not different else Outcome.INCONCLUSIVE,
+            outcome=Outcome.PASS if level and other_work is None else Outcome.INCONCLUSIVE,
             tolerance=tolerance,
             base=measured_of(metric, found.entry.evidence) if base else None,
             now=level.value if level else None,
             change=level.value / base.value - 1 if level and base else None,
-            reason=reason,
+            reason=other_work or reason,
         )
-        comparisons.append(unless_saturated(comparison) if saturated else comparison)
-    return tuple(comparisons)
+        comparisons.append(comparison)
+    return unless_saturated(comparisons, saturated)
 
 
-def unless_saturated(comparison: MetricComparison) -> MetricComparison:
-    """Returns the comparison of a load that the generator limited: it can only show a regression."""
-    return _undecided((comparison,), Reason(kind=ReasonKind.SATURATED), _GOOD)[0]
+def unless_saturated(comparisons: Sequence[MetricComparison], saturated: bool) -> tuple[MetricComparison, ...]:
+    """Returns the comparisons of a load that the generator may have limited: it can only show a regression then."""
+    return _undecided(comparisons, Reason(kind=ReasonKind.SATURATED), _GOOD if saturated else ())
 
 
 def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[MetricComparison, ...]:
@@ -556,58 +552,51 @@ def may_be_worse(comparison: MetricComparison) -> bool:
     return comparison.outcome is Outcome.REGRESSED or undecided
 
 
-def _unless_explained(
-    comparison: MetricComparison, about: Reason | None, metric: Metric, busy: Busy
-) -> MetricComparison:
+def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricComparison:
     """Returns a regression on a machine that may be busy: INCONCLUSIVE where what others did may explain it.
 
     It stays one where its lower bound, less what others may have done, is beyond the tolerance.
-    `about` is its reason so far.
     """
-    if not busy.is_busy or comparison.low is None or comparison.high is None:
-        return comparison
-    least = _worse(comparison, comparison.low if metric.worse_sign > 0 else comparison.high)
-    if least - busy.explains(metric) > math.log1p(comparison.tolerance):
-        return replace(comparison, reason=replace(about or Reason(kind=ReasonKind.SINCE_BASELINE), busy=busy))
-    return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
+    if not busy.is_busy or regression.low is None:
+        return regression
+    least = min(_bounds(regression)) - busy.explains(METRICS[regression.metric])
+    if least > math.log1p(regression.tolerance):
+        about = regression.reason or Reason(kind=ReasonKind.SINCE_BASELINE)
+        return replace(regression, reason=replace(about, busy=busy))
+    return replace(regression, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
 
 
-def _unless_stored_busy(comparison: MetricComparison, metric: Metric, busy: Busy | None) -> MetricComparison:
+def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricComparison:
     """Returns what is no worse than figures of a machine that was perhaps `busy`: INCONCLUSIVE if they hide a loss."""
-    if busy is None or not busy.is_busy or comparison.low is None or comparison.high is None:
+    if not busy.is_busy or comparison.low is None:
         return comparison
-    worst = _worse(comparison, comparison.high if metric.worse_sign > 0 else comparison.low)
+    worst = max(_bounds(comparison)) + busy.explains(METRICS[comparison.metric])
     allowed = math.log1p(comparison.tolerance) + RULES.rate_excluded.more if comparison.outcome is Outcome.PASS else 0.0
-    if worst + busy.explains(metric) <= allowed:
+    if worst <= allowed:
         return comparison
     return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY_FIGURES, busy=busy))
 
 
-def _worse(comparison: MetricComparison, change: float) -> float:
-    """Returns how much worse a change of its metric is, as a log ratio."""
+def _bounds(comparison: MetricComparison) -> tuple[float, float]:
+    """Returns how much worse the ends of its interval are, as log ratios."""
+    return _worse(comparison, comparison.low), _worse(comparison, comparison.high)
+
+
+def _worse(comparison: MetricComparison, change: float | None) -> float:
+    """Returns how much worse a change of its metric is, as a log ratio; 0 where it is not known."""
+    if change is None:
+        return 0.0
     return METRICS[comparison.metric].worse_sign * (math.log1p(change) if change > -1 else -math.inf)
 
 
-def _why_apart(found: Found | None, identity: Mapping[str, object], no_code: str) -> Reason | None:
-    """Returns why there is no baseline to compare with; None if there is one of this machine and work."""
-    if found is None:
-        return Reason(kind=ReasonKind.NO_BASELINE)
-    if found.differences:
-        return Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences, text=no_code)
-    different = _other_work(found, identity)
-    return _other_work_reason(different) if different else None
-
-
-def _other_work(found: Found, identity: Mapping[str, object]) -> tuple[str, ...]:
-    """Returns how the work, the server or the load differ from those of the baseline."""
+def _other_work(found: Found, identity: Mapping[str, object]) -> Reason | None:
+    """Returns how the work, the server or the load differ from those of the baseline; None where they do not."""
     # As JSON, so that a tuple is the list that the file gave back.
     now = json.loads(json.dumps(identity))
     same_form = sealed(now, found.salt) if found.salt else now
     assert isinstance(same_form, dict)
-    return work_differences(found.entry.identity, same_form)
-
-
-def _other_work_reason(different: tuple[str, ...]) -> Reason:
-    """Returns why such a baseline does not compare; `different` is what `_other_work` found."""
+    different = work_differences(found.entry.identity, same_form)
+    if not different:
+        return None
     only_rows = all(difference.startswith("work.rows.") for difference in different)
     return Reason(kind=ReasonKind.OTHER_ROWS if only_rows else ReasonKind.OTHER_WORK, differences=different)

@@ -429,8 +429,7 @@ class Comparison:
         found = self._found.get(subject.test.own, ())
         found = unless_base_failed(found, base, allowed=subject.allowed_errors, title=self._base.title)
         found = unless_unsteady(found, measurement.busy)
-        if measurement.saturated:
-            found = tuple(map(unless_saturated, found))
+        found = unless_saturated(found, measurement.saturated)
         self._budget.used(self._plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
         # The code compared with itself shows what a gate could see; nothing of it is judged.
         return () if self._plan.to_the_end else found

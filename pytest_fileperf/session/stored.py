@@ -140,9 +140,7 @@ def _alone(plan: Plan, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -
             )
             for name, tolerance in subject.tolerances.items()
         ]
-        if result.measurement.saturated:
-            comparisons = list(map(unless_saturated, comparisons))
-        verdict = Verdict(comparisons=tuple(comparisons), against=base.title)
+        verdict = Verdict(comparisons=unless_saturated(comparisons, result.measurement.saturated), against=base.title)
         judged.append(replace(result, verdict=verdict))
     return replace(measured, results=tuple(judged))
 

@@ -32,6 +32,7 @@ STORED = Entry(
     captured="2026-01-02T03:04:05+00:00",
     packages=PACKAGES,
 )
+QUIET = Busy()
 STEADY, UNKNOWN = Steadiness(changes=({"rps": 0.01, "p99": 0.04},) * 20), Steadiness()
 OTHER_MACHINE = ("cores was 4, is 2", "cpu was A, is B")
 
@@ -47,7 +48,7 @@ def judged(
     identity: Mapping[str, object] = IDENTITY,
     saturated: bool = False,
     tolerances: Mapping[str, float] | None = None,
-    busy: Busy | None = None,
+    busy: Busy = QUIET,
     steadiness: Steadiness = STEADY,
     no_code: str = "",
 ) -> MetricComparison:
@@ -85,6 +86,7 @@ def test_the_metrics_come_in_the_gate_s_order_with_their_tolerances() -> None:
         packages=PACKAGES,
         steadiness=STEADY,
         saturated=False,
+        busy=QUIET,
     )
     assert [(item.metric, item.tolerance) for item in comparisons] == [("p99", 0.15), ("rps", 0.2)]
 
@@ -167,8 +169,8 @@ def test_a_regression_that_a_busy_machine_explains_is_inconclusive() -> None:
     assert seen.low is not None
 
 
-@pytest.mark.parametrize("busy", [None, Busy(server=0.029)])
-def test_on_a_quiet_machine_nothing_explains_a_regression(busy: Busy | None) -> None:
+@pytest.mark.parametrize("busy", [QUIET, Busy(server=0.029)])
+def test_on_a_quiet_machine_nothing_explains_a_regression(busy: Busy) -> None:
     seen = judged(now=SLOW, busy=busy)
     assert (seen.outcome, sentence(seen.reason)) == (Outcome.REGRESSED, "")
 
@@ -299,7 +301,7 @@ def world(
     packages: Mapping[str, str] = PACKAGES,
     conditions: Mapping[str, str] | None = None,
     steadiness: Steadiness = STEADY,
-    busy: Busy | None = None,
+    busy: Busy = QUIET,
     saturated: bool = False,
 ) -> tuple[MetricComparison, ...]:
     return judge_world(
@@ -367,7 +369,7 @@ def test_there_is_no_world_to_compare_of_another_machine_or_other_work_or_withou
 def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(rps: float, outcome: Outcome) -> None:
     now, packages = side(rps, rps * 1.005, rps * 0.995), {"app": "1.0", "uvicorn": "0.55.0"}
     code = judge_same_code(found(), now, tolerances={"rps": 0.05}, identity=IDENTITY, saturated=False)
-    (seen,) = unless_environment(code, world(now, steadiness=UNKNOWN, packages=packages))
+    (seen,) = unless_environment(code, world(now, steadiness=UNKNOWN, packages=packages), QUIET)
     assert seen.outcome is outcome
     if outcome is not Outcome.PASS:
         assert sentence(seen.reason) == (
@@ -379,7 +381,7 @@ def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(rps: float,
 
 def test_an_environment_fails_unchanged_code_only_by_the_whole_interval() -> None:
     code = judge_same_code(found(), FAST, tolerances={"rps": 0.05}, identity=IDENTITY, saturated=False)
-    (seen,) = unless_environment(code, world(side(100, 900, 150), steadiness=UNKNOWN))
+    (seen,) = unless_environment(code, world(side(100, 900, 150), steadiness=UNKNOWN), QUIET)
     assert seen.outcome is Outcome.INCONCLUSIVE
     assert "the baseline's own code runs at 0.12 of what was stored" in sentence(seen.reason)
 
