@@ -122,20 +122,18 @@ class Entry:
 
 def entry_from_json(stored: Placed) -> Entry:
     """Reads an entry of any schema; raises ValueError that names the first thing wrong, by its place."""
-    if not isinstance(stored.value, dict):
-        raise ValueError(f"{stored.where} is not an object")
-    commit, busy, reason = stored["commit"], stored.get("busy"), stored.get("reason")
+    tree, commit, busy, reason = tree_in(stored), stored["commit"], stored.get("busy"), stored.get("reason")
     conditions, loaded = stored.get("conditions"), stored.get("loaded")
     return Entry(
         identity=stored["identity"].mapping(),
         evidence=Evidence.from_json(stored["evidence"]),
         captured=stored["captured"].text(),
-        tree=tree_in(stored),
+        tree=tree,
         commit=None if commit.value is None else commit.mapping(),
         reason=None if reason is None else reason.text(),
         packages=stored["packages"].texts(),
         conditions={} if conditions is None else conditions.texts(),
-        precision=stored["precision"].numbers() if "precision" in stored else {},
+        precision=stored.given("precision", {}).numbers(),
         busy=None if busy is None else Busy(**{name: busy[name].number() for name in _BUSY}),
         loaded=None if loaded is None else loaded.texts(),
     )
@@ -188,17 +186,17 @@ def _short(value: float, digits: int) -> float:
 # --- Lays out JSON for diffs: a line for each fact that a person reviews, few lines for the rest
 
 
-def laid_out(value: object, *, flat: Collection[str] = (), indent: str = "") -> str:
+def laid_out(value: object, indent: str = "") -> str:
     """Returns the value as JSON text, keys in the order they have; raises ValueError for numbers that JSON lacks.
 
-    An object has a line for each key. Objects under a key in `flat`, objects in a list, and lists of plain values are
+    An object has a line for each key. Objects under a key in `FLAT`, objects in a list, and lists of plain values are
     one line each. Laying out what was read back gives an equal text. Lines after the first begin with `indent`.
     """
     if isinstance(value, Mapping) and value:
-        inner, items = f"{indent} ", []
-        for key, item in value.items():
-            shown = _line(item) if key in flat else laid_out(item, flat=flat, indent=inner)
-            items.append(f"{_line(key)}: {shown}")
+        items = [
+            f"{_line(key)}: {_line(item) if key in FLAT else laid_out(item, f'{indent} ')}"
+            for key, item in value.items()
+        ]
         return _block("{", items, "}", indent)
     if isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
         return _block("[", [_line(item) for item in value], "]", indent)
@@ -264,12 +262,9 @@ class LongFile(Mapping[str, object]):
         start = self._find(key, self._begins)
         return start >= 0 and self._find(key, start + 1) >= 0
 
-    def with_entry(self, key: str, entry: object, *, flat: Collection[str]) -> bytes:
+    def with_entry(self, key: str, entry: object) -> bytes:
         """Returns the file with an entry, in place of one of its key or in its place among the sorted ones."""
-        new = b"  %b: %b" % (
-            _long_line(key),
-            laid_out(entry, flat=flat, indent="  ").encode("utf-8", "backslashreplace"),
-        )
+        new = b"  %b: %b" % (_long_line(key), laid_out(entry, "  ").encode("utf-8", "backslashreplace"))
         data, start = self._data, self._find(key, self._begins)
         if start >= 0:
             return b"".join((data[: start + 1], new, data[self._end_of(start) :]))
@@ -463,7 +458,7 @@ class BaselineStore:
             salt = (stored.salt if stored else "") or new_salt()
             made = sealed(entry_to_json(entry, summary_of), salt)
             if stored is not None and stored.salt and isinstance(stored.tests, LongFile):
-                _put(path, stored.tests.with_entry(key, made, flat=FLAT))
+                _put(path, stored.tests.with_entry(key, made))
                 return path
             tests = _sealed_tests(path, stored, salt) if stored else {}
             tests[key] = made
@@ -495,10 +490,8 @@ class BaselineStore:
         found = set()
         for path, stored in self._files().items():
             for key, entry in stored.tests.items():
-                try:
+                with _reading(path):
                     found.add(tree_in(Placed(entry, f"tests[{key!r}]")))
-                except ValueError as error:
-                    raise _damaged(path, str(error)) from error
         return {tree for tree in found if tree is not None}
 
     def remove(self, keys: Collection[str]) -> int:
@@ -566,10 +559,8 @@ def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
     for key, entry in stored.tests.items():
         made[key] = entry
         if isinstance(entry, dict) and isinstance(identity := entry.get("identity"), dict):  # else reading says so
-            try:
+            with _reading(path):
                 made[key] = {**entry, "identity": sealed(of_earlier_schema(identity), salt)}
-            except ValueError as error:
-                raise _damaged(path, str(error)) from error
     return made
 
 
@@ -601,7 +592,7 @@ def _read(path: Path) -> _Stored | None:
     content = _whole(path, data) if tests is None else tests.content
     if not isinstance(content, dict):
         raise _damaged(path, "its content is not an object")
-    try:
+    with _reading(path):
         held = Placed(content)
         schema = held["schema"].whole()
         if schema > SCHEMA:
@@ -616,16 +607,12 @@ def _read(path: Path) -> _Stored | None:
             raise ValueError("salt is not 32 hexadecimal digits")
         entries = held["tests"].mapping() if tests is None else tests
         return _Stored(content=content, environment=environment, tests=entries, salt=salt)
-    except ValueError as error:
-        raise _damaged(path, str(error)) from error
 
 
 def _whole(path: Path, data: bytes) -> object:
     """Returns the content of a file, which is read as a whole. Raises BaselineError."""
-    try:
+    with _reading(path):
         text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _damaged(path, str(error)) from error
     try:
         return json.loads(text, object_pairs_hook=_once_each)
     except _TwiceError as error:
@@ -656,18 +643,14 @@ def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _entry(path: Path, key: str, stored: _Stored) -> Entry:
     if isinstance(stored.tests, LongFile) and stored.tests.has_twice(key):
         raise _twice(path, key)
-    try:
+    with _reading(path):
         entry = entry_from_json(Placed(stored.tests[key], f"tests[{key!r}]"))
         return entry if stored.salt else replace(entry, identity=of_earlier_schema(entry.identity))
-    except ValueError as error:
-        raise _damaged(path, str(error)) from error
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:
-    try:
-        text = laid_out(content, flat=FLAT) + "\n"
-    except ValueError as error:  # a number in another entry that JSON does not have
-        raise _damaged(path, str(error)) from error
+    with _reading(path):  # another entry may have a number that JSON does not have
+        text = laid_out(content) + "\n"
     _put(path, text.encode("utf-8", "backslashreplace"))
 
 
@@ -690,6 +673,15 @@ def _twice(path: Path, key: str) -> BaselineError:
         f"a baseline has {key!r} twice, as a merge can leave it ({path})\n"
         "keep one of the two, or restore the file from version control"
     )
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Says of a ValueError that the file is damaged."""
+    try:
+        yield
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
 
 
 def _damaged(path: Path, reason: str) -> BaselineError:

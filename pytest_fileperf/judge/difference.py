@@ -98,16 +98,18 @@ class Difference:
 class Differences:
     """How much worse now is by a metric, and by a guard beside it where both sides were measured in turn."""
 
+    metric: Metric
     main: Difference
     """Of a rate in turn by the typical turns, else by all requests."""
     guard: Difference | None = None
     """What is judged beside it: of a rate the total over all turns, of a percentile the requests between stalls."""
-    is_calm: bool
-    """Whether it is a percentile, whose guard is between stalls."""
-    is_rate: bool = False
-    """Whether `guard` is the total of a rate."""
     pass_error: float
     """Probability of error with which a PASS excludes a loss."""
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether it is a percentile, whose guard is between stalls."""
+        return self.metric.percentile is not None
 
     def parts(self, threshold: Threshold) -> list[tuple[Difference, Threshold]]:
         """Returns `main`, and `guard` if there is one, each with its part of the errors."""
@@ -130,8 +132,8 @@ class Differences:
         return self.main.worse <= limit and self.main.is_below(self.excluded.at(limit), self.pass_error)
 
     def may_lose(self, limit: float) -> bool:
-        """Returns whether the total does not exclude a loss that a PASS excludes."""
-        if self.guard is None or not self.is_rate:
+        """Returns whether the total of a rate does not exclude a loss that a PASS excludes."""
+        if self.guard is None or self.metric.worse_sign > 0:
             return False
         return not self.guard.is_below(RULES.total_excluded.at(limit), RULES.rate_pass_error)
 

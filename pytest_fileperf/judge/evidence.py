@@ -206,36 +206,36 @@ class BootEvidence:
     def to_json(self) -> dict[str, object]:
         """Returns it as JSON values: a list of round values per metric, `null` where a round has none."""
         names = sorted({name for values in self.turns for name in values})
-        told: dict[str, object] = {
+        told = {
             "latency": self.latency.encode(),
             "requests": self.requests,
             "rounds": {name: [_short(values.get(name)) for values in self.turns] for name in names},
             "runs": {name: _short(value) for name, value in sorted(self.runs.items())},
         }
-        known = {name: _short(value) for name, value in sorted(self.variances.items())}
-        told |= {"variances": known} if known else {}
-        told |= {"memory": [list(point) for point in self.memory]} if self.memory else {}
-        return told | ({"sizes": [_short(size) for size in self.sizes]} if self.sizes else {})
+        more = {
+            "variances": {name: _short(value) for name, value in sorted(self.variances.items())},
+            "memory": [list(point) for point in self.memory],
+            "sizes": [_short(size) for size in self.sizes],
+        }
+        return told | {name: value for name, value in more.items() if value}
 
     @classmethod
     def from_json(cls, stored: Placed) -> BootEvidence:
         """Returns what `to_json` gave; raises ValueError naming the first thing that is wrong."""
         if not isinstance(stored.value, dict):
             raise ValueError(f"{stored.where} is not an object")
-        runs = stored["runs"]
         try:
             latency = Histogram.decode(stored["latency"].text())
         except ValueError as error:
             raise ValueError(f"{stored.where}.latency: {error}") from error
         stored["requests"].whole()  # for reviewers: the latencies tell it
-        sizes = stored["sizes"] if "sizes" in stored else Placed([])
         return cls(
             turns=_turns_from(stored["rounds"]),
             latency=latency,
-            runs=runs.numbers(),
-            variances=stored["variances"].numbers() if "variances" in stored else {},
-            memory=_course_from(stored["memory"]) if "memory" in stored else (),
-            sizes=tuple(Placed(size, f"{sizes.where}.[{at}]").number() for at, size in enumerate(sizes.sequence())),
+            runs=stored["runs"].numbers(),
+            variances=stored.given("variances", {}).numbers(),
+            memory=_course_from(stored.given("memory", [])),
+            sizes=tuple(size.number() for size in stored.given("sizes", []).items()),
         )
 
 
@@ -268,15 +268,12 @@ class Evidence:
     @classmethod
     def from_json(cls, stored: Placed) -> Evidence:
         """Returns what `to_json` gave; raises ValueError naming the first thing that is wrong."""
-        boots, names = stored["boots"], stored["stabilised"]
-        statuses = stored["statuses"] if "statuses" in stored else Placed({})
+        statuses = stored.given("statuses", {})
         if not all(status.isdecimal() for status in statuses.mapping()):
             raise ValueError(f"{statuses.where} has a name that is no status")
         return cls(
-            boots=tuple(
-                BootEvidence.from_json(Placed(boot, f"{boots.where}[{at}]")) for at, boot in enumerate(boots.sequence())
-            ),
-            stabilised=names.list_of_texts(),
+            boots=tuple(map(BootEvidence.from_json, stored["boots"].items())),
+            stabilised=stored["stabilised"].list_of_texts(),
             statuses={int(status): statuses[status].whole() for status in statuses.mapping()},
         )
 
@@ -344,9 +341,10 @@ def _short(value: float | None) -> float | None:
 
 def _course_from(stored: Placed) -> Course:
     found = []
-    for at, point in enumerate(stored.sequence()):
+    for item in stored.items():
+        point = item.value
         if not (isinstance(point, list) and len(point) == 2 and all(type(value) is int for value in point)):
-            raise ValueError(f"{stored.where}[{at}] is not a pair of whole numbers")
+            raise ValueError(f"{item.where} is not a pair of whole numbers")
         found.append((point[0], point[1]))
     if found != sorted(found) or any(value < 0 for point in found for value in point):
         raise ValueError(f"{stored.where} does not ascend from 0 on")
@@ -354,15 +352,15 @@ def _course_from(stored: Placed) -> Course:
 
 
 def _turns_from(stored: Placed) -> tuple[Mapping[str, float], ...]:
-    columns = {name: stored[name] for name in stored.mapping()}
-    lengths = {len(column.sequence()) for column in columns.values()}
+    columns = {name: stored[name].items() for name in stored.mapping()}
+    lengths = set(map(len, columns.values()))
     if len(lengths) > 1:
         raise ValueError(f"{stored.where} has lists of different lengths: {', '.join(map(str, sorted(lengths)))}")
     turns: list[dict[str, float]] = [{} for _ in range(max(lengths, default=0))]
     for name, column in columns.items():
-        for at, value in enumerate(column.sequence()):
-            if value is not None:
-                turns[at][name] = Placed(value, f"{column.where}[{at}]").number()
+        for turn, item in zip(turns, column, strict=True):
+            if item.value is not None:
+                turn[name] = item.number()
     return tuple(turns)
 
 

@@ -208,7 +208,7 @@ def compare(
         return replace(levels, change=change, reason=few)
     difference = difference_of(metric, base, now, (base_level, now_level), spread)
     threshold = Threshold.of(tolerance, alpha)
-    of_figures = Differences(main=difference, is_calm=metric.percentile is not None, pass_error=RULES.bound_error)
+    of_figures = Differences(metric=metric, main=difference, pass_error=RULES.bound_error)
     outcome, _ = decide(of_figures, threshold)
     seen = as_share(difference.detectable(threshold, RULES.power))
     low, high = difference.interval(metric, RULES.bound_error)

@@ -130,27 +130,23 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
         seen = abs(later.worse) if difference is evidence.main else later.worse
         if seen + RULES.hopeless_errors * later.error >= later.least_shown(threshold):
             return False
-    main, total = evidence.main, evidence.guard if evidence.is_rate else None
     if evidence.may_be_worse(last.limit):
         return True
-    if total is not None and total.margin(RULES.rate_pass_error) * shrunk >= RULES.total_excluded.at(last.limit):
-        return True
-    return (main.high(evidence.pass_error) - main.worse) * shrunk >= evidence.excluded.at(last.limit)
+    if evidence.guard is not None and metric.worse_sign < 0:
+        margin = evidence.guard.margin(RULES.rate_pass_error)
+        if margin * shrunk >= RULES.total_excluded.at(last.limit):
+            return True
+    margin = evidence.main.high(evidence.pass_error) - evidence.main.worse
+    return margin * shrunk >= evidence.excluded.at(last.limit)
 
 
 def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None:
     """Returns what the pairs show; None where it is too little."""
     if (main := paired_difference(metric, pairs)) is None:
         return None
+    error = RULES.rate_pass_error if metric.percentile is None else RULES.bound_error
     guard = paired_difference(metric, pairs, of_guard=True)
-    is_calm = metric.percentile is not None
-    return Differences(
-        main=main,
-        guard=guard,
-        is_calm=is_calm,
-        is_rate=metric.worse_sign < 0,
-        pass_error=RULES.bound_error if is_calm else RULES.rate_pass_error,
-    )
+    return Differences(metric=metric, main=main, guard=guard, pass_error=error)
 
 
 def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool = False) -> Difference | None:

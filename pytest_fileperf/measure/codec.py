@@ -57,13 +57,18 @@ class Placed:
         """Returns the value of a key; None if it is `null` or not there."""
         return None if self.mapping().get(key) is None else self[key]
 
+    def given(self, key: str, otherwise: object) -> Placed:
+        """Returns the value of a key; this one if the key is not there."""
+        return self[key] if key in self else Placed(otherwise)
+
     def mapping(self) -> Mapping[str, object]:
         """Returns an object."""
         return _object_at(self.value, self.where)
 
-    def sequence(self) -> Sequence[object]:
-        """Returns a list."""
-        return _list_at(self.value, self.where)
+    def items(self) -> list[Placed]:
+        """Returns the items of a list."""
+        held = _list_at(self.value, self.where)
+        return [Placed(item, f"{self.where}[{at}]") for at, item in enumerate(held)]
 
     def text(self) -> str:
         """Returns a text."""
@@ -88,8 +93,8 @@ class Placed:
 
     def list_of_texts(self) -> tuple[str, ...]:
         """Returns a list of texts."""
-        texts = tuple(value for value in self.sequence() if isinstance(value, str))
-        return texts if len(texts) == len(self.sequence()) else self._refuse("a list of texts")
+        texts = tuple(item.value for item in self.items() if isinstance(item.value, str))
+        return texts if len(texts) == len(self.items()) else self._refuse("a list of texts")
 
     def numbers(self) -> dict[str, float]:
         """Returns an object of finite numbers of 0 or more."""

@@ -15,14 +15,14 @@ VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.
 
 
 def test_objects_are_spread_but_those_named_flat_and_those_in_lists() -> None:
-    content = {"b": {"x": 1, "empty": {}}, "flat": {"y": {"z": 2}}, "list": [1, None, "µ"], "rows": [{"a": [1]}, {}]}
-    assert laid_out(content, flat=("flat",)).splitlines() == [
+    content = {"b": {"x": 1, "empty": {}}, "busy": {"y": {"z": 2}}, "list": [1, None, "µ"], "rows": [{"a": [1]}, {}]}
+    assert laid_out(content).splitlines() == [
         "{",
         ' "b": {',
         '  "x": 1,',
         '  "empty": {}',
         " },",
-        ' "flat": {"y": {"z": 2}},',
+        ' "busy": {"y": {"z": 2}},',
         ' "list": [1, null, "µ"],',
         ' "rows": [',
         '  {"a": [1]},',

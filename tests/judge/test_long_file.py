@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from pytest_fileperf.judge.baseline import LongFile, laid_out
 
-FLAT = ("flat",)
 PLAIN = st.none() | st.integers() | st.text(max_size=5)
 VALUES = PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=3), PLAIN, max_size=3)
 ENTRY = st.dictionaries(st.text(min_size=1, max_size=3), VALUES, min_size=1, max_size=3)
@@ -17,7 +16,7 @@ ENTRIES = st.dictionaries(st.text(max_size=3), ENTRY, min_size=1, max_size=5)
 
 def written(tests: dict[str, object]) -> bytes:
     head = {"environment": {"cpu": "x"}, "module": "a.py", "schema": 3}
-    text = laid_out({**head, "tests": dict(sorted(tests.items()))}, flat=FLAT) + "\n"
+    text = laid_out({**head, "tests": dict(sorted(tests.items()))}) + "\n"
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -33,7 +32,7 @@ def test_it_has_what_json_reads(tests: dict[str, object]) -> None:
 
 @given(ENTRIES, st.text(max_size=3), ENTRY)
 def test_with_an_entry_it_is_as_if_all_were_written_anew(tests: dict[str, object], key: str, entry: object) -> None:
-    assert LongFile(written(tests)).with_entry(key, entry, flat=FLAT) == written({**tests, key: entry})
+    assert LongFile(written(tests)).with_entry(key, entry) == written({**tests, key: entry})
 
 
 def test_a_key_that_is_there_twice_is_seen() -> None:

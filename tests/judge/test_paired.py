@@ -192,7 +192,7 @@ def test_a_rate_has_to_exclude_less_than_a_percentile(worse: float, is_rate: boo
     """At 3 %: a rate 5.1 %, a percentile 8.2 %; and neither may look worse than the tolerance."""
     main = Difference(worse=worse, error=0.016, df=10)
     error = RULES.rate_pass_error if is_rate else RULES.bound_error
-    evidence = Differences(main=main, is_calm=not is_rate, is_rate=is_rate, pass_error=error)
+    evidence = Differences(metric=RPS if is_rate else P99, main=main, pass_error=error)
     assert evidence.seems_well(math.log(1.03)) is well
 
 
@@ -231,7 +231,7 @@ def test_only_a_rate_has_to_rule_out_a_loss_in_the_total() -> None:
         "p99": False,
     }
     assert evidence["rps"] is not None
-    assert not replace(evidence["rps"], is_rate=False).may_lose(math.log(1.01))
+    assert not replace(evidence["rps"], metric=METRICS["cpu_per_request"]).may_lose(math.log(1.01))
 
 
 def test_how_much_loss_a_pass_rules_out_is_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
