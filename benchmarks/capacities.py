@@ -29,13 +29,14 @@ from statistics import median
 from bench import HERE, Row, campaign, parser, read, spread, table
 
 from pytest_fileperf import LimitExceededError, Uvicorn, payload
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.plan.load import CapacityPlan, LoadPlan
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import RateSearch
-from pytest_fileperf.session.loads import Cores, Loader, Run, Tell
+from pytest_fileperf.session.loads import Cores, Loader, Tell
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.settings import DEFAULT_OPEN_CONNECTIONS, Options, Settings, for_capacity

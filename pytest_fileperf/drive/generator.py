@@ -24,7 +24,7 @@ from typing import IO, BinaryIO, NoReturn
 import httpx
 
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunResult, at_once, run_load
+from pytest_fileperf.drive.run import Run, at_once, run_load
 from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.host.cpu import TreeCpu
 from pytest_fileperf.plan.load import Alternation, LoadPlan
@@ -51,7 +51,7 @@ __all__ = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
-    """A run to make; answered by any number of `RunProgress`, then a tuple of `RunResult` or the error to raise.
+    """A run to make; answered by any number of `RunProgress`, then a tuple of `Run` or the error to raise.
 
     Where it is to begin together with others, it says `Ready` before, and waits for `Begin`.
     """
@@ -225,7 +225,7 @@ def _answer(
     answers: BinaryIO,
     anywhere: frozenset[int],
     begin: Callable[[], Awaitable[int]],
-) -> tuple[RunResult, ...] | Exception:
+) -> tuple[Run, ...] | Exception:
     """Makes the run; returns what it found, or the error that the test process raises.
 
     `anywhere` are the cores of a run that names none: the run before it may have had fewer.

@@ -35,7 +35,7 @@ from pytest_fileperf.drive.generator import (
     write_message,
 )
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress, RunResult
+from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import GeneratorError, LoadError, log_block
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation
@@ -104,7 +104,7 @@ def offset_of(readings: Sequence[Reading], *, now_ns: int) -> ClockOffset:
     )
 
 
-def on_this_clock(result: RunResult, clock: ClockOffset) -> RunResult:
+def on_this_clock(result: Run, clock: ClockOffset) -> Run:
     """Returns what a run found there, with its instants on the clock here."""
     ahead_ns = clock.ahead_ns
     if not ahead_ns:
@@ -132,7 +132,7 @@ def on_this_clock(result: RunResult, clock: ClockOffset) -> RunResult:
 # --- Makes one result of those of several generators that made a load together; pure
 
 
-def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult], lost: Mapping[int, str]) -> RunResult:
+def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost: Mapping[int, str]) -> Run:
     """Returns what all generators have found on one target, given by their numbers; the plan is that of all."""
     results = list(shares.values())
     first = results[0]
@@ -142,8 +142,14 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult],
     # One to which nothing was due knows nothing of when it was.
     attacks = [result.attack for result in results if result.due != 0] or [first.attack]
     attack = min(start for start, _ in attacks), max(end for _, end in attacks)
+    leads = merged_leads(
+        [result.boot.leads for result in results if result.boot.leads is not None],
+        span_ns=0 if plan.counted else plan.duration_ns - plan.measured_from_ns,
+    )
     return replace(
         first,
+        plan=plan,
+        boot=replace(first.boot, leads=leads),
         rounds=_merged(plan, shares, ""),
         subjects={name: tuple(replace(own, generators=()) for own in of) for name, of in rounds.items()},
         warm_ups={name: merged_warm_up(own.warm_ups[name] for own in results) for name in first.warm_ups},
@@ -151,17 +157,13 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult],
         attack_ns=first.attack_ns if isinstance(plan, Alternation) else attack[1] - attack[0],
         last_end_ns=max(result.last_end_ns for result in results),
         due=sum(dues) if dues else None,
-        leads=merged_leads(
-            [result.leads for result in results if result.leads is not None],
-            span_ns=0 if plan.counted else plan.duration_ns - plan.measured_from_ns,
-        ),
         uncounted_ns=sum(result.uncounted_ns for result in results),
         lost=lost,
         ends=(),
     )
 
 
-def _merged(plan: LoadPlan | Alternation, shares: Mapping[int, RunResult], name: str) -> tuple[Round, ...]:
+def _merged(plan: LoadPlan | Alternation, shares: Mapping[int, Run], name: str) -> tuple[Round, ...]:
     """Returns the rounds of a part or step, or with no name of all; a generator may not have come to a step."""
     each = {number: own.subjects.get(name, ()) if name else own.rounds for number, own in shares.items()}
     rounds = merged_rounds(
@@ -382,7 +384,7 @@ class Generators:
         progress: Callable[[RunProgress], None],
         check: Callable[[], None],
         begins: Callable[[int], None] = lambda _: None,
-    ) -> tuple[RunResult, ...]:
+    ) -> tuple[Run, ...]:
         """Loads one target, or by an alternation base and now in turn, and returns what all generators found on each.
 
         There is a work for each target.
@@ -462,12 +464,12 @@ class _Together:
         self._heard_s: dict[int, float] = {}
         """When each of them was heard last."""
         self._told: dict[int, RunProgress] = {}
-        self._results: dict[int, tuple[RunResult, ...]] = {}
+        self._results: dict[int, tuple[Run, ...]] = {}
         self._lost: dict[int, str] = {}
         self._late_ns = 0
         """How late they were told to begin, at most."""
 
-    def made(self, orders: list[LoadOrder]) -> tuple[RunResult, ...]:
+    def made(self, orders: list[LoadOrder]) -> tuple[Run, ...]:
         """Has the orders carried out, one by each generator; returns what all of them found on each target.
 
         Raises LateError where they were told to begin too late, and were not told earlier for that reason.

@@ -12,14 +12,14 @@ from time import monotonic_ns
 
 from pytest_fileperf.drive.preparation import PreparedLoad, Target, prepared
 from pytest_fileperf.measure.recorder import Recorder
-from pytest_fileperf.measure.recording import LeadTimes, Phase, Round, WarmUp
+from pytest_fileperf.measure.recording import Boot, Phase, Round, WarmUp
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
 from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 __all__ = (
+    "Run",
     "RunProgress",
-    "RunResult",
     "at_once",
     "edges_of",
     "quiet_memory",
@@ -45,9 +45,14 @@ class RunProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
+class Run:
     """What one run found on one target."""
 
+    plan: LoadPlan | Alternation
+    boot: Boot
+    """What is known of the boot: here only `leads`, the rest is seen from outside of the generator."""
+    pinned: bool = False
+    """Whether server and generator ran on separate cores."""
     rounds: tuple[Round, ...]
     """Of the whole load."""
     subjects: Mapping[str, tuple[Round, ...]] = field(default_factory=dict)
@@ -65,8 +70,6 @@ class RunResult:
     """When the last request ended."""
     due: int | None = None
     """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
-    leads: LeadTimes | None = None
-    """Open loop only."""
     uncounted_ns: int = 0
     """What of the time of its journeys did not count, such as pauses."""
     lost: Mapping[int, str] = field(default_factory=dict)
@@ -95,7 +98,7 @@ async def run_load(
     server_cpu: Sequence[Callable[[], int | None]],
     progress: Callable[[RunProgress], None],
     begin: Callable[[], Awaitable[int]] = at_once,
-) -> tuple[RunResult, ...]:
+) -> tuple[Run, ...]:
     """Loads one target, or by an alternation base and now in turn; returns what each of them has shown of its work.
 
     All connections are on one event loop, so that two targets are loaded alike.
@@ -128,14 +131,19 @@ async def run_load(
                 now.recorder.not_sent("not sent", example, ended_ns, count=missing)
             rounds = [load.recorder.finish(ended_ns) for load in loads]
     return tuple(
-        _result(plan, side, load, rounds_of_side, origin_ns)
-        for side, load, rounds_of_side in zip(Side, loads, rounds, strict=False)
+        _result(plan, side, target, load, rounds_of_side, origin_ns)
+        for side, target, load, rounds_of_side in zip(Side, targets, loads, rounds, strict=False)
     )
 
 
 def _result(
-    plan: LoadPlan | Alternation, side: Side, load: PreparedLoad, rounds: tuple[Round, ...], origin_ns: int
-) -> RunResult:
+    plan: LoadPlan | Alternation,
+    side: Side,
+    target: Target,
+    load: PreparedLoad,
+    rounds: tuple[Round, ...],
+    origin_ns: int,
+) -> Run:
     recorder, is_open = load.recorder, load.loop.pacing.open_loop
     attack = origin_ns + plan.measured_from_ns, origin_ns + plan.duration_ns
     if is_open:
@@ -143,7 +151,9 @@ def _result(
     elif plan.requests is not None:
         attack = origin_ns, load.loop.last_start_ns
     turns = plan.rounds(side) if isinstance(plan, Alternation) else [attack]
-    return RunResult(
+    return Run(
+        plan=plan,
+        boot=Boot(index=target.boot, leads=recorder.leads.taken()),
         rounds=rounds,
         subjects=recorder.subjects(),
         warm_ups=recorder.warm_ups(),
@@ -153,7 +163,6 @@ def _result(
         attack_ns=sum(end - start for start, end in turns),
         last_end_ns=recorder.last_end_ns,
         due=recorder.due_count if is_open else plan.requests,
-        leads=recorder.leads.taken(),
         uncounted_ns=recorder.uncounted_ns,
         ends=tuple(recorder.ends),
     )

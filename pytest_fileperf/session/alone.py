@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pytest_fileperf.drive.run import RunProgress
+from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.judge.evidence import evidence_of, precision_of
 from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import Verdict
@@ -24,7 +24,7 @@ from pytest_fileperf.plan.load import CapacityPlan, LoadPlan
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
 from pytest_fileperf.session.causes import Looked, explain_costs
-from pytest_fileperf.session.loads import Load, Run, Tell, asked_alone, recording_of
+from pytest_fileperf.session.loads import Load, Tell, asked_alone, recording_of
 from pytest_fileperf.session.rig import Measured, Rig, subjects_of
 from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import Plan, capacity_title, load_identity, load_title
@@ -161,13 +161,13 @@ class _Boots:
         for number in self._numbers():
             if made and (rig.clock() - teller.begun_s) * (1 + 1 / len(made)) > plan.most_ns / 1e9:
                 break  # as long as the boots so far have taken, there is no time for another
-            requests = sum(round_.requests for run in made for round_ in run.result.rounds)
+            requests = sum(round_.requests for run in made for round_ in run.rounds)
             tell = partial(teller.tell, boot=len(made) + 1, requests=requests)
             with self._booted(number, tell) as load:
                 run = load(plan.load)
                 left_s = plan.most_ns / 1e9 - (rig.clock() - teller.begun_s)
                 made.append(run if made else asked_alone(run, load, left_s=left_s))  # one boot tells it of all
-            if not any(round_.requests for round_ in run.result.rounds):
+            if not any(round_.requests for round_ in run.rounds):
                 break  # other boots would take as long to say the same
         return made
 
@@ -223,7 +223,7 @@ class _Boots:
                 if server not in self.seen:
                     self.seen.append(server)
                 run = rig.loads.make(work, plan, self.seen.index(server), server, cores, tell)
-                if not self.log and any(status >= 500 for round_ in run.result.rounds for status, _ in round_.statuses):
+                if not self.log and any(status >= 500 for round_ in run.rounds for status, _ in round_.statuses):
                     self.log = server.log
                 return run
 

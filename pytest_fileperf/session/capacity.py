@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.judge.capacity import CONFIDENCE, Estimate, NextLoad, Search, estimate, next_load
 from pytest_fileperf.judge.evidence import BootEvidence
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd, RateTried, tried_of
@@ -23,7 +24,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import BootCapacity, Recording
 from pytest_fileperf.plan.load import CapacityPlan, LoadPlan
 from pytest_fileperf.plan.pacing import place_of
-from pytest_fileperf.session.loads import Load, Run, recording_of
+from pytest_fileperf.session.loads import Load, recording_of
 
 __all__ = ("RateSearch", "closed_loop", "smoke_capacity")
 
@@ -62,7 +63,7 @@ class RateSearch:
 
     def begin(self, run: Run) -> None:
         """Takes the closed loop that says where to begin."""
-        rounds = run.result.rounds
+        rounds = run.rounds
         seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
         good, failed = sum(round_.requests for round_ in rounds), sum(round_.failed for round_ in rounds)
         self._closed_rps = good / seconds if seconds else 0.0
@@ -199,8 +200,8 @@ def closed_loop(load: Load, probe: LoadPlan) -> Run:
     If most requests fail it is made again with fewer connections: the server may have a limit of them.
     """
     run = load(probe)
-    failed = sum(round_.failed for round_ in run.result.rounds)
-    if probe.connections == 1 or failed <= sum(round_.requests for round_ in run.result.rounds):
+    failed = sum(round_.failed for round_ in run.rounds)
+    if probe.connections == 1 or failed <= sum(round_.requests for round_ in run.rounds):
         return run
     return closed_loop(load, replace(probe, connections=max(1, probe.connections // _FEWER)))
 

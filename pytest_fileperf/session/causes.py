@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import FilePerfError, LoadError
 from pytest_fileperf.host.profiler import RATE_HZ, Profiler, ProfilerUnavailable, Sampled
 from pytest_fileperf.judge.record import Explanation
@@ -41,7 +42,7 @@ from pytest_fileperf.report.profiled import (
     stall_text,
 )
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loads import Cores, Load, Run, asked_alone, recording_of
+from pytest_fileperf.session.loads import Cores, Load, asked_alone, recording_of
 
 __all__ = ("Looked", "explain_costs", "explain_loss", "served_of")
 
@@ -153,7 +154,7 @@ def _looked_closely(load: Load, plan: LoadPlan) -> _Close:
     recording = recording_of([run])
     spans = [(round_.started_ns, round_.ended_ns) for round_ in recording.measured()]
     workers, samples = run.boot.worker_pids, run.boot.samples
-    ends_ns = sorted(at_ns for in_round in run.result.ends for ends in in_round for at_ns in ends)
+    ends_ns = sorted(at_ns for in_round in run.ends for ends in in_round for at_ns in ends)
     stalls = None
     if len(workers) == 1 and spans:
         stalls = stalls_of(
@@ -175,8 +176,8 @@ def _looked_closely(load: Load, plan: LoadPlan) -> _Close:
 
 def _failed_in(run: Run) -> str:
     """Returns what failed in a look at a server, where it is so much that it shows another thing; else nothing."""
-    failed = sum(round_.failed for round_ in run.result.rounds)
-    made = failed + sum(round_.requests for round_ in run.result.rounds)
+    failed = sum(round_.failed for round_ in run.rounds)
+    made = failed + sum(round_.requests for round_ in run.rounds)
     return f"{failed:,} of {made:,} requests failed while it was looked" if failed > _FEW_FAILED * made else ""
 
 
@@ -246,7 +247,7 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Pro
             return ProfilerUnavailable(reason=failed)
         if isinstance(sampled, ProfilerUnavailable):
             return sampled
-        seen[index].append((sampled, sum(round_.requests for round_ in run.result.rounds)))
+        seen[index].append((sampled, sum(round_.requests for round_ in run.rounds)))
     texts = [[text for sampled, _ in looks for text in sampled.collapsed] for looks in seen]
     shares = [[share for sampled, _ in looks for share in sampled.main_shares] for looks in seen]
     threads = threads_of([*chain(*texts)], [*chain(*shares)])

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median_low
 
-from pytest_fileperf.drive.run import RunProgress
+from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfError, PlanError
 from pytest_fileperf.judge.evidence import BootEvidence, Pair, answers_of, differing, pair_side, pairs_alike
 from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
@@ -42,7 +42,6 @@ from pytest_fileperf.session.loads import (
     BothServers,
     BothWorks,
     Load,
-    Run,
     after_probe,
     asked_alone,
     recording_of,
@@ -250,7 +249,7 @@ class Comparison:
         for side in reversed(Side):
             load = partial(self._load_by, 0, side, servers[side])
             run = load(self._plan.probe) if self._searches is None else closed_loop(load, self._plan.probe)
-            rounds = run.result.rounds
+            rounds = run.rounds
             answer, work = answer_of(rounds), self._plan.work.name
             whose = self._base.title if side is Side.BASE else "the code here"
             is_late = answer is Answer.BROKEN and kinds_of(rounds) == "timeout" and not self._plan.waits_for_all
@@ -277,7 +276,7 @@ class Comparison:
     def _answer_of_base(self, servers: BothServers) -> str:
         """Returns whether the base has an answer in the time of a probe, where the code here has none."""
         try:
-            rounds = self._load_by(0, Side.BASE, servers[Side.BASE], self._plan.probe).result.rounds
+            rounds = self._load_by(0, Side.BASE, servers[Side.BASE], self._plan.probe).rounds
         except FilePerfError:
             return "none"
         return "one" if answer_of(rounds) is Answer.GOOD else "none"
@@ -339,7 +338,7 @@ class Comparison:
         latency_ns = max(map(_under_way_ns, self._runs)) or self._latency_ns
         turns = self._plan.alternation(number, latency_ns=latency_ns, chance=self._rig.chance)
         base, now = self._rig.loads.alternate(self._works, turns, number, servers, self._cores, self._tell)
-        self._requests += sum(round_.requests for round_ in now.result.rounds)
+        self._requests += sum(round_.requests for round_ in now.rounds)
         return [base], [now]
 
     def _loads(self, turn: LoadPlan, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
@@ -489,8 +488,8 @@ def _under_way_ns(runs: Sequence[Run]) -> int:
 
 
 def _under_way_in(run: Run) -> int:
-    latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
-    return latency.under_way_ns() + run.result.uncounted_ns // max(1, latency.count)
+    latency = Histogram.merged(round_.latency for round_ in run.rounds)
+    return latency.under_way_ns() + run.uncounted_ns // max(1, latency.count)
 
 
 def _pair_side(runs: Sequence[Run], test: TestId) -> BootEvidence:

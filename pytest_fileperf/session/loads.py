@@ -16,7 +16,7 @@ import httpx
 from pytest_fileperf.drive.cluster import Cluster, Workers
 from pytest_fileperf.drive.group import Generators, own_cores
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress, RunResult, edges_of, run_load
+from pytest_fileperf.drive.run import Run, RunProgress, edges_of, run_load
 from pytest_fileperf.errors import FilePerfError, LoadError, PlanError
 from pytest_fileperf.host.cpu import CpuSeries, files_limit
 from pytest_fileperf.host.sample import Sample, cores_of
@@ -52,7 +52,6 @@ __all__ = (
     "Load",
     "Loader",
     "Loads",
-    "Run",
     "Tell",
     "Teller",
     "after_probe",
@@ -78,17 +77,6 @@ _USUAL_S, _CLOSE_S = 0.25, 0.004
 _FEW_REQUESTS = 20
 """Of a load of fewer, as in a smoke run, nobody waits for what it leaves."""
 Tell: TypeAlias = Callable[[RunProgress], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What one run left: its rounds, and facts about the boot that it loaded."""
-
-    plan: LoadPlan | Alternation
-    pinned: bool
-    """Whether server and generator ran on separate cores."""
-    result: RunResult
-    boot: Boot
 
 
 Load: TypeAlias = Callable[[LoadPlan], Run]
@@ -197,8 +185,8 @@ class Loader:
                     for own, spent_ns in zip(rounds, read, strict=True)
                 )
             warmed = sum(warm_up.made for warm_up in result.warm_ups.values())
-            boot = Boot(
-                index=index,
+            boot = replace(
+                result.boot,
                 pids=tree.pids or server.pids,
                 peak_rss_bytes=None if lost else tree.peak_rss_bytes,
                 memory=() if lost else course_of(held[side].peaks, rounds, warm=_warm(plan, side), warmed=warmed),
@@ -214,13 +202,12 @@ class Loader:
                 generators=self._processes(plan, result.lost, cores),
                 samples=() if watch is None else watch.samples,
                 core_delay=_core_delay([own.samples for own in held], side, tree.cores) if watch is None else 1.0,
-                leads=result.leads,
                 thread_pools=() if watch is None else watch.thread_pools,
                 growth=growth_of(samples, rounds, connections=plan.connections, files_limit=limits[side]),
                 processes_ended=tree.ended,
                 processes_changed="some ended, and nobody waited for them" if lost else "",
             )
-            runs.append(Run(plan=plan, pinned=cores is not None, result=replace(result, rounds=rounds), boot=boot))
+            runs.append(replace(result, rounds=rounds, boot=boot, pinned=cores is not None))
         return runs
 
     def _watch(self, server: RunningServer, trees: TreeWatch, plan: LoadPlan) -> Watch:
@@ -273,7 +260,7 @@ class Loader:
         cores: Cores,
         tell: Tell,
         cpus: Sequence[CpuSeries | None],
-    ) -> tuple[RunResult, ...]:
+    ) -> tuple[Run, ...]:
         server = servers[0]
         if isinstance(server, RunningInProcess):
             if self._cluster is not None:
@@ -394,7 +381,7 @@ def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
         return run
     if plan.connections == 1 or plan.counted or plan.pause is not None:
         return run
-    latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
+    latency = Histogram.merged(round_.latency for round_ in run.rounds)
     as_slow = replace(run, boot=replace(run.boot, alone=latency))
     if latency.mean_ns() > left_s * 1e9 or not may_queue(recording_of([as_slow])):
         return run
@@ -403,7 +390,7 @@ def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
         alone = load(replace(plan, connections=1, generators=1, warmup_ns=0, round_ns=lasts_ns, rounds=1, close=False))
     except FilePerfError:
         return run
-    latency = Histogram.merged(round_.latency for round_ in alone.result.rounds)
+    latency = Histogram.merged(round_.latency for round_ in alone.rounds)
     return replace(run, boot=replace(run.boot, alone=latency))
 
 
@@ -417,20 +404,19 @@ def rounds_of(run: Run, part: str = "", step: str = "") -> tuple[Round, ...]:
     """Returns the rounds of the whole load, of a part or of a step; those of a step that was not reached are empty."""
     name = f"{part}#{step}" if step else part
     if not name:
-        return run.result.rounds
-    return run.result.subjects.get(name) or tuple(map(without_samples, run.result.rounds))
+        return run.rounds
+    return run.subjects.get(name) or tuple(map(without_samples, run.rounds))
 
 
 def after_probe(run: Run, probe: Run) -> Run:
     """Returns a run with the requests of the run before it on the same boot, that are in no figure: a warm-up, too."""
-    before = {"": probe.result.rounds, **probe.result.subjects}
-    earlier = probe.result.warm_ups
+    before, earlier = {"": probe.rounds, **probe.subjects}, probe.warm_ups
     warm_ups = {
         name: merged_warm_up((earlier.get(name, WarmUp()), warm_up_of(before.get(name, ())), warm_up))
-        for name, warm_up in run.result.warm_ups.items()
+        for name, warm_up in run.warm_ups.items()
     }
     boot = replace(run.boot, memory=course_after(probe.boot.memory, run.boot.memory))
-    return replace(run, result=replace(run.result, warm_ups=warm_ups), boot=boot)
+    return replace(run, warm_ups=warm_ups, boot=boot)
 
 
 def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recording:
@@ -438,19 +424,19 @@ def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recordi
 
     Of a part or a step it is without what is known of the whole load only.
     """
-    plan, results = runs[0].plan, [run.result for run in runs]
+    first = runs[0]
     rounds: list[Round] = []
     boots: dict[int, Boot] = {}
     due: list[int] = []
     for run in sorted(runs, key=lambda run: run.boot.index):
-        result, index, known = run.result, run.boot.index, boots.get(run.boot.index)
+        index, known = run.boot.index, boots.get(run.boot.index)
         own = rounds_of(run, part, step)
         if not part and not step:
-            boot = replace(run.boot, warm_up=merged_warm_up(result.warm_ups.values()))
+            boot = replace(run.boot, warm_up=merged_warm_up(run.warm_ups.values()))
         else:
             boot = replace(
                 run.boot,
-                warm_up=WarmUp() if step else result.warm_ups.get(part, WarmUp()),
+                warm_up=WarmUp() if step else run.warm_ups.get(part, WarmUp()),
                 peak_rss_bytes=None,
                 memory=(),
                 growth=None,
@@ -464,19 +450,19 @@ def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recordi
         if known is not None:
             boot = replace(known.and_then(boot), memory=course_after(known.memory, boot.memory))
         boots[index] = boot
-        if result.due is not None and not step:  # a step is never due: it begins when its journey comes to it
-            due.append(sum(round_.requests + round_.failed for round_ in own) if part else result.due)
+        if run.due is not None and not step:  # a step is never due: it begins when its journey comes to it
+            due.append(sum(round_.requests + round_.failed for round_ in own) if part else run.due)
     return Recording(
         rounds=tuple(rounds),
         boots=tuple(boots.values()),
-        connections=plan.connections,
-        engine=results[0].engine,
-        why_engine=results[0].why_engine,
-        wait_ns=sum(result.wait_ns for result in results),
-        attack_ns=sum(result.attack_ns for result in results),
-        open_loop=isinstance(plan, LoadPlan) and plan.pacing().open_loop,
+        connections=first.plan.connections,
+        engine=first.engine,
+        why_engine=first.why_engine,
+        wait_ns=sum(run.wait_ns for run in runs),
+        attack_ns=sum(run.attack_ns for run in runs),
+        open_loop=isinstance(first.plan, LoadPlan) and first.plan.pacing().open_loop,
         due=sum(due) if due else None,
-        pinned=runs[0].pinned,
+        pinned=first.pinned,
     )
 
 

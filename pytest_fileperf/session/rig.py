@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from pytest_fileperf.drive.cluster import Cluster
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison
@@ -17,7 +18,7 @@ from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.preload import Preloads
-from pytest_fileperf.session.loads import Loader, Loads, Run, Teller, recording_of, rounds_of
+from pytest_fileperf.session.loads import Loader, Loads, Teller, recording_of, rounds_of
 from pytest_fileperf.session.sides import Absent
 from pytest_fileperf.settings.plans import USUAL_PACE, Pace, Plan
 from pytest_fileperf.settings.settings import Options
@@ -135,10 +136,10 @@ def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[Plan, ...]:
 
     Raises PlanError for steps that were asked for and have none, although their journey went well.
     """
-    reached = {name.lstrip("#") for run in runs for name in run.result.subjects if "#" in name}
+    reached = {name.lstrip("#") for run in runs for name in run.subjects if "#" in name}
     others: dict[str, Plan] = {}
     for run in runs:
-        for name, rounds in run.result.subjects.items():
+        for name, rounds in run.subjects.items():
             part, mark, step = name.rpartition("#")
             if mark and any(round_.requests or round_.failed for round_ in rounds):
                 other = plan.of_step(part=part, name=step)

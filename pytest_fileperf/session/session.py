@@ -121,7 +121,7 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
         while True:
             _, own_cores = cores_of(replace(settings, generators=count))
             run = rig.loads.make(own, replace(probe, generators=count), 0, server, own_cores, lambda _: None)
-            share = busiest_share([round_ for round_ in run.result.rounds if round_.phase is Phase.ROUND])
+            share = busiest_share([round_ for round_ in run.rounds if round_.phase is Phase.ROUND])
             used = f"{'it' if count == 1 else 'the busiest'} used {share * 100:.0f} % of its core"
             if share <= SATURATED_CPU_SHARE:
                 return count, used

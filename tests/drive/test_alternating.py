@@ -17,7 +17,7 @@ from drive.scripted import Handler, answer, scripted
 
 from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress, RunResult, edges_of, run_load
+from pytest_fileperf.drive.run import Run, RunProgress, edges_of, run_load
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.measurement import background_of
 from pytest_fileperf.measure.recording import Failure, Phase, Recording, Round, merge_failures
@@ -31,7 +31,7 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
 REFUSED = "http://127.0.0.1:9"
-Pair = tuple[RunResult, RunResult]
+Pair = tuple[Run, Run]
 
 
 def plan(
@@ -115,15 +115,15 @@ def generated(
     return base, now
 
 
-def turns(result: RunResult) -> list[Round]:
+def turns(result: Run) -> list[Round]:
     return [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
 
 
-def good(result: RunResult) -> int:
+def good(result: Run) -> int:
     return sum(round_.requests for round_ in result.rounds)
 
 
-def failures(result: RunResult) -> tuple[Failure, ...]:
+def failures(result: Run) -> tuple[Failure, ...]:
     return merge_failures(failure for round_ in result.rounds for failure in round_.failures)
 
 

@@ -11,7 +11,7 @@ from wire.conformance import http
 from wire.scripted import Fin, Pause, Request, RequestHead, Script, ScriptedServer, Send
 
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunResult, run_load
+from pytest_fileperf.drive.run import Run, run_load
 from pytest_fileperf.measure.recording import Round
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Operation
@@ -33,7 +33,7 @@ def play(script: Script, plan: LoadPlan, *, client: bool, content: bytes = b"") 
     arguments = {"content": content, "follow_redirects": client}
     operation = Operation(method="POST", url="/", arguments=arguments)
 
-    async def run() -> RunResult:
+    async def run() -> Run:
         async with ScriptedServer((script,), tls=None) as server:
             target = Target(boot=0, url=server.url)
             with closing(PayloadFiles()) as files:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_fileperf.drive.group import SAME_CLOCK, ClockOffset, Reading, offset_of, on_this_clock
-from pytest_fileperf.drive.run import RunResult
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
-from pytest_fileperf.measure.recording import Phase, Round
+from pytest_fileperf.measure.recording import Boot, Phase, Round
+from pytest_fileperf.plan.load import LoadPlan
 
 MS = 1_000_000
 HALF_SECOND = Round(
@@ -26,7 +27,9 @@ HALF_SECOND = Round(
     bytes_sent=0,
     bytes_received=30,
 )
-RESULT = RunResult(
+RESULT = Run(
+    plan=LoadPlan(connections=1, warmup_ns=0, round_ns=500 * MS, rounds=1, timeout_ns=MS),
+    boot=Boot(index=0),
     rounds=(HALF_SECOND,),
     engine="replay",
     why_engine="",

@@ -33,7 +33,7 @@ from pytest_fileperf.drive.generator import LoadOrder, packed
 from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.remote import FORSAKEN_S, RemoteGenerator, RemoteHandle
-from pytest_fileperf.drive.run import RunProgress, RunResult
+from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.feed import Requests
@@ -94,7 +94,7 @@ def load(
     plan: LoadPlan = PLAN,
     work: Work = GET,
     tell: Callable[[RunProgress], None] = lambda _: None,
-) -> RunResult:
+) -> Run:
     SEEN.clear()
     target = Target(boot=1, url=url)
     (result,) = generators.run((work,), plan, (target,), pids=((),), cores=None, progress=tell, check=lambda: None)

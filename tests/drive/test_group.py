@@ -22,7 +22,7 @@ from drive.scripted import answer, scripted
 
 from pytest_fileperf.drive.group import Generators, own_cores
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress, RunResult
+from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.feed import Requests
@@ -62,7 +62,7 @@ def load(
     plan: LoadPlan = PLAN,
     work: Work = GET,
     tell: Callable[[RunProgress], None] = lambda _: None,
-) -> RunResult:
+) -> Run:
     SEEN.clear()
     target, pids = Target(boot=1, url=url), ((os.getpid(),),)
     (result,) = generators.run((work,), plan, (target,), pids=pids, cores=None, progress=tell, check=lambda: None)
@@ -107,8 +107,8 @@ def test_requests_of_an_open_loop_are_due_when_one_generator_would_send_them(sha
     result = load(shared, url, replace(PLAN, rate=200.0, round_ns=500 * MS, rounds=1))
 
     assert result.due == sum(round_.requests for round_ in result.rounds) == len(SEEN) == 100
-    assert result.leads is not None
-    assert result.leads.due_ns == tuple(range(0, 500 * MS, 5 * MS))
+    assert result.boot.leads is not None
+    assert result.boot.leads.due_ns == tuple(range(0, 500 * MS, 5 * MS))
     assert result.attack_ns == 495 * MS
 
 

@@ -14,7 +14,7 @@ from drive.test_run import counted, run, totals
 
 from pytest_fileperf.drive.journey import Client
 from pytest_fileperf.drive.loop import LoadLoop
-from pytest_fileperf.drive.run import RunResult
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.pacing import ClosedLoop
@@ -71,7 +71,7 @@ async def thinker(client: Client) -> None:
     (await client.get("/")).raise_for_status()
 
 
-def latency_ns(result: RunResult) -> int:
+def latency_ns(result: Run) -> int:
     return sum(round_.latency.sum_ns for round_ in result.rounds)
 
 

@@ -22,7 +22,7 @@ from drive.scripted import answer, scripted
 
 from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress, RunResult
+from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import FileLimitError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.payload import payload
@@ -71,7 +71,7 @@ def run(
     tell: Callable[[RunProgress], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
     cores: frozenset[int] | None = None,
-) -> RunResult:
+) -> Run:
     target, pids = Target(boot=1, url=url), (os.getpid(),)
     (result,) = generators.run(
         (work,), plan or counted(10), (target,), pids=(pids,), cores=cores, progress=tell, check=check

@@ -14,7 +14,7 @@ import pytest
 from drive.scripted import answer, scripted
 
 from pytest_fileperf.drive.preparation import Target, ways_of
-from pytest_fileperf.drive.run import RunResult, run_load
+from pytest_fileperf.drive.run import Run, run_load
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.feed import Order, Requests
@@ -61,7 +61,7 @@ def listening() -> Iterator[Seen]:
         yield Seen(url, requests)
 
 
-def load(url: str, work: Work, requests: int, connections: int = 1, plan: LoadPlan | None = None) -> RunResult:
+def load(url: str, work: Work, requests: int, connections: int = 1, plan: LoadPlan | None = None) -> Run:
     plan = plan or LoadPlan(
         connections=connections,
         warmup_ns=0,

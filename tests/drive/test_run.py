@@ -15,7 +15,7 @@ from drive.scripted import Handler, answer, scripted
 
 from pytest_fileperf.drive.loop import LoadLoop
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import RunProgress, RunResult, quiet_memory, run_load
+from pytest_fileperf.drive.run import Run, RunProgress, quiet_memory, run_load
 from pytest_fileperf.drive.slots import Idle, ReplaySlot
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
@@ -51,7 +51,7 @@ def counted(requests: int, connections: int = 1, timeout_ms: int = 5000) -> Load
 
 def run(
     handler: Handler, work: Work = GET, plan: LoadPlan | None = None, tell: Callable[[RunProgress], None] | None = None
-) -> RunResult:
+) -> Run:
     with (
         scripted(handler) as url,
         closing(PayloadFiles()) as files,
@@ -70,13 +70,13 @@ def run(
     return result
 
 
-def totals(result: RunResult) -> tuple[int, dict[str, int]]:
+def totals(result: Run) -> tuple[int, dict[str, int]]:
     """Returns how many requests succeeded, and the failures by kind."""
     failures = merge_failures(failure for round_ in result.rounds for failure in round_.failures)
     return sum(r.requests for r in result.rounds), {failure.kind: failure.count for failure in failures}
 
 
-def first_failure(result: RunResult) -> Failure:
+def first_failure(result: Run) -> Failure:
     return merge_failures(failure for round_ in result.rounds for failure in round_.failures)[0]
 
 
@@ -567,9 +567,9 @@ def test_an_open_loop_sends_what_is_due_and_counts_from_then(through: Callable[[
     assert result.due == 10
     assert result.attack_ns == 270 * MS
     assert sum(round_.service.count for round_ in result.rounds) == 10
-    assert result.leads is not None
-    assert len(result.leads.due_ns) == 10
-    assert result.leads.max_ns[1] >= 150 * MS
+    assert result.boot.leads is not None
+    assert len(result.boot.leads.due_ns) == 10
+    assert result.boot.leads.max_ns[1] >= 150 * MS
 
 
 def test_the_wait_ends_with_the_last_answer_and_not_with_the_load() -> None:

@@ -12,7 +12,7 @@ from drive.scripted import answer
 from drive.test_run import MS, counted, hello, run, totals
 
 from pytest_fileperf.drive.journey import Client
-from pytest_fileperf.drive.run import RunResult
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Phase, Round, merge_failures
@@ -21,15 +21,15 @@ from pytest_fileperf.plan.request import Journey
 from pytest_fileperf.plan.work import Mix, Part
 
 
-def walked(journey: Callable[[Client], Awaitable[None]], plan: LoadPlan | None = None) -> RunResult:
+def walked(journey: Callable[[Client], Awaitable[None]], plan: LoadPlan | None = None) -> Run:
     return run(hello, Journey(name="walk", function=journey), plan or counted(3))
 
 
-def rounds_of(result: RunResult, step: str, part: str = "") -> tuple[Round, ...]:
+def rounds_of(result: Run, step: str, part: str = "") -> tuple[Round, ...]:
     return result.subjects[f"{part}#{step}"]
 
 
-def step(result: RunResult, name: str, part: str = "") -> tuple[int, dict[str, int], int]:
+def step(result: Run, name: str, part: str = "") -> tuple[int, dict[str, int], int]:
     """Returns how often a step went well, its failures by kind, and its HTTP requests."""
     rounds = rounds_of(result, name, part)
     failures = merge_failures(failure for round_ in rounds for failure in round_.failures)
@@ -37,7 +37,7 @@ def step(result: RunResult, name: str, part: str = "") -> tuple[int, dict[str, i
     return good, {failure.kind: failure.count for failure in failures}, http
 
 
-def latency(result: RunResult, name: str) -> Histogram:
+def latency(result: Run, name: str) -> Histogram:
     return Histogram.merged(round_.latency for round_ in rounds_of(result, name))
 
 

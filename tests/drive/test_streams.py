@@ -11,7 +11,7 @@ import pytest
 from drive.scripted import Handler, answer
 from drive.test_run import counted, first_failure, run, totals
 
-from pytest_fileperf.drive.run import RunResult
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.plan.request import Expectation, Journey, Operation
 from pytest_fileperf.plan.work import Stream
@@ -52,7 +52,7 @@ ENGINES = pytest.mark.parametrize("through", [lambda stream: stream, as_journey]
 Through = Callable[[Stream], Stream]
 
 
-def events_of(result: RunResult) -> tuple[int, int, int]:
+def events_of(result: Run) -> tuple[int, int, int]:
     """Returns how many events, first events and gaps there were."""
     first = Histogram.merged(round_.first_event for round_ in result.rounds)
     gap = Histogram.merged(round_.event_gap for round_ in result.rounds)

@@ -13,7 +13,7 @@ from drive.test_run import counted, run, totals
 from drive.test_steps import latency
 
 from pytest_fileperf.drive.journey import Client
-from pytest_fileperf.drive.run import RunResult
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.plan.request import Journey
 from pytest_fileperf.wire.connection import Connection
@@ -35,7 +35,7 @@ async def slow(number: int, writer: asyncio.StreamWriter) -> None:
     writer.write(answer(b"hello"))
 
 
-def whole(result: RunResult) -> Histogram:
+def whole(result: Run) -> Histogram:
     return Histogram.merged(round_.latency for round_ in result.rounds)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 
 from pytest_fileperf.drive.cluster import Workers
-from pytest_fileperf.drive.run import RunProgress, RunResult
+from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import AppLoadError, AppMissingError, ServerDiedError
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Round
@@ -26,7 +26,7 @@ from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
 from pytest_fileperf.serve.workers import AsgiLaunch
-from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Run, Tell
+from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Tell
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -235,7 +235,7 @@ class Loads:
         run = self._ended(server, work, plan, index, rounds, taken_ns, cores, tell)
         due = sum(round_.requests + round_.failed for round_ in rounds)
         is_due = plan.counted or plan.pacing().open_loop
-        return replace(run, result=replace(run.result, due=due)) if is_due else run
+        return replace(run, due=due) if is_due else run
 
     def alternate(
         self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
@@ -325,23 +325,24 @@ class Loads:
         rounds = tuple(replace(round_, boot=index) for round_ in rounds)
         names = [part.name for part in parts_of(work)]
         shares = {name: (0.5 if name == server.app.slow_part else 1.0) / len(names) for name in names}
-        result = RunResult(
+        return Run(
+            plan=plan,
+            pinned=cores is not None,
             rounds=rounds,
             engine="replay",
             why_engine="",
             attack=(0, taken_ns),
             attack_ns=taken_ns,
             subjects={name: tuple(_of_part(round_, share) for round_ in rounds) for name, share in shares.items()},
+            boot=Boot(
+                index=index,
+                pids=(server.number,),
+                peak_rss_bytes=50 << 20,
+                stabilised=server.stabilised,
+                tracer=server.tracer,
+                worker_pids=(server.number,),
+            ),
         )
-        boot = Boot(
-            index=index,
-            pids=(server.number,),
-            peak_rss_bytes=50 << 20,
-            stabilised=server.stabilised,
-            tracer=server.tracer,
-            worker_pids=(server.number,),
-        )
-        return Run(plan=plan, pinned=cores is not None, result=result, boot=boot)
 
 
 def _of_part(round_: Round, share: float) -> Round:

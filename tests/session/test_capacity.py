@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from session.fakes import MS, App, Host, Loads, Server, rig_of
 
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import LimitExceededError, PerformanceError
 from pytest_fileperf.judge.record import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
@@ -20,7 +21,7 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loads import Cores, Run, Tell
+from pytest_fileperf.session.loads import Cores, Tell
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.settings.settings import Options, Settings, for_capacity, resolve
@@ -157,7 +158,7 @@ class LosesOnce(Queues):
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         run = super().make(work, plan, index, server, cores, tell)
-        latency = Histogram.merged(round_.latency for round_ in run.result.rounds)
+        latency = Histogram.merged(round_.latency for round_ in run.rounds)
         breaks = plan.seed is not None and latency.percentile_ns(99) > 100 * MS
         why, self.lost = ("'s process is gone", True) if breaks and not self.lost else ("", self.lost)
         own = (GeneratorProcess(number=number, of=2, connections=1, lost=why * (number == 2)) for number in (1, 2))

@@ -11,6 +11,7 @@ import pytest
 from session.fakes import App, Clock, Host, Loads, rig_of
 
 from pytest_fileperf.drive.cluster import Workers
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import NotMeasuredError, PerformanceError, PlanError
 from pytest_fileperf.judge.record import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
@@ -22,7 +23,7 @@ from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.figures import figure_rows
 from pytest_fileperf.report.story import notes, undecided_texts
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Run, Tell
+from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Tell
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.settings import Options, Settings
@@ -57,13 +58,13 @@ class SharedLoads(Loads):
     def _shared(self, run: Run, plan: LoadPlan | Alternation) -> Run:
         count = generators_used(plan)
         self.made.append(count)
-        rounds = tuple(self._own_round(round_, count) for round_ in run.result.rounds)
+        rounds = tuple(self._own_round(round_, count) for round_ in run.rounds)
         processes = [
             GeneratorProcess(number=number, of=count, connections=4, lost=self.lost.get(number, ""))
             for number in range(1, count + 1)
         ]
         boot = replace(run.boot, generators=tuple(processes) if count > 1 else ())
-        return replace(run, result=replace(run.result, rounds=rounds), boot=boot)
+        return replace(run, rounds=rounds, boot=boot)
 
     def _own_round(self, round_: Round, count: int) -> Round:
         each_ns = round(min(1.0, self.cores / count) * round_.duration_ns)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from session.fakes import MS, App, Clock, Loads, Server, Sink
 
-from pytest_fileperf.drive.run import RunProgress
+from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.report.progress import ProgressLine
-from pytest_fileperf.session.loads import Run, Teller, recording_of
+from pytest_fileperf.session.loads import Teller, recording_of
 
 PLAN = LoadPlan(connections=2, warmup_ns=0, round_ns=100 * MS, rounds=2, timeout_ns=1000 * MS)
 
@@ -44,8 +44,7 @@ def test_runs_on_one_boot_are_one_boot(runs: list[Run]) -> None:
 @pytest.mark.parametrize("due, total", [((None, None, None), None), ((3, 4, 5), 12), ((3, None, 0), 3)])
 def test_times_and_due_requests_are_summed(due: tuple[int | None, ...], total: int | None, runs: list[Run]) -> None:
     made = [
-        replace(run, result=replace(run.result, due=own, attack=(0, 2), attack_ns=2, last_end_ns=5))
-        for run, own in zip(runs, due, strict=True)
+        replace(run, due=own, attack=(0, 2), attack_ns=2, last_end_ns=5) for run, own in zip(runs, due, strict=True)
     ]
     recording = recording_of(made)
     assert (recording.due, recording.attack_ns, recording.wait_ns) == (total, 6, 9)

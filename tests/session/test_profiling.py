@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from serve.processes import Boot
 
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.judge.record import Explanation, TestId
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.serve.running import RunningUrl
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.session.causes import Looked, explain_costs
-from pytest_fileperf.session.loads import Loader, Run
+from pytest_fileperf.session.loads import Loader
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.plans import Pace, Plan

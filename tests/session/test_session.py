@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from session.fakes import Host, Loads, rig_of
 
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import BaselineError, PerformanceError
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.request import Operation
-from pytest_fileperf.session.loads import Run
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.settings import Options, Settings
 
