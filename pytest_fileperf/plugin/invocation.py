@@ -18,7 +18,15 @@ from pytest_fileperf.drive.scheduler import scheduler_address
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
 from pytest_fileperf.plan.network import LOOPBACK, Network, Reach
-from pytest_fileperf.plugin.options import CHOICES, DEFAULT_BASELINES, JUDGE_INI, LOAD_OPTIONS, OF_BASELINES, runs_in_ci
+from pytest_fileperf.plugin.options import (
+    CHOICES,
+    DEFAULT_BASELINES,
+    INI,
+    INI_SETTINGS,
+    LOAD_OPTIONS,
+    OF_BASELINES,
+    runs_in_ci,
+)
 from pytest_fileperf.serve.spec import AsgiSpec, ServerSpec, Url, server_title, split_cores, worker_count
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import printable
@@ -121,7 +129,6 @@ def _problem_of(host: str, network: Network) -> str | None:
 
 # --- invocation
 
-_OTHER_INI = ("allow_host", "baselines", "cluster", "coverage", "group_by", "host", "keep_trees", "strict")
 _UPDATES = ("passed", "all", "new")
 _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"## Load tests"}
 """How reports begin."""
@@ -169,7 +176,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         network=network,
         group_by=group_by,
         command_line={key: value for key in LOAD_OPTIONS if (value := given(key)) is not None},
-        ini={key: ini[key] for key in (*LOAD_OPTIONS, *JUDGE_INI) if key in ini},
+        ini={key: ini[key] for key in INI_SETTINGS if key in ini},
     )
     in_ci = options.ci and not given("update_in_ci")
     unused = _unused_choices(options, [key for key in OF_BASELINES if given(key) is not None])
@@ -265,7 +272,7 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
     """Returns the given ini values by key, and which of them have a wrong type."""
     values: dict[str, object] = {}
     problems = []
-    for key in (*LOAD_OPTIONS, *JUDGE_INI, *CHOICES, *_OTHER_INI):
+    for key in INI:
         try:
             value: object = config.getini(f"fileperf_{key}")
         except (TypeError, ValueError, pytest.UsageError) as error:  # which one depends on pytest's version

@@ -13,7 +13,8 @@ import pytest
 __all__ = (
     "CHOICES",
     "DEFAULT_BASELINES",
-    "JUDGE_INI",
+    "INI",
+    "INI_SETTINGS",
     "LOAD_OPTIONS",
     "MEASURING_FIXTURES",
     "OF_BASELINES",
@@ -80,134 +81,115 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "timeout": ("TIME", "string", "a request that takes longer has failed (default 30s)"),
 }
 """Keys with an option and an ini value. Each has its metavar, the ini value's type, and a help text."""
-JUDGE_INI: Mapping[str, str] = {
-    "tolerance": "the worsening that gates let pass: a share for all metrics (5%), or by metric (rps=5%, p99=20%)",
-    "gate": 'the metrics compared with the baseline (default "rps, p99"), or "none"',
-}
-"""Keys that have an ini value only."""
-
-
-_COVERAGE_HELP = (
-    "let coverage trace servers and load generators too, where it traces this run; otherwise they run untraced"
-)
-
-
 _HOST_HELP = (
     "the address of this machine at which servers that are booted listen, and are loaded (default 127.0.0.1); load has "
     "to be allowed to go there"
 )
-_ALLOW_HELP = "an address, or a name for one, that load may go to; without it load goes to this machine only"
-_CLUSTER_HELP = "make the load from the workers of a Dask cluster, as --fileperf-cluster says it"
+_COVERAGE_HELP = (
+    "let coverage trace servers and load generators too, where it traces this run; otherwise they run untraced"
+)
+_STRICT_HELP = "tests that are NEW or INCONCLUSIVE fail too"
+INI: Mapping[str, tuple[str, str]] = {
+    **{key: ("string", help_text) for key, (_, help_text) in CHOICES.items()},
+    **{key: (kind, help_text) for key, (_, kind, help_text) in LOAD_OPTIONS.items()},
+    "tolerance": (
+        "string",
+        "the worsening that gates let pass: a share for all metrics (5%), or by metric (rps=5%, p99=20%)",
+    ),
+    "gate": ("string", 'the metrics compared with the baseline (default "rps, p99"), or "none"'),
+    "baselines": ("string", "directory of the stored baselines, relative to the rootdir (default .fileperf)"),
+    "cluster": ("string", "make the load from the workers of a Dask cluster, as --fileperf-cluster says it"),
+    "host": ("string", _HOST_HELP),
+    "allow_host": ("linelist", "addresses, or names for some, that load may go to besides this machine"),
+    "group_by": ("string", "which tests are ranked together, as --fileperf-group-by says it"),
+    "keep_trees": (
+        "bool",
+        "keep uncommitted code that a baseline is stored of, under refs/fileperf/ of this repository (default true)",
+    ),
+    "coverage": ("bool", _COVERAGE_HELP),
+    "strict": ("bool", _STRICT_HELP),
+}
+"""Every ini value by its key: its type, and a help text."""
+INI_SETTINGS = (*LOAD_OPTIONS, "tolerance", "gate")
+"""Those that are settings of tests."""
 
 
 def add_options(parser: pytest.Parser) -> None:
     """Registers every option and ini value."""
     group = parser.getgroup("fileperf", "load tests of ASGI apps")
 
-    def option(name: str, **how: object) -> None:
-        group.addoption(f"--fileperf{name}", dest=f"fileperf{name.replace('-', '_') or '_on'}", **how)
+    def option(name: str, help_text: str, **how: object) -> None:
+        dest = f"fileperf{name.replace('-', '_') or '_on'}"
+        group.addoption(f"--fileperf{name}", dest=dest, help=help_text, **how)
 
-    option(
+    def flag(name: str, help_text: str) -> None:
+        option(name, help_text, action="store_true", default=False)
+
+    flag(
         "",
-        action="store_true",
-        default=False,
-        help="run the load tests, and compare them with their baselines; without this, or an option that writes, "
-        "stores or compares results, they are skipped",
+        "run the load tests, and compare them with their baselines; without this, or an option that writes, stores or "
+        "compares results, they are skipped",
     )
-    option(
-        "-smoke",
-        action="store_true",
-        default=False,
-        help="run the load tests with a few requests each, and check only that requests succeed",
-    )
+    flag("-smoke", "run the load tests with a few requests each, and check only that requests succeed")
     option(
         "-update",
+        "store missing baselines, and those of tests that IMPROVED, measured in turn; only missing ones (new), or all "
+        "of them, also what got worse (all)",
         nargs="?",
         const="passed",
         metavar="all|new",
-        help="store missing baselines, and those of tests that IMPROVED, measured in turn; only missing ones (new), or "
-        "all of them, also what got worse (all)",
     )
-    option(
-        "-reason",
-        metavar="TEXT",
-        help="why baselines are stored: kept with them, and shown where a test regresses",
-    )
-    option(
-        "-update-in-ci",
-        action="store_true",
-        default=False,
-        help="let --fileperf-update store baselines where the environment variable CI is set",
-    )
-    option("-prune", action="store_true", default=False, help="remove baselines of tests that no longer exist")
+    option("-reason", "why baselines are stored: kept with them, and shown where a test regresses", metavar="TEXT")
+    flag("-update-in-ci", "let --fileperf-update store baselines where the environment variable CI is set")
+    flag("-prune", "remove baselines of tests that no longer exist")
     option(
         "-against",
+        "compare with another version, measured in turn: a Git ref, a directory, a server that runs on this machine, "
+        "or the same code on another Python",
         metavar="REF|DIR|URL|python:PATH",
-        help="compare with another version, measured in turn: a Git ref, a directory, a server that runs on this "
-        "machine, or the same code on another Python",
     )
-    option(
-        "-aa",
-        action="store_true",
-        default=False,
-        help="compare the code with itself: how small a change would show here; only limits are judged",
-    )
+    flag("-aa", "compare the code with itself: how small a change would show here; only limits are judged")
     option(
         "-cluster",
+        "make the load from the workers of a Dask cluster: the address of its scheduler, or its scheduler file (extra: "
+        "cluster)",
         metavar="SCHEDULER",
-        help="make the load from the workers of a Dask cluster: the address of its scheduler, or its scheduler file "
-        "(extra: cluster)",
     )
-    option("-host", metavar="ADDRESS", help=_HOST_HELP)
-    option("-allow-host", metavar="ADDRESS", action="append", help=f"{_ALLOW_HELP}; may be given more than once")
-    option("-profile", action="store_true", default=False, help="say which functions of the app cost most CPU")
-    option("-coverage", action="store_true", default=False, help=_COVERAGE_HELP)
-    option("-strict", action="store_true", default=False, help="tests that are NEW or INCONCLUSIVE fail too")
-    option("-json", metavar="PATH", help="write all figures and verdicts to a JSON file")
-    option("-html", metavar="PATH", help="write tables and charts to one HTML file (extra: html)")
-    option("-markdown", metavar="PATH", help="write a summary for a pull request as Markdown")
+    option("-host", _HOST_HELP, metavar="ADDRESS")
+    option(
+        "-allow-host",
+        "an address, or a name for one, that load may go to; without it load goes to this machine only; may be given "
+        "more than once",
+        metavar="ADDRESS",
+        action="append",
+    )
+    flag("-profile", "say which functions of the app cost most CPU")
+    flag("-coverage", _COVERAGE_HELP)
+    flag("-strict", _STRICT_HELP)
+    option("-json", "write all figures and verdicts to a JSON file", metavar="PATH")
+    option("-html", "write tables and charts to one HTML file (extra: html)", metavar="PATH")
+    option("-markdown", "write a summary for a pull request as Markdown", metavar="PATH")
     option(
         "-save",
+        "save the run in pytest-benchmark's storage, under this name (extra: benchmark)",
         nargs="?",
         const="",
         metavar="NAME",
-        help="save the run in pytest-benchmark's storage, under this name (extra: benchmark)",
     )
-    option("-baselines", metavar="DIR", help=f"directory of the baselines (default {DEFAULT_BASELINES} in the rootdir)")
+    option("-baselines", f"directory of the baselines (default {DEFAULT_BASELINES} in the rootdir)", metavar="DIR")
     for key, (words, help_text) in CHOICES.items():
-        option(f"-{key.replace('_', '-')}", metavar="|".join(words), help=help_text)
-        _add_ini(parser, key, help_text, "string")
+        option(f"-{key.replace('_', '-')}", help_text, metavar="|".join(words))
     option(
         "-group-by",
+        "which tests are ranked together: those of the same group (default), name, func, fullname, fullfunc, param, or "
+        "param:NAME, or several of these joined by commas, as in func,param:size",
         metavar="LABELS",
-        help="which tests are ranked together: those of the same group (default), name, func, fullname, fullfunc, "
-        "param, or param:NAME, or several of these joined by commas, as in func,param:size",
     )
-    for key, (metavar, kind, help_text) in LOAD_OPTIONS.items():
-        option(f"-{key.replace('_', '-')}", metavar=metavar, help=help_text)
-        _add_ini(parser, key, help_text, kind)
-    for key, help_text in JUDGE_INI.items():
-        _add_ini(parser, key, help_text, "string")
-    _add_ini(
-        parser, "baselines", "directory of the stored baselines, relative to the rootdir (default .fileperf)", "string"
-    )
-    _add_ini(parser, "cluster", _CLUSTER_HELP, "string")
-    _add_ini(parser, "host", _HOST_HELP, "string")
-    _add_ini(parser, "allow_host", "addresses, or names for some, that load may go to besides this machine", "linelist")
-    _add_ini(parser, "group_by", "which tests are ranked together, as --fileperf-group-by says it", "string")
-    _add_ini(
-        parser,
-        "keep_trees",
-        "keep uncommitted code that a baseline is stored of, under refs/fileperf/ of this repository (default true)",
-        "bool",
-    )
-    _add_ini(parser, "coverage", _COVERAGE_HELP, "bool")
-    _add_ini(parser, "strict", "tests that are NEW or INCONCLUSIVE fail too", "bool")
-
-
-def _add_ini(parser: pytest.Parser, key: str, help_text: str, kind: str) -> None:
-    # It must be the exact type: pytest checks a native [tool.pytest] table against it and converts nothing.
-    parser.addini(f"fileperf_{key}", help_text, type=kind, default=None)  # type: ignore[arg-type]
+    for key, (metavar, _, help_text) in LOAD_OPTIONS.items():
+        option(f"-{key.replace('_', '-')}", help_text, metavar=metavar)
+    for key, (kind, help_text) in INI.items():
+        # It must be the exact type: pytest checks a native [tool.pytest] table against it and converts nothing.
+        parser.addini(f"fileperf_{key}", help_text, type=kind, default=None)  # type: ignore[arg-type]
 
 
 def is_enabled(config: pytest.Config) -> bool:
