@@ -44,6 +44,8 @@ _OLDEST = (3, 11)
 """What this package needs. It runs the servers of the other interpreter too."""
 _ABOUT_PYTHON = "import sys; sys.stdout.write('%d %d %s' % (sys.version_info[0], sys.version_info[1], sys.prefix))"
 """Old Pythons understand it too."""
+_PATIENCE_S = 30.0
+"""An interpreter has so long to say which Python it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +69,17 @@ class Against:
         return self.url or self.code_tree.title
 
 
-def parse_against(text: str, *, cwd: Path, rootdir: Path, patience_s: float = 30.0) -> Against:
+def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
     """Returns what a text means: `python:INTERPRETER`, a URL, a directory as seen from `cwd`, or a commit of `rootdir`.
 
-    An interpreter has so long to say which Python it is. Raises PlanError, saying what to do, where the text means
-    nothing that can be compared with.
+    Raises PlanError, saying what to do, where the text means nothing that can be compared with.
     """
     text = text.strip()
     try:
         if not text:
             raise PlanError("name a Git ref, a directory, a URL or python:INTERPRETER")
         if text.startswith(_PYTHON):
-            return Against(code_tree=_interpreter(text.removeprefix(_PYTHON), cwd, patience_s))
+            return Against(code_tree=_interpreter(text.removeprefix(_PYTHON), cwd))
         if text.lower().startswith(("http://", "https://")):
             if problem := url_problem(text):
                 raise PlanError(problem)
@@ -231,7 +232,7 @@ def _fetch(repository: Repository, text: str, *options: str) -> str:
     return f"`{' '.join(('git fetch', *options, source))}`, "
 
 
-def _interpreter(name: str, cwd: Path, patience_s: float) -> CodeTree:
+def _interpreter(name: str, cwd: Path) -> CodeTree:
     if not name:
         raise PlanError(f"name the interpreter, as in {_PYTHON}/path/to/venv/bin/python")
     found = shutil.which(name) if Path(name).name == name and not (cwd / name).exists() else None
@@ -245,7 +246,7 @@ def _interpreter(name: str, cwd: Path, patience_s: float) -> CodeTree:
     if not os.access(python, os.X_OK):
         raise PlanError(f"{python} is not executable: is it an interpreter?")
     code_tree = CodeTree(title=f"python {python}", python=str(python))
-    major, minor, prefix = _about(python, code_tree, patience_s)
+    major, minor, prefix = _about(python, code_tree)
     if (major, minor) < _OLDEST:
         raise PlanError(
             f"{python} is Python {major}.{minor}, and {'.'.join(map(str, _OLDEST))} is the oldest that can serve"
@@ -258,17 +259,17 @@ def _interpreter(name: str, cwd: Path, patience_s: float) -> CodeTree:
     return code_tree
 
 
-def _about(python: Path, code_tree: CodeTree, patience_s: float) -> tuple[int, int, str]:
+def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
     """Returns an interpreter's version, and where its environment is. Raises PlanError where it does not tell."""
     command = (str(python), "-E", "-c", _ABOUT_PYTHON)
     env = code_tree.env(os.environ, given={})
     try:
-        done = run(command, env=env, timeout_s=patience_s)
+        done = run(command, env=env, timeout_s=_PATIENCE_S)
         done.check_returncode()
         major, minor, prefix = os.fsdecode(done.stdout).split(" ", 2)
         return int(major), int(minor), prefix
     except subprocess.TimeoutExpired:
-        raise PlanError(f"{python} did not say within {patience_s:g} s which Python it is") from None
+        raise PlanError(f"{python} did not say within {_PATIENCE_S:g} s which Python it is") from None
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
         raise PlanError(f"{python} does not work as a Python interpreter ({error})") from error
 

@@ -76,28 +76,21 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
         top = next((one for one in tops if real.is_relative_to(one)), None)
         if top is not None:
             name = real.relative_to(top).as_posix()
-            is_known = top == tops[0] and _has(paths, name)
+            above = (directory.as_posix() for directory in PurePosixPath(name).parents)
+            # Of another repository within, a tree has only the name.
+            is_known = top == tops[0] and (name in paths or any(directory in paths for directory in above))
         else:
             name, is_known = f"…/{_from_import(real).as_posix()}", not is_module
         if not is_known and ".git" not in real.parts:
             found[name] = _digest_of(real)
-    ends = {end for path in paths if path.endswith(".py") for end in _ends(path)} if loaded.installed else set[str]()
+    # `b/c.py` of `a/b/c.py`, and so on, with two parts at least: a name alone tells little.
+    split = (path.split("/") for path in paths if loaded.installed and path.endswith(".py"))
+    ends = {"/".join(parts[at:]) for parts in split for at in range(len(parts) - 1)}
     for path in map(Path, loaded.installed):
         name = _PACKAGES.sub("", str(path), count=1).replace(os.sep, "/")
         if name in ends and is_code(path):
             found[f"…/{name}"] = _digest_of(path)
     return found
-
-
-def _has(paths: Collection[str], name: str) -> bool:
-    """Returns whether a tree has a path: by itself, or within another repository, of which it has only the name."""
-    return name in paths or any(above.as_posix() in paths for above in PurePosixPath(name).parents)
-
-
-def _ends(path: str) -> Iterator[str]:
-    """Yields `b/c.py` for `a/b/c.py`, and so on, with two parts at least: a name alone tells little."""
-    parts = path.split("/")
-    yield from ("/".join(parts[at:]) for at in range(len(parts) - 1))
 
 
 def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -47,8 +48,10 @@ __all__ = (
 # Both read their own settings (indexes, `PIP_FIND_LINKS`, `UV_FIND_LINKS`, certificates, files). Dependencies are not
 # followed: the list has them all.
 
-TOOLS = ("uv", "pip")
+TOOLS: Sequence[str] = ("uv", "pip")
 """In the order in which they are tried. pip may know an index that uv does not know."""
+_TIMEOUT_S = 300.0
+"""Some packages are built from source, and some lines are slow."""
 _OF_ANOTHER_PLACE = frozenset((
     "PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV",
     "__PYVENV_LAUNCHER__",
@@ -100,24 +103,21 @@ def packages_of(environment: Path) -> Path:
     return _place(environment, "purelib")
 
 
-def install(
-    packages: Mapping[str, str], environment: Path, *, timeout_s: float, tools: Sequence[str] | None = None
-) -> None:
+def install(packages: Mapping[str, str], environment: Path) -> None:
     """Makes the virtual environment, whose directory must not exist, with these versions and nothing else.
 
-    Its Python is that of this process. Raises PlanError with one sentence when no tool can do it, or when it takes
-    longer than `timeout_s`.
+    Its Python is that of this process. Raises PlanError with one sentence when no tool can do it, or in time.
     """
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = time.monotonic() + _TIMEOUT_S
     problem = PlanError("there is neither uv nor pip to make an environment with: install one of them")
     environment.parent.mkdir(parents=True, exist_ok=True)
     listed = environment.parent / "packages.txt"
     listed.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()), encoding="utf-8")
-    for tool in TOOLS if tools is None else tools:
+    for tool in TOOLS:
         commands = _MADE_BY[tool](environment, packages, listed)
         try:
             for command in commands:
-                _run(command, packages, deadline_s=deadline_s, timeout_s=timeout_s)
+                _run(command, packages, deadline_s=deadline_s)
             if commands:
                 _prove(environment, packages)
                 return
@@ -217,7 +217,7 @@ _MADE_BY: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]]
 """The commands by which a tool makes an environment; none where it is not installed."""
 
 
-def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: float, timeout_s: float) -> None:
+def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: float) -> None:
     """Runs a command to its end; raises PlanError when it fails, cannot be started or is not done by the deadline."""
     left_s = max(_POLL_S, deadline_s - time.monotonic())
     try:
@@ -231,7 +231,7 @@ def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: flo
         raise PlanError(f"{command[0]} cannot be started ({error.strerror or error})") from error
     except subprocess.TimeoutExpired:
         raise PlanError(
-            f"an environment with the packages ({len(packages)}) could not be made within {timeout_s:g} s"
+            f"an environment with the packages ({len(packages)}) could not be made within {_TIMEOUT_S:g} s"
         ) from None
     if done.returncode != 0:
         raise PlanError(why_not_installed(re.sub(r"\x1b\[[0-9;]*m", "", output), packages))
@@ -241,8 +241,6 @@ def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: flo
 
 _LENT = "pytest-fileperf"
 """Every server gets the copy of this package that runs here: `serve.job.lend_package`."""
-_TIMEOUT_S = 300.0
-"""Some packages are built from source, and some lines are slow."""
 _KEPT = 8
 _IN_USE_S = 3600.0
 """An environment used within that time may be in use, and one that is being built is not left over."""
@@ -264,18 +262,8 @@ def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def python_with(
-    packages: Mapping[str, str],
-    *,
-    cache: Path | None = None,
-    timeout_s: float = _TIMEOUT_S,
-    kept: int = _KEPT,
-    tools: Sequence[str] | None = None,
-) -> Path:
+def python_with(packages: Mapping[str, str]) -> Path:
     """Returns an interpreter like this one, with exactly these packages: what `installed_packages` returned one day.
-
-    `cache` is the directory of such environments; beyond `kept` of them, those not used longest are removed. `tools`
-    are those of `installing.TOOLS`.
 
     Without an index: packages `(local)` are left out, as their code comes from a tree or from `sys.path`. Others from
     no index are copied from here if they are the same here. pytest-fileperf is left out too, as servers get it anyway.
@@ -286,7 +274,7 @@ def python_with(
     copied = {name: version for name, version in outside.items() if not version.endswith("(local)") and name != _LENT}
     wanted = {name: packages[name] for name in sorted(packages) if name not in outside and name != _LENT}
     try:
-        cache = cache or cache_directory()
+        cache = cache_directory()
     except RuntimeError as error:
         raise PlanError(f"there is no directory for environments ({error}): set XDG_CACHE_HOME") from error
     environment = cache / environment_name(wanted | copied)
@@ -294,26 +282,24 @@ def python_with(
         if not python_of(environment).exists():
             sources = _sources(copied)
             cache.mkdir(parents=True, exist_ok=True)
-            _build(environment, wanted, sources, timeout_s=timeout_s, tools=tools)
+            _build(environment, wanted, sources)
     except OSError as error:
         raise PlanError(f"no environment can be made in {cache} ({error.strerror or error})") from error
     with suppress(OSError):  # one that was made ready, and that only others may change
         os.utime(environment)
-        _bound(cache, kept)
+        _bound(cache)
     return python_of(environment)
 
 
-def cache_directory(
-    env: Mapping[str, str] = os.environ, *, system: str = sys.platform, home: Path | None = None
-) -> Path:
+def cache_directory() -> Path:
     """Returns the directory for environments in the user's cache; raises RuntimeError where the user has no home."""
-    named = env.get("XDG_CACHE_HOME", "")
+    named, system = os.environ.get("XDG_CACHE_HOME", ""), platform.system()
     if Path(named).is_absolute():
         top = Path(named)
-    elif system == "win32":
-        top = Path(env.get("LOCALAPPDATA") or (home or Path.home()) / "AppData" / "Local")
+    elif system == "Windows":
+        top = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     else:
-        top = (home or Path.home()) / ("Library/Caches" if system == "darwin" else ".cache")
+        top = Path.home() / ("Library/Caches" if system == "Darwin" else ".cache")
     return top / "pytest-fileperf" / "environments"
 
 
@@ -359,36 +345,24 @@ def _sources(copied: Mapping[str, str]) -> list[Distribution]:
     return [first[name] for name in copied]
 
 
-def _build(
-    environment: Path,
-    packages: Mapping[str, str],
-    sources: Iterable[Distribution],
-    *,
-    timeout_s: float,
-    tools: Sequence[str] | None,
-) -> None:
+def _build(environment: Path, packages: Mapping[str, str], sources: Iterable[Distribution]) -> None:
     if environment.exists():  # its Python is gone
         _remove(environment)
     with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=environment.parent, ignore_cleanup_errors=True) as temporary:
         fresh = Path(temporary) / "environment"
-        install(packages, fresh, timeout_s=timeout_s, tools=tools)
+        install(packages, fresh)
         for distribution in sources:
-            _copy(distribution, packages_of(fresh))
+            for file in distribution.files or ():
+                if ".." not in file.parts and not file.is_absolute():  # programs are not copied
+                    target = packages_of(fresh) / file
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(str(distribution.locate_file(file)), target)
         _tell_programs(fresh, environment)
         try:
             fresh.rename(environment)
         except OSError:
             if not python_of(environment).exists():  # else another run was faster, and its is as good
                 raise
-
-
-def _copy(distribution: Distribution, packages: Path) -> None:
-    """Copies the files of a distribution, but for its programs."""
-    for file in distribution.files or ():
-        if ".." not in file.parts and not file.is_absolute():
-            target = packages / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(str(distribution.locate_file(file)), target)
 
 
 def _tell_programs(was: Path, now: Path) -> None:
@@ -402,7 +376,7 @@ def _tell_programs(was: Path, now: Path) -> None:
             program.write_bytes(content.replace(before, after))
 
 
-def _bound(cache: Path, kept: int) -> None:
+def _bound(cache: Path) -> None:
     """Removes the environments not used longest beyond the number that is kept, and what ended runs left over."""
     ages_s: list[tuple[float, Path]] = []
     for path in cache.iterdir():
@@ -410,7 +384,7 @@ def _bound(cache: Path, kept: int) -> None:
             ages_s.append((time.time() - path.stat().st_mtime, path))
     unused = [path for age_s, path in sorted(ages_s) if age_s > _IN_USE_S]
     left_over = [path for path in unused if path.name.startswith((_BUILDING, _REMOVING))]
-    surplus = len(ages_s) - kept - sum(path.name.startswith((_BUILDING, _REMOVING)) for _, path in ages_s)
+    surplus = len(ages_s) - _KEPT - sum(path.name.startswith((_BUILDING, _REMOVING)) for _, path in ages_s)
     environments = [path for path in unused if path not in left_over]
     for path in (*left_over, *environments[max(0, len(environments) - surplus) :]):
         _remove(path)

@@ -39,6 +39,10 @@ _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.s
 """The objects are thrown away soon. Whether line ends are mixed is not asked here."""
 
 
+_PATIENCE_S = 30.0
+"""A source tree of 20,000 files takes under a second. What takes longer is mostly data that nobody ignores."""
+_MOST_BYTES = 256 << 20
+"""Reading more would delay each session by seconds, and keeping more would make the user's repository large."""
 _MOST_NAMED = 5
 _LARGEST_BYTES = 16 << 20
 """Settings and compiled modules are smaller; what is larger is mostly data."""
@@ -58,19 +62,11 @@ class Snapshots:
     """Makes trees of one repository; the directory is empty, and removed by the caller."""
 
     def __init__(
-        self,
-        repository: Repository,
-        directory: Path,
-        *,
-        left_out: Iterable[str],
-        outputs: Iterable[str] = (),
-        patience_s: float,
-        most_bytes: int,
+        self, repository: Repository, directory: Path, *, left_out: Iterable[str], outputs: Iterable[str]
     ) -> None:
         """The paths of baselines, which are left out, and of outputs are from the top of the repository on, with `/`.
 
         Outputs, and what lies in those that are directories, are left out too, but for Python files.
-        Git has so long to read the files, and reads or keeps so many bytes of what is not committed.
         """
         self.repository = repository
         self.left_out = tuple(left_out)
@@ -79,8 +75,6 @@ class Snapshots:
         self._no_code = re.compile(rf"(?s){_NO_CODE}|^(?:{baselines})(?:/|\Z)|^(?:{written})(?:/.*)?\Z(?<!\.py)")
         self._code_beside = re.compile(rf"(?s)^(?:{baselines})/.*\.py\Z")
         self._directory = directory
-        self._patience_s = patience_s
-        self._most_bytes = most_bytes
         self._objects = directory / "objects"
         self._index = directory / "index"
         self._env = {"GIT_INDEX_FILE": str(self._index), "GIT_OBJECT_DIRECTORY": str(self._objects)}
@@ -106,7 +100,7 @@ class Snapshots:
 
         Raises PlanError, which says what to do, where files cannot be read, are too large, or have no name in Git.
         """
-        ends_at = time.monotonic() + self._patience_s
+        ends_at = time.monotonic() + _PATIENCE_S
         largest = ""
         try:
             tracked = self._take_index()
@@ -120,7 +114,7 @@ class Snapshots:
             return self.ask("write-tree", "--missing-ok")
         except GitTimeoutError:
             self._index.with_name("index.lock").unlink(missing_ok=True)  # of the Git that was ended
-            within = f"within {self._patience_s:g} s{largest}"
+            within = f"within {_PATIENCE_S:g} s{largest}"
             raise PlanError(f"Git did not read the files of {self.repository.top} {within}: {_ADVICE}") from None
         except GitError as error:
             said = str(error).splitlines()[0].removeprefix("error: ")
@@ -142,13 +136,13 @@ class Snapshots:
 
         What partial clones fetch for the answer is in our objects only.
         """
-        left_s = self._patience_s if ends_at is None else max(0.1, ends_at - time.monotonic())
+        left_s = _PATIENCE_S if ends_at is None else max(0.1, ends_at - time.monotonic())
         return self.repository.ask(*words, env=self._env, given=given, timeout_s=left_s)
 
     def keep(self, tree: str) -> None:
         """Writes the objects of a tree that `of_files` made into the repository; raises GitError and PlanError."""
         size_bytes = sum(file.stat().st_size for file in self._objects.rglob("*") if file.is_file())
-        if size_bytes > self._most_bytes:
+        if size_bytes > _MOST_BYTES:
             raise PlanError(f"{format_bytes(size_bytes)} are neither committed nor ignored")
         packs = self._directory / "packs"
         packs.mkdir(exist_ok=True)
@@ -169,7 +163,9 @@ class Snapshots:
             os.utime(self._index, ns=(times.st_atime_ns, times.st_mtime_ns))
         elif head is not None:
             self.ask("read-tree", head)
-        entries = self._entries()
+        lines = self.ask("ls-files", "-v", "--stage", "-z").split("\0")
+        split = (line.partition("\t") for line in lines if line)
+        entries = [_Entry(facts[0], facts[2:8], path) for facts, _, path in split]
         paths = [entry.path for entry in entries]
         self._check_baselines(paths)
         self._remove(paths)
@@ -184,12 +180,6 @@ class Snapshots:
         assumed = (entry.path for entry in told_not_to_look if entry.flag.islower())
         self._for_paths(assumed, "update-index", "--no-assume-unchanged", "-z", "--stdin")
         return entries
-
-    def _entries(self) -> list[_Entry]:
-        """Returns what our index lists."""
-        lines = self.ask("ls-files", "-v", "--stage", "-z").split("\0")
-        split = (line.partition("\t") for line in lines if line)
-        return [_Entry(facts[0], facts[2:8], path) for facts, _, path in split]
 
     def _remove(self, paths: Iterable[str]) -> None:
         """Takes what is left out from our index."""
@@ -227,7 +217,7 @@ class Snapshots:
         if not sizes:
             return ""
         path, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
-        if total > self._most_bytes:
+        if total > _MOST_BYTES:
             raise PlanError(
                 f"{format_bytes(total)} in {self.repository.top} are neither committed nor ignored, "
                 f"{format_bytes(sizes[path])} of them in {path}: {_ADVICE}"
@@ -259,7 +249,7 @@ class Snapshots:
 
     def new_files(self) -> dict[str, object]:
         """Returns new files that are no source, with what tells that one changed; raises GitError."""
-        listed = self.repository.ask("ls-files", "--others", "--exclude-standard", "-z", timeout_s=self._patience_s)
+        listed = self.repository.ask("ls-files", "--others", "--exclude-standard", "-z", timeout_s=_PATIENCE_S)
         found: dict[str, object] = {}
         for path in listed.split("\0"):
             if path[-1:] not in ("", "/") and self._is_data(path) and not self._no_code.search(path):
@@ -313,7 +303,7 @@ class Snapshots:
     def _beside(self) -> Iterator[tuple[str, os.stat_result]]:
         """Yields the path of each of them, from the top of the repository on, and its status; raises GitError."""
         words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
-        listed = self.repository.ask(*words, timeout_s=self._patience_s).split("\0")
+        listed = self.repository.ask(*words, timeout_s=_PATIENCE_S).split("\0")
         ignored = (path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))
         for path in sorted({*ignored, *self.new_files()}):
             try:

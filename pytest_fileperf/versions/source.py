@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -151,10 +151,6 @@ _REFS = "refs/fileperf/"
 _HASH = re.compile("[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SECRET = re.compile(r"(?:^|/)\.env[^/]*\Z|\.(?:key|p12|pem|pfx)\Z")
 """Files that are never kept, even if a server has read them."""
-_PATIENCE_S = 30.0
-"""A source tree of 20,000 files takes under a second. What takes longer is mostly data that nobody ignores."""
-_MOST_BYTES = 256 << 20
-"""Reading more would delay each session by seconds, and keeping more would make the user's repository large."""
 _STORE_AGAIN = "store the baseline again with `--fileperf-update=all`"
 _NOBODY = {
     f"GIT_{role}_{what}": value
@@ -195,20 +191,15 @@ class Source:
         *,
         keeps_trees: bool = True,
         outputs: Iterable[Path] = (),
-        patience_s: float = _PATIENCE_S,
-        most_bytes: int = _MOST_BYTES,
     ) -> None:
         """Takes the directory of the test run, that of the baselines, and the files and directories that it writes.
 
-        Relative paths are as seen from the first. Outputs are no code, but for Python files in them. Git has so long to
-        read the files, and reads or keeps so many bytes of what is not committed.
+        Relative paths are as seen from the first. Outputs are no code, but for Python files in them.
         """
         self._rootdir = rootdir
         self._baselines = baselines
         self._keeps_trees = keeps_trees
         self._outputs = tuple(outputs)
-        self._patience_s = patience_s
-        self._most_bytes = most_bytes
         self._open = ExitStack()
         self._codes: dict[tuple[str | None, str | None], CodeTree | PlanError] = {}
         """What was found for a tree and a commit, or why nothing was."""
@@ -423,8 +414,6 @@ class Source:
             directory,
             left_out=self._inside(top, (self._baselines, directory)),
             outputs=self._inside(top, outputs),
-            patience_s=self._patience_s,
-            most_bytes=self._most_bytes,
         )
 
     def _inside(self, top: Path, paths: Iterable[Path]) -> list[str]:
@@ -532,20 +521,13 @@ def instead_of_itself(against: Against, name: str, source: Source, env: Mapping[
 
 def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) -> str | None:
     """Returns what the branch was before the push of a commit; None where CI does not say it, or it is not here."""
+    pushed, before = env.get("CI_COMMIT_SHA"), env.get("CI_COMMIT_BEFORE_SHA")
     if env.get("GITHUB_EVENT_NAME") == "push":
-        pushed, before = env.get("GITHUB_SHA"), _of_event(env.get("GITHUB_EVENT_PATH", ""))
-    else:
-        pushed, before = env.get("CI_COMMIT_SHA"), env.get("CI_COMMIT_BEFORE_SHA")
+        pushed, before = env.get("GITHUB_SHA"), None
+        with suppress(OSError, ValueError):
+            event = json.loads(Path(env.get("GITHUB_EVENT_PATH", "")).read_bytes())
+            before = event.get("before") if isinstance(event, dict) else None
     # A new branch was nothing before, which is written as zeros; one that was rewritten has lost what it was.
     if pushed != commit or not isinstance(before, str) or not _HASH.fullmatch(before) or before == commit:
         return None
     return None if repository.answers("merge-base", "--is-ancestor", before, commit) is None else before
-
-
-def _of_event(path: str) -> object:
-    """Returns what the file about the event that started a workflow says of the branch before it."""
-    try:
-        event = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError):
-        return None
-    return event.get("before") if isinstance(event, dict) else None

@@ -430,9 +430,9 @@ def is_directory(found: Against) -> bool:
     return found.code_tree.there is not None and found.commit is found.url is None
 
 
-def problem(text: str, directory: Path, *, patience_s: float = 30.0) -> str:
+def problem(text: str, directory: Path) -> str:
     with pytest.raises(PlanError) as caught:
-        parse_against(text, cwd=directory, rootdir=directory, patience_s=patience_s)
+        parse_against(text, cwd=directory, rootdir=directory)
     assert str(caught.value).startswith(f"--fileperf-against={text}: ")
     return str(caught.value)
 
@@ -584,10 +584,11 @@ NO_INTERPRETERS = {
 @posix
 @pytest.mark.parametrize("script,said", NO_INTERPRETERS.values(), ids=NO_INTERPRETERS)
 def test_what_is_no_interpreter_that_can_serve(
-    script: str, said: str, interpreter: Callable[[str], Path], tmp_path: Path
+    script: str, said: str, interpreter: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patience_s = 0.2 if "sleep" in script else 30.0
-    assert said in problem(f"python:{interpreter(script)}", tmp_path, patience_s=patience_s)
+    if "sleep" in script:
+        monkeypatch.setattr("pytest_fileperf.versions.checkout._PATIENCE_S", 0.2)
+    assert said in problem(f"python:{interpreter(script)}", tmp_path)
 
 
 @posix

@@ -12,7 +12,8 @@ import pytest
 from versions.wheels import install_at, wheel
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.versions.packages import installed_packages, python_with
+from pytest_fileperf.versions import packages as module
+from pytest_fileperf.versions.packages import cache_directory, installed_packages, python_with
 
 needs_uv = pytest.mark.skipif(
     shutil.which("uv") is None and shutil.which("uv", path=str(Path(sys.executable).parent)) is None, reason="needs uv"
@@ -34,37 +35,50 @@ def index(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return directory
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of the environments."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    return cache_directory()
+
+
+def only(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOOLS", [tool])
+
+
 def said(python: Path, code: str) -> str:
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
 
 @each_tool
 def test_two_versions_of_a_package_are_two_interpreters_that_are_used_again(
-    tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tool: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    only(tool, monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "of another place"))
     install_at(tmp_path / "of another place", "other", "3.0")  # must not be taken for installed
-    cache = tmp_path / "a cache"
     lists = {version: {"some-tool": version, "other": "3.0", "pytest-fileperf": "9"} for version in ("1.0", "1.1")}
-    found = {version: python_with(listed, cache=cache, tools=[tool]) for version, listed in lists.items()}
+    found = {version: python_with(listed) for version, listed in lists.items()}
     monkeypatch.delenv("PYTHONPATH")
+    monkeypatch.setattr(module, "TOOLS", ())
     about = "import sys, other, some_tool; print(some_tool.VERSION, other.VERSION, *sys.version_info[:3])"
     python = " ".join(map(str, sys.version_info[:3]))
     for version, interpreter in found.items():
         assert said(interpreter, about) == f"{version} 3.0 {python}"
         program = interpreter.with_name("some-tool")
         assert subprocess.run([program], capture_output=True, text=True, check=True).stdout == f"{version}\n"
-        assert python_with(lists[version], cache=cache, tools=()) == interpreter
+        assert python_with(lists[version]) == interpreter
     names = "from importlib.metadata import distributions; print(sorted(d.name for d in distributions()))"
     assert said(found["1.0"], names) in ("['other', 'some-tool']", "['other', 'some_tool']")
     assert set(cache.iterdir()) == {interpreter.parents[1] for interpreter in found.values()}
 
 
-def test_two_runs_can_build_one_environment_at_once(tmp_path: Path) -> None:
+def test_two_runs_can_build_one_environment_at_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only("pip", monkeypatch)
     found: list[Path] = []
 
     def build() -> None:
-        found.append(python_with({"other": "3.0"}, cache=tmp_path, tools=["pip"]))
+        found.append(python_with({"other": "3.0"}))
 
     runs = [threading.Thread(target=build) for _ in range(2)]
     for run in runs:
@@ -74,17 +88,20 @@ def test_two_runs_can_build_one_environment_at_once(tmp_path: Path) -> None:
     assert len(found) == 2
     assert len(set(found)) == 1
     assert said(found[0], "import other; print(other.VERSION)") == "3.0"
-    assert list(tmp_path.iterdir()) == [found[0].parents[1]]
+    assert list(cache.iterdir()) == [found[0].parents[1]]
 
 
 @each_tool
-def test_a_version_that_no_index_has_is_named_and_nothing_is_left(tool: str, tmp_path: Path) -> None:
+def test_a_version_that_no_index_has_is_named_and_nothing_is_left(
+    tool: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(tool, monkeypatch)
     with pytest.raises(PlanError) as caught:
-        python_with({"other": "3.0", "some-tool": "7.0"}, cache=tmp_path, tools=[tool])
+        python_with({"other": "3.0", "some-tool": "7.0"})
     assert (
         str(caught.value) == "some-tool 7.0 cannot be installed, as no package index has it for this Python and machine"
     )
-    assert list(tmp_path.iterdir()) == []
+    assert list(cache.iterdir()) == []
 
 
 @needs_uv
@@ -93,30 +110,35 @@ def test_a_setting_that_replaces_a_version_is_noticed_and_pip_tried(
 ) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.uv]\noverride-dependencies = ["some-tool==1.1"]\n')
     monkeypatch.chdir(tmp_path)
-    wanted = {"some-tool": "1.0"}
-    with pytest.raises(
-        PlanError, match=r"^some-tool 1.0 cannot be installed, as the settings of uv or pip lead to 1\.1"
-    ):
-        python_with(wanted, cache=tmp_path / "cache", tools=["uv"])
-    python = python_with(wanted, cache=tmp_path / "cache")
+    wanted, lead = {"some-tool": "1.0"}, "as the settings of uv or pip lead to"
+    tools = module.TOOLS
+    only("uv", monkeypatch)
+    with pytest.raises(PlanError, match=rf"^some-tool 1.0 cannot be installed, {lead} 1\.1"):
+        python_with(wanted)
+    monkeypatch.setattr(module, "TOOLS", tools)
+    python = python_with(wanted)
     assert said(python, "import some_tool; print(some_tool.VERSION)") == "1.0"
 
 
 @needs_uv
-def test_uv_knows_pip_s_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_knows_pip_s_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    only("uv", monkeypatch)
     for name in ("UV_FIND_LINKS", "UV_NO_INDEX"):
         monkeypatch.delenv(name)
-    assert python_with({"other": "3.0"}, cache=tmp_path, tools=["uv"]).exists()
+    assert python_with({"other": "3.0"}).exists()
 
 
-def test_it_takes_no_longer_than_it_may(tmp_path: Path) -> None:
+def test_it_takes_no_longer_than_it_may(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only("pip", monkeypatch)
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0.01)
     with pytest.raises(PlanError, match=r"an environment with the packages \(1\) could not be made within 0.01 s"):
-        python_with({"other": "3.0"}, cache=tmp_path, tools=["pip"], timeout_s=0.01)
-    assert list(tmp_path.iterdir()) == []
+        python_with({"other": "3.0"})
+    assert list(cache.iterdir()) == []
 
 
 def test_what_came_from_git_is_copied_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its programs are not: only its modules are imported."""
+    only("pip", monkeypatch)
     here = tmp_path / "site-packages"
     monkeypatch.setattr("site.getsitepackages", lambda: [str(here)])
     monkeypatch.syspath_prepend(here)
@@ -124,5 +146,5 @@ def test_what_came_from_git_is_copied_from_here(tmp_path: Path, monkeypatch: pyt
     install_at(here, "from_git", "2.0", direct_url=git)
     version = installed_packages()["from-git"]
     assert version == "2.0 (git 1a2b3c4)"
-    python = python_with({"from-git": version, "other": "3.0"}, cache=tmp_path / "cache", tools=["pip"])
+    python = python_with({"from-git": version, "other": "3.0"})
     assert said(python, "import from_git, other; print(from_git.VERSION, other.VERSION)") == "2.0 3.0"

@@ -88,21 +88,33 @@ def test_what_is_installed_here() -> None:
 @pytest.mark.parametrize(
     "system,variables,directory",
     [
-        ("linux", {}, "home/.cache"),
-        ("linux", {"XDG_CACHE_HOME": "{}/xdg"}, "xdg"),
-        ("linux", {"XDG_CACHE_HOME": "relative"}, "home/.cache"),
-        ("darwin", {}, "home/Library/Caches"),
-        ("win32", {}, "home/AppData/Local"),
-        ("win32", {"LOCALAPPDATA": "{}/local"}, "local"),
+        ("Linux", {}, "home/.cache"),
+        ("Linux", {"XDG_CACHE_HOME": "{}/xdg"}, "xdg"),
+        ("Linux", {"XDG_CACHE_HOME": "relative"}, "home/.cache"),
+        ("Darwin", {}, "home/Library/Caches"),
+        ("Windows", {}, "home/AppData/Local"),
+        ("Windows", {"LOCALAPPDATA": "{}/local"}, "local"),
     ],
 )
-def test_the_cache_is_the_user_s(system: str, variables: dict[str, str], directory: str, tmp_path: Path) -> None:
-    given = {name: value.format(tmp_path) for name, value in variables.items()}
-    found = cache_directory(given, system=system, home=tmp_path / "home")
-    assert found == tmp_path / directory / "pytest-fileperf" / "environments"
+def test_the_cache_is_the_user_s(
+    system: str, variables: dict[str, str], directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, variables.get(name, "").format(tmp_path))
+    assert cache_directory() == tmp_path / directory / "pytest-fileperf" / "environments"
 
 
 # Environments that another run has made
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of environments, for a process that has no tool to make one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(module, "TOOLS", ())
+    return cache_directory()
 
 
 def made(packages: dict[str, str], cache: Path, *, hours_ago: float = 0.0) -> Path:
@@ -114,53 +126,57 @@ def made(packages: dict[str, str], cache: Path, *, hours_ago: float = 0.0) -> Pa
     return environment
 
 
-def test_an_environment_in_the_cache_is_used_and_marked_as_used(tmp_path: Path) -> None:
-    environment = made({"a": "1"}, tmp_path, hours_ago=5)
+def test_an_environment_in_the_cache_is_used_and_marked_as_used(cache: Path) -> None:
+    environment = made({"a": "1"}, cache, hours_ago=5)
     listed = {"a": "1", "pytest-fileperf": "9", "own": "3 (local)"}
-    assert python_with(listed, cache=tmp_path, tools=()) == python_of(environment)
+    assert python_with(listed) == python_of(environment)
     assert time.time() - environment.stat().st_mtime < 3600
 
 
 @pytest.mark.parametrize("other", [{"a": "2"}, {}, {"a": "1", "b": "1"}, {"a": "1", "b": "1 (git 1a2b3c4)"}])
-def test_another_list_is_another_environment(other: dict[str, str], tmp_path: Path) -> None:
-    made({"a": "1"}, tmp_path)
+def test_another_list_is_another_environment(other: dict[str, str], cache: Path) -> None:
+    made({"a": "1"}, cache)
     with pytest.raises(PlanError):
-        python_with(other, cache=tmp_path, tools=())
+        python_with(other)
 
 
-def test_without_any_tool_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_any_tool_it_says_what_to_install(cache: Path) -> None:
     with pytest.raises(PlanError, match=r"^there is neither uv nor pip to make an environment with: install one"):
-        python_with({"a": "1"}, cache=tmp_path / "cache", tools=())
-    assert list((tmp_path / "cache").iterdir()) == []
+        python_with({"a": "1"})
+    assert list(cache.iterdir()) == []
 
 
-def test_what_came_from_git_and_is_not_here_cannot_be_had(tmp_path: Path) -> None:
+def test_what_came_from_git_and_is_not_here_cannot_be_had(cache: Path) -> None:
     with pytest.raises(PlanError, match=r"^a 1 \(git 1a2b3c4\) came from no package index, and here is none: it can"):
-        python_with({"a": "1 (git 1a2b3c4)"}, cache=tmp_path, tools=())
+        python_with({"a": "1 (git 1a2b3c4)"})
 
 
-def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(PlanError, match=r"no environment can be made in .*file \("):
-        python_with({"a": "1"}, cache=tmp_path / "file", tools=())
+def test_a_cache_that_cannot_be_written_is_said(cache: Path) -> None:
+    cache.parent.touch()
+    with pytest.raises(PlanError, match=r"no environment can be made in .*environments \("):
+        python_with({"a": "1"})
 
 
-def test_those_not_used_longest_are_removed_but_none_that_may_be_in_use(tmp_path: Path) -> None:
+def test_those_not_used_longest_are_removed_but_none_that_may_be_in_use(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hours = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 2.0, "e": 30.0, "f": 3.0}
-    places = {name: made({name: "1"}, tmp_path, hours_ago=ago) for name, ago in hours.items()}
-    python_with({"a": "1"}, cache=tmp_path, kept=4)
+    places = {name: made({name: "1"}, cache, hours_ago=ago) for name, ago in hours.items()}
+    monkeypatch.setattr(module, "_KEPT", 4)
+    python_with({"a": "1"})
     assert {name for name, place in places.items() if place.exists()} == {"a", "b", "c", "d"}
-    python_with({"a": "1"}, cache=tmp_path, kept=1)
-    assert set(tmp_path.iterdir()) == {places[name] for name in "abc"}
+    monkeypatch.setattr(module, "_KEPT", 1)
+    python_with({"a": "1"})
+    assert set(cache.iterdir()) == {places[name] for name in "abc"}
 
 
-def test_what_ended_runs_left_over_is_removed_and_what_others_build_stays(tmp_path: Path) -> None:
-    made({"a": "1"}, tmp_path)
+def test_what_ended_runs_left_over_is_removed_and_what_others_build_stays(cache: Path) -> None:
+    made({"a": "1"}, cache)
     for name, hours_ago in ((".new-1", 2.0), (".old-1", 2.0), (".new-2", 0.1)):
-        (tmp_path / name).mkdir()
-        os.utime(tmp_path / name, (time.time() - hours_ago * 3600,) * 2)
-    python_with({"a": "1"}, cache=tmp_path)
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".new-2"]
+        (cache / name).mkdir()
+        os.utime(cache / name, (time.time() - hours_ago * 3600,) * 2)
+    python_with({"a": "1"})
+    assert [path.name for path in cache.iterdir() if path.name.startswith(".")] == [".new-2"]
 
 
 def test_places_in_an_environment_are_those_of_this_python(tmp_path: Path) -> None:

@@ -611,22 +611,24 @@ def test_large_files_that_nobody_ignores_are_told_at_once(repo: Repo) -> None:
 
 
 @posix
-def test_files_that_git_cannot_read_in_time(repo: Repo) -> None:
+def test_files_that_git_cannot_read_in_time(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = state(repo)
     repo.commit(app_py="third")
     repo.git("config", "filter.slow.clean", "sleep 5; cat")
     repo.write(".gitattributes", "slow.py filter=slow\n")
     repo.write("slow.py", "text" * 99)
-    with Source(repo.top, repo.top / BASELINES, patience_s=0.5) as opened:
+    monkeypatch.setattr("pytest_fileperf.versions.snapshot._PATIENCE_S", 0.5)
+    with source(repo) as opened:
         said = str(opened.here)
         assert "within 0.5 s (the largest new one is slow.py, 396 B): let .gitignore name what is no code" in said
         assert not opened.code(stored.tree, stored.commit).is_here
 
 
-def test_more_than_a_repository_should_hold_is_not_kept(repo: Repo) -> None:
+def test_more_than_a_repository_should_hold_is_not_kept(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_fileperf.versions.snapshot._MOST_BYTES", 2 << 20)
     repo.write("app.py", os.urandom(3 << 20))
     before = everything(repo)
-    with Source(repo.top, repo.top / BASELINES, most_bytes=2 << 20) as opened:
+    with source(repo) as opened:
         kept(opened)
         (note,) = opened.notes
     assert everything(repo) == before
