@@ -340,7 +340,7 @@ def _too_few_cores(recording: Recording, usage: Usage) -> Limit | None:
     ):
         return _server_limit(_worker_waits(usage.workers))
     if busiest.wanted <= ROOM_ON_CORE or generator.ran >= busiest.ran * CLEARLY_MORE:
-        return _generator_limit(recording, _waits(generator), alone="it ")
+        return _generator_limit(recording, _waits(generator.main_ran, generator.main_waited), alone="it ")
     return _unclear(recording, usage, "every core is taken")
 
 
@@ -511,11 +511,11 @@ def _worker_waits(workers: Sequence[CoreUse]) -> str:
     if len(short) < len(workers):
         who = f"{len(short)} of {who}"
     ran, waited = (fmean(value) for value in zip(*((use.main_ran, use.main_waited) for use in short), strict=True))
-    return f"{who} {_waits(CoreUse(ran=ran, main_ran=ran, main_waited=waited))}"
+    return f"{who} {_waits(ran, waited)}"
 
 
-def _waits(use: CoreUse) -> str:
-    return f"ran {_percent(use.main_ran)} and waited {_percent(use.main_waited)} of the time for a core"
+def _waits(ran: float, waited: float) -> str:
+    return f"ran {_percent(ran)} and waited {_percent(waited)} of the time for a core"
 
 
 def _wanted(recording: Recording, usage: Usage) -> float:

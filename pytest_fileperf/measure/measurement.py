@@ -255,9 +255,6 @@ def measurement_of(recording: Recording) -> Measurement:
     counted_seconds = sum(round_.duration_ns for round_ in counted) / 1e9
     in_counted = sum(round_.requests for round_ in counted)
     client_cpu = sum(round_.client_cpu_ns for round_ in counted) / 1e9
-    server_cpu = [round_.server_cpu_ns for round_ in counted if round_.server_cpu_ns is not None]
-    is_known = bool(server_cpu and counted_seconds) and not recording.processes_changed
-    server_cpu_share = sum(server_cpu) / 1e9 / counted_seconds if is_known else None
     late_share = total.send_delay.share_within(LATE_NS, HIGHEST_NS)
     rps, peak = METRICS["rps"].of_run(recording) or 0.0, METRICS["rss"].of_run(recording)
     if total.requests:  # as many HTTP requests as each of them makes, on average, and as have failed
@@ -266,6 +263,7 @@ def measurement_of(recording: Recording) -> Measurement:
         answered = sum(round_.http_requests for round_ in counted)
         http_rps = answered / counted_seconds if counted_seconds else 0.0
     use = usage_of(recording)
+    server_cpu_share = None if recording.processes_changed else use.server_ran
     return Measurement(
         rps=rps,
         requests=total.requests,

@@ -235,14 +235,14 @@ def _capacity(recording: Recording) -> float | None:
     return math.exp(fmean(map(math.log, rates))) if rates else None
 
 
-def _error_rate(recording: Recording) -> float | None:
-    good = sum(round_.requests for round_ in recording.rounds)
-    failed = sum(round_.failed for round_ in recording.rounds)
-    return failed / (good + failed) if good + failed else None
+def _error_rate(rounds: tuple[Round, ...]) -> float | None:
+    failed = sum(round_.failed for round_ in rounds)
+    made = failed + sum(round_.requests for round_ in rounds)
+    return failed / made if made else None
 
 
-def _event_rate(round_: Round) -> float | None:
-    return round_.events / (round_.duration_ns / 1e9) if round_.events is not None and round_.duration_ns > 0 else None
+def _per_second(round_: Round, count: float | None) -> float | None:
+    return None if count is None or round_.duration_ns <= 0 else count / (round_.duration_ns / 1e9)
 
 
 def _run_event_rate(recording: Recording) -> float | None:
@@ -262,7 +262,7 @@ _ALL = (
         title="requests/s",
         unit=Unit.PER_SECOND,
         worse_sign=-1,
-        of_round=lambda round_: round_.done / (round_.duration_ns / 1e9) if round_.duration_ns > 0 else None,
+        of_round=lambda round_: _per_second(round_, round_.done),
         of_run=lambda recording: rate_of(recording, lambda round_: round_.done),
         tolerance=RATE_TOLERANCE,
     ),
@@ -271,7 +271,7 @@ _ALL = (
         title="bytes/s",
         unit=Unit.BYTES_PER_SECOND,
         worse_sign=-1,
-        of_round=lambda round_: _bytes_both_ways(round_) / (round_.duration_ns / 1e9) if round_.duration_ns else None,
+        of_round=lambda round_: _per_second(round_, _bytes_both_ways(round_)),
         of_run=lambda recording: rate_of(recording, _bytes_both_ways),
         tolerance=RATE_TOLERANCE,
     ),
@@ -302,7 +302,7 @@ _ALL = (
         title="events/s",
         unit=Unit.PER_SECOND,
         worse_sign=-1,
-        of_round=_event_rate,
+        of_round=lambda round_: _per_second(round_, round_.events),
         of_run=_run_event_rate,
         tolerance=RATE_TOLERANCE,
         least_events=1,
@@ -333,10 +333,8 @@ _ALL = (
         name="error_rate",
         title="error rate",
         unit=Unit.SHARE,
-        of_round=lambda round_: (
-            round_.failed / (round_.requests + round_.failed) if round_.requests + round_.failed else None
-        ),
-        of_run=_error_rate,
+        of_round=lambda round_: _error_rate((round_,)),
+        of_run=lambda recording: _error_rate(recording.rounds),
     ),
     Metric(
         name="capacity",

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pytest_fileperf.host.sample import CoreTime, MainThread, ProcessUse, Sample, SocketQueues
+from pytest_fileperf.host.sample import CoreTime, MainThread, ProcessUse, Sample
 from pytest_fileperf.measure.metrics import Metric, Unit
 from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Recording, Round
 
@@ -224,20 +224,14 @@ class Span:
     start_ns: int
     end_ns: int
 
-    def looks(self) -> list[tuple[ProcessUse, ...]]:
-        """Returns the workers in each sample of the rounds; all processes where it is not known which they are."""
+    def samples(self) -> list[Sample]:
+        """Returns those within the rounds."""
+        return [sample for sample in self.boot.samples if self.start_ns <= sample.at_ns <= self.end_ns]
+
+    def workers_in(self, sample: Sample) -> tuple[ProcessUse, ...]:
+        """Returns the workers; all processes of the server where it is not known which they are."""
         known = self.boot.worker_pids
-        return [
-            tuple(process for process in sample.server if not known or process.pid in known)
-            for sample in self._samples()
-        ]
-
-    def queues(self) -> list[SocketQueues]:
-        """Returns the looks at the sockets."""
-        return [sample.queues for sample in self._samples() if sample.queues is not None]
-
-    def _samples(self) -> Iterator[Sample]:
-        return (sample for sample in self.boot.samples if self.start_ns <= sample.at_ns <= self.end_ns)
+        return tuple(use for use in sample.server if not known or use.pid in known)
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
         """Returns by how much a value that only grows did so per nanosecond; None where that is not known.
@@ -266,7 +260,7 @@ def usage_of(recording: Recording) -> Usage:
     server_ran = sum(server_cpu) / duration_ns if len(server_cpu) == len(rounds) else None
     spans = tuple(spans_of(recording))
     generator = _generator(spans, busiest_share(rounds))
-    queues = [queue for span in spans for queue in span.queues()]
+    queues = [sample.queues for span in spans for sample in span.samples() if sample.queues is not None]
     # Time in which code of journeys held an event loop, without the generator's CPU time.
     held_ns = sum(round_.code_ns - round_.client_cpu_ns for round_ in rounds)
     looked_ns = sum(round_.duration_ns * max(1, len(round_.generators)) for round_ in rounds)
@@ -364,7 +358,8 @@ def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterab
 
 def _thread_use(spans: Sequence[Span]) -> ThreadShares | None:
     """Returns what the threads did; None where the system does not tell, or there were too few looks."""
-    looks = [look for span in spans for look in span.looks()]
+    each = [[span.workers_in(sample) for sample in span.samples()] for span in spans]
+    looks = [look for of_span in each for look in of_span]
     # While another thread runs, a main thread that waits may do so for the interpreter's lock.
     mains = Counter(
         MainThread.RUNNING if use.main is MainThread.BLOCKED and use.running_threads else use.main
@@ -377,8 +372,8 @@ def _thread_use(spans: Sequence[Span]) -> ThreadShares | None:
         return None
     full = [
         0 < _pool_of(span) * _NEARLY_ALL <= sum(process.busy_threads or 0 for process in look)
-        for span in spans
-        for look in span.looks()
+        for span, of_span in zip(spans, each, strict=True)
+        for look in of_span
     ]
     return ThreadShares(
         looks=len(seen),
@@ -498,12 +493,8 @@ def busy_of(recording: Recording) -> Busy:
 def _busy_in(span: Span) -> tuple[float, float, float]:
     """Returns what others took from the server and from the generator, and the host's part of the greater."""
     boot = span.boot
-
-    def workers_of(sample: Sample) -> Iterable[ProcessUse]:
-        return (use for use in sample.server if not boot.worker_pids or use.pid in boot.worker_pids)
-
     server_ran, _ = _shares(span, _of_server)
-    _, server_waited = _shares(span, workers_of)
+    _, server_waited = _shares(span, span.workers_in)
     generator_ran, generator_waited = _shares(span, lambda sample: sample.generators)
     beside = bool(boot.cores & boot.generator_cores)
     server = _taken(span, boot.cores, server_ran, server_waited, generator_ran if beside else 0.0)
