@@ -13,8 +13,6 @@ from dataclasses import replace
 from time import process_time_ns
 from typing import TypeAlias
 
-import numpy as np
-
 from pytest_fileperf.measure.recording import (
     NOTHING_CARRIED,
     GeneratorRound,
@@ -24,7 +22,7 @@ from pytest_fileperf.measure.recording import (
     WarmUp,
     without_samples,
 )
-from pytest_fileperf.measure.tally import Leads, Tally, stretches_of, typical_rps
+from pytest_fileperf.measure.tally import Leads, Tally, typical_rps
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.exchange import Sockets
 
@@ -299,24 +297,8 @@ def paced(rounds: Sequence[Round], ends: Sequence[Ends], connections: int) -> tu
 
 def merged_leads(leads: Sequence[LeadTimes], *, span_ns: int) -> LeadTimes | None:
     """Returns the lead times of all generators, of a load whose requests were due in `span_ns`; None of nothing."""
-    if len(leads) < 2:
-        return leads[0] if leads else None
-    due, counts, mean, most = (
-        np.array([value for own in leads for value in getattr(own, name)], dtype=np.int64)
-        for name in ("due_ns", "counts", "mean_ns", "max_ns")
-    )
-    # All generators have the same stretches.
-    stretches, where = np.unique(stretches_of(due, span_ns), return_inverse=True)
-    first = np.full(stretches.size, np.iinfo(np.int64).max)
-    highest, total = np.zeros(stretches.size, dtype=np.int64), np.zeros(stretches.size, dtype=np.int64)
-    sums = np.zeros(stretches.size, dtype=np.float64)
-    np.minimum.at(first, where, due)
-    np.maximum.at(highest, where, most)
-    np.add.at(total, where, counts)
-    np.add.at(sums, where, mean * counts)
-    return LeadTimes(
-        due_ns=tuple(first.tolist()),
-        counts=tuple(total.tolist()),
-        mean_ns=tuple(np.rint(sums / total).astype(np.int64).tolist()),
-        max_ns=tuple(highest.tolist()),
-    )
+    whole = Leads()
+    whole.begin(0, span_ns)
+    for part in leads:  # all generators have the same stretches
+        whole.add(part)
+    return whole.taken()

@@ -33,7 +33,7 @@ from pytest_fileperf.wire.exchange import Breach
 if TYPE_CHECKING:
     from pytest_fileperf.measure.recorder import Recorder
 
-__all__ = ("Leads", "Tally", "stretches_of", "typical_rps")
+__all__ = ("Leads", "Tally", "typical_rps")
 
 
 # --- Durations and latencies in the making: typed arrays that take samples, and counts that whole blocks go into
@@ -94,11 +94,6 @@ class Durations:
         return histogram
 
 
-def stretches_of(due_ns: NDArray[np.int64], span_ns: int) -> NDArray[np.int64]:
-    """Returns the stretch of a lead-time series that each request is in, of requests that are due in such a span."""
-    return np.minimum(due_ns // max(1, -(-span_ns // _POINTS)), _POINTS - 1)
-
-
 class Leads:
     """Latencies by when their requests were due, in the making."""
 
@@ -127,11 +122,26 @@ class Leads:
     def _fold(self) -> None:
         due, latency = np.array(self._due, dtype=np.int64), np.array(self._latency, dtype=np.int64)
         del self._due[:], self._latency[:]
-        at = stretches_of(due, self._span_ns)
-        np.minimum.at(self._first, at, due)
-        np.maximum.at(self._most, at, latency)
-        self._counts += np.bincount(at, minlength=_POINTS)
-        self._sums += np.bincount(at, weights=latency, minlength=_POINTS)
+        self._add(due, np.ones_like(due), latency, latency)
+
+    def add(self, part: LeadTimes) -> None:
+        """Takes what a generator has measured of a load that begins at 0."""
+        self._add(
+            *(np.array(column, dtype=np.int64) for column in (part.due_ns, part.counts, part.mean_ns, part.max_ns))
+        )
+
+    def _add(
+        self,
+        due_ns: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        mean_ns: NDArray[np.int64],
+        max_ns: NDArray[np.int64],
+    ) -> None:
+        at = np.minimum(due_ns // max(1, -(-self._span_ns // _POINTS)), _POINTS - 1)
+        np.minimum.at(self._first, at, due_ns)
+        np.maximum.at(self._most, at, max_ns)
+        self._counts += np.bincount(at, weights=counts, minlength=_POINTS).astype(np.int64)
+        self._sums += np.bincount(at, weights=mean_ns * counts, minlength=_POINTS)
 
     def taken(self) -> LeadTimes | None:
         """Returns the series; None where there was no sample."""
