@@ -199,11 +199,6 @@ _GRACE_S = 30.0
 _END_S = 5.0
 
 
-def longest_s(plan: LoadPlan | Alternation) -> float:
-    """Returns how long a run may take before its generator is given up, in seconds."""
-    return (plan.longest_ns + plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long as an answer
-
-
 @dataclass(slots=True)
 class _Mailbox:
     put: Callable[[object], None]
@@ -479,7 +474,7 @@ class _Together:
                 generator.order(order, partial(self._take, number))
             except BrokenPipeError as error:
                 raise GeneratorError(f"the load generator{generator.ended()}{generator.log_tail()}") from error
-        patience_s = longest_s(self._plan)
+        patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long again
         deadline = monotonic() + patience_s
         while self._waited_for:
             with suppress(queue.Empty):

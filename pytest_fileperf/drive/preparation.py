@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 import httpx
 
@@ -23,7 +23,7 @@ from pytest_fileperf.plan.load import Alternation, LoadPlan
 from pytest_fileperf.plan.network import LOCAL, Reach
 from pytest_fileperf.plan.pacing import WHOLE, Pacing, Share
 from pytest_fileperf.plan.payload import unique_bytes
-from pytest_fileperf.plan.request import Expectation, Journey, Operation
+from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Mix, PartWork, Stream, Work, parts_of, turns
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
@@ -45,7 +45,7 @@ Call: TypeAlias = Callable[[Client, Sent], Awaitable[object]]
 class Way:
     """How one part is sent."""
 
-    aim: Aim
+    tally: Tally
     """Of its first request."""
     draws: Sequence[Draw] = ()
     """Of each connection, where it is replayed."""
@@ -135,15 +135,13 @@ def _way(
         def go(client: Client, _: Sent) -> Awaitable[object]:
             return work.function(client, *work.arguments)
 
-        aim = Aim(expect=Expectation(), tally=tally)
-        return Way(aim=aim, calls=[go] * connections, unchecked=True, why="a journey is code on a client")
+        return Way(tally=tally, calls=[go] * connections, unchecked=True, why="a journey is code on a client")
     if isinstance(work, Stream):
-        aim = Aim(expect=work.operation.expect, tally=tally)
         found = request_bytes(work.operation, client()) if replays else ""
-        return Way(aim=aim, calls=[stream_call(work, tally)] * connections, why=found if isinstance(found, str) else "")
+        why = found if isinstance(found, str) else ""
+        return Way(tally=tally, calls=[stream_call(work, tally)] * connections, why=why)
     requests = work if isinstance(work, Requests) else Requests(recipes=(work,))
     tallies = [named[name] for name in requests.names] if named else [tally] * len(requests.recipes)
-    aims = [Aim(expect=recipe.expect, tally=of) for recipe, of in zip(requests.recipes, tallies, strict=True)]
     places = _places(requests, connections, share)
     if recorder is not None and named:
         recorder.next_tally = lambda: tallies[requests.recipe_of(next(places[0]))]
@@ -151,12 +149,13 @@ def _way(
     if replays:
         try:
             recipes = compiled(requests, partial(_bytes_or_raise, client()))
-            return Way(aim=aims[0], draws=[_draw(requests, recipes, aims, own) for own in places])
+            aims = [Aim(expect=recipe.expect, tally=of) for recipe, of in zip(requests.recipes, tallies, strict=True)]
+            return Way(tally=tallies[0], draws=[_draw(requests, recipes, aims, own) for own in places])
         except _NotReplayableError as error:
             why = str(error)
     if isinstance(work, Requests):
         compiled(work, partial(_bytes_of_any, client()))  # raises now what would be raised within the load
-    return Way(aim=aims[0], calls=[_varying_call(requests, tallies, own) for own in places], why=why)
+    return Way(tally=tallies[0], calls=[_varying_call(requests, tallies, own) for own in places], why=why)
 
 
 def _draw(requests: Requests, recipes: Sequence[Compiled], aims: Sequence[Aim], places: Iterator[int]) -> Draw:
@@ -335,7 +334,7 @@ async def prepared(
     async def connect() -> Connection:
         if await openings.may_open() and idle is not None and (free := idle.take()) is not None:
             return free
-        sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=limit_s, only_to=target.reach)
+        sock = await open_socket(origin, timeout_s=limit_s, only_to=target.reach)
         return Connection(asyncio.get_running_loop(), sock, scratch, known)
 
     replays = target.transport is None
@@ -395,13 +394,13 @@ def _place(
     for way in ways:
         if way.draws:
             draw = way.draws[number]
-            replay = replay or VaryingSlot(load=load, aim=way.aim, draw=draw, connect=connect, idle=idle)
+            replay = replay or VaryingSlot(load=load, tally=way.tally, draw=draw, connect=connect, idle=idle)
             own.append((replay, draw))
             continue
-        client, tally = new_client(number), way.aim.tally
+        client = new_client(number)
         if way.unchecked:
-            watch_answers(client, tally)
-        slot = ClientSlot(load=load, tally=tally, client=client, call=way.calls[number], unchecked=way.unchecked)
+            watch_answers(client, way.tally)
+        slot = ClientSlot(load=load, tally=way.tally, client=client, call=way.calls[number], unchecked=way.unchecked)
         stack.push_async_callback(slot.aclose)
         own.append((slot, None))
     if mixed is None:
@@ -417,7 +416,3 @@ def _engine(work: Work, ways: Sequence[Way], *, replays: bool) -> tuple[str, str
     names = [f"{part.name}: " for part in work.parts] if isinstance(work, Mix) else [""]
     called = [name + way.why for name, way in zip(names, ways, strict=True) if way.calls]
     return ("client", "; ".join(called)) if called else ("replay", "")
-
-
-def _no_tls() -> NoReturn:
-    raise AssertionError("requests over TLS are not replayed")

@@ -32,7 +32,6 @@ from urllib.parse import urlsplit
 
 from pytest_fileperf.drive.generator import Alive, Begin, LoadOrder
 from pytest_fileperf.drive.group import SAME_CLOCK, ClockOffset, Generator, Reading, offset_of, on_this_clock
-from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.errors import FilePerfError, GeneratorError, PlanError
 from pytest_fileperf.units import is_loopback
 
@@ -365,7 +364,8 @@ class RemoteHandle:
                     "which address it is reached from there, with --fileperf-host=ADDRESS and "
                     "--fileperf-allow-host=ADDRESS"
                 )
-            targets = tuple(map(_from_elsewhere, targets))
+            # The worker's own addresses are those of its network, and nobody has named them.
+            targets = tuple(replace(target, reach=replace(target.reach, loopback=False)) for target in targets)
         await self._read_clock(same=there.clock == here.clock)
         own = replace(
             job,
@@ -442,11 +442,6 @@ async def _within(seconds: float, answer: Awaitable[_Answer], why: str = "") -> 
             return await answer
     except TimeoutError:
         raise TimeoutError(f"it did not answer within {seconds:g} s{why}") from None
-
-
-def _from_elsewhere(target: Target) -> Target:
-    """Returns the target for a machine on another network, whose own addresses nobody has named."""
-    return replace(target, reach=replace(target.reach, loopback=False))
 
 
 def _said(error: Exception) -> str:

@@ -492,12 +492,12 @@ class VaryingSlot(ReplaySlot):
 
     __slots__ = ("_aim", "_row", "draw")
 
-    def __init__(self, *, load: Turns, aim: Aim, draw: Draw, connect: Connect, idle: Idle | None = None) -> None:
-        self._aim = aim
+    def __init__(self, *, load: Turns, tally: Tally, draw: Draw, connect: Connect, idle: Idle | None = None) -> None:
+        self._aim: Aim | None = None
         self._row = Row()
         self.draw = draw
         """Where the next request comes from."""
-        super().__init__(load=load, tally=aim.tally, request=self._row, expect=aim.expect, connect=connect, idle=idle)
+        super().__init__(load=load, tally=tally, request=self._row, expect=Expectation(), connect=connect, idle=idle)
 
     def start(self, due_ns: int | None) -> None:
         """Sends the next request."""

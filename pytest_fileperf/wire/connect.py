@@ -28,8 +28,8 @@ class Origin:
 async def open_socket(
     origin: Origin,
     *,
-    uds: str | None,
-    tls: Callable[[], ssl.SSLContext],
+    uds: str | None = None,
+    tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
     timeout_s: float | None,
     only_to: Reach | None = None,
 ) -> socket.socket:

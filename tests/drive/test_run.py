@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
-import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -638,7 +637,7 @@ def test_an_open_loop_does_not_trust_connections_that_have_rested(stale_ms: int,
 
         async def connect() -> Connection:
             address = Origin("http", origin.host, origin.port or 80)
-            sock = await open_socket(address, uds=None, tls=ssl.create_default_context, timeout_s=5)
+            sock = await open_socket(address, timeout_s=5)
             return Connection(loop, sock, scratch)
 
         recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 
 import httpx
 import pytest
@@ -69,7 +68,7 @@ class Counted:
 async def test_body_is_counted_and_thrown_away(case: Case) -> None:
     expect = (case.difference.expect if case.difference else None) or case.expect
     async with ScriptedServer(case.scripts, tls=None) as server:
-        sock = await open_socket(Origin("http", "127.0.0.1", server.port), uds=None, tls=_no_tls, timeout_s=5)
+        sock = await open_socket(Origin("http", "127.0.0.1", server.port), timeout_s=5)
         connection = Connection(asyncio.get_running_loop(), sock, Scratch())
         request = compile_request(httpx.Request(case.asks[0].method, server.url))
         assert request is not None
@@ -85,7 +84,3 @@ async def test_body_is_counted_and_thrown_away(case: Case) -> None:
                 assert (head.status, connection.body_bytes) == (expect[0].status, len(expect[0].body))
         finally:
             connection.close()
-
-
-def _no_tls() -> ssl.SSLContext:
-    raise AssertionError("no TLS here")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ssl
 import tracemalloc
 
 import httpx
@@ -58,7 +57,7 @@ async def ask(script: Script, times: int, *, content: bytes = b"", good: bool = 
         connection: Connection | None = None
         for _ in range(times):
             if connection is None or connection.closed:
-                sock = await open_socket(origin, uds=None, tls=_no_tls, timeout_s=5)
+                sock = await open_socket(origin, timeout_s=5)
                 connection = Connection(asyncio.get_running_loop(), sock, Scratch(), known)
             told = Told(good)
             connection.start(request, told)
@@ -119,7 +118,7 @@ async def test_closed_connections_are_gone_without_the_garbage_collector() -> No
         gc.collect()
         gc.disable()
         try:
-            sock = await open_socket(Origin("http", "127.0.0.1", server.port), uds=None, tls=_no_tls, timeout_s=5)
+            sock = await open_socket(Origin("http", "127.0.0.1", server.port), timeout_s=5)
             connection = Connection(asyncio.get_running_loop(), sock, Scratch())
             connection.close()
             del connection, sock
@@ -141,7 +140,3 @@ async def test_what_is_known_of_ten_minutes_takes_less_than_a_megabyte() -> None
     finally:
         tracemalloc.stop()
     assert 0 < kept < 1_000_000
-
-
-def _no_tls() -> ssl.SSLContext:
-    raise AssertionError("no TLS here")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from typing import NoReturn
 
 import httpx
@@ -17,13 +16,9 @@ from pytest_fileperf.wire.transport import LoadTransport
 SENT: list[object] = []
 
 
-def no_tls() -> ssl.SSLContext:
-    raise AssertionError("no TLS here")
-
-
 async def connect(host: str, allowed: frozenset[str]) -> None:
     reach = Reach(addresses=allowed)
-    sock = await open_socket(Origin("http", host, 80), uds=None, tls=no_tls, timeout_s=5, only_to=reach)
+    sock = await open_socket(Origin("http", host, 80), timeout_s=5, only_to=reach)
     sock.close()
 
 
