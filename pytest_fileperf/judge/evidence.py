@@ -22,6 +22,7 @@ from pytest_fileperf.measure.usage import Course, memory_after, thinned
 
 __all__ = (
     "HODGES_LEHMANN_COST",
+    "KNOWN_TO",
     "Answers",
     "BootEvidence",
     "Evidence",
@@ -563,6 +564,10 @@ def tail_factor(metric: Metric) -> float:
 # Its variance s² is the one observed, pooled over the sides, moderated by the usual one. That is the usual offset of a
 # boot plus what is uncertain within a boot, as measured from the rounds of all sides, and s² is never less than the
 # latter.
+
+
+KNOWN_TO = 0.015
+"""Standard error of the log level of requests/s, and other metrics of rounds, that is good enough for a baseline."""
 
 
 def precision_of(metric: Metric, evidence: Evidence) -> float:

@@ -9,18 +9,14 @@ from enum import StrEnum
 from pytest_fileperf.judge.evidence import OtherAnswers, Pair
 from pytest_fileperf.judge.grouping import FURTHER
 from pytest_fileperf.judge.paired import NoiseFloor
-from pytest_fileperf.judge.verdict import Outcome, Verdict
+from pytest_fileperf.judge.verdict import Note, Outcome, Verdict
 from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import Background, Measurement, background_of
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("SAME_CODE", "WHILE_MEASURED", "Explanation", "FailedTest", "Result", "Standing", "TestId")
+__all__ = ("Explanation", "FailedTest", "Result", "Standing", "TestId")
 
-WHILE_MEASURED = "changed while it was measured"
-"""How the note ends about files that changed meanwhile, and that no server loaded."""
-SAME_CODE = "the same on both sides, as it lies elsewhere"
-"""How the note begins about code that no version has."""
 _BUSY_RUN = "a run on a busy machine"
 _LEFT_WORK = "a run that left work behind"
 
@@ -158,8 +154,6 @@ class Result:
     """The latencies of the stored baseline, where its figures alone are what the run was compared with."""
     noise: tuple[NoiseFloor, ...] = ()
     """What the gates could see here, where the same code was compared with itself."""
-    server_notes: tuple[str, ...] = ()
-    """What a reader must know of what the server serves, as sentences without a full stop."""
     explanation: Explanation | None = None
     """Which functions cost CPU, or more of it than on the other side; None where nobody looked."""
     capacity: Capacity | None = None
@@ -172,8 +166,8 @@ class Result:
     not_stored: str = ""
     """Why it became no baseline though that was asked for, without a full stop; else empty."""
     smoke: bool = False
-    load_notes: tuple[str, ...] = ()
-    """What a reader must know of how the load was made, as sentences without a full stop."""
+    notes: tuple[Note, ...] = ()
+    """What a reader must know of what the server serves, then of how the load was made."""
 
     @property
     def lost(self) -> str:

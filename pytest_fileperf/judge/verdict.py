@@ -15,6 +15,8 @@ __all__ = (
     "LimitCheck",
     "MetricComparison",
     "NoiseOf",
+    "Note",
+    "NoteKind",
     "Outcome",
     "Reason",
     "ReasonKind",
@@ -143,6 +145,58 @@ class Reason:
     """The day on which a baseline was stored, in ISO 8601."""
 
 
+class NoteKind(Enum):
+    """What else a reader must know of a result; `report.wording` has the sentence of each."""
+
+    TOLD = auto()
+    """A whole sentence."""
+    # What the server serves:
+    SET_BY_TEST = auto()
+    """The test has set something on the app that the server imported."""
+    NOT_AS_MADE = auto()
+    """What differs from the test's app, and is as the server imported it."""
+    IMPORTS_ANEW = auto()
+    """Why each start-up imports the app."""
+    ELSEWHERE = auto()
+    """Code that both sides run, as no version has it."""
+    CHANGED_MEANWHILE = auto()
+    """Files that changed while they were measured, and that no server loaded."""
+    # Which code of a stored baseline was measured, or why none was:
+    NEVER_CONFIRMED = auto()
+    STEADY = auto()
+    FIGURES_ONLY = auto()
+    """Why it was not measured again, though that was asked for."""
+    FILES_CHANGED = auto()
+    """The same, if it is files of the test: others of the session have files of their own."""
+    SAME_CODE = auto()
+    IN_TURN = auto()
+    PACKAGES_HERE = auto()
+    """Why it ran with the packages that are installed here."""
+    PACKAGES = auto()
+    """The packages that changed since it was stored."""
+    # What was stored:
+    ROUGHLY_KNOWN = auto()
+    """The level is not known as well as a baseline's should be."""
+    NO_CODE_STORED = auto()
+    """Why the code of the new baseline cannot be found again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What else a reader must know: its kind, and the facts that this kind has."""
+
+    kind: NoteKind
+    texts: tuple[str, ...] = ()
+    """Names, or what a user or another program said."""
+    share: float = 0.0
+    """The standard error of the level's logarithm."""
+
+    @property
+    def why_no_code(self) -> str:
+        """Why the code of the baseline was not measured again; empty if that was not asked for."""
+        return self.texts[0] if self.kind in (NoteKind.FIGURES_ONLY, NoteKind.FILES_CHANGED) else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
     """One metric against its baseline. Changes are shares: 0.05 is 5 % more than the baseline."""
@@ -227,8 +281,9 @@ class Verdict:
     """The baseline whose stored figures compare, `its baseline of 2026-11-20`; empty where nothing is stored."""
     world: tuple[MetricComparison, ...] = ()
     """The baseline's own code now, compared with what is stored of it: what is worse here is not the user's code."""
-    code: str = ""
-    """Which code was measured again, or why none was, in one sentence; empty where nobody asked."""
+    code_notes: tuple[Note, ...] = ()
+    """Which code of a stored baseline was measured again, or why none was, and what was stored of the code here; empty
+    where nobody asked."""
 
     @property
     def pairs(self) -> int:

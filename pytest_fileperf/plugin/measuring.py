@@ -435,7 +435,7 @@ def tell_properties(item: pytest.Item, results: Sequence[Result]) -> None:
 
 def properties(result: Result) -> list[tuple[str, object]]:
     """Returns the properties of one result."""
-    from pytest_fileperf.report.wording import world_text
+    from pytest_fileperf.report.wording import notes_text, world_text
 
     suffix, verdict = result.test.further, result.verdict
     found: list[tuple[str, object]] = [
@@ -445,8 +445,8 @@ def properties(result: Result) -> list[tuple[str, object]]:
     ]
     if result.capacity is not None and not result.smoke:
         found.append((f"fileperf_capacity{suffix}", str(result.capacity)))
-    if verdict.code:
-        found.append((f"fileperf_code{suffix}", verdict.code))
+    if verdict.code_notes:
+        found.append((f"fileperf_code{suffix}", notes_text(verdict.code_notes)))
     if result.not_stored:
         found.append((f"fileperf_not_stored{suffix}", result.not_stored))
     if world := world_text(verdict):

@@ -34,7 +34,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import wording
 from pytest_fileperf.report.story import findings, is_notable
-from pytest_fileperf.report.text import quantity
+from pytest_fileperf.report.text import plain, quantity
 from pytest_fileperf.units import format_change, format_share
 
 __all__ = ("WIDTH", "headline", "raise_for", "raise_for_failed_requests")
@@ -116,10 +116,13 @@ def _verdict_text(result: Result, head: str) -> str:
     lines += [f"limited by: {limit}"] if is_notable(limit) else []
     if wording.world_outcome(verdict) is Outcome.REGRESSED:
         lines.append(f"the world: {wording.world_text(verdict)}")
-    lines += [wording.code_text(verdict), result.lost, wording.capacity_text(result)]
+    code = wording.untold_code(verdict)[bool(verdict.against) :]  # the head has the title of the other side
+    lines += [plain(wording.notes_text(code)), result.lost, wording.capacity_text(result)]
     lines += [wording.SATURATED] if verdict.saturated and not verdict.comparisons else []
     lines += [str(result.background or ""), *findings(result)]
-    if (verdict.code or not verdict.against) and any(item.outcome is Outcome.REGRESSED for item in verdict.comparisons):
+    if (verdict.code_notes or not verdict.against) and any(
+        item.outcome is Outcome.REGRESSED for item in verdict.comparisons
+    ):
         lines.append("if the new level is meant to stay, store it with --fileperf-update=all")
     if told := [line for line in dict.fromkeys(lines) if line]:
         parts.append("\n".join(map(_wrapped, told)))

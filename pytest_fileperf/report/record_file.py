@@ -32,7 +32,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Growth, LeadTimes, Phase, Recording, Round
 from pytest_fileperf.report.figures import spread
 from pytest_fileperf.report.story import notes
-from pytest_fileperf.report.wording import sentence
+from pytest_fileperf.report.wording import note_of, notes_text, sentence
 
 __all__ = ("SCHEMA", "leads_series", "read_record", "record_to_json", "results_json", "samples_series")
 
@@ -129,7 +129,8 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
     facts = {name: Placed(document)[name].value for name in _FACTS} | {"failed": document.get("failed", [])}
     record: SessionRecord = decoder.decode(facts, SessionRecord, "")
     measured: _Measured = decoder.decode(held.get("measured"), _Measured, "record.measured")
-    results = tuple(map(_whole, measured.results))
+    stored = Placed(held, "record")["measured"]["results"].items()
+    results = tuple(_whole(kept, each["result"]) for kept, each in zip(measured.results, stored, strict=True))
     groups = tuple(_group(group, results) for group in measured.groups)
     _require_metrics(results, groups)
     for result in results:
@@ -175,10 +176,16 @@ def _kept(result: Result) -> _Kept:
     return _Kept(result=replace(result, pairs=()), paired=paired)
 
 
-def _whole(kept: _Kept) -> Result:
-    result = kept.result
+def _whole(kept: _Kept, stored: Placed) -> Result:
+    """Returns the whole of a result; of older files also the notes, which they have as texts."""
+    result, verdict = kept.result, kept.result.verdict
+    texts = [text for name in ("server_notes", "load_notes") for text in stored.given(name, []).list_of_texts()]
+    if code := stored["verdict"].get("code"):
+        verdict = replace(verdict, code_notes=tuple(map(note_of, code.text().split("; "))))
     return replace(
         result,
+        verdict=verdict,
+        notes=(*result.notes, *map(note_of, texts)),
         measurement=with_histograms(result.measurement, result.recording),
         pairs=_pairs(result, kept.paired) if kept.paired else result.pairs,
     )
@@ -330,7 +337,8 @@ def _result(result: Result) -> dict[str, object]:
         "stored_histogram": None if result.stored_latency is None else result.stored_latency.encode(),
         "failures": [named(failure, "kind", "count", "example") for failure in measurement.failures],
         "verdict": {
-            **named(verdict, "outcome", "saturated", "code"),
+            **named(verdict, "outcome", "saturated"),
+            "code": notes_text(verdict.code_notes),
             "comparisons": [_comparison(comparison) for comparison in verdict.comparisons],
             "world": [_comparison(comparison) for comparison in verdict.world],
             "limits": [_limit(check) for check in verdict.limits],

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from pytest_fileperf.judge.record import SAME_CODE, WHILE_MEASURED, FailedTest, Result, Standing
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
+from pytest_fileperf.judge.record import FailedTest, Result, Standing
+from pytest_fileperf.judge.verdict import MetricComparison, Note, NoteKind, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import wording
 from pytest_fileperf.report.text import Style, plain, shorten, words
-from pytest_fileperf.serve.running import SERVED_WITH
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_count
 
@@ -54,6 +53,15 @@ STYLES = {
 _WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 _EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
+_BRIEFLY = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
+_OF_FIGURES = (
+    NoteKind.NEVER_CONFIRMED,
+    NoteKind.STEADY,
+    NoteKind.FIGURES_ONLY,
+    NoteKind.FILES_CHANGED,
+    NoteKind.ROUGHLY_KNOWN,
+    NoteKind.NO_CODE_STORED,
+)
 _T = TypeVar("_T")
 
 
@@ -171,7 +179,7 @@ def setting(result: Result) -> tuple[str, ...]:
     """Returns server, load and what was held equal between boots, in words. It is often equal for a whole session."""
     held = wording.stabilised(result.recording)
     # Which code of a stored baseline it is, is said with what there is to know about it.
-    is_named = result.verdict.against and not result.verdict.code
+    is_named = result.verdict.against and not result.verdict.code_notes
     found = [f"against {result.verdict.against}"] if is_named else []
     found += [result.server, result.load, f"boots stabilised: {', '.join(held)}" if held else ""]
     return tuple(plain(text) for text in found if text)
@@ -205,8 +213,7 @@ def notes(result: Result) -> tuple[str, ...]:
         *map(wording.typical_text, result.verdict.comparisons),
         wording.iterations_text(result),
         f"a part of the load is missing: {plain(result.lost)}" if result.lost else "",
-        *result.server_notes,
-        *result.load_notes,
+        *map(wording.note_text, result.notes),
         f"engine {recording.engine}: {plain(recording.why_engine)}" * (bool(recording.why_engine) and not is_replayed),
         "server and generator shared cores" * shared_cores,
         f"boots stabilised in part, without: {', '.join(missing)}" if held and missing else "",
@@ -217,7 +224,7 @@ def notes(result: Result) -> tuple[str, ...]:
         wording.busy_text(result),
         wording.left_text(result),
         _background(result),
-        wording.code_text(result.verdict, with_title=True),
+        plain(wording.notes_text(wording.untold_code(result.verdict))),
         "stored as the new baseline" * result.baseline_written,
         wording.not_stored_text(result),
     )
@@ -226,7 +233,6 @@ def notes(result: Result) -> tuple[str, ...]:
 
 def brief_notes(result: Result) -> list[str]:
     """Returns those of the notes that nobody must miss."""
-    code = wording.code_text(result.verdict, with_title=True)
     told = (
         *findings(result),
         wording.capacity_text(result),
@@ -236,13 +242,19 @@ def brief_notes(result: Result) -> list[str]:
         wording.one_core_text(result),
         wording.left_text(result),
         *wording.growth_texts(result),
-        *(text for text in result.server_notes if text.startswith((SERVED_WITH, SAME_CODE))),
-        *(text for text in result.load_notes if text.endswith(WHILE_MEASURED)),
+        *(wording.note_text(note) for note in result.notes if note.kind in _BRIEFLY),
         "" if result.standing in _WELL else _background(result),
-        *(text for text in code.split("; ") if wording.says_stored(code) and "stored" in text),
+        *(plain(wording.note_text(note)) for note in _of_what_is_stored(result)),
         wording.not_stored_text(result),
     )
     return [text for text in told if text]
+
+
+def _of_what_is_stored(result: Result) -> Iterable[Note]:
+    """Returns the notes about stored figures, if its code cannot be found again or has files that Git lacks."""
+    code = wording.untold_code(result.verdict)
+    is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
+    return (note for note in code if is_told and note.kind in _OF_FIGURES)
 
 
 def _background(result: Result) -> str:

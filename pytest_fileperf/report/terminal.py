@@ -26,7 +26,7 @@ from functools import partial
 
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import Result, Standing
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
+from pytest_fileperf.judge.verdict import MetricComparison, NoteKind, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.report import story, wording
 from pytest_fileperf.report.figures import event_texts, figure_lines, load_texts
@@ -179,7 +179,7 @@ def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None, *,
 
 def _brief_reasons(result: Result) -> list[story.Why]:
     """Returns why gates are not PASS; and of a comparison with another version that it is the same code."""
-    if result.verdict.against and not result.verdict.code:
+    if result.verdict.against and not result.verdict.code_notes:
         return list(story.reasons(result, but=_UNSAID[:1]))
     return [said for said in story.reasons(result, but=_UNSAID) if said.outcome is not Outcome.PASS]
 
@@ -226,9 +226,11 @@ def _by_figures_only(results: Iterable[Result]) -> list[str]:
     """
     tests: dict[str, list[str]] = {}
     for result in results:
-        code = wording.code_text(result.verdict, with_title=True)
-        if code.startswith(wording.FIGURES_ONLY) and not wording.says_stored(code):
-            tests.setdefault(code.removeprefix(wording.FIGURES_ONLY), []).append(plain(result.test.title))
+        code = wording.untold_code(result.verdict)
+        kinds = [note.kind for note in code]
+        if kinds[:1] == [NoteKind.FIGURES_ONLY] and NoteKind.NO_CODE_STORED not in kinds:
+            why = "; ".join((code[0].why_no_code, *map(wording.note_text, code[1:])))
+            tests.setdefault(plain(why), []).append(plain(result.test.title))
     return [f"only stored figures compare in {_first_of(titles)}: {why}" for why, titles in tests.items()]
 
 

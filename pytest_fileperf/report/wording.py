@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_fileperf.judge.evidence import OtherAnswers
+from pytest_fileperf.judge.evidence import KNOWN_TO, OtherAnswers
 from pytest_fileperf.judge.history import Trend, trend_of
 from pytest_fileperf.judge.paired import NoiseFloor
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
@@ -14,6 +14,8 @@ from pytest_fileperf.judge.verdict import (
     LimitCheck,
     MetricComparison,
     NoiseOf,
+    Note,
+    NoteKind,
     Outcome,
     Reason,
     ReasonKind,
@@ -37,7 +39,6 @@ from pytest_fileperf.units import (
 )
 
 __all__ = (
-    "FIGURES_ONLY",
     "NOT_YOUR_CODE",
     "NO_BASELINE",
     "SATURATED",
@@ -48,7 +49,6 @@ __all__ = (
     "capacity_text",
     "change_and_interval",
     "change_text",
-    "code_text",
     "compared",
     "could_show",
     "could_show_unsaid",
@@ -73,6 +73,9 @@ __all__ = (
     "names_package",
     "noise_texts",
     "not_stored_text",
+    "note_of",
+    "note_text",
+    "notes_text",
     "one_core_text",
     "other_answers_text",
     "other_kinds",
@@ -80,13 +83,13 @@ __all__ = (
     "reconnect_text",
     "restart_texts",
     "saturated_text",
-    "says_stored",
     "sentence",
     "sides_text",
     "stabilised",
     "traced_text",
     "trend_texts",
     "typical_text",
+    "untold_code",
     "warm_up_texts",
     "where_failed",
     "word_of",
@@ -613,6 +616,49 @@ def _more_time(reason: Reason) -> str:
     )
 
 
+# --- Notes: what the server serves, how the load was made, and which code of a baseline was measured
+
+_NOTES: Mapping[NoteKind, str] = {
+    NoteKind.SET_BY_TEST: "served with what the test has set on the app: {several}",
+    NoteKind.NOT_AS_MADE: "not as in the test's app: {several}",
+    NoteKind.IMPORTS_ANEW: "each start-up imports the app anew: {names}",
+    NoteKind.ELSEWHERE: "the same on both sides, as it lies elsewhere: {names}",
+    NoteKind.CHANGED_MEANWHILE: "{names} changed while it was measured",
+    NoteKind.NEVER_CONFIRMED: "only stored figures compare, as fileperf_confirm=never says",
+    NoteKind.STEADY: "stored figures decide, as this machine has proven steady",
+    NoteKind.FILES_CHANGED: "only stored figures compare: {names}",
+    NoteKind.FIGURES_ONLY: "only stored figures compare: {names}",
+    NoteKind.SAME_CODE: "the code here is that of {names}",
+    NoteKind.IN_TURN: "measured in turn with the code of {names}",
+    NoteKind.PACKAGES_HERE: "{names}: it runs with the packages installed here",
+    NoteKind.PACKAGES: "changed packages: {names}",
+    NoteKind.ROUGHLY_KNOWN: f"the stored level is known to {{share}} % only, not to {100 * KNOWN_TO:g} %:"
+    " the machine is noisy",
+    NoteKind.NO_CODE_STORED: "only figures were stored, as its code cannot be found again: {names}",
+    NoteKind.TOLD: "{names}",
+}
+
+
+def note_text(note: Note) -> str:
+    """Returns the note as a sentence without a full stop."""
+    return _NOTES[note.kind].format(
+        names=", ".join(note.texts), several="; ".join(note.texts), share=f"{100 * note.share:.1f}"
+    )
+
+
+def note_of(text: str) -> Note:
+    """Returns the note that has this text, which is all that older records have of it."""
+    for kind, words in _NOTES.items():
+        before, _, after = re.sub("{.*}", "{}", words).partition("{}")
+        if text.startswith(before) and text.endswith(after):
+            held = text.removeprefix(before).removesuffix(after)
+            if kind is NoteKind.ROUGHLY_KNOWN:
+                return Note(kind=kind, share=float(held) / 100)
+            if kind is not NoteKind.FILES_CHANGED or " changed since the baseline was stored, " in held:
+                return Note(kind=kind, texts=(held,) if "{" in words else ())
+    raise AssertionError("TOLD has any text")
+
+
 # --- Texts about comparisons: both sides, the change and its interval, and what the world did to unchanged code
 #
 # A change of the code and a change of the world are never said in one breath:
@@ -620,15 +666,13 @@ def _more_time(reason: Reason) -> str:
 #     rps  5,010/s → 5,001/s  −0.2 % [−1.1, +0.7]  tolerance 3 %  PASS
 #     the world: your baseline's own code runs at 0.83 of what was stored (rps −16.8 % from 6,021/s): …
 
-FIGURES_ONLY = "only stored figures compare: "
-"""How it begins that the code of a baseline was not measured again, which tells less; why follows."""
 NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 NOT_YOUR_CODE = "the machine, packages or environment changed, not your code"
 
 
 def base_name(verdict: Verdict) -> str:
     """Returns what the side is called that a run is compared with: another version, or what was stored."""
-    return "base" if verdict.against and not verdict.code else "baseline"
+    return "base" if verdict.against and not verdict.code_notes else "baseline"
 
 
 def compared(result: Result) -> tuple[MetricComparison, ...]:
@@ -685,20 +729,15 @@ def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
     return f"{change}, {both}tolerance {format_share(comparison.tolerance)}"
 
 
-def code_text(verdict: Verdict, *, with_title: bool = False) -> str:
-    """Returns what there is to say about the code that was measured again; empty where reasons of outcomes say it.
-
-    Without the title that `against` has, unless `with_title`.
-    """
-    reasons = (comparison.reason for comparison in verdict.comparisons)
-    if any(reason is not None and reason.text and reason.text in verdict.code for reason in reasons):
-        return ""
-    return plain(verdict.code.partition("; ")[2] if verdict.against and not with_title else verdict.code)
+def notes_text(notes: Iterable[Note]) -> str:
+    """Returns the notes in a line."""
+    return "; ".join(map(note_text, notes))
 
 
-def says_stored(code: str) -> bool:
-    """Returns whether it tells what was stored of a baseline."""
-    return "was stored" in code or "were stored" in code
+def untold_code(verdict: Verdict) -> tuple[Note, ...]:
+    """Returns the notes about the code of a stored baseline; nothing if reasons of outcomes say why it wasn't run."""
+    told = {comparison.reason.text for comparison in verdict.comparisons if comparison.reason is not None}
+    return () if any(note.why_no_code in told - {""} for note in verdict.code_notes) else verdict.code_notes
 
 
 def not_stored_text(result: Result) -> str:

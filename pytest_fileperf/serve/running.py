@@ -21,10 +21,7 @@ from pytest_fileperf.versions.loaded import LoadedFiles
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ("SERVED_WITH", "ClientOptions", "RunningServer", "RunningUrl", "UrlLaunch", "serving_server")
-
-SERVED_WITH = "served with what the test has set on the app"
-"""How the note begins that no reader may miss."""
+__all__ = ("ClientOptions", "RunningServer", "RunningUrl", "UrlLaunch", "serving_server")
 
 
 class ClientOptions(TypedDict, total=False):
@@ -109,18 +106,6 @@ class RunningServer(ABC):
             **({"access_log": True} if self.access_log else {}),
             **changed,
         }
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know of what it serves, as sentences without a full stop."""
-        found = []
-        if self.changed:
-            found.append(f"{SERVED_WITH}: {'; '.join(map(' '.join, self.changed))}")
-        if self.own:
-            found.append(f"not as in the test's app: {'; '.join(f'{name} ({why})' for name, why in self.own)}")
-        if self.why_fresh:
-            found.append(f"each start-up imports the app anew: {self.why_fresh}")
-        return tuple(found)
 
     @abstractmethod
     def check(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pytest_fileperf.drive.run import Run, RunProgress
-from pytest_fileperf.judge.evidence import evidence_of, precision_of
+from pytest_fileperf.judge.evidence import KNOWN_TO, evidence_of, precision_of
 from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.capacity import CapacityEnd
@@ -25,15 +25,13 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
 from pytest_fileperf.session.causes import Looked, explain_costs
 from pytest_fileperf.session.loads import Load, Tell, asked_alone, recording_of
-from pytest_fileperf.session.rig import Measured, Rig, subjects_of
+from pytest_fileperf.session.rig import Measured, Rig, notes_of, subjects_of
 from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import Plan, capacity_title, load_identity, load_title
 
-__all__ = ("identity_of", "measure_alone", "precision_said")
+__all__ = ("identity_of", "level_error", "measure_alone")
 
 
-KNOWN_TO = 0.015
-"""Standard error of the log level of requests/s, and other metrics of rounds, that is good enough for a baseline."""
 LONGEST_S, MOST_TIMES = 60.0, 12
 """A baseline takes so long at the most, and so many times as long as other measurements of the test; and no longer
 than `max_duration`."""
@@ -83,7 +81,7 @@ def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
             recording=own,
             measurement=figures,
             verdict=Verdict(),
-            server_notes=server.notes,
+            notes=notes_of(server),
             explanation=None if subject.test.own else explained,
             capacity=capacity,
         )
@@ -107,20 +105,12 @@ def _until_known(plan: Plan, rig: Rig, boots: _Boots) -> list[Run]:
         is_busy = busy_of(recording_of(new)).is_busy
         if not is_busy:
             kept += new
-        if is_over or (not is_busy and _error(plan.settings.gate, recording_of(kept)) <= KNOWN_TO):
+        if is_over or (not is_busy and level_error(plan.settings.gate, recording_of(kept)) <= KNOWN_TO):
             return kept or new
         title = f"{plan.test.title}, again: {'the machine was busy' if is_busy else 'its level is not known well'}"
 
 
-def precision_said(gate: Sequence[str], recording: Recording) -> str:
-    """Returns a sentence where the level is not known as well as a baseline's should be; else an empty text."""
-    error = _error(gate, recording)
-    if error <= KNOWN_TO:
-        return ""
-    return f"the stored level is known to {100 * error:.1f} % only, not to {100 * KNOWN_TO:g} %: the machine is noisy"
-
-
-def _error(gate: Sequence[str], recording: Recording) -> float:
+def level_error(gate: Sequence[str], recording: Recording) -> float:
     """Returns the greatest standard error of the gated metrics that rounds tell; 0.0 where there is none."""
     evidence = evidence_of(recording)
     metrics = [METRICS[name] for name in gate if METRICS[name].percentile is None]

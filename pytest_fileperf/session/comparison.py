@@ -47,7 +47,7 @@ from pytest_fileperf.session.loads import (
     recording_of,
     rounds_of,
 )
-from pytest_fileperf.session.rig import Measured, Rig, subjects_of
+from pytest_fileperf.session.rig import Measured, Rig, notes_of, subjects_of
 from pytest_fileperf.session.setup import limit_of, set_up, setup_identity, work_of_boot
 from pytest_fileperf.session.sides import Absent, Base, Sides
 from pytest_fileperf.settings.plans import Plan
@@ -411,7 +411,7 @@ class Comparison:
                 base_seconds=seconds,
                 capacity=capacity,
                 base_capacity=base_capacity,
-                server_notes=server.notes,
+                notes=notes_of(server),
                 noise=noise if is_whole else (),
                 explanation=explanation if is_whole else None,
             )

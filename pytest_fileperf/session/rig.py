@@ -12,12 +12,13 @@ from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.record import Result, TestId
-from pytest_fileperf.judge.verdict import MetricComparison
+from pytest_fileperf.judge.verdict import MetricComparison, Note, NoteKind
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.report.progress import ProgressSink, SilentProgress
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.preload import Preloads
+from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Loader, Loads, Teller, recording_of, rounds_of
 from pytest_fileperf.session.sides import Absent
 from pytest_fileperf.settings.plans import USUAL_PACE, Pace, Plan
@@ -25,7 +26,7 @@ from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source
 
-__all__ = ("Measured", "Rig", "subjects_of", "with_other_answers")
+__all__ = ("Measured", "Rig", "notes_of", "subjects_of", "with_other_answers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +98,16 @@ class Measured:
     """Whether `Verdict.world` tells how steady the machine is: only the session differs from when it was stored."""
     world_again: Callable[[], tuple[MetricComparison, ...]] | None = None
     """Measures for `Verdict.world` once more; None where that asks nothing."""
+
+
+def notes_of(server: RunningServer) -> tuple[Note, ...]:
+    """Returns what a reader must know of what it serves."""
+    found = (
+        Note(kind=NoteKind.SET_BY_TEST, texts=tuple(map(" ".join, server.changed))),
+        Note(kind=NoteKind.NOT_AS_MADE, texts=tuple(f"{name} ({why})" for name, why in server.own)),
+        Note(kind=NoteKind.IMPORTS_ANEW, texts=tuple(filter(None, (server.why_fresh,)))),
+    )
+    return tuple(note for note in found if note.texts)
 
 
 # --- What runs show of a whole load, of each of its parts, and of each step of its journeys

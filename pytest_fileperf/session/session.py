@@ -23,7 +23,15 @@ from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget, changes_in, unless_left, unless_lost, unless_other_answers
 from pytest_fileperf.judge.history import History
 from pytest_fileperf.judge.record import Result, TestId
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind, as_the_run_shows, check_limits
+from pytest_fileperf.judge.verdict import (
+    MetricComparison,
+    Note,
+    NoteKind,
+    Outcome,
+    ReasonKind,
+    as_the_run_shows,
+    check_limits,
+)
 from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE, Measurement
 from pytest_fileperf.measure.recording import Phase, kept_small, pack_histograms
@@ -278,8 +286,9 @@ class Session:
             saturated=result.measurement.saturated,
             world=() if result.lost else result.verdict.world,
         )
+        said = (Note(kind=NoteKind.TOLD, texts=(text,)) for text in plan.said)
         capacity = smoke_capacity(result.measurement.rps) if smoke and plan.settings.capacity else result.capacity
-        return replace(result, verdict=verdict, load_notes=plan.said, smoke=smoke, capacity=capacity)
+        return replace(result, verdict=verdict, notes=(*result.notes, *said), smoke=smoke, capacity=capacity)
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
         """Stores what a test has measured as baselines, where it has passed; without a name that of all tests left.

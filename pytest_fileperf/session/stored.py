@@ -13,7 +13,7 @@ packages, the environment.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from pathlib import Path
 from pytest_fileperf.errors import BaseDiedError, BaseFailedError, BaseSetupError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
 from pytest_fileperf.judge.environment import Environment, package_changes
-from pytest_fileperf.judge.evidence import answers_of, differing, evidence_of, precision_of
+from pytest_fileperf.judge.evidence import KNOWN_TO, answers_of, differing, evidence_of, precision_of
 from pytest_fileperf.judge.gate import (
     ErrorBudget,
     Steadiness,
@@ -35,13 +35,21 @@ from pytest_fileperf.judge.gate import (
     unless_saturated,
 )
 from pytest_fileperf.judge.history import SPAN_NS
-from pytest_fileperf.judge.record import SAME_CODE, WHILE_MEASURED, Result
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict, check_limits
+from pytest_fileperf.judge.record import Result
+from pytest_fileperf.judge.verdict import (
+    MetricComparison,
+    Note,
+    NoteKind,
+    Outcome,
+    Reason,
+    ReasonKind,
+    Verdict,
+    check_limits,
+)
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.report.wording import FIGURES_ONLY
-from pytest_fileperf.session.alone import identity_of, measure_alone, precision_said
+from pytest_fileperf.session.alone import identity_of, level_error, measure_alone
 from pytest_fileperf.session.comparison import measure_in_turn, refuse_base
 from pytest_fileperf.session.rig import Measured, Rig
 from pytest_fileperf.session.sides import Absent, Base
@@ -71,7 +79,7 @@ class BaselineCode:
     def of(self, entry: Entry) -> tuple[Base | CodeTree | None, str]:
         """Returns the code of a baseline: the tree of the code here, where that is it, with the same packages; or None.
 
-        Beside it why it is not to be found, or what differs from when it was stored; in a sentence.
+        Beside it why it is not to be found, or why it runs with the packages installed here.
         """
         if self._source is None:
             return None, "this session does not look for its code"
@@ -90,7 +98,7 @@ class BaselineCode:
                     self._pythons[key] = error
             made = self._pythons[key]
             if isinstance(made, PlanError):
-                said = f"{made}: it runs with the packages installed here"
+                said = str(made)
             else:
                 python = str(made)
         if code_tree.is_here and python is None:
@@ -152,12 +160,12 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
         files = (*files, *rig.source.shared_modules(measured.loaded, tree))
     tops = () if tree.here is None else (tree.here, tree.here.resolve())
     elsewhere = [one for one in outside if not any(Path(one).is_relative_to(top) for top in tops)]
-    notes = (f"{SAME_CODE}: {', '.join(elsewhere)}",) if elsewhere else ()
+    notes = _noted(NoteKind.ELSEWHERE, elsewhere)
     results = [
         replace(
             result,
             verdict=replace(result.verdict, comparisons=unless_same_files(result.verdict.comparisons, files)),
-            server_notes=result.server_notes if result.test.own else (*result.server_notes, *notes),
+            notes=result.notes if result.test.own else (*result.notes, *notes),
         )
         for result in measured.results
     ]
@@ -191,17 +199,17 @@ class StoredBaseline:
             self.rig.source.here  # noqa: B018 # found out before anything boots: the code may be edited while it is measured
         if found is None:  # carefully, where it becomes a baseline
             measured = measure_alone(self.plan, self.rig, to_store=self.options.update is not None)
-            return self._judged_by_figures(measured, "")
+            return self._judged_by_figures(measured, None)
         confirm = self.options.confirm
         if confirm == "never":
-            return self._by_figures("only stored figures compare, as fileperf_confirm=never says")
+            return self._by_figures(Note(kind=NoteKind.NEVER_CONFIRMED))
         code, said = self.code.of(found.entry)
         if code is None:
-            return self._by_figures(FIGURES_ONLY + said, no_code=said)
+            return self._by_figures(_figures_only(said))
         if isinstance(code, CodeTree):
             return self._same(found, code, said)
         if confirm == "auto" and self._is_steady(found):
-            measured = self._by_figures("stored figures decide, as this machine has proven steady")
+            measured = self._by_figures(Note(kind=NoteKind.STEADY))
             if all(item.outcome is Outcome.PASS for item in _compared(measured.results)):
                 return measured
         return self._in_turn(found, code, said)
@@ -221,13 +229,13 @@ class StoredBaseline:
             anew = measure_alone(self.plan, self.rig, to_store=True).results
             limits = check_limits(self.plan.settings.limits, anew[0].recording)
             kept = replace(anew[0], verdict=Verdict(limits=limits, saturated=anew[0].measurement.saturated))
-        of_data = ""
+        of_data: list[str] = []
         if kept.never_fit or (kept.unfit and self.options.update != "all"):
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
             why = f"{kept.unfit} is no baseline{anyway}"
         else:
             of_code, of_data = _changed(self.rig.source, self._loaded_here())
-            why = f"{of_code}, so run it again" if of_code else ""
+            why = f"{_while_measured(of_code)}, so run it again" if of_code else ""
         levels = {} if why else {result.test.own: result for result in anew}
         keeping: list[tuple[Result, Callable[[], None] | None]] = []
         for result in results:
@@ -241,10 +249,10 @@ class StoredBaseline:
                 keeping.append((result, None))
         return keeping
 
-    def _kept(self, result: Result, level: Result, *, also: str) -> tuple[Result, Callable[[], None]]:
+    def _kept(self, result: Result, level: Result, *, also: Sequence[str]) -> tuple[Result, Callable[[], None]]:
         """Returns how to store one level; the code goes with that of the whole load.
 
-        `also` is a sentence for its reader.
+        `also` are files that no server loaded, and that changed while it was measured.
         """
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         test, is_whole = result.test, not result.test.own
@@ -275,17 +283,21 @@ class StoredBaseline:
                 if before is not None:  # it goes, unless another baseline needs it
                     self.rig.source.forget([before])
 
-        no_code = "" if tree is not None else f"only figures were stored, as its code cannot be found again: {here}"
-        code = _sentences(result.verdict.code, precision_said(gated, level.recording), no_code)
-        notes = (*result.load_notes, also) if also and is_whole else result.load_notes
-        verdict = replace(result.verdict, code=code)
-        return replace(result, verdict=verdict, load_notes=notes, baseline_written=True), store
+        stored, notes = list(result.verdict.code_notes), result.notes
+        if (error := level_error(gated, level.recording)) > KNOWN_TO:
+            stored.append(Note(kind=NoteKind.ROUGHLY_KNOWN, share=error))
+        if tree is None:
+            stored.append(Note(kind=NoteKind.NO_CODE_STORED, texts=(str(here),)))
+        if also and is_whole:
+            notes += (Note(kind=NoteKind.CHANGED_MEANWHILE, texts=(_named(also),)),)
+        verdict = replace(result.verdict, code_notes=tuple(stored))
+        return replace(result, verdict=verdict, notes=notes, baseline_written=True), store
 
     # --- ways to measure
 
-    def _by_figures(self, said: str, *, no_code: str = "") -> Measured:
-        """Measures the code here and compares it with the stored figures; `said` says in a sentence why."""
-        return self._judged_by_figures(measure_alone(self.plan, self.rig), said, no_code=no_code)
+    def _by_figures(self, why: Note) -> Measured:
+        """Measures the code here and compares it with the stored figures."""
+        return self._judged_by_figures(measure_alone(self.plan, self.rig), why)
 
     def _same(self, found: Found, here: CodeTree, said: str) -> Measured:
         """Measures the code here, which is that of the baseline: only the world can differ.
@@ -294,13 +306,12 @@ class StoredBaseline:
         """
         measured = measure_alone(self.plan, self.rig)
         if doubt := _why_not_the_same(measured, found, here, self.rig.source):
-            return self._judged_by_figures(measured, FIGURES_ONLY + doubt, no_code=doubt)
+            return self._judged_by_figures(measured, doubt)
         packages = self.environment.packages
-        changed = package_changes(found.entry.packages, packages)
-        code = _sentences(
-            f"the code here is that of {title_of(found.entry)}",
-            said,
-            f"changed packages: {', '.join(changed)}" if changed else "",
+        code_notes = (
+            Note(kind=NoteKind.SAME_CODE, texts=(title_of(found.entry),)),
+            *_noted(NoteKind.PACKAGES_HERE, filter(None, (said,))),
+            *_noted(NoteKind.PACKAGES, package_changes(found.entry.packages, packages)),
         )
         results = []
         for subject, result in zip(measured.subjects, measured.results, strict=True):
@@ -319,7 +330,7 @@ class StoredBaseline:
             if subject is self.plan:
                 world = self._world(result, result.recording, packages)
                 judged = unless_environment(comparisons, world, result.measurement.busy)
-                verdict = Verdict(comparisons=judged, world=world, code=code)
+                verdict = Verdict(comparisons=judged, world=world, code_notes=code_notes)
             results.append(replace(result, verdict=verdict, stored_latency=_stored_latency(stored, comparisons)))
 
         def again() -> tuple[MetricComparison, ...]:
@@ -348,27 +359,29 @@ class StoredBaseline:
             measured = measure()
         except (PlanError, BaseDiedError, BaseFailedError, BaseSetupError) as error:
             why = str(error).splitlines()[0].removesuffix(":")
-            by_figures = self._by_figures(FIGURES_ONLY + why, no_code=why)
+            by_figures = self._by_figures(_figures_only(why))
             # Its traceback and the server's log are nowhere else.
             return replace(
                 by_figures, notes=(str(error),) if isinstance(error, BaseFailedError | BaseSetupError) else ()
             )
         if isinstance(measured, Absent):
-            return self._by_figures(FIGURES_ONLY + measured.what, no_code=measured.what)
+            return self._by_figures(_figures_only(measured.what))
 
         def again() -> tuple[MetricComparison, ...]:
             anew = measure()
             return () if isinstance(anew, Absent) else self._world(anew.results[0], anew.base_alone, packages)
 
         if of_now := self._other_files(measured, found, base):
-            return self._by_figures(FIGURES_ONLY + of_now, no_code=of_now)
+            return self._by_figures(_figures_only(of_now))
         result, *parts = measured.results
-        outside = outside_code(measured.loaded.modules, base.code_tree)
-        shared = f"{SAME_CODE}: {', '.join(outside)}" if outside else ""
-        code = _sentences(f"measured in turn with the code of {base.title}", said, shared)
+        code_notes = (
+            Note(kind=NoteKind.IN_TURN, texts=(base.title,)),
+            *_noted(NoteKind.PACKAGES_HERE, filter(None, (said,))),
+            *_noted(NoteKind.ELSEWHERE, outside_code(measured.loaded.modules, base.code_tree)),
+        )
         world = self._world(result, measured.base_alone, packages)
         judged = unless_environment(result.verdict.comparisons, world, result.measurement.busy)
-        verdict = replace(result.verdict, comparisons=judged, world=world, code=code)
+        verdict = replace(result.verdict, comparisons=judged, world=world, code_notes=code_notes)
         return replace(
             measured,
             results=(replace(result, verdict=verdict), *parts),
@@ -392,18 +405,15 @@ class StoredBaseline:
 
     # --- what figures say
 
-    def _judged_by_figures(self, measured: Measured, said: str, *, no_code: str = "") -> Measured:
+    def _judged_by_figures(self, measured: Measured, why: Note | None) -> Measured:
         """Returns what was measured alone, compared with the stored figures."""
         results = []
         subjects = zip(measured.subjects, measured.results, strict=True)
         for subject, result in reversed([*subjects]):  # what the whole leaves of the session's error is the last word
-            own = "" if result.test.own else said
-            results.append(self._with_figures(subject, result, self._found_of(subject), own, no_code))
+            results.append(self._with_figures(subject, result, self._found_of(subject), why))
         return replace(measured, results=tuple(reversed(results)))
 
-    def _with_figures(
-        self, subject: Plan, result: Result, found: Found | None, said: str = "", no_code: str = ""
-    ) -> Result:
+    def _with_figures(self, subject: Plan, result: Result, found: Found | None, why: Note | None = None) -> Result:
         """Returns a result, of the whole load or of a part, compared with the stored figures."""
         comparisons = judge_stored(
             tolerances=subject.tolerances,
@@ -415,14 +425,15 @@ class StoredBaseline:
             steadiness=self.steadiness,
             saturated=result.measurement.saturated,
             busy=result.measurement.busy,
-            no_code=no_code,
+            no_code="" if why is None else why.why_no_code,
         )
         self.budget.used(self.plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
         since = "" if found is None else title_of(found.entry)
         latency, other_answers = _stored_latency(found, comparisons), result.other_answers
         if found is not None and latency is not None:
             other_answers = differing(found.entry.evidence.answers, answers_of(result.recording))
-        verdict = Verdict(comparisons=comparisons, code=said, since=since)
+        code_notes = () if why is None or result.test.own else (why,)
+        verdict = Verdict(comparisons=comparisons, code_notes=code_notes, since=since)
         return replace(result, verdict=verdict, stored_latency=latency, other_answers=other_answers)
 
     def _world(
@@ -497,22 +508,33 @@ def _stored_latency(found: Found | None, comparisons: Sequence[MetricComparison]
     return Histogram.merged(boot.latency for boot in found.entry.evidence.boots)
 
 
-def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, source: Source | None) -> str:
-    """Returns why it is not certain that the server ran the baseline's code; empty where it is."""
+def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, source: Source | None) -> Note | None:
+    """Returns why it is not certain that the server ran the baseline's code; None where it is."""
     held, loaded, stored = replace(here, there=here.here), measured.loaded, found.entry.loaded
     tree = "the tree is that of the baseline, but"
     if not any(held.holds(Path(file)) for file in loaded.modules):
-        return f"{tree} the server's code is not in it, so it may have changed"
+        return _figures_only(f"{tree} the server's code is not in it, so it may have changed")
     beside = None if source is None else source.loaded_beside(loaded, tree=found.entry.tree or "")
     if beside is not None and stored is not None:
         if others := _others(beside, stored):
-            return f"{_named(others)} changed since the baseline was stored, and Git does not have what {_was(others)}"
+            why = f"{_named(others)} changed since the baseline was stored, and Git does not have what {_was(others)}"
+            return Note(kind=NoteKind.FILES_CHANGED, texts=(why,))
     elif outside := outside_code(loaded.modules, here):
-        return f"{tree} code outside it may have changed: {', '.join(outside)}"
+        return _figures_only(f"{tree} code outside it may have changed: {', '.join(outside)}")
     elif source is not None and (newer := source.ignored_since(found.entry.captured_at)):
-        return f"{tree} files that it does not have are newer: {', '.join(newer)}"
+        return _figures_only(f"{tree} files that it does not have are newer: {', '.join(newer)}")
     of_code, _ = _changed(source, loaded)
-    return f"{of_code}, so run it again" if of_code else ""
+    return _figures_only(f"{_while_measured(of_code)}, so run it again") if of_code else None
+
+
+def _figures_only(why: str) -> Note:
+    return Note(kind=NoteKind.FIGURES_ONLY, texts=(why,))
+
+
+def _noted(kind: NoteKind, texts: Iterable[str]) -> tuple[Note, ...]:
+    """Returns a note with these texts; none without any."""
+    held = tuple(texts)
+    return (Note(kind=kind, texts=held),) if held else ()
 
 
 def _others(now: Digests, stored: Digests) -> list[str]:
@@ -520,21 +542,20 @@ def _others(now: Digests, stored: Digests) -> list[str]:
     return [name for name, digest in sorted(now.items()) if stored.get(name) != digest]
 
 
-def _changed(source: Source | None, loaded: LoadedFiles) -> tuple[str, str]:
-    """Returns which files of the code, and which others, changed while it was measured, in sentences; empty for none.
+def _changed(source: Source | None, loaded: LoadedFiles) -> tuple[list[str], list[str]]:
+    """Returns which files of the code, and which others, changed while it was measured.
 
     The code's are those that the server loaded; of a command, whose files nobody knows, all of the tree.
     """
     if source is None:
-        return "", ""
+        return [], []
     changed = source.changed()
     of_code = [name for name in changed if not loaded.is_known or loaded.has(source.path(name))]
-    of_data = [name for name in changed if name not in of_code]
-    return _while_measured(of_code), _while_measured(of_data)
+    return of_code, [name for name in changed if name not in of_code]
 
 
 def _while_measured(names: Sequence[str]) -> str:
-    return f"{_named(names)} {WHILE_MEASURED}" if names else ""
+    return f"{_named(names)} changed while it was measured"
 
 
 def _named(names: Sequence[str]) -> str:
@@ -544,7 +565,3 @@ def _named(names: Sequence[str]) -> str:
 
 def _was(names: Sequence[str]) -> str:
     return "it was" if len(names) == 1 else "they were"
-
-
-def _sentences(*said: str) -> str:
-    return "; ".join(filter(None, said))

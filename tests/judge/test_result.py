@@ -17,7 +17,7 @@ from report.samples import (
 )
 
 from pytest_fileperf.judge.record import Standing
-from pytest_fileperf.judge.verdict import Verdict
+from pytest_fileperf.judge.verdict import Note, NoteKind, Verdict
 from pytest_fileperf.measure.usage import Busy
 
 
@@ -72,5 +72,7 @@ def test_a_run_that_may_mislead_is_no_baseline() -> None:
 
 
 def test_a_slower_world_is_not_the_verdict_on_the_code() -> None:
-    told = Verdict(comparisons=(PASSED,), world=(REGRESSED,), code="the code of 1a2b3c4 was measured again")
+    told = Verdict(
+        comparisons=(PASSED,), world=(REGRESSED,), code_notes=(Note(kind=NoteKind.IN_TURN, texts=("1a2b3c4",)),)
+    )
     assert result(verdict=told).standing is Standing.PASS

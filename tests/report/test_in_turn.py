@@ -23,7 +23,7 @@ from report.samples import result
 from pytest_fileperf.errors import NotMeasuredError, RegressionError
 from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.record import Result
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Note, NoteKind, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.report.message import raise_for
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.document import results_html
@@ -208,10 +208,15 @@ def test_both_sides_of_each_pair_have_their_level() -> None:
     assert [trace["name"] for trace in latencies.traces] == ["p50 base", "p50 now", "p99 base", "p99 now"]
 
 
-@pytest.mark.parametrize("code,base", [("", "latency of base"), ("its code at 1a2b3c4", "latency of baseline")])
-def test_both_sides_have_a_curve_of_percentiles_that_tell_themselves_apart(code: str, base: str) -> None:
+@pytest.mark.parametrize(
+    "code_notes,base",
+    [((), "latency of base"), ((Note(kind=NoteKind.IN_TURN, texts=("1a2b3c4",)),), "latency of baseline")],
+)
+def test_both_sides_have_a_curve_of_percentiles_that_tell_themselves_apart(
+    code_notes: tuple[Note, ...], base: str
+) -> None:
     shown = compared()
-    chart = chart_of(replace(shown, verdict=replace(shown.verdict, code=code)), "Latency by percentile")
+    chart = chart_of(replace(shown, verdict=replace(shown.verdict, code_notes=code_notes)), "Latency by percentile")
     assert [trace["name"] for trace in chart.traces] == ["latency now", "to the first byte", base]
     lines: list[Any] = [trace["line"] for trace in chart.traces]
     assert len({each["color"] for each in lines}) == len({each["dash"] for each in lines}) == 3

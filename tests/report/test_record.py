@@ -21,7 +21,7 @@ from pytest_fileperf.errors import RecordError
 from pytest_fileperf.host.sample import ThreadUse
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
 from pytest_fileperf.judge.record import Explanation, Result
-from pytest_fileperf.judge.verdict import NoiseOf, Reason, ReasonKind, Verdict
+from pytest_fileperf.judge.verdict import NoiseOf, Note, NoteKind, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.codec import Decoder, Encoder
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot
@@ -29,6 +29,7 @@ from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import read_record, results_json
 from pytest_fileperf.report.terminal import session_text
+from pytest_fileperf.report.wording import note_text
 
 REASON = Reason(
     kind=ReasonKind.PAIRS_STALLS, metric="rps", noise_of=NoiseOf.SESSIONS, jump=((50.0, 0.1), (99.0, math.inf)),
@@ -59,7 +60,12 @@ def odd() -> Iterable[Result]:
     yield result(
         "test_odd[\ud800-1]",
         recorded=replace(recording(), boots=held),
-        verdict=Verdict(comparisons=(comparison, *NEW), limits=(ERRORS,), world=(comparison,), code="some code"),
+        verdict=Verdict(
+            comparisons=(comparison, *NEW),
+            limits=(ERRORS,),
+            world=(comparison,),
+            code_notes=(Note(kind=NoteKind.ROUGHLY_KNOWN, share=0.021),),
+        ),
         params={"size": 3, "other": None, "third": [1, "two"]},
     )
     profiled = Explanation(text="a line", details={"functions": [{"name": "f", "seconds": 0.5}]})
@@ -238,6 +244,34 @@ def test_fields_of_a_later_version_are_ignored(document: dict[str, Any], tmp_pat
     path = tmp_path / "run.json"
     path.write_text(json.dumps({**document, "more": 1, "asked": {**document["asked"], "more": 2}}), encoding="utf-8")
     assert read_record(path) == record_of([*stacks(), compared()])
+
+
+def test_an_older_record_has_texts_for_notes(document: dict[str, Any], tmp_path: Path) -> None:
+    code = (
+        "measured in turn with the code of it",
+        "changed packages: a 1 → 2, b",
+        "the stored level is known to 2.1 % only, not to 1.5 %: the machine is noisy",
+    )
+    notes = (
+        "served with what the test has set on the app: a is 1",
+        "app.log changed while it was measured",
+        "any text",
+    )
+    changed(document, (*LAST, "verdict", "code"), "; ".join(code))
+    changed(document, (*LAST, "server_notes"), notes[:1])
+    changed(document, (*LAST, "load_notes"), notes[1:])
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    read = read_record(path).results[-1]
+    assert [note.kind for note in read.verdict.code_notes] == [
+        NoteKind.IN_TURN,
+        NoteKind.PACKAGES,
+        NoteKind.ROUGHLY_KNOWN,
+    ]
+    assert [note.kind for note in read.notes] == [NoteKind.SET_BY_TEST, NoteKind.CHANGED_MEANWHILE, NoteKind.TOLD]
+    assert [*map(note_text, read.verdict.code_notes)] == [*code]
+    assert [*map(note_text, read.notes)] == [*notes]
+    assert read.verdict.code_notes[-1].share == pytest.approx(0.021)
 
 
 def test_a_field_that_could_not_be_read_back_is_not_written() -> None:

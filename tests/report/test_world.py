@@ -12,7 +12,16 @@ from report.samples import PASSED, result
 from pytest_fileperf.errors import LimitExceededError, NotMeasuredError, RegressionError
 from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.record import Result
-from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
+from pytest_fileperf.judge.verdict import (
+    LimitCheck,
+    MetricComparison,
+    Note,
+    NoteKind,
+    Outcome,
+    Reason,
+    ReasonKind,
+    Verdict,
+)
 from pytest_fileperf.report.message import raise_for
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import results_json
@@ -21,6 +30,8 @@ from pytest_fileperf.report.terminal import brief_report, slower_world_lines, te
 from pytest_fileperf.report.wording import world_text
 
 BASELINE = "its baseline (1a2b3c4 of 2026-11-20)"
+THE_SAME = Note(kind=NoteKind.SAME_CODE, texts=(BASELINE,))
+NO_PACKAGES = Note(kind=NoteKind.TOLD, texts=("its packages were not to be had",))
 IN_TURN = f"measured in turn with the code of {BASELINE}"
 CHANGED = Reason(kind=ReasonKind.WORLD, metric="rps", differences=("starlette 1.0 → 1.1",))
 SLOWER_WORLD = MetricComparison(
@@ -41,10 +52,11 @@ SAME = MetricComparison(
 )  # fmt: skip
 
 
-def in_turn(*world: MetricComparison, code: str = IN_TURN) -> Result:
+def in_turn(*world: MetricComparison, also: tuple[Note, ...] = ()) -> Result:
     """Returns a result whose stored baseline was measured in turn."""
     shown = compared()
-    return replace(shown, verdict=replace(shown.verdict, against=BASELINE, code=code, world=world))
+    code_notes = (Note(kind=NoteKind.IN_TURN, texts=(BASELINE,)), *also)
+    return replace(shown, verdict=replace(shown.verdict, against=BASELINE, code_notes=code_notes, world=world))
 
 
 def on_terminal(shown: Result, *, verbosity: int = 0) -> str:
@@ -98,27 +110,26 @@ NOT_FOUND = "the baseline's code is not in the Git repository; fetch-depth: 0"
 def test_why_its_code_was_not_measured_again_is_said_once() -> None:
     reason = Reason(kind=ReasonKind.NO_CODE, text=NOT_FOUND)
     unclear = replace(PASSED, outcome=Outcome.INCONCLUSIVE, reason=reason)
-    code = f"only stored figures compare: {NOT_FOUND}"
+    code_notes = (Note(kind=NoteKind.FIGURES_ONLY, texts=(NOT_FOUND,)),)
     for comparison, verbosity in ((unclear, 0), (unclear, 1), (PASSED, 0), (PASSED, 1)):
-        shown = result(verdict=Verdict(comparisons=(comparison,), code=code))
+        shown = result(verdict=Verdict(comparisons=(comparison,), code_notes=code_notes))
         assert " ".join(on_terminal(shown, verbosity=verbosity).split()).count(NOT_FOUND) == 1
     with pytest.raises(NotMeasuredError) as raised:
-        raise_for(result(verdict=Verdict(comparisons=(unclear,), code=code)), strict=True, ci=False)
+        raise_for(result(verdict=Verdict(comparisons=(unclear,), code_notes=code_notes)), strict=True, ci=False)
     assert " ".join(str(raised.value).split()).count(NOT_FOUND) == 1
 
 
 def test_without_v_it_is_said_once_for_all_tests_that_have_it() -> None:
+    why = Note(kind=NoteKind.FIGURES_ONLY, texts=(NOT_FOUND,))
     weaker = [
-        result(name, verdict=Verdict(comparisons=(PASSED,), code=f"only stored figures compare: {NOT_FOUND}"))
+        result(name, verdict=Verdict(comparisons=(PASSED,), code_notes=(why,)))
         for name in ("test_upload", "test_form", "test_list")
     ]
     text = terminal_report(session_record([*weaker, result("test_all", verdict=Verdict(comparisons=(PASSED,)))]))
     said = f"only stored figures compare in test_upload (and in 2 other tests): {NOT_FOUND}"
     assert " ".join(text.split()).count(said) == 1
     assert text.count("only stored figures") == 1
-    wanted = result(
-        verdict=Verdict(comparisons=(PASSED,), code="only stored figures compare, as fileperf_confirm=never")
-    )
+    wanted = result(verdict=Verdict(comparisons=(PASSED,), code_notes=(Note(kind=NoteKind.NEVER_CONFIRMED),)))
     assert "only stored" not in on_terminal(wanted)
 
 
@@ -166,7 +177,7 @@ def test_without_v_a_world_that_may_be_slower_is_shown_where_packages_changed() 
 
 
 def test_where_the_code_is_the_same_only_the_world_has_figures() -> None:
-    shown = result(verdict=Verdict(comparisons=(SAME,), world=(SLOWER_WORLD,), code="the code here is that of it"))
+    shown = result(verdict=Verdict(comparisons=(SAME,), world=(SLOWER_WORLD,), code_notes=(THE_SAME,)))
     text = on_terminal(shown, verbosity=1)
     assert "PASS rps: the code is that of the baseline" in text
     assert text.count("5,210/s") == 1
@@ -204,7 +215,7 @@ def test_the_short_summary_says_why_nothing_compares() -> None:
 
 
 def test_the_message_of_a_regression_from_code_measured_in_turn() -> None:
-    shown = in_turn(SLOWER_WORLD, SAME_TAIL, code=f"{IN_TURN}; its packages were not to be had")
+    shown = in_turn(SLOWER_WORLD, SAME_TAIL, also=(NO_PACKAGES,))
     with pytest.raises(RegressionError) as raised:
         raise_for(with_limit(shown, THREAD_POOL), strict=False, ci=False)
     assert str(raised.value) == (

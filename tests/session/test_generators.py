@@ -22,6 +22,7 @@ from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.figures import figure_rows
 from pytest_fileperf.report.story import notes, undecided_texts
+from pytest_fileperf.report.wording import note_text, notes_text
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Tell
 from pytest_fileperf.session.session import Session
@@ -215,7 +216,7 @@ def test_all_workers_of_a_cluster_are_taken_or_as_many_as_asked_for(
     loads.cluster = Workers(count=workers)
     result, _ = measured(tmp_path, settings, loads)
     assert loads.made[: len(made)] == made
-    assert result.load_notes == ((said,) if said else ())
+    assert notes_text(result.notes) == said
 
 
 def test_more_generators_than_workers_are_refused(tmp_path: Path) -> None:
@@ -229,12 +230,12 @@ def test_workers_that_do_not_answer_are_named(tmp_path: Path) -> None:
     loads = SharedLoads()
     loads.cluster = Workers(count=2, silent=("tcp://10.0.0.7:4000",))
     result, _ = measured(tmp_path, QUICK, loads)
-    assert result.load_notes == ("worker tcp://10.0.0.7:4000 did not answer, and made no load",)
+    assert notes_text(result.notes) == "worker tcp://10.0.0.7:4000 did not answer, and made no load"
 
 
 def test_that_another_run_has_generators_on_the_workers_is_said(tmp_path: Path) -> None:
     loads = SharedLoads()
     loads.cluster = Workers(count=2, is_shared=True)
     result, _ = measured(tmp_path, QUICK, loads)
-    (said,) = result.load_notes
+    (said,) = map(note_text, result.notes)
     assert said.startswith("another test run has load generators on the same workers, and both disturb each other: ")

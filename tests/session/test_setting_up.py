@@ -30,6 +30,7 @@ from pytest_fileperf.plan.feed import Maker, Requests
 from pytest_fileperf.plan.load import Side
 from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work, with_value
+from pytest_fileperf.report.wording import notes_text
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.running import RunningServer, UrlLaunch
@@ -459,7 +460,7 @@ def test_a_baseline_whose_code_cannot_be_set_up_leaves_its_figures_and_its_log_i
         (result,), (note,) = session.results, session.notes
     (comparison,) = result.verdict.comparisons
     assert comparison.outcome is Outcome.INCONCLUSIVE
-    assert "only stored figures compare: setup " in result.verdict.code
-    assert "\n" not in result.verdict.code
+    assert "only stored figures compare: setup " in notes_text(result.verdict.code_notes)
+    assert "\n" not in notes_text(result.verdict.code_notes)
     assert note.startswith("test_any: setup ")
     assert "no such table: items" in note

@@ -21,6 +21,7 @@ from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Mix, Part, Work
+from pytest_fileperf.report.wording import note_text, notes_text
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.loaded import LoadedFiles
@@ -185,8 +186,8 @@ def test_a_baseline_has_its_code_its_precision_and_its_packages(project: Project
 def test_a_baseline_without_a_repository_has_figures_only_and_says_so(project: Project) -> None:
     result = project.store(tree=None)
     assert project.entry()["tree"] is None
-    assert "only figures were stored" in result.verdict.code
-    assert "no Git repository" in result.verdict.code
+    assert "only figures were stored" in notes_text(result.verdict.code_notes)
+    assert "no Git repository" in notes_text(result.verdict.code_notes)
 
 
 def test_the_code_of_a_baseline_is_measured_in_turn(project: Project) -> None:
@@ -274,7 +275,7 @@ def test_code_that_is_not_found_leaves_the_stored_figures(project: Project) -> N
     project.store()
     result = project.run(Host(), Code(project.directory, NEW, known=()))
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "store it again" in result.verdict.code
+    assert "store it again" in notes_text(result.verdict.code_notes)
     assert result.stored_latency is not None
     evidence: Any = project.entry()["evidence"]
     assert result.stored_latency.count == sum(boot["requests"] for boot in evidence["boots"])
@@ -295,8 +296,8 @@ def test_a_baseline_whose_code_does_not_work_any_more_leaves_its_figures(base: A
     project.store()
     result = project.run(Host(base=base), Code(project.directory, NEW))
     assert outcome_of(result) in (Outcome.INCONCLUSIVE, Outcome.PASS)
-    assert why in result.verdict.code
-    assert "\n" not in result.verdict.code
+    assert why in notes_text(result.verdict.code_notes)
+    assert "\n" not in notes_text(result.verdict.code_notes)
 
 
 def test_a_server_here_that_dies_is_an_error_and_no_reason_to_measure_otherwise(project: Project) -> None:
@@ -357,7 +358,7 @@ def test_always_and_never(project: Project) -> None:
     slow = App(latency_ns=2_400_000)
     never = project.run(Host(now=slow), Code(project.directory, NEW), confirm="never")
     assert not never.pairs
-    assert "fileperf_confirm=never" in never.verdict.code
+    assert "fileperf_confirm=never" in notes_text(never.verdict.code_notes)
 
 
 def test_sessions_teach_how_steady_the_machine_is(project: Project) -> None:
@@ -457,7 +458,7 @@ def test_a_level_that_stays_unclear_is_stored_when_the_time_is_over_and_says_so(
     settings = replace(SETTINGS, duration_ns=6_000 * MS)
     result = project.run(host, Code(project.directory, OLD), settings, update="new")
     assert result.baseline_written
-    assert "the stored level is known to" in result.verdict.code
+    assert "the stored level is known to" in notes_text(result.verdict.code_notes)
     assert project.entry()["precision"]["rps"] > 0.015  # type: ignore[index]
     assert 20 < host.clock.now_s - 1000 < 40
 
@@ -481,7 +482,7 @@ def test_a_server_whose_code_is_not_in_the_tree_is_not_taken_for_the_same(projec
     host = Host(files=("/usr/lib/app.py",))
     result = project.run(host, Code(project.directory, OLD))
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "the server's code is not in it" in result.verdict.code
+    assert "the server's code is not in it" in notes_text(result.verdict.code_notes)
 
 
 @pytest.mark.parametrize(
@@ -498,7 +499,7 @@ def test_a_command_that_runs_in_the_tree_is_the_same_unless_its_program_lies_els
     host = Host(files=(str(project.directory), str(project.directory / program)))
     result = project.run(host, Code(project.directory, OLD))
     assert outcome_of(result) is outcome
-    assert said in result.verdict.code
+    assert said in notes_text(result.verdict.code_notes)
 
 
 def test_ignored_files_that_are_newer_than_the_baseline_are_in_doubt(project: Project) -> None:
@@ -507,7 +508,7 @@ def test_ignored_files_that_are_newer_than_the_baseline_are_in_doubt(project: Pr
     code.ignored = ("local_settings.py",)
     result = project.run(Host(), code)
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "local_settings.py" in result.verdict.code
+    assert "local_settings.py" in notes_text(result.verdict.code_notes)
 
 
 def test_code_that_was_edited_while_it_was_measured_is_not_stored(project: Project) -> None:
@@ -525,7 +526,7 @@ def test_a_file_that_no_server_loaded_may_change(project: Project) -> None:
     code.edited = ("app.log",)
     result = project.run(Host(is_known=True), code, update="new")
     assert result.baseline_written
-    assert result.load_notes == ("app.log changed while it was measured",)
+    assert [*map(note_text, result.notes)] == ["app.log changed while it was measured"]
 
 
 @pytest.mark.parametrize("tree", [OLD, NEW])
@@ -540,7 +541,7 @@ def test_a_file_that_no_tree_has_and_that_changed_leaves_it_to_the_figures(proje
     code.beside = {"engine.py": "2"}
     result = project.run(Host(), code)
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "engine.py" in result.verdict.code
+    assert "engine.py" in notes_text(result.verdict.code_notes)
 
 
 def test_what_would_replace_a_baseline_keeps_to_the_limits_too(project: Project) -> None:
@@ -582,5 +583,5 @@ def test_packages_that_cannot_be_had_are_told_where_the_code_is_the_same_too(
     file.write_text(json.dumps(content), encoding="utf-8")
     result = project.run(Host(), Code(project.directory, OLD), base_packages="stored")
     assert outcome_of(result) is Outcome.PASS
-    assert "not-here" in result.verdict.code
-    assert "it runs with the packages installed here" in result.verdict.code
+    assert "not-here" in notes_text(result.verdict.code_notes)
+    assert "it runs with the packages installed here" in notes_text(result.verdict.code_notes)
