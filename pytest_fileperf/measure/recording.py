@@ -5,16 +5,14 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from itertools import accumulate, pairwise
 from typing import Any, TypeVar, overload
 
-import numpy as np
-
-from pytest_fileperf.host.sample import ProcessUse, Sample, ThreadUse
+from pytest_fileperf.host.sample import Sample, ThreadUse
+from pytest_fileperf.measure.growth import Growth, joined
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 
 __all__ = (
@@ -27,14 +25,11 @@ __all__ = (
     "Failure",
     "GeneratorProcess",
     "GeneratorRound",
-    "Growth",
     "LeadTimes",
     "Phase",
     "Recording",
     "Round",
     "WarmUp",
-    "growth_of",
-    "joined",
     "kept_small",
     "merge_failures",
     "merged_warm_up",
@@ -123,127 +118,6 @@ class GeneratorProcess:
     def title(self) -> str:
         """`generator 2 of 4`, or `generator 2 of 4 on tcp://10.0.0.2:40331`."""
         return f"generator {self.number} of {self.of}{f' on {self.worker}' if self.worker else ''}"
-
-
-# --- What a server holds more and more of, request by request: open files, threads, memory
-#
-#     memory │     ╭──────── a cache that is full          memory │        ╭─ to the end: it is told
-#            │  ╭──╯                                              │     ╭──╯
-#            └─────────────── requests                            └─────╯──────── requests
-#
-# Growth lasts if each quarter of the requests of a start-up has its part of it. The warm-up does not count.
-
-_LEAST_SAMPLES = 4
-_LEAST_REQUESTS = 20
-_QUARTERS = 4
-_LASTING_SHARE = 0.4
-"""Each quarter of the requests has at least this share of its part of the growth."""
-_SPARE = 8
-"""So many files or threads, and one for each connection, come and go in any server."""
-_LEAST_BYTES = 4 << 20
-_LEAST_OF_MEMORY = 0.05
-"""A heap may grow by so much, in bytes and as a share, as it is broken into pieces."""
-_LASTING_STARTS = 0.8
-"""Share of the start-ups in which growth lasts, where it is told."""
-_AT_LIMIT = 0.97
-"""A process with this share of the open files that it may have is at the limit: some are kept free, or just closed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
-    """How much more a server held for each request that it answered, well or not; None where that is not known."""
-
-    requests: int
-    """So many it is known of."""
-    open_files: float | None = None
-    threads: float | None = None
-    memory_bytes: float | None = None
-    lasting: frozenset[str] = frozenset()
-    """The names of those that grew all the time, and by more than servers usually do."""
-    files_limit: int | None = None
-    """The limit of open files that a process reached; None where none did."""
-
-
-HELD: Mapping[str, Callable[[ProcessUse], int | None]] = {
-    "open_files": lambda use: use.files,
-    "threads": lambda use: use.threads,
-    "memory_bytes": lambda use: use.rss_bytes,
-}
-"""What a process holds, by the fields of `Growth`."""
-
-
-def growth_of(
-    samples: Sequence[Sample], rounds: Iterable[Round], *, connections: int, files_limit: int | None
-) -> Growth | None:
-    """Returns the growth over a start-up's rounds; None where too little was seen, or processes came and went."""
-    rounds = sorted(rounds, key=lambda own: (own.started_ns, own.ended_ns))
-    reached = None if files_limit is None else _AT_LIMIT * files_limit
-    at_limit = [
-        sample.at_ns
-        for sample in samples
-        if reached is not None and any((use.files or 0) >= reached for use in sample.server)
-    ]
-    limit = files_limit if at_limit else None
-    unknown = None if limit is None else Growth(requests=0, files_limit=limit)
-    if not rounds:
-        return unknown
-    begin_ns, end_ns = rounds[0].started_ns, max(own.ended_ns for own in rounds)
-    seen = [sample for sample in samples if begin_ns <= sample.at_ns <= end_ns]
-    if len({tuple(use.pid for use in sample.server) for sample in seen}) != 1 or not seen[0].server:
-        return unknown
-    times = [at_ns for own in rounds for at_ns in (own.started_ns, own.ended_ns)]
-    answered = accumulate((own.requests + own.failed for own in rounds), initial=0)
-    totals = [total for both in pairwise(answered) for total in both]
-    found: dict[str, float] = {}
-    lasting = set()
-    for name, held_by in HELD.items():
-        usable = [one for one in seen if not (name == "open_files" and at_limit and one.at_ns >= at_limit[0])]
-        values = [[held_by(use) for use in sample.server] for sample in usable]
-        if len(usable) < _LEAST_SAMPLES or any(value is None for own in values for value in own):
-            continue
-        requests = np.interp([sample.at_ns for sample in usable], times, totals)
-        if requests[-1] - requests[0] < _LEAST_REQUESTS:
-            continue
-        sums = [float(sum(value for value in own if value is not None)) for own in values]
-        found[name] = (sums[-1] - sums[0]) / float(requests[-1] - requests[0])
-        least = max(_LEAST_BYTES, _LEAST_OF_MEMORY * sums[0]) if name == "memory_bytes" else _SPARE + connections
-        if _lasts(requests.tolist(), sums, least):
-            lasting.add(name)
-    if not found and limit is None:
-        return None
-    return Growth(requests=totals[-1], **found, lasting=frozenset(lasting), files_limit=limit)
-
-
-def joined(growths: Iterable[Growth | None]) -> Growth | None:
-    """Returns the growth of several start-ups: the mean by requests, and what lasted in nearly all of them."""
-    known = [growth for growth in growths if growth is not None]
-    if not known:
-        return None
-
-    def mean(name: str) -> float | None:
-        own = [(getattr(one, name), one.requests) for one in known if getattr(one, name) is not None]
-        weight = sum(requests for _, requests in own)
-        return sum(value * requests for value, requests in own) / weight if weight else None
-
-    def lasts(name: str) -> bool:
-        own = [name in one.lasting for one in known if getattr(one, name) is not None]
-        return bool(own) and sum(own) >= _LASTING_STARTS * len(own)
-
-    return Growth(
-        requests=sum(one.requests for one in known),
-        **{name: mean(name) for name in HELD},
-        lasting=frozenset(filter(lasts, HELD)),
-        files_limit=max((one.files_limit for one in known if one.files_limit is not None), default=None),
-    )
-
-
-def _lasts(requests: Sequence[float], sums: Sequence[float], least: float) -> bool:
-    """Returns whether it grew by this at the least, and in each quarter of the requests."""
-    if sums[-1] - sums[0] < least:
-        return False
-    knots = np.interp(np.linspace(requests[0], requests[-1], _QUARTERS + 1), requests, sums)
-    part = _LASTING_SHARE * (sums[-1] - sums[0]) / _QUARTERS
-    return all(later - earlier >= part for earlier, later in pairwise(knots.tolist()))
 
 
 # --- recording

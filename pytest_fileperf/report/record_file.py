@@ -27,9 +27,10 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.codec import Decoder, Encoder, Placed, json_text, json_value, named
+from pytest_fileperf.measure.growth import Growth
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement, with_histograms
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Boot, Growth, LeadTimes, Phase, Recording, Round
+from pytest_fileperf.measure.recording import Boot, LeadTimes, Phase, Recording, Round
 from pytest_fileperf.report.figures import spread
 from pytest_fileperf.report.story import notes
 from pytest_fileperf.report.wording import note_of, notes_text, sentence

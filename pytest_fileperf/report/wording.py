@@ -22,10 +22,11 @@ from pytest_fileperf.judge.verdict import (
     Verdict,
 )
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
+from pytest_fileperf.measure.growth import Growth
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import ClientUse, Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.measure.recording import Failure, Growth, Recording, merged_warm_up
+from pytest_fileperf.measure.recording import Failure, Recording, merged_warm_up
 from pytest_fileperf.measure.usage import CHILDREN_WORK, GeneratorUse
 from pytest_fileperf.report.text import exact, plain, plain_line, quantity
 from pytest_fileperf.serve.stability import STABILISERS

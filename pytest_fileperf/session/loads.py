@@ -21,6 +21,7 @@ from pytest_fileperf.errors import FilePerfError, LoadError, PlanError
 from pytest_fileperf.host.cpu import CpuSeries, files_limit
 from pytest_fileperf.host.sample import Sample, cores_of
 from pytest_fileperf.host.watch import Footprint, Watch
+from pytest_fileperf.measure.growth import growth_of
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import may_queue
 from pytest_fileperf.measure.recording import (
@@ -29,7 +30,6 @@ from pytest_fileperf.measure.recording import (
     Recording,
     Round,
     WarmUp,
-    growth_of,
     merged_warm_up,
     warm_up_of,
     without_samples,

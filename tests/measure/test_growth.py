@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from pytest_fileperf.host.sample import ProcessUse, Sample
+from pytest_fileperf.measure.growth import Growth, growth_of, joined
 from pytest_fileperf.measure.histogram import EMPTY
-from pytest_fileperf.measure.recording import Growth, Phase, Round, growth_of, joined
+from pytest_fileperf.measure.recording import Phase, Round
 
 MIB = 1 << 20
 SECOND_NS = 1_000_000_000
