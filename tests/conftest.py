@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serve.processes import Boot, busy, launch
 
-from pytest_fileperf.host.profiler import Profiler
+from pytest_fileperf.host.profiler import Profiler, ProfilerUnavailableError
 from pytest_fileperf.serve.app import app_spec
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Uvicorn, needs_app
@@ -58,10 +58,11 @@ def _on_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def looks() -> None:
     """For tests that need a py-spy that works."""
-    with busy() as pid, Profiler([pid], seconds=0) as looking:
-        reason = str(looking.unavailable or "")
-    if reason:
-        pytest.skip(reason)
+    try:
+        with busy() as pid, Profiler([pid], seconds=0):
+            return
+    except ProfilerUnavailableError as error:
+        pytest.skip(f"no profile: {error}")
 
 
 @pytest.fixture

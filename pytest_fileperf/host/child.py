@@ -49,9 +49,6 @@ class Process(Protocol):
         """Returns how it ended; raises subprocess.TimeoutExpired."""
         ...
 
-    def terminate(self) -> None:
-        """Asks it to end."""
-
 
 class Child:
     """A process with a directory and a log of its own, on POSIX below a supervisor. Whoever makes it stops it."""
@@ -125,11 +122,11 @@ class Child:
                 _kill_group(process.pid)
         return None if process is None else process.returncode
 
-    def ask_to_end(self) -> None:
-        """Asks it to end, and does not wait for it."""
+    def ask_to_end(self, number: int = signal.SIGTERM) -> None:
+        """Asks it to end, by a signal where there are any, and does not wait for it."""
         if self._process is not None and self.ended() is None:
             self._asked_s = self._asked_s or time.monotonic()
-            _ask_to_end(self._process)
+            _ask_to_end(self._process, number)
 
     def end(self, *, patience_s: float = 0, ask: bool = True) -> bool:
         """Ends the process tree: asks, waits, kills the rest. Returns whether it ended before that."""
@@ -213,11 +210,12 @@ def _start(invocation: Invocation, *, stdout: int | BinaryIO, stderr: int | Bina
     )
 
 
-def _ask_to_end(process: Process) -> None:
+def _ask_to_end(process: Process, number: int = signal.SIGTERM) -> None:
     if os.name == "posix":
-        process.terminate()
+        with suppress(ProcessLookupError):  # it has just ended, which is still to be heard
+            os.kill(process.pid, number)
     elif process.stdin is not None:
-        process.stdin.close()  # terminate() is a kill there, without the end of the app's lifespan
+        process.stdin.close()  # a signal would be a kill there, without the end of the app's lifespan
 
 
 def _end(process: Process, *, patience_s: float = 0, ask: bool = False) -> bool:

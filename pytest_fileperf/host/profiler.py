@@ -12,7 +12,6 @@ import math
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from typing import Self
 
 import psutil
 
+from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.host.cpu import cpu_times_ns
@@ -32,7 +32,7 @@ __all__ = (
     "MOST_PAUSED_THREADS",
     "RATE_HZ",
     "Profiler",
-    "ProfilerUnavailable",
+    "ProfilerUnavailableError",
     "Sampled",
     "find_py_spy",
     "let_run",
@@ -78,23 +78,18 @@ class Sampled:
     """What kept single processes from being sampled, a line each; the others were."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfilerUnavailable:
-    """Why nothing can be seen, in one line."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return f"no profile: {self.reason}"
+class ProfilerUnavailableError(FilePerfError):
+    """Nothing can be seen; its message is why, in one line."""
 
 
 class Profiler:
     """Samples processes from its start to `stop`. A context manager: leaving it ends all that it started.
 
         with Profiler(server.worker_pids, seconds=3, cores=generator_cores) as profiler:
-            ... the load, where `profiler.unavailable` is None ...
+            ... the load ...
             seen = profiler.stop()
 
+    Both entering it and `stop` raise ProfilerUnavailableError where nothing can be seen.
     It samples for `seconds` and a little longer at the most, even where nobody ends it. Each stack begins with its
     thread. With `all_time` threads that wait are seen too.
     """
@@ -111,11 +106,7 @@ class Profiler:
         self._seconds = seconds
         self._all_time = all_time
         self._cores = cores
-        self._program = find_py_spy()
         self._spies: list[_Spy] = []
-        self._cpu_before: dict[int, tuple[int, int] | None] = {}
-        self.unavailable: ProfilerUnavailable | None = None
-        """Why nothing is sampled; None while something is."""
 
     def __enter__(self) -> Self:
         try:
@@ -128,19 +119,17 @@ class Profiler:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def stop(self) -> Sampled | ProfilerUnavailable:
-        """Ends the sampling and returns what was seen; to be called once."""
-        if self.unavailable is not None:
-            return self.unavailable
+    def stop(self) -> Sampled:
+        """Ends the sampling and returns what was seen; to be called once. Raises ProfilerUnavailableError."""
         deadline_s = time.monotonic() + END_S
-        shares = {spy.pid: _main_share(self._cpu_before.get(spy.pid), _cpu_ns(spy.pid)) for spy in self._spies}
+        shares = {spy.pid: _main_share(spy.cpu_before, _cpu_ns(spy.pid)) for spy in self._spies}
         for spy in self._spies:
             spy.ask_to_end()
         seen = [(spy, text) for spy in self._spies if (text := spy.collected(deadline_s)) is not None]
         notes = tuple(spy.problem for spy in self._spies if spy.problem)
         self._end()
         if not seen:
-            return ProfilerUnavailable(reason=notes[0])
+            raise ProfilerUnavailableError(notes[0])
         return Sampled(
             collapsed=tuple(text for _, text in seen),
             main_shares=tuple(shares[spy.pid] for spy, _ in seen),
@@ -149,23 +138,22 @@ class Profiler:
         )
 
     def _start(self) -> None:
-        reason = None
-        if self._program is None:
-            reason = 'py-spy is not installed: pip install "pytest-fileperf[profile]"'
-        elif not self._pids:
-            reason = "the server has no process that could be looked at"
-        elif os.getpid() in self._pids:
-            reason = "the app runs in the test process, together with the load"
-        else:
-            for pid in self._pids:
-                self._spies.append(_Spy(pid))
-            for spy in self._spies:
-                spy.start(self._command(self._program, spy))
-            deadline_s = time.monotonic() + START_S
-            if not [spy for spy in self._spies if spy.has_begun(deadline_s)]:
-                reason = self._spies[0].problem
-            self._cpu_before = {pid: _cpu_ns(pid) for pid in self._pids}
-        self.unavailable = ProfilerUnavailable(reason=reason) if reason else None
+        program = find_py_spy()
+        if program is None:
+            raise ProfilerUnavailableError('py-spy is not installed: pip install "pytest-fileperf[profile]"')
+        if not self._pids:
+            raise ProfilerUnavailableError("the server has no process that could be looked at")
+        if os.getpid() in self._pids:
+            raise ProfilerUnavailableError("the app runs in the test process, together with the load")
+        for pid in self._pids:
+            self._spies.append(_Spy(pid))
+        for spy in self._spies:
+            spy.start(self._command(program, spy))
+        deadline_s = time.monotonic() + START_S
+        if not [spy for spy in self._spies if spy.has_begun(deadline_s)]:
+            raise ProfilerUnavailableError(self._spies[0].problem)
+        for spy in self._spies:
+            spy.cpu_before = _cpu_ns(spy.pid)
 
     def _command(self, program: str, spy: _Spy) -> tuple[str, ...]:
         duration_s = math.ceil(self._seconds + TAIL_S)
@@ -190,18 +178,19 @@ class _Spy:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._child = Child("profile")
-        self._process: subprocess.Popen[bytes] | None = None
         self.directory = self._child.directory
         self.pauses = _threads_of(pid) <= MOST_PAUSED_THREADS
         """Whether the process is paused at each sample."""
         self.output = self.directory / f"{pid}.raw"
         self.problem = ""
         """Why it sees nothing."""
+        self.cpu_before: tuple[int, int] | None = None
+        """The CPU time of the process's main thread and of all, when the sampling had begun."""
 
     def start(self, command: Sequence[str]) -> None:
         """Starts it and returns at once."""
         try:
-            self._process = self._child.start(Invocation(command=command, env=os.environ))
+            self._child.start(Invocation(command=command, env=os.environ))
         except OSError as error:
             self.problem = f"py-spy cannot be started: {error}"
 
@@ -210,7 +199,7 @@ class _Spy:
         while not self.problem and time.monotonic() < deadline_s:
             ended = self._child.ended() is not None
             # Not its last lines alone: the reason is the first one, and a Rust backtrace may follow.
-            said = (self._child.directory / "log.txt").read_text(encoding="utf-8", errors="replace")
+            said = (self.directory / "log.txt").read_text(encoding="utf-8", errors="replace")
             if _SAMPLING in said:
                 return True
             if ended:
@@ -223,8 +212,8 @@ class _Spy:
 
     def ask_to_end(self) -> None:
         """Asks it to write down what it has seen. Windows has no such signal: there it ends with its time."""
-        if self._process is not None and self._process.poll() is None and os.name == "posix":
-            self._process.send_signal(signal.SIGINT)
+        if os.name == "posix":
+            self._child.ask_to_end(signal.SIGINT)
 
     def collected(self, deadline_s: float) -> str | None:
         """Waits for its end and returns what it has seen; None where it could see nothing."""

@@ -6,13 +6,11 @@ import json
 import math
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -75,13 +73,6 @@ class Fork:
             elif left_s == 0:
                 raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0)
         return returncode
-
-    def terminate(self) -> None:
-        """Asks it to end."""
-        self._preload.hear(0)
-        if self.returncode is None:
-            with suppress(ProcessLookupError):  # it has just ended, and that is still to be heard
-                os.kill(self.pid, signal.SIGTERM)
 
 
 @dataclass(slots=True)

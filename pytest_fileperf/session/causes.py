@@ -13,7 +13,7 @@ from statistics import fmean
 
 from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import FilePerfError, LoadError
-from pytest_fileperf.host.profiler import RATE_HZ, Profiler, ProfilerUnavailable, Sampled
+from pytest_fileperf.host.profiler import RATE_HZ, Profiler, ProfilerUnavailableError, Sampled
 from pytest_fileperf.judge.record import Explanation
 from pytest_fileperf.measure.blame import Profile, Stack, costs, growth, profile_of, threads_of
 from pytest_fileperf.measure.limiting import (
@@ -185,10 +185,8 @@ def _holder(plan: LoadPlan, side: Looked, cores: Cores) -> Stack | None:
     """Returns which functions hold the server's event loop; None where no profiler can tell."""
     try:
         with Profiler(side.server.worker_pids, seconds=_lasts_s(plan), all_time=True, cores=cores) as profiler:
-            if profiler.unavailable is None:
-                side.load(plan)
-            sampled = profiler.stop()
-        return None if isinstance(sampled, ProfilerUnavailable) else held_by(sampled.collapsed)
+            side.load(plan)
+            return held_by(profiler.stop().collapsed)
     except (FilePerfError, OSError, ValueError):
         return None
 
@@ -200,8 +198,8 @@ def _lasts_s(plan: LoadPlan) -> float:
 def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Explanation:
     """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell."""
     profiles = _profiles_or_why_not(plan, sides, cores)
-    if isinstance(profiles, ProfilerUnavailable):
-        return Explanation(text=str(profiles))
+    if isinstance(profiles, str):
+        return Explanation(text=profiles)
     base, now = profiles
     base_root, now_root = (side.root or Path.cwd() for side in sides)
     grown = growth(base, now, base_root=base_root, now_root=now_root)
@@ -215,38 +213,35 @@ def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Ex
 def explain_costs(plan: LoadPlan, side: Looked, cores: Cores) -> Explanation:
     """Returns which functions cost most CPU per request; arguments as above."""
     profiles = _profiles_or_why_not(plan, (side,), cores)
-    if isinstance(profiles, ProfilerUnavailable):
-        return Explanation(text=str(profiles))
+    if isinstance(profiles, str):
+        return Explanation(text=profiles)
     (profile,) = profiles
     found = costs(profile, root=side.root or Path.cwd())
     details: Mapping[str, object] = costs_json(profile, found)
     return Explanation(text=costs_text(profile, found), details=details)
 
 
-def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Profile] | ProfilerUnavailable:
+def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Profile] | str:
     """Returns the profiles; what goes wrong with the load, files or py-spy costs the explanation, never the verdict."""
     try:
         return _profiles(plan, sides, cores)
     except (FilePerfError, OSError, ValueError) as error:
-        return ProfilerUnavailable(reason=str(error).partition("\n")[0])
+        why = str(error).partition("\n")[0]
+        return f"no profile: {why}"
 
 
-def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Profile] | ProfilerUnavailable:
-    """Returns a profile of each side, from two looks in the order A B B A; or why there is none."""
+def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Profile]:
+    """Returns a profile of each side, from two looks in the order A B B A. Raises ProfilerUnavailableError."""
     seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
     for index in (*range(len(sides)), *reversed(range(len(sides)))):
         server, load = sides[index].server, sides[index].load
         if not plan.counted and plan.ramp is None:
             load(replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1))
         with Profiler(server.worker_pids or server.pids, seconds=_lasts_s(plan), cores=cores) as profiler:
-            if profiler.unavailable is not None:
-                return profiler.unavailable
             run = load(plan)
+            if failed := _failed_in(run):
+                raise ProfilerUnavailableError(failed)
             sampled = profiler.stop()
-        if failed := _failed_in(run):
-            return ProfilerUnavailable(reason=failed)
-        if isinstance(sampled, ProfilerUnavailable):
-            return sampled
         seen[index].append((sampled, sum(round_.requests for round_ in run.rounds)))
     texts = [[text for sampled, _ in looks for text in sampled.collapsed] for looks in seen]
     shares = [[share for sampled, _ in looks for share in sampled.main_shares] for looks in seen]
