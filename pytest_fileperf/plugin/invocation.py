@@ -53,7 +53,8 @@ def read_network(
     """
     given, spelling = (option_allowed, "--fileperf-allow-host={}")
     if given is None:
-        given, spelling = _lines(ini_allowed), "fileperf_allow_host = {}"
+        lines = ini_allowed if isinstance(ini_allowed, list) else []
+        given, spelling = [str(line).strip() for line in lines], "fileperf_allow_host = {}"
     allowed: set[str] = set()
     problems = []
     for name in given:
@@ -75,10 +76,6 @@ def server_problems(server: ServerSpec, network: Network) -> tuple[str, ...]:
     """Returns why no load may go to a server that runs already, as far as its address tells that."""
     problem = network.problem_of(server.url) if isinstance(server, Url) else None
     return () if problem is None else (f"server: {problem}",)
-
-
-def _lines(ini: object) -> list[str]:
-    return [str(line).strip() for line in ini] if isinstance(ini, list) else []
 
 
 def _addresses(name: str) -> set[str]:
@@ -167,7 +164,8 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         html=_optional_path(directory, given("html")),
         markdown=_optional_path(directory, given("markdown")),
         save=given("save"),
-        baselines=_baselines(config, ini.get("baselines")),
+        baselines=_optional_path(directory, given("baselines"))
+        or config.rootpath / str(ini.get("baselines") or DEFAULT_BASELINES),
         confirm=chosen["confirm"][0],
         base_packages=chosen["base_packages"][0],
         preloads=chosen["preload"][0] == "auto",
@@ -305,23 +303,14 @@ def _group_by(option: str | None, ini: object) -> tuple[tuple[str, ...], list[st
         return DEFAULT_GROUP_BY, [f"{where}: {error}"]
 
 
-def _baselines(config: pytest.Config, ini: object) -> Path:
-    given: str | None = config.getoption("fileperf_baselines")
-    if given is not None:
-        return config.invocation_params.dir / _from_home(given)
-    return config.rootpath / str(ini or DEFAULT_BASELINES)
-
-
 def _optional_path(directory: Path, given: str | None) -> Path | None:
-    return None if given is None else directory / _from_home(given)
-
-
-def _from_home(given: str) -> Path:
     """Returns a path with its `~`, which a shell leaves behind `=`. One of nobody's home stays as it is."""
+    if given is None:
+        return None
     try:
-        return Path(given).expanduser()
+        return directory / Path(given).expanduser()
     except RuntimeError:
-        return Path(given)
+        return directory / given
 
 
 def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
