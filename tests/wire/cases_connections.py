@@ -20,11 +20,12 @@ from wire.conformance import (
     http,
     observe,
     once,
+    replies,
     seen,
     shortened,
     twice,
 )
-from wire.scripted import Drain, Fin, Pause, Request, RequestHead, Reset, Script, ScriptedServer, Send
+from wire.scripted import Drain, Fin, Pause, Request, RequestHead, Reset, ScriptedServer, Send
 
 HELLO = http("Content-Length: 5", body=b"hello")
 CHUNKED = http("Transfer-Encoding: chunked", body=chunked(b"hel", b"lo"))
@@ -42,29 +43,20 @@ OLD_KEEP_ALIVE = Difference(
 )
 
 KEEP_ALIVE = (
-    twice(
-        "connection: close",
-        http("Content-Length: 5", "Connection: close", body=b"hello"),
-        Answer(200, b"hello"),
-        reused=False,
-    ),
-    twice(
-        "connection: Close among others",
-        http("Content-Length: 5", "Connection: x, Close", body=b"hello"),
-        Answer(200, b"hello"),
-        reused=False,
+    *(
+        twice(
+            f"connection: {option}",
+            http("Content-Length: 5", f"Connection: {option}", body=b"hello"),
+            Answer(200, b"hello"),
+            reused=option == "keep-alive",
+        )
+        for option in ("close", "x, Close", "keep-alive")
     ),
     twice(
         "connection: close, chunked",
         http("Transfer-Encoding: chunked", "Connection: close", body=chunked(b"hi")),
         Answer(200, b"hi"),
         reused=False,
-    ),
-    twice(
-        "connection: keep-alive",
-        http("Content-Length: 5", "Connection: keep-alive", body=b"hello"),
-        Answer(200, b"hello"),
-        reused=True,
     ),
     twice(
         "HTTP/1.0",
@@ -129,34 +121,28 @@ KEEP_ALIVE = (
     ),
     Case(
         name="different answers on one connection",
-        scripts=(
-            (
-                Request(),
-                Send(HELLO),
-                Request(),
-                Send(CHUNKED),
-                Request(),
-                Send(http(status="204 No Content")),
-                Request(),
-                Send(HELLO),
-            ),
-        ),
+        scripts=replies(HELLO, CHUNKED, http(status="204 No Content"), HELLO),
         asks=(Ask(), Ask(method="POST", content=b"x"), Ask(method="DELETE"), Ask(method="HEAD")),
         expect=(Answer(200, b"hello"), Answer(200, b"hello"), Answer(204), Answer(200)),
         served=(4,),
-        same_bytes=True,
     ),
 )
 
-UPLOAD = Ask(method="POST", content=LARGE)
+UPLOAD, STREAMED = (Ask(method="POST", content=content) for content in (LARGE, lambda: _blocks(64, 1 << 18)))
 
 EARLY = (
-    Case(
-        name="413 with close while the client sends",
-        scripts=((RequestHead(), Drain(1000), Send(REFUSED_AND_CLOSED), Fin()), (Request(), Send(HELLO))),
-        asks=(UPLOAD, Ask()),
-        expect=(Answer(413, b"no!"), Answer(200, b"hello")),
-        served=(1, 1),
+    *(
+        Case(
+            name=name,
+            scripts=((RequestHead(), Drain(1000), Send(REFUSED_AND_CLOSED), Fin()), (Request(), Send(HELLO))),
+            asks=(upload, Ask()),
+            expect=(Answer(413, b"no!"), Answer(200, b"hello")),
+            served=(1, 1),
+        )
+        for name, upload in (
+            ("413 with close while the client sends", UPLOAD),
+            ("413 while the client streams its body", STREAMED),
+        )
     ),
     Case(
         name="413 without close while the client sends, body then read",
@@ -171,13 +157,6 @@ EARLY = (
         same_bytes=False,
     ),
     Case(
-        name="413 while the client streams its body",
-        scripts=((RequestHead(), Drain(1000), Send(REFUSED_AND_CLOSED), Fin()), (Request(), Send(HELLO))),
-        asks=(Ask(method="POST", content=lambda: _blocks(64, 1 << 18)), Ask()),
-        expect=(Answer(413, b"no!"), Answer(200, b"hello")),
-        served=(1, 1),
-    ),
-    Case(
         name="413 and reset while the client sends",
         scripts=((RequestHead(), Drain(1000), Send(REFUSED_AND_CLOSED), Pause(), Reset()), (Request(), Send(HELLO))),
         asks=(UPLOAD, Ask()),
@@ -188,26 +167,19 @@ EARLY = (
             expect=(Answer(413, b"no!"), Answer(200, b"hello")),
         ),
     ),
-    Case(
-        name="reset without an answer while the client sends",
-        scripts=((RequestHead(), Drain(1000), Reset()), (Request(), Send(HELLO))),
-        asks=(UPLOAD, Ask()),
-        expect=(httpx.ReadError, Answer(200, b"hello")),
-        served=(1, 1),
-    ),
-    Case(
-        name="part of an answer and a reset at once while the client sends",
-        scripts=((RequestHead(), Drain(1000), Reset(REFUSED[:-1])), (Request(), Send(HELLO))),
-        asks=(UPLOAD, Ask()),
-        expect=(httpx.ReadError, Answer(200, b"hello")),
-        served=(1, 1),
-    ),
-    Case(
-        name="part of an answer and a reset at once while the client streams its body",
-        scripts=((RequestHead(), Drain(1000), Reset(REFUSED[:-1])), (Request(), Send(HELLO))),
-        asks=(Ask(method="POST", content=lambda: _blocks(64, 1 << 18)), Ask()),
-        expect=(httpx.ReadError, Answer(200, b"hello")),
-        served=(1, 1),
+    *(
+        Case(
+            name=name,
+            scripts=((RequestHead(), Drain(1000), Reset(raw)), (Request(), Send(HELLO))),
+            asks=(upload, Ask()),
+            expect=(httpx.ReadError, Answer(200, b"hello")),
+            served=(1, 1),
+        )
+        for name, raw, upload in (
+            ("reset without an answer while the client sends", b"", UPLOAD),
+            ("part of an answer and a reset at once while the client sends", REFUSED[:-1], UPLOAD),
+            ("part of an answer and a reset at once while the client streams its body", REFUSED[:-1], STREAMED),
+        )
     ),
     Case(
         name="answer before a small body was read",
@@ -320,58 +292,28 @@ async def _close_the_client_while_one_waits(client: httpx.AsyncClient, server: S
 
 
 LATE = (
-    Case(
-        name="read timeout before the head",
-        scripts=((Request(),),),
-        asks=(Ask(timeout=SILENT),),
-        expect=(httpx.ReadTimeout,),
-        served=(1,),
+    *(
+        once(f"read timeout {where}", raw, httpx.ReadTimeout, ask=Ask(timeout=SILENT))
+        for where, raw in (
+            ("before the head", b""),
+            ("in the head", b"HTTP/1.1 200 OK\r\nX:"),
+            ("in the body", HELLO[:-2]),
+            ("in a chunk", CHUNKED[:-6]),
+            ("after 100", http(status="100 Continue")),
+        )
     ),
-    Case(
-        name="read timeout in the head",
-        scripts=((Request(), Send(b"HTTP/1.1 200 OK\r\nX:")),),
-        asks=(Ask(timeout=SILENT),),
-        expect=(httpx.ReadTimeout,),
-        served=(1,),
-    ),
-    Case(
-        name="read timeout in the body",
-        scripts=((Request(), Send(HELLO[:-2])),),
-        asks=(Ask(timeout=SILENT),),
-        expect=(httpx.ReadTimeout,),
-        served=(1,),
-    ),
-    Case(
-        name="read timeout in a chunk",
-        scripts=((Request(), Send(CHUNKED[:-6])),),
-        asks=(Ask(timeout=SILENT),),
-        expect=(httpx.ReadTimeout,),
-        served=(1,),
-    ),
-    Case(
-        name="read timeout after 100",
-        scripts=((Request(), Send(http(status="100 Continue"))),),
-        asks=(Ask(timeout=SILENT),),
-        expect=(httpx.ReadTimeout,),
-        served=(1,),
-    ),
-    Case(
-        name="read timeout counts silence, not the whole answer",
-        scripts=(
-            (Request(), Pause(0.4), Send(HELLO[:-4]), Pause(0.4), Send(HELLO[-4:-2]), Pause(0.4), Send(HELLO[-2:])),
-        ),
-        asks=(Ask(timeout=httpx.Timeout(5, read=1.0)),),
-        expect=(Answer(200, b"hello"),),
-        served=(1,),
-    ),
-    Case(
-        name="read timeout counts silence in the head too",
-        scripts=(
-            (Request(), *(step for part in (HELLO[:9], HELLO[9:20], HELLO[20:]) for step in (Pause(0.4), Send(part)))),
-        ),
-        asks=(Ask(timeout=httpx.Timeout(5, read=1.0)),),
-        expect=(Answer(200, b"hello"),),
-        served=(1,),
+    *(
+        once(
+            f"read timeout counts silence{where}",
+            b"",
+            Answer(200, b"hello"),
+            *(step for part in parts for step in (Pause(0.4), Send(part))),
+            ask=Ask(timeout=httpx.Timeout(5, read=1.0)),
+        )
+        for where, parts in (
+            (", not the whole answer", (HELLO[:-4], HELLO[-4:-2], HELLO[-2:])),
+            (" in the head too", (HELLO[:9], HELLO[9:20], HELLO[20:])),
+        )
     ),
     Case(
         name="a read timeout leaves the client usable",
@@ -380,19 +322,15 @@ LATE = (
         expect=(httpx.ReadTimeout, Answer(200, b"hello")),
         served=(1, 1),
     ),
-    Case(
-        name="write timeout",
-        scripts=((RequestHead(), Pause(3)),),
-        asks=(Ask(method="POST", content=LARGE, timeout=httpx.Timeout(5, write=0.1)),),
-        expect=(httpx.WriteTimeout,),
-        served=(1,),
-    ),
-    Case(
-        name="write timeout of a streamed body",
-        scripts=((RequestHead(), Pause(3)),),
-        asks=(Ask(method="POST", content=lambda: _blocks(64, 1 << 18), timeout=httpx.Timeout(5, write=0.1)),),
-        expect=(httpx.WriteTimeout,),
-        served=(1,),
+    *(
+        Case(
+            name=f"write timeout{what}",
+            scripts=((RequestHead(), Pause(3)),),
+            asks=(replace(upload, timeout=httpx.Timeout(5, write=0.1)),),
+            expect=(httpx.WriteTimeout,),
+            served=(1,),
+        )
+        for what, upload in (("", UPLOAD), (" of a streamed body", STREAMED))
     ),
     Case(
         name="connect timeout in the TLS handshake",
@@ -457,20 +395,16 @@ CANCELLED = (
         expect=(httpx.ReadError,),
         served=(1,),
     ),
-    Case(
-        name="50 requests at once",
-        scripts=((Request(), Send(CHUNKED)) * 2,),
-        act=_fifty_at_once,
-        expect=(Answer(200, b"hello"),) * 51,
-        same_bytes=False,
-    ),
-    Case(
-        name="50 requests at once on 5 connections",
-        scripts=((Request(), Send(CHUNKED)) * 60,),
-        act=_fifty_at_once,
-        max_connections=5,
-        expect=(Answer(200, b"hello"),) * 51,
-        same_bytes=False,
+    *(
+        Case(
+            name=f"50 requests at once, connections: {most or 'any'}",
+            scripts=replies(*[CHUNKED] * each),
+            act=_fifty_at_once,
+            max_connections=most,
+            expect=(Answer(200, b"hello"),) * 51,
+            same_bytes=False,
+        )
+        for most, each in ((None, 2), (5, 60))
     ),
 )
 
@@ -577,23 +511,20 @@ SIZES = (1_000_000, 1_049_000, 1_100_000, 1_300_000)
 """Around what our transport keeps of a body before it stops reading."""
 SLOW = (_slow("tcp"), _slow("tls"), *(_late(size, over) for size in SIZES for over in BOTH))
 
+CERTIFICATES: tuple[tuple[str, Over], ...] = (
+    ("of an unknown authority", "tls untrusted"),
+    ("for another name", "tls wrong name"),
+)
 REFUSED_ASKS = (
     Case(
         name="connection refused", scripts=((),), act=_connect_to_a_closed_port, expect=(httpx.ConnectError,), served=()
     ),
-    Case(
-        name="name that does not resolve",
-        scripts=((),),
-        asks=(Ask(path=f"http://{'long-label.' * 30}invalid/"),),
-        expect=(httpx.ConnectError,),
-        served=(),
-    ),
-    Case(
-        name="scheme ftp",
-        scripts=((),),
-        asks=(Ask(path="ftp://127.0.0.1/"),),
-        expect=(httpx.UnsupportedProtocol,),
-        served=(),
+    *(
+        Case(name=name, scripts=((),), asks=(Ask(path=url),), expect=(error,), served=())
+        for name, url, error in (
+            ("name that does not resolve", f"http://{'long-label.' * 30}invalid/", httpx.ConnectError),
+            ("scheme ftp", "ftp://127.0.0.1/", httpx.UnsupportedProtocol),
+        )
     ),
     Case(
         name="TLS spoken to a server without",
@@ -601,17 +532,9 @@ REFUSED_ASKS = (
         act=_handshake_without_an_answer,
         expect=(httpx.ConnectError,),
     ),
-    Case(
-        name="certificate of an unknown authority",
-        scripts=((Request(), Send(HELLO)),),
-        over="tls untrusted",
-        expect=(httpx.ConnectError,),
-    ),
-    Case(
-        name="certificate for another name",
-        scripts=((Request(), Send(HELLO)),),
-        over="tls wrong name",
-        expect=(httpx.ConnectError,),
+    *(
+        Case(name=f"certificate {name}", scripts=replies(HELLO), over=over, expect=(httpx.ConnectError,))
+        for name, over in CERTIFICATES
     ),
 )
 
@@ -632,7 +555,6 @@ def idle_end(over: Over) -> Case:
 
 def _everywhere(over: Over) -> tuple[Case, ...]:
     """Returns the basic cases over another kind of connection."""
-    echo: Script = (Request(), Send(HELLO)) * 2
     return (
         twice(f"content-length over {over}", HELLO, Answer(200, b"hello"), reused=True, over=over),
         twice(f"chunked over {over}", CHUNKED, Answer(200, b"hello"), reused=True, over=over),
@@ -652,31 +574,22 @@ def _everywhere(over: Over) -> tuple[Case, ...]:
             over=over,
         ),
         once(f"end in the body over {over}", HELLO[:-1], BROKEN, Fin(), over=over),
-        Case(
-            name=f"4 MiB upload over {over}",
-            scripts=(echo,),
-            asks=(Ask(method="POST", content=LARGE[: 4 << 20]), Ask()),
-            expect=(Answer(200, b"hello"),) * 2,
-            served=(2,),
-            over=over,
-        ),
-        Case(
-            name=f"streamed upload over {over}",
-            scripts=(echo,),
-            asks=(Ask(method="POST", content=lambda: _blocks(9, 200_000)), Ask()),
-            expect=(Answer(200, b"hello"),) * 2,
-            served=(2,),
-            over=over,
+        *(
+            Case(
+                name=f"{name} over {over}",
+                scripts=replies(HELLO, HELLO),
+                asks=(Ask(method="POST", content=content), Ask()),
+                expect=(Answer(200, b"hello"),) * 2,
+                served=(2,),
+                over=over,
+            )
+            for name, content in (
+                ("4 MiB upload", LARGE[: 4 << 20]),
+                ("streamed upload", lambda: _blocks(9, 200_000)),
+            )
         ),
         idle_end(over),
-        Case(
-            name=f"read timeout over {over}",
-            scripts=((Request(), Send(HELLO[:-1])),),
-            asks=(Ask(timeout=SILENT),),
-            expect=(httpx.ReadTimeout,),
-            served=(1,),
-            over=over,
-        ),
+        once(f"read timeout over {over}", HELLO[:-1], httpx.ReadTimeout, ask=Ask(timeout=SILENT), over=over),
     )
 
 

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import AsyncIterator
 
 import httpx
-from wire.conformance import Answer, Ask, Case, Seen, chunked, http, observe, once, seen, shortened
+from wire.conformance import Answer, Ask, Case, Seen, chunked, http, observe, once, replies, seen, shortened
 from wire.scripted import Request, ScriptedServer, Send
 
 HELLO = http("Content-Length: 5", body=b"hello")
@@ -59,6 +59,10 @@ async def _prebuilt_twice(client: httpx.AsyncClient, server: ScriptedServer) -> 
 async def _history(client: httpx.AsyncClient, server: ScriptedServer) -> list[Seen | str]:
     response = await client.post("/from", content=b"x", follow_redirects=True)
     return [*(seen(earlier) for earlier in response.history), seen(response)]
+
+
+def _said_to_have(size_bytes: int) -> Ask:
+    return Ask(method="POST", content=_blocks, timeout=3, more={"headers": {"Content-Length": str(size_bytes)}})
 
 
 def _sent(name: str, ask: Ask, request: bytes | None = None) -> Case:
@@ -115,41 +119,16 @@ BODIES = (
         expect=(ZeroDivisionError, OK),
         served=(0, 1),
     ),
-    Case(
-        name="header value with a line end",
-        scripts=((Request(), Send(HELLO)),),
-        asks=(Ask(more={"headers": {"X": "a\r\nY: b"}}),),
-        expect=(httpx.LocalProtocolError,),
-    ),
-    Case(
-        name="header name with a space",
-        scripts=((Request(), Send(HELLO)),),
-        asks=(Ask(more={"headers": {"X Y": "a"}}),),
-        expect=(httpx.LocalProtocolError,),
-    ),
-    Case(
-        name="header name empty",
-        scripts=((Request(), Send(HELLO)),),
-        asks=(Ask(more={"headers": {"": "a"}}),),
-        expect=(httpx.LocalProtocolError,),
-    ),
-    Case(
-        name="method with a space",
-        scripts=((Request(), Send(HELLO)),),
-        asks=(Ask(method="GET /x"),),
-        expect=(httpx.LocalProtocolError,),
-    ),
-    Case(
-        name="body shorter than its content-length",
-        scripts=((Request(), Send(HELLO)),),
-        asks=(Ask(method="POST", content=_blocks, timeout=3, more={"headers": {"Content-Length": "200000"}}),),
-        expect=(httpx.LocalProtocolError,),
-    ),
-    Case(
-        name="body longer than its content-length",
-        scripts=((Request(), Send(HELLO)),),
-        asks=(Ask(method="POST", content=_blocks, timeout=3, more={"headers": {"Content-Length": "5"}}),),
-        expect=(httpx.LocalProtocolError,),
+    *(
+        Case(name=name, scripts=replies(HELLO), asks=(ask,), expect=(httpx.LocalProtocolError,))
+        for name, ask in (
+            ("header value with a line end", Ask(more={"headers": {"X": "a\r\nY: b"}})),
+            ("header name with a space", Ask(more={"headers": {"X Y": "a"}})),
+            ("header name empty", Ask(more={"headers": {"": "a"}})),
+            ("method with a space", Ask(method="GET /x")),
+            ("body shorter than its content-length", _said_to_have(200_000)),
+            ("body longer than its content-length", _said_to_have(5)),
+        )
     ),
 )
 
@@ -176,12 +155,7 @@ ON_TOP = (
     ),
     Case(
         name="lines",
-        scripts=(
-            (
-                Request(),
-                Send(http("Transfer-Encoding: chunked", body=chunked(b"a\nb", b"c\n", b"d"))),
-            ),
-        ),
+        scripts=replies(http("Transfer-Encoding: chunked", body=chunked(b"a\nb", b"c\n", b"d"))),
         act=_lines,
         expect=(Answer(200, b"a|bc|d"),),
         served=(1,),
@@ -194,28 +168,14 @@ ON_TOP = (
     ),
     Case(
         name="redirect followed on the same connection",
-        scripts=(
-            (
-                Request(),
-                Send(http("Location: /to", "Content-Length: 2", status="303 See Other", body=b"go")),
-                Request(),
-                Send(HELLO),
-            ),
-        ),
+        scripts=replies(http("Location: /to", "Content-Length: 2", status="303 See Other", body=b"go"), HELLO),
         act=_history,
         expect=(Answer(303, b"go"), OK),
         served=(2,),
     ),
     Case(
         name="redirect that keeps method and body",
-        scripts=(
-            (
-                Request(),
-                Send(http("Location: /to", "Content-Length: 0", status="307 Temporary Redirect")),
-                Request(),
-                Send(HELLO),
-            ),
-        ),
+        scripts=replies(http("Location: /to", "Content-Length: 0", status="307 Temporary Redirect"), HELLO),
         act=_history,
         expect=(Answer(307), OK),
         served=(2,),
@@ -230,19 +190,13 @@ ON_TOP = (
     _sent("basic auth", Ask(more={"auth": ("user", "secret")})),
     Case(
         name="digest auth",
-        scripts=(
-            (
-                Request(),
-                Send(
-                    http(
-                        'WWW-Authenticate: Digest realm="r", nonce="n", qop="auth", algorithm=SHA-256',
-                        "Content-Length: 0",
-                        status="401 Unauthorized",
-                    )
-                ),
-                Request(),
-                Send(HELLO),
+        scripts=replies(
+            http(
+                'WWW-Authenticate: Digest realm="r", nonce="n", qop="auth", algorithm=SHA-256',
+                "Content-Length: 0",
+                status="401 Unauthorized",
             ),
+            HELLO,
         ),
         asks=(Ask(more={"auth": httpx.DigestAuth("user", "secret")}),),
         expect=(OK,),
@@ -251,14 +205,7 @@ ON_TOP = (
     ),
     Case(
         name="cookies",
-        scripts=(
-            (
-                Request(),
-                Send(http("Set-Cookie: a=1; Path=/", "Set-Cookie: b=2", "Content-Length: 0")),
-                Request(),
-                Send(HELLO),
-            ),
-        ),
+        scripts=replies(http("Set-Cookie: a=1; Path=/", "Set-Cookie: b=2", "Content-Length: 0"), HELLO),
         asks=(Ask(), Ask()),
         expect=(Answer(200), OK),
         served=(2,),
