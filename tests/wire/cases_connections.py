@@ -230,7 +230,7 @@ async def _wait_for_a_place(client: httpx.AsyncClient, server: ScriptedServer) -
 
 
 async def _asked(server: ScriptedServer) -> None:
-    """Waits until the server has read a whole request."""
+    """Waits until the server has read a request, or the head of one."""
     async with asyncio.timeout(10):
         while not any(peer.requests for peer in server.peers):  # noqa: ASYNC110 - a script has no event for it
             await asyncio.sleep(0.001)
@@ -255,7 +255,7 @@ async def _cancel_before_the_head(client: httpx.AsyncClient, server: ScriptedSer
 
 async def _cancel_while_sending(client: httpx.AsyncClient, server: ScriptedServer) -> list[Seen | str]:
     asking = asyncio.ensure_future(client.post("/", content=LARGE))
-    await asyncio.sleep(0.02)
+    await _asked(server)
     asking.cancel()
     await asyncio.wait((asking,))
     return ["cancelled" if asking.cancelled() else "not", await observe(client, Ask())]
