@@ -136,8 +136,8 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
     """Returns what all generators have found on one target, given by their numbers; the plan is that of all."""
     results = list(shares.values())
     first = results[0]
-    names = dict.fromkeys(name for own in results for name in own.subjects)
-    rounds = {name: _merged(plan, shares, name) for name in names}
+    subjects = dict.fromkeys(subject for own in results for subject in own.subjects)
+    rounds = {(part, step): _merged(plan, shares, part, step) for part, step in subjects}
     dues = [result.due for result in results if result.due is not None]
     # One to which nothing was due knows nothing of when it was.
     attacks = [result.attack for result in results if result.due != 0] or [first.attack]
@@ -150,8 +150,8 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
         first,
         plan=plan,
         boot=replace(first.boot, leads=leads),
-        rounds=_merged(plan, shares, ""),
-        subjects={name: tuple(replace(own, generators=()) for own in of) for name, of in rounds.items()},
+        rounds=_merged(plan, shares),
+        subjects={subject: tuple(replace(own, generators=()) for own in of) for subject, of in rounds.items()},
         warm_ups={name: merged_warm_up(own.warm_ups[name] for own in results) for name in first.warm_ups},
         attack=attack,
         attack_ns=first.attack_ns if isinstance(plan, Alternation) else attack[1] - attack[0],
@@ -163,17 +163,20 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
     )
 
 
-def _merged(plan: LoadPlan | Alternation, shares: Mapping[int, Run], name: str) -> tuple[Round, ...]:
+def _merged(
+    plan: LoadPlan | Alternation, shares: Mapping[int, Run], part: str = "", step: str = ""
+) -> tuple[Round, ...]:
     """Returns the rounds of a part or step, or with no name of all; a generator may not have come to a step."""
-    each = {number: own.subjects.get(name, ()) if name else own.rounds for number, own in shares.items()}
+    is_whole = not part and not step
+    each = {number: own.rounds if is_whole else own.subjects.get((part, step), ()) for number, own in shares.items()}
     rounds = merged_rounds(
         {number: own or tuple(map(without_samples, shares[number].rounds)) for number, own in each.items()}
     )
-    if not isinstance(plan, Alternation) or generators_used(plan) == 1 or "#" in name:
+    if not isinstance(plan, Alternation) or generators_used(plan) == 1 or step:
         return rounds
-    names = list(next(iter(shares.values())).subjects)
-    of_name = slice(names.index(name), names.index(name) + 1) if name else slice(None)
-    ends = [[in_round[of_name] for in_round in own.ends] for own in shares.values()]
+    at = None if is_whole else list(next(iter(shares.values())).subjects).index((part, step))
+    of_part = slice(None) if at is None else slice(at, at + 1)
+    ends = [[in_round[of_part] for in_round in own.ends] for own in shares.values()]
     return paced(rounds, ends, plan.connections)
 
 

@@ -55,8 +55,8 @@ class Run:
     """Whether server and generator ran on separate cores."""
     rounds: tuple[Round, ...]
     """Of the whole load."""
-    subjects: Mapping[str, tuple[Round, ...]] = field(default_factory=dict)
-    """The rounds of each part, `upload`, and of each step of journeys, `upload#login`, or `#login` without parts."""
+    subjects: Mapping[tuple[str, str], tuple[Round, ...]] = field(default_factory=dict)
+    """The rounds of each part and of each step of journeys, by part and step, of which one may be empty."""
     warm_ups: Mapping[str, WarmUp] = field(default_factory=dict)
     """What came of the requests of the warm-up, of each part by its name; by an empty one without parts."""
     engine: str

@@ -155,13 +155,13 @@ class Recorder:
             index, until_ns = index - 1, opened_ns
             opened_ns = self.measured_from_ns + (self._stretches[index - 1][0] if index > 0 else 0)
 
-    def subjects(self) -> dict[str, tuple[Round, ...]]:
-        """Returns the rounds of each part by its name, and those of each step that was gone through, warm-up too.
+    def subjects(self) -> dict[tuple[str, str], tuple[Round, ...]]:
+        """Returns the rounds of each part, and those of each step that was gone through, warm-up too.
 
-        A step is named behind its part, `upload#login`, or `#login` without parts.
+        Keys are a part and a step, which is empty for all of a part; the part is empty for a step without parts.
         """
-        parts = {tally.name: tuple(tally.rounds) for tally in self.tallies if tally.name}
-        return parts | {f"{part}#{name}": tuple(tally.rounds) for (part, name), tally in self._steps.items()}
+        parts = {(tally.name, ""): tally for tally in self.tallies if tally.name}
+        return {subject: tuple(tally.rounds) for subject, tally in (parts | self._steps).items()}
 
     def warm_ups(self) -> dict[str, WarmUp]:
         """Returns what came of the requests of the warm-up, of each part by its name; by an empty one without parts."""

@@ -402,17 +402,16 @@ def _leaves_work(plan: LoadPlan | Alternation) -> bool:
 
 def rounds_of(run: Run, part: str = "", step: str = "") -> tuple[Round, ...]:
     """Returns the rounds of the whole load, of a part or of a step; those of a step that was not reached are empty."""
-    name = f"{part}#{step}" if step else part
-    if not name:
+    if not part and not step:
         return run.rounds
-    return run.subjects.get(name) or tuple(map(without_samples, run.rounds))
+    return run.subjects.get((part, step)) or tuple(map(without_samples, run.rounds))
 
 
 def after_probe(run: Run, probe: Run) -> Run:
     """Returns a run with the requests of the run before it on the same boot, that are in no figure: a warm-up, too."""
-    before, earlier = {"": probe.rounds, **probe.subjects}, probe.warm_ups
+    before, earlier = {("", ""): probe.rounds, **probe.subjects}, probe.warm_ups
     warm_ups = {
-        name: merged_warm_up((earlier.get(name, WarmUp()), warm_up_of(before.get(name, ())), warm_up))
+        name: merged_warm_up((earlier.get(name, WarmUp()), warm_up_of(before.get((name, ""), ())), warm_up))
         for name, warm_up in run.warm_ups.items()
     }
     boot = replace(run.boot, memory=course_after(probe.boot.memory, run.boot.memory))

@@ -147,12 +147,11 @@ def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[Plan, ...]:
 
     Raises PlanError for steps that were asked for and have none, although their journey went well.
     """
-    reached = {name.lstrip("#") for run in runs for name in run.subjects if "#" in name}
+    reached = {subject for run in runs for subject in run.subjects if subject[1]}
     others: dict[str, Plan] = {}
     for run in runs:
-        for name, rounds in run.subjects.items():
-            part, mark, step = name.rpartition("#")
-            if mark and any(round_.requests or round_.failed for round_ in rounds):
+        for (part, step), rounds in run.subjects.items():
+            if step and any(round_.requests or round_.failed for round_ in rounds):
                 other = plan.of_step(part=part, name=step)
                 others[other.test.own] = other
 
@@ -170,14 +169,15 @@ def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[Plan, ...]:
     return (*asked, *(other for own, other in others.items() if own not in {part.test.own for part in asked}))
 
 
-def _why_not(test: TestId, reached: set[str]) -> str:
+def _why_not(test: TestId, reached: set[tuple[str, str]]) -> str:
     """Returns why a step has no figures; `reached` are the steps of the load, those of the warm-up among them."""
-    if test.own in reached:
+    if (test.part, test.step) in reached:
         return (
             f"step {test.own!r} was reached in the warm-up only, so it has no figures: give the test warmup=0, or let "
             "users come to it more often"
         )
-    others = f"reached: {', '.join(sorted(reached))}" if reached else "no step was reached"
+    names = sorted("#".join(filter(None, subject)) for subject in reached)
+    others = f"reached: {', '.join(names)}" if names else "no step was reached"
     return f"step {test.own!r} was never reached; {others}"
 
 

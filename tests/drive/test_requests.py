@@ -172,7 +172,7 @@ def test_a_mix_is_as_its_weights_say_and_counts_each_part(connections: int) -> N
         result = load(seen.url, MIX, 50, connections=connections)
     asked = Counter(seen.lines)
     assert asked == {"GET /a": 10, "GET /b": 10, "GET /same": 10, "GET /walked": 10, "GET /none": 10}
-    parts = {name: [(r.requests, r.failed) for r in rounds] for name, rounds in result.subjects.items()}
+    parts = {name: [(r.requests, r.failed) for r in rounds] for (name, _), rounds in result.subjects.items()}
     assert parts == {"rows": [(20, 0)], "same": [(10, 0)], "walk": [(10, 0)], "bad": [(0, 10)]}
     (whole,) = result.rounds
     assert (whole.requests, whole.failed, whole.latency.count) == (40, 10, 40)
@@ -192,7 +192,10 @@ def test_named_requests_are_counted_by_name() -> None:
     recipes = tuple(Operation(method="GET", url=f"/{place}") for place in range(3))
     with listening() as seen:
         result = load(seen.url, Requests(recipes=recipes, names=("a", "b", "a"), uses=(0, 1, 2)), 30)
-    assert {name: sum(r.requests for r in rounds) for name, rounds in result.subjects.items()} == {"a": 20, "b": 10}
+    assert {name: sum(r.requests for r in rounds) for (name, _), rounds in result.subjects.items()} == {
+        "a": 20,
+        "b": 10,
+    }
 
 
 def test_a_request_that_is_not_sent_is_one_of_a_part() -> None:
@@ -203,7 +206,7 @@ def test_a_request_that_is_not_sent_is_one_of_a_part() -> None:
     mix = Mix(parts=(Part(name="a", work=GET), Part(name="b", work=GET)))
     with scripted(silent) as url:
         result = load(url, mix, 0, plan=plan)
-    failed = {name: sum(r.failed for r in rounds) for name, rounds in result.subjects.items()}
+    failed = {name: sum(r.failed for r in rounds) for (name, _), rounds in result.subjects.items()}
     assert failed == {"a": 5, "b": 5}
     assert sum(r.failed for r in result.rounds) == result.due == 10
 

@@ -26,7 +26,7 @@ def walked(journey: Callable[[Client], Awaitable[None]], plan: LoadPlan | None =
 
 
 def rounds_of(result: Run, step: str, part: str = "") -> tuple[Round, ...]:
-    return result.subjects[f"{part}#{step}"]
+    return result.subjects[part, step]
 
 
 def step(result: Run, name: str, part: str = "") -> tuple[int, dict[str, int], int]:
@@ -236,8 +236,8 @@ def test_a_step_that_is_found_late_has_the_rounds_before_too() -> None:
     recorder.step("", "late").success(115 * MS, 116 * MS, 117 * MS, 200, 1, 2)
     rounds = recorder.finish(135 * MS)
 
-    ((name, of_step),) = recorder.subjects().items()
-    assert name == "#late"
+    ((subject, of_step),) = recorder.subjects().items()
+    assert subject == ("", "late")
     assert [r.requests for r in of_step] == [0, 1, 0, 0]
     times = [[(r.boot, r.index, r.phase, r.started_ns, r.ended_ns) for r in own] for own in (of_step, rounds)]
     assert times[0] == times[1]

@@ -333,7 +333,7 @@ class Loads:
             why_engine="",
             attack=(0, taken_ns),
             attack_ns=taken_ns,
-            subjects={name: tuple(_of_part(round_, share) for round_ in rounds) for name, share in shares.items()},
+            subjects={(name, ""): tuple(_of_part(own, share) for own in rounds) for name, share in shares.items()},
             boot=Boot(
                 index=index,
                 pids=(server.number,),
