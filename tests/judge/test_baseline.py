@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from judge.sides import MS
 
 from pytest_fileperf.errors import BaselineError
-from pytest_fileperf.judge.baseline import LOCAL, SCHEMA, BaselineStore, Entry
+from pytest_fileperf.judge.baseline import (
+    LOCAL,
+    SCHEMA,
+    BaselineStore,
+    Entry,
+    LongFile,
+    Seen,
+    Why,
+    is_digest,
+    laid_out,
+    new_salt,
+    of_earlier_schema,
+    sealed,
+    stale_among,
+    work_differences,
+)
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.usage import Busy
+from pytest_fileperf.plan.feed import Requests
+from pytest_fileperf.plan.payload import payload
+from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.plan.work import Mix, Part
 
 HERE = Environment(
     system="Linux",
@@ -511,3 +533,271 @@ def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     blocked.write_text("", encoding="utf-8")
     with pytest.raises(BaselineError, match=r"baseline .* cannot be (read|written): "):
         BaselineStore(blocked).write(MODULE, "a", ENTRY, HERE)
+
+
+# --- The layout of baseline files: the same JSON, on lines that a diff shows well
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+
+
+def test_objects_are_spread_but_those_named_flat_and_those_in_lists() -> None:
+    content = {"b": {"x": 1, "empty": {}}, "busy": {"y": {"z": 2}}, "list": [1, None, "µ"], "rows": [{"a": [1]}, {}]}
+    assert laid_out(content).splitlines() == [
+        "{",
+        ' "b": {',
+        '  "x": 1,',
+        '  "empty": {}',
+        " },",
+        ' "busy": {"y": {"z": 2}},',
+        ' "list": [1, null, "µ"],',
+        ' "rows": [',
+        '  {"a": [1]},',
+        "  {}",
+        " ]",
+        "}",
+    ]
+
+
+@pytest.mark.once  # many examples of plain arithmetic
+@given(VALUES)
+def test_what_is_read_back_is_the_same_and_laid_out_the_same(value: object) -> None:
+    text = laid_out(value)
+    assert json.loads(text) == value
+    assert laid_out(json.loads(text)) == text
+
+
+def test_a_number_that_json_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="Out of range"):
+        laid_out({"a": [float("inf")]})
+
+
+# --- One entry of a long file
+
+
+SHORT = st.none() | st.integers() | st.text(max_size=5)
+SHORT_VALUES = SHORT | st.lists(SHORT, max_size=3) | st.dictionaries(st.text(max_size=3), SHORT, max_size=3)
+SHORT_ENTRY = st.dictionaries(st.text(min_size=1, max_size=3), SHORT_VALUES, min_size=1, max_size=3)
+SHORT_ENTRIES = st.dictionaries(st.text(max_size=3), SHORT_ENTRY, min_size=1, max_size=5)
+
+
+def written(tests: dict[str, object]) -> bytes:
+    head = {"environment": {"cpu": "x"}, "module": "a.py", "schema": 3}
+    text = laid_out({**head, "tests": dict(sorted(tests.items()))}) + "\n"
+    return text.encode("utf-8", "backslashreplace")
+
+
+@given(SHORT_ENTRIES)
+def test_it_has_what_json_reads(tests: dict[str, object]) -> None:
+    found = LongFile(written(tests))
+    assert dict(found) == tests
+    assert found.content == {"environment": {"cpu": "x"}, "module": "a.py", "schema": 3, "tests": {}}
+    assert len(found) == len(tests)
+    assert all(key in found and not found.has_twice(key) for key in tests)
+    assert "no such key" not in found
+
+
+@given(SHORT_ENTRIES, st.text(max_size=3), SHORT_ENTRY)
+def test_with_an_entry_it_is_as_if_all_were_written_anew(tests: dict[str, object], key: str, entry: object) -> None:
+    assert LongFile(written(tests)).with_entry(key, entry) == written({**tests, key: entry})
+
+
+def test_a_key_that_is_there_twice_is_seen() -> None:
+    assert LongFile(written({"a": {"x": 1}, "b": {"x": 1}}).replace(b'"b"', b'"a"')).has_twice("a")
+
+
+@pytest.mark.parametrize("text", ["", "{}", json.dumps({"tests": {"a": {}}}), '{\n "tests": {\n  "a": {}\n }'])
+def test_what_is_laid_out_otherwise_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="otherwise"):
+        LongFile(text.encode())
+
+
+def test_a_damaged_entry_is_an_error_once_it_is_read() -> None:
+    found = LongFile(written({"a": {"x": 1}, "b": {"x": 1}}).replace(b'"x": 1', b'"x": ', 1))
+    assert found["b"] == {"x": 1}
+    with pytest.raises(ValueError, match="Expecting value"):
+        found["a"]
+
+
+# --- What baselines hold of the values of requests: slow digests with a salt of the file
+
+
+ARGUMENTS: Mapping[str, object] = {
+    "headers": {"X-Token": "s3cret-1", "Authorization": "Bearer s3cret-2"},
+    "params": {"key": "s3cret-3", "page": 2},
+    "json": {"user": {"password": "s3cret-4"}, "tags": ["s3cret-5"]},
+    "data": {"pin": "1234"},
+    "extensions": {"trace": "s3cret-6"},
+}
+OPERATION = Operation(method="POST", url="/a?token=s3cret-7", arguments=ARGUMENTS)
+EARLIER_WORK: Mapping[str, object] = {
+    "method": "POST",
+    "url": "/a?token=s3cret-7",
+    "arguments": {
+        "headers": [["X-Token", "s3cret-1"], ["Authorization", "hidden"]],
+        "params": {"key": "s3cret-3", "page": 2},
+        "json": {"user": {"password": "s3cret-4"}, "tags": ["s3cret-5"]},
+        "data": {"pin": "1234"},
+        "extensions": {"trace": "s3cret-6"},
+    },
+}
+EARLIER = {
+    "work": EARLIER_WORK,
+    "server": {"kind": "command", "command": "serve --key s3cret-8"},
+}
+"""As schema 2 had it."""
+
+
+def work(**arguments: object) -> Mapping[str, object]:
+    return {"work": replace(OPERATION, arguments={**ARGUMENTS, **arguments}).identity()}
+
+
+def test_equal_values_are_equal_with_one_salt_and_not_with_another() -> None:
+    salt = new_salt()
+    assert sealed(work(), salt) == sealed(work(), salt)
+    assert sealed(work(), salt) != sealed(work(), new_salt())
+    text = json.dumps(sealed(work(), salt))
+    assert "sha256:" not in text
+    assert "s3cret" not in text
+    assert "1234" not in re.sub("[0-9a-f]{16}", "", text)
+
+
+@pytest.mark.parametrize(
+    "changed,said",
+    [
+        ({"headers": {"X-Token": "other"}}, "header 'X-Token' changed"),
+        ({"headers": {}}, "header 'X-Token' is gone"),
+        ({"params": {"key": "s3cret-3", "page": 3}}, "parameter 'page' changed"),
+        ({"json": {"user": {"password": "?"}, "tags": ["s3cret-5"]}}, "JSON field 'user.password' changed"),
+        ({"data": {"pin": "1234", "b": ""}}, "form field 'b' is new"),
+        ({"content": b"x"}, "content is new"),
+    ],
+)
+def test_what_changed_is_told_without_values(changed: dict[str, object], said: str) -> None:
+    found = work_differences(work(), work(**changed))
+    assert said in found
+    assert "s3cret" not in str(found)
+
+
+def test_what_changed_in_a_part_of_a_load_is_told_by_its_name() -> None:
+    def mix(token: str) -> Mapping[str, object]:
+        named = Operation(method="GET", url="/", arguments={"headers": {"X-Token": token}})
+        return {"work": Mix(parts=(Part(name="front", work=named), Part(name="a.b", work=OPERATION))).identity()}
+
+    assert work_differences(mix("1"), mix("2")) == ("header 'X-Token' of front changed",)
+    texts = [
+        {"work": Operation(method="GET", url="/", arguments={"params": text}).identity()} for text in ("a=1", "a=2")
+    ]
+    assert work_differences(*texts) == ("parameters changed",)
+    many = [{"work": Requests(recipes=(OPERATION, replace(OPERATION, url=url))).identity()} for url in ("/", "/?a=1")]
+    assert "parameter 'a' of request 1 is new" in work_differences(*many)
+    commands = [{"server": {"command": f"sha256:{number * 64}"}} for number in "01"]
+    assert work_differences(*commands) == ("the server's command changed",)
+
+
+def test_values_of_earlier_schemas_are_those_of_now() -> None:
+    now = of_earlier_schema(EARLIER)
+    assert now["work"] == OPERATION.identity()
+    assert "s3cret" not in str(now)
+    many = Requests(recipes=(replace(OPERATION, url=""),) * 21, names=("GET /a?x=1",), urls=("/",), uses=(0,))
+    earlier = {"requests": [{**EARLIER_WORK, "url": ""}] * 21, "names": ["GET /a?x=1"], "rows": "of the setup"}
+    described = of_earlier_schema({"work": earlier})["work"]
+    assert isinstance(described, dict)
+    assert described["requests"] == many.identity()["requests"]
+    assert described["names"] == ["GET /a?x=…"]
+
+
+def test_a_file_of_an_earlier_schema_is_read_and_loses_its_values_when_it_is_written(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path)
+    path = store.write(MODULE, "old", ENTRY, HERE)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["tests"]["old"]["identity"] = EARLIER
+    del content["salt"]
+    path.write_text(json.dumps({**content, "schema": 2}), encoding="utf-8")
+    found = store.find(MODULE, "old", HERE)
+    assert found is not None
+    assert (found.salt, found.entry.identity) == ("", of_earlier_schema(EARLIER))
+    store.write(MODULE, "new", ENTRY, HERE)
+    assert "s3cret" not in path.read_text(encoding="utf-8")
+    found = store.find(MODULE, "old", HERE)
+    assert found is not None
+    assert found.entry.identity == sealed(of_earlier_schema(EARLIER), found.salt)
+    path.write_text(json.dumps({**content, "schema": 2}), encoding="utf-8")
+    store.write(MODULE, "new", ENTRY, HERE)
+    store.remove(["new"])
+    assert "s3cret" not in path.read_text(encoding="utf-8")
+
+
+def test_a_file_keeps_its_salt_and_others_have_others(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path)
+    salts = []
+    for module in (MODULE, MODULE, "tests/test_other.py"):
+        store.write(module, "a", replace(ENTRY, identity=work()), HERE)
+        salts.append(store.salt_of(module, HERE))
+    assert salts[0] == salts[1] != salts[2]
+    assert store.salt_of(MODULE, replace(HERE, cores=64)) == salts[0]
+    assert store.salt_of("tests/test_none.py", HERE) not in salts
+
+
+def test_a_salt_that_is_none_is_damage(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path)
+    path = store.write(MODULE, "a", ENTRY, HERE)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**content, "salt": "zz"}), encoding="utf-8")
+    with pytest.raises(BaselineError, match="salt is not 32 hexadecimal digits"):
+        store.find(MODULE, "a", HERE)
+
+
+def test_a_generated_payload_stays_in_clear() -> None:
+    body = payload("1KiB")
+    identity = Operation(method="POST", url="/", arguments={"content": body}).identity()
+    assert sealed(identity["arguments"], new_salt()) == {"content": body.identity()}
+    assert not is_digest(body.sha256())
+
+
+# --- Which baselines are stale: only those of which nothing is in doubt
+
+
+SEEN = Seen(
+    whole=frozenset({"whole.py"}),
+    tests=frozenset({"whole.py::test_passed", "whole.py::test_failed", "whole.py::test_p[a]", "part.py::test_one"}),
+    passed=frozenset({"whole.py::test_passed", "whole.py::test_p[a]", "part.py::test_one"}),
+    measured=frozenset({"whole.py::test_passed", "whole.py::test_passed#2"}),
+)
+
+
+@pytest.mark.parametrize(
+    "key,why",
+    [
+        ("whole.py::test_passed", None),
+        ("whole.py::test_passed#2", None),
+        ("whole.py::test_passed#3", Why.FEWER),
+        ("whole.py::test_p[a]", Why.FEWER),
+        ("whole.py::test_failed", None),
+        ("whole.py::test_failed#2", None),
+        ("whole.py::test_p[b]", Why.NO_TEST),
+        ("whole.py::test_p", Why.NO_TEST),
+        ("whole.py::TestOld::test_passed", Why.NO_TEST),
+        ("whole.py::test_old#2", Why.NO_TEST),
+        ("part.py::test_one", None),
+        ("part.py::test_one#2", None),
+        ("part.py::test_two", None),
+        ("gone.py::test_one", Why.NO_MODULE),
+        ("gone.py::test_one[x::y]#2", Why.NO_MODULE),
+        ("not_collected.py::test_one", None),
+    ],
+)
+def test_a_key(key: str, why: Why | None) -> None:
+    expected = {} if why is None else {key: why}
+    assert stale_among([key], SEEN, is_gone=lambda module: module == "gone.py") == expected
+
+
+def test_a_number_sign_may_be_part_of_a_test_s_own_name() -> None:
+    seen = Seen(whole=frozenset({"a.yaml"}), tests=frozenset({"a.yaml::case #2"}))
+    assert stale_among(["a.yaml::case #2"], seen, is_gone=lambda _: False) == {}
+
+
+def test_they_come_sorted() -> None:
+    found = stale_among(["b.py::t", "a.py::t"], Seen(), is_gone=lambda _: True)
+    assert list(found) == ["a.py::t", "b.py::t"]

@@ -15,8 +15,11 @@ from judge.sides import STABILISED
 from pytest_fileperf.judge.difference import Difference, Differences
 from pytest_fileperf.judge.evidence import Pair
 from pytest_fileperf.judge.paired import (
+    ASKED,
+    Sequential,
     compare_pairs,
     is_hopeless,
+    noise_floor,
     paired_difference,
     paired_evidence,
     share_of_looks,
@@ -471,14 +474,6 @@ def test_a_base_that_is_always_the_same_boot_leaves_its_luck_in_however_many_pai
     assert compared("rps", many).outcome is Outcome.INCONCLUSIVE
 
 
-def test_bounds_are_those_of_students_t() -> None:
-    found = paired_difference(RPS, [steady(0.0)] * 6)
-    assert found is not None
-    assert found.df == 13
-    assert found.margin(0.05) == pytest.approx(1.7709 * found.error, rel=1e-4)
-    assert found.margin(0.005) == pytest.approx(3.0123 * found.error, rel=1e-4)
-
-
 # --- properties
 
 
@@ -591,16 +586,6 @@ def test_what_cannot_be_told_yet_is_not_given_up() -> None:
     assert not is_hopeless(P99, tails(1.0, requests=10), tolerance=0.1, alpha=ALPHA, at=0.9)
 
 
-def test_the_smallest_change_seen_is_what_a_comparison_calls_detectable() -> None:
-    pairs = stalling()
-    found = paired_evidence(P99, pairs)
-    assert found is not None
-    smallest = math.expm1(smallest_seen(found, 0.1, ALPHA))
-    last = compare_pairs(P99, pairs, tolerance=0.1, alpha=ALPHA, share=RULES.looks[-1][1])
-    assert smallest > 0.1
-    assert last.detectable == pytest.approx(smallest)
-
-
 @given(st.floats(0.005, 0.5), st.floats(0.02, 0.3))
 def test_in_the_time_that_a_change_needs_it_is_the_smallest_seen(sd: float, change: float) -> None:
     """Errors shrink with the square root of the time; the degrees of freedom are left as they are."""
@@ -610,3 +595,161 @@ def test_in_the_time_that_a_change_needs_it_is_the_smallest_seen(sd: float, chan
     times = time_to_see(found, change, tolerance, ALPHA)
     later = replace(found, main=replace(found.main, error=found.main.error / math.sqrt(times)))
     assert smallest_seen(later, tolerance, ALPHA) == pytest.approx(change)
+
+
+# --- When a comparison is enough
+
+
+LIMIT_S = 60.0
+
+
+def gates(*metrics: str, to_the_end: bool = False) -> Sequential:
+    return Sequential(dict.fromkeys(metrics, 0.015), alpha=0.001, limit_s=LIMIT_S, to_the_end=to_the_end)
+
+
+def repeated(ratios: Sequence[float], count: int = 9) -> list[Pair]:
+    made = [pair(EVEN, [value * ratio for value in EVEN], requests=10) for ratio in ratios]
+    return (made * count)[:count]
+
+
+SAME, SLOWER, FASTER, UNCLEAR, NOISE = ((1.0,), (0.8,), (1.2,), (0.98,), (1.2, 0.83, 1.0))
+
+
+def look(
+    sequential: Sequential, ratios: Sequence[float], elapsed_s: float, *, count: int = 9, next_s: float = 3.0
+) -> tuple[MetricComparison, ...] | None:
+    return sequential.look(repeated(ratios, count), elapsed_s=elapsed_s, next_s=next_s)
+
+
+def outcomes(found: tuple[MetricComparison, ...] | None) -> list[str] | None:
+    return None if found is None else [comparison.outcome.value for comparison in found]
+
+
+@pytest.mark.parametrize(
+    "ratios, elapsed_s, said",
+    [
+        (SAME, 13.0, ["PASS"]),
+        (SLOWER, 13.0, ["REGRESSED"]),
+        (FASTER, 13.0, ["IMPROVED"]),
+        (UNCLEAR, 13.0, None),
+        (NOISE, 13.0, None),
+    ],
+)
+def test_it_ends_early_where_all_is_decided(ratios: Sequence[float], elapsed_s: float, said: list[str] | None) -> None:
+    assert outcomes(look(gates("rps"), ratios, elapsed_s)) == said
+
+
+def test_two_pairs_are_never_enough() -> None:
+    assert look(gates("rps"), SLOWER, 13.0, count=2) is None
+    assert look(gates("rps"), SLOWER, 62.0, count=2) is None
+    assert outcomes(look(gates("rps"), SLOWER, 500.0, count=2)) == ["INCONCLUSIVE"], "the time is over by far"
+
+
+def test_three_pairs_are_enough_for_a_regression_and_four_for_anything_else() -> None:
+    assert outcomes(look(gates("rps"), SLOWER, 13.0, count=3)) == ["REGRESSED"]
+    assert look(gates("rps"), SAME, 13.0, count=3) is None
+    assert outcomes(look(gates("rps"), SAME, 13.0, count=4)) == ["PASS"]
+    assert outcomes(look(gates("rps"), SAME, 58.0, count=3)) == ["PASS"], "where there is no time for a fourth"
+
+
+def test_before_the_first_look_is_due_nothing_is_said() -> None:
+    assert look(gates("rps"), SLOWER, 5.0) is None
+
+
+def test_what_a_look_has_spent_is_not_there_for_the_next() -> None:
+    """The first look at a quarter of the time has 15 % of the error; a second one, before the next is due, none."""
+    sequential = gates("rps")
+    assert look(sequential, UNCLEAR, 15.0) is None
+    assert look(sequential, SLOWER, 17.0) is None
+    assert outcomes(look(sequential, SLOWER, 18.0)) == ["REGRESSED"]
+
+
+@pytest.mark.parametrize("ratios, said", [(UNCLEAR, "INCONCLUSIVE"), (SAME, "PASS"), (SLOWER, "REGRESSED")])
+def test_it_ends_where_there_is_no_time_for_another_pair(ratios: Sequence[float], said: str) -> None:
+    sequential = gates("rps")
+    assert look(sequential, UNCLEAR, 50.0, next_s=9.0) is None
+    found = look(sequential, ratios, 55.0, next_s=9.0)
+    assert outcomes(found) == [said]
+    assert found is not None
+    assert (said == "INCONCLUSIVE") is bool(sentence(found[0].reason))
+
+
+def test_the_time_may_be_over_at_the_first_look() -> None:
+    assert outcomes(look(gates("rps"), SLOWER, 200.0, count=3)) == ["REGRESSED"]
+    assert outcomes(look(gates("rps"), UNCLEAR, 200.0, count=3)) == ["INCONCLUSIVE"]
+
+
+def test_one_regression_ends_it_and_the_others_have_reasons() -> None:
+    """p99 has too few requests to say anything."""
+    found = look(gates("rps", "p99"), SLOWER, 13.0)
+    assert outcomes(found) == ["REGRESSED", "INCONCLUSIVE"]
+    assert found is not None
+    assert sentence(found[0].reason) == ""
+    assert "needs 897 requests a side" in sentence(found[1].reason)
+
+
+def test_it_goes_on_for_what_is_undecided() -> None:
+    assert look(gates("rps", "p99"), SAME, 13.0) is None
+
+
+@pytest.mark.parametrize("elapsed_s, said", [(25.0, None), (34.0, ["INCONCLUSIVE"])])
+def test_what_is_hopeless_is_given_up_after_half_of_the_time(elapsed_s: float, said: list[str] | None) -> None:
+    found = look(gates("rps"), NOISE, elapsed_s)
+    assert outcomes(found) == said
+    assert found is None or "could have been seen" in sentence(found[0].reason)
+
+
+def test_to_the_end_uses_all_of_the_time() -> None:
+    sequential = gates("rps", to_the_end=True)
+    for elapsed_s in (13.0, 20.0, 34.0, 50.0):
+        assert look(sequential, SLOWER, elapsed_s) is None
+    assert outcomes(look(sequential, SLOWER, 58.0)) == ["REGRESSED"]
+
+
+def test_no_gates_are_decided_at_once() -> None:
+    assert look(gates(), SAME, 13.0) == ()
+
+
+# --- What a comparison of the code with itself could see
+
+
+def spread_pairs(spread: float, count: int = 9) -> list[Pair]:
+    """Returns pairs of the same code whose boots differ by so much, in turn in both directions."""
+    ratios = (1 - spread, 1.0, 1 + spread)
+    return [pair(EVEN, [value * ratios[number % 3] for value in EVEN], requests=500) for number in range(count)]
+
+
+def test_the_smallest_worsening_is_that_of_the_last_look() -> None:
+    floor = noise_floor(RPS, spread_pairs(0.02), tolerance=0.015, alpha=ALPHA, seconds=60)
+    last = compare_pairs(RPS, spread_pairs(0.02), tolerance=0.015, alpha=ALPHA, share=RULES.looks[-1][1])
+    assert (floor.metric, floor.seconds) == ("rps", 60)
+    assert floor.smallest == pytest.approx(last.detectable)
+
+
+def test_noisier_machines_see_less_and_need_longer() -> None:
+    quiet, noisy = (noise_floor(RPS, spread_pairs(at), tolerance=0.015, alpha=ALPHA, seconds=60) for at in (0.01, 0.1))
+    assert quiet.smallest is not None
+    assert noisy.smallest is not None
+    assert quiet.smallest < noisy.smallest
+    assert all(quiet.seconds_for[change] < noisy.seconds_for[change] for change in ASKED)
+
+
+@pytest.mark.parametrize("tolerance", [0.015, 0.05, 0.5])
+def test_every_change_has_a_time_whatever_the_tolerance(tolerance: float) -> None:
+    floor = noise_floor(RPS, spread_pairs(0.02), tolerance=tolerance, alpha=ALPHA, seconds=60)
+    assert set(floor.seconds_for) == set(ASKED)
+    assert all(0 < seconds < math.inf for seconds in floor.seconds_for.values())
+    assert floor.seconds_for[0.02] > floor.seconds_for[0.05]
+
+
+def test_the_time_for_the_smallest_worsening_is_the_time_there_was() -> None:
+    """By the square root law; found by trying changes, as only those of interest are told."""
+    floor = noise_floor(RPS, spread_pairs(0.02), tolerance=0.005, alpha=ALPHA, seconds=60)
+    assert floor.smallest is not None
+    side_of_change = [floor.smallest < change for change in ASKED]
+    assert [floor.seconds_for[change] < 60 for change in ASKED] == side_of_change
+
+
+def test_too_little_to_tell_has_no_figures() -> None:
+    floor = noise_floor(P99, spread_pairs(0.02, count=2), tolerance=0.1, alpha=ALPHA, seconds=7)
+    assert (floor.metric, floor.seconds, floor.smallest, floor.seconds_for) == ("p99", 7, None, {})

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from judge.sides import Noise, boot, side
+from pytest_benchmark.plugin import pytest_benchmark_group_stats
+from report.samples import result
 
+from pytest_fileperf import Command, InProcess, Uvicorn
 from pytest_fileperf.judge.evidence import Evidence
 from pytest_fileperf.judge.gate import Spread, compare
-from pytest_fileperf.judge.groups import Ranking, rank, rank_runs
+from pytest_fileperf.judge.grouping import (
+    DEFAULT_GROUP_BY,
+    grouped,
+    param_id,
+    param_texts,
+    parse_group_by,
+    unknown_params,
+)
+from pytest_fileperf.judge.groups import Ranking, rank, rank_runs, session_record
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.measure.codec import json_value
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+from pytest_fileperf.report.benchmark_json import benchmarks_of
 
 RPS, P50 = METRICS["rps"], METRICS["p50"]
 SECOND = 1_000_000_000
@@ -258,3 +272,154 @@ def test_rounds_hardly_longer_than_latencies_are_taken_together() -> None:
 def test_rounds_much_longer_than_latencies_are_each_a_piece_of_evidence() -> None:
     (place,) = rank_runs([waves(latency_s=0.1)], limits(LimitKind.SERVER_CPU)).places
     assert place.value != pytest.approx(100)
+
+
+# --- Which tests stand together, as pytest-benchmark's own hook groups them
+
+
+def results() -> list[Result]:
+    return [
+        result("test_upload[1KiB-uvicorn-2]", params={"size": "1KiB", "server": "uvicorn-2"}, group="uploads"),
+        result("test_upload[1MiB-uvicorn-2]", params={"size": "1MiB", "server": "uvicorn-2"}, group="uploads"),
+        result("test_download[1KiB-inprocess]", params={"size": "1KiB", "server": "inprocess"}, group="downloads"),
+        result(
+            "test_upload[1KiB-uvicorn-2]", module="tests/test_more.py", params={"size": "1KiB", "server": "uvicorn-2"}
+        ),
+        result("test_list", module="tests/test_more.py"),
+    ]
+
+
+def titles(labels: str) -> dict[str, list[str]]:
+    found = grouped(results(), parse_group_by(labels))
+    return {
+        title: [each.test.nodeid.removeprefix("tests/test_") for each in members] for title, members in found.items()
+    }
+
+
+FILES = ["files.py::test_upload[1KiB-uvicorn-2]", "files.py::test_upload[1MiB-uvicorn-2]"]
+DOWNLOAD = "files.py::test_download[1KiB-inprocess]"
+MORE = "more.py::test_upload[1KiB-uvicorn-2]"
+LIST = "more.py::test_list"
+
+
+@pytest.mark.parametrize(
+    "labels,expected",
+    [
+        ("group", {"uploads": FILES, "downloads": [DOWNLOAD], "": [MORE, LIST]}),
+        ("func", {"test_upload": [*FILES, MORE], "test_download": [DOWNLOAD], "test_list": [LIST]}),
+        (
+            "fullfunc",
+            {
+                "tests/test_files.py::test_upload": FILES,
+                "tests/test_files.py::test_download": [DOWNLOAD],
+                "tests/test_more.py::test_upload": [MORE],
+                "tests/test_more.py::test_list": [LIST],
+            },
+        ),
+        (
+            "name",
+            {
+                "test_upload[1KiB-uvicorn-2]": [FILES[0], MORE],
+                "test_upload[1MiB-uvicorn-2]": [FILES[1]],
+                "test_download[1KiB-inprocess]": [DOWNLOAD],
+                "test_list": [LIST],
+            },
+        ),
+        (
+            "param",
+            {
+                "1KiB-uvicorn-2": [FILES[0], MORE],
+                "1MiB-uvicorn-2": [FILES[1]],
+                "1KiB-inprocess": [DOWNLOAD],
+                "": [LIST],
+            },
+        ),
+        ("param:size", {"size=1KiB": [FILES[0], DOWNLOAD, MORE], "size=1MiB": [FILES[1]], "": [LIST]}),
+        (
+            " group , param:size",
+            {
+                "uploads size=1KiB": [FILES[0]],
+                "uploads size=1MiB": [FILES[1]],
+                "downloads size=1KiB": [DOWNLOAD],
+                "size=1KiB": [MORE],
+                "": [LIST],
+            },
+        ),
+    ],
+)
+def test_groups(labels: str, expected: dict[str, list[str]]) -> None:
+    assert titles(labels) == expected
+
+
+@pytest.mark.parametrize("labels", ["group", "name", "func", "fullname", "fullfunc", "param", "func,param"])
+def test_the_groups_are_pytest_benchmark_s(labels: str) -> None:
+    theirs = pytest_benchmark_group_stats(  # type: ignore[no-untyped-call]
+        None, benchmarks_of(session_record(results())), labels
+    )
+    assert {title or "": len(members) for title, members in theirs} == {
+        title: len(members) for title, members in titles(labels).items()
+    }
+
+
+def test_measurements_of_one_test_stand_together() -> None:
+    nodeid = "tests/test_files.py::test_upload"
+    runs = [result("test_upload", nodeid=nodeid), result("test_upload", nodeid=f"{nodeid}#2")]
+    assert grouped(runs, ["fullname"]) == {nodeid: runs}
+
+
+@pytest.mark.parametrize("text", ["", "size", "param:", "group,,func", "group;func", "param :size"])
+def test_what_is_no_label_is_told_with_those_there_are(text: str) -> None:
+    with pytest.raises(ValueError, match="use group, name, func, fullname, fullfunc, param or param:NAME"):
+        parse_group_by(text)
+
+
+def test_a_parameter_that_no_test_has_is_told() -> None:
+    assert unknown_params(results(), ["func", "param:size", "param:sise"]) == ("sise",)
+    assert unknown_params(results(), DEFAULT_GROUP_BY) == ()
+
+
+# --- What parameters are called
+
+
+@pytest.mark.parametrize(
+    "in_brackets,params,expected",
+    [
+        ("1KiB", {"size": "1KiB"}, {"size": "1KiB"}),
+        (
+            "0.3-1000-True-None",
+            {"s": 0.3, "n": 1000, "b": True, "x": None},
+            {"s": "0.3", "n": "1000", "b": "True", "x": "None"},
+        ),
+        ("a-b-uvicorn-2", {"path": "a-b", "server": "uvicorn-2"}, {"path": "a-b", "server": "uvicorn-2"}),
+        # The user's own ids, and pytest's for what has no short text.
+        ("small-uvicorn-2", {"size": [1, 2], "server": "uvicorn-2"}, {"size": "small", "server": "uvicorn-2"}),
+        ("small-two", {"size": 1024, "server": "uvicorn-2"}, {"size": "small", "server": "two"}),
+        ("payload0", {"payload": "Payload(size_bytes=1024, …)"}, {"payload": "payload0"}),
+        # Where the parts of the id cannot be told apart, the values themselves.
+        ("small-two-x", {"size": 1024, "server": "uvicorn-2"}, {"size": "1024", "server": "uvicorn-2"}),
+        ("", {}, {}),
+    ],
+)
+def test_what_parameters_are_called(in_brackets: str, params: dict[str, object], expected: dict[str, str]) -> None:
+    name = f"test_upload[{in_brackets}]" if in_brackets else "test_upload"
+    test = result(name, params=params).test
+    assert param_id(test) == in_brackets
+    assert param_texts(test) == expected
+
+
+def small() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    "value,text",
+    [
+        (Uvicorn(workers=2, loop="asyncio"), "uvicorn-2-asyncio"),
+        (InProcess(), "inprocess"),
+        (Command("./server --port {port}", title="Go"), "Go"),
+        (small, "small"),
+        (Uvicorn, "Uvicorn"),
+    ],
+)
+def test_servers_and_functions_are_called_as_in_ids(value: Callable[[], None], text: str) -> None:
+    assert json_value(value) == text
