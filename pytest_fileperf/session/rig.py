@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import Any
 
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.run import Run
@@ -98,6 +99,11 @@ class Measured:
     """Whether `Verdict.world` tells how steady the machine is: only the session differs from when it was stored."""
     world_again: Callable[[], tuple[MetricComparison, ...]] | None = None
     """Measures for `Verdict.world` once more; None where that asks nothing."""
+
+    def judged(self, judge: Callable[[Plan, Result], Result], **changes: Any) -> Measured:
+        """Returns it with results as they are judged: parts first, as the whole has the last word on the error left."""
+        results = [*map(judge, reversed(self.subjects), reversed(self.results))]
+        return replace(self, results=tuple(reversed(results)), **changes)
 
 
 def notes_of(server: RunningServer) -> tuple[Note, ...]:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from pytest_fileperf.errors import (
@@ -18,7 +19,6 @@ from pytest_fileperf.errors import (
     RegressionError,
     RequestsFailedError,
 )
-from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget, changes_in, unless_left, unless_lost, unless_other_answers
 from pytest_fileperf.judge.history import History
@@ -46,7 +46,7 @@ from pytest_fileperf.session.capacity import smoke_capacity
 from pytest_fileperf.session.rig import Measured, Rig, with_other_answers
 from pytest_fileperf.session.setup import entered, left, work_on
 from pytest_fileperf.session.sides import Base
-from pytest_fileperf.session.stored import BaselineCode, StoredBaseline, measure_other_version
+from pytest_fileperf.session.stored import Baselines, Keeping, measure_other_version
 from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.plans import Plan, app_of, cores_of
 from pytest_fileperf.settings.settings import Options, Settings
@@ -157,14 +157,11 @@ class Session:
         """
         self._options = options
         self._rig = rig
-        self._store = BaselineStore(options.baselines)
         self._base = Base(title="itself") if options.aa else against
         self._budget = ErrorBudget(gates)
-        self.environment = Environment.current()
-        self._history = History(options.baselines, self.environment)
-        self._steadiness = self._history.read()
-        is_stored = options.base_packages == "stored"
-        self._code = BaselineCode(rig.source, self.environment.packages, stored_packages=is_stored)
+        environment = Environment.current()
+        self._history = History(options.baselines, environment)
+        self._baselines = Baselines(options, rig, self._budget, environment, self._history.read())
         self._notes: list[str] = []
         self._unchanged: list[MetricComparison] = []
         """What unchanged code did against its stored figures."""
@@ -257,7 +254,7 @@ class Session:
             profiles=self._options.profile and not self._options.smoke,
             to_the_end=self._options.aa,
         )
-        measured, stored = self._measured(plan)
+        measured, keep = self._measured(plan)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
         whole, *parts = measured.results
         measured_of = zip(measured.subjects, (with_other_answers(whole, parts), *parts), strict=True)
@@ -265,8 +262,7 @@ class Session:
         results[0] = self._suspecting(measured, results[0])
         place = len(self.results)
         self.results += results
-        keeping = [] if stored is None else stored.keep(results)
-        for at, (result, store) in enumerate(keeping, start=place):
+        for at, (result, store) in enumerate(keep(results), start=place):
             if store is not None:
                 self._to_store[at] = self.results[at], store
             self.results[at] = result
@@ -346,34 +342,23 @@ class Session:
         self._unchanged.clear()
         return tuple(found)
 
-    def _measured(self, plan: Plan) -> tuple[Measured, StoredBaseline | None]:
-        """Measures the code here, and what it is compared with; returns its baseline, if it has or may get one.
+    def _measured(self, plan: Plan) -> tuple[Measured, Callable[[Sequence[Result]], Keeping]]:
+        """Measures the code here, and what it is compared with; returns it with what stores its results.
 
         Raises PlanError and BaselineError, and what booting and loading raise.
         """
         options, gate, rig = self._options, plan.settings.gate, self._rig
         plan = replace(plan, alpha=self._budget.level(len(gate), of_parts=plan.gates - len(gate)))
         if plan.gates and self._base is not None:
-            return measure_other_version(plan, self._base, self._budget, rig), None
+            return measure_other_version(plan, self._base, self._budget, rig), lambda _: []
         plan.load  # noqa: B018 # a rate that is too low is told before anything boots
         if options.smoke or not plan.gates:
-            return measure_alone(plan, rig), None
+            return measure_alone(plan, rig), lambda _: []
         # Read before time is spent on measuring: a damaged file is told at once.
-        found = self._store.find(plan.test.module, plan.test.nodeid, self.environment)
+        found = self._baselines.find(plan)
         if found is not None and options.update == "all":  # what is stored is measured anew, in half of the time
             plan = replace(plan, in_half=True)
-        stored = StoredBaseline(
-            plan=plan,
-            rig=rig,
-            store=self._store,
-            found=found,
-            environment=self.environment,
-            steadiness=self._steadiness,
-            budget=self._budget,
-            code=self._code,
-            options=options,
-        )
-        return stored.measure(), stored
+        return self._baselines.measure(plan, found), partial(self._baselines.keep, plan, found)
 
     def _suspecting(self, measured: Measured, result: Result) -> Result:
         """Notes what unchanged code did; returns the result, in which a slower world waits to be seen again."""

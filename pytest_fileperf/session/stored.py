@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from pytest_fileperf.errors import BaseDiedError, BaseFailedError, BaseSetupError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
@@ -60,51 +61,7 @@ from pytest_fileperf.versions.packages import python_with
 from pytest_fileperf.versions.source import Source, SourceState
 from pytest_fileperf.versions.tree import CodeTree, outside_code
 
-__all__ = ("BaselineCode", "StoredBaseline", "measure_other_version", "title_of")
-
-
-# --- Finds the code of stored baselines, and the packages that they were stored with
-
-
-class BaselineCode:
-    """Finds the code of baselines. What cannot be had is tried once in a session."""
-
-    def __init__(self, source: Source | None, packages: Mapping[str, str], *, stored_packages: bool) -> None:
-        """`packages` are those of now. With `stored_packages` it runs with those that it was stored with."""
-        self._source = source
-        self._packages = packages
-        self._stored_packages = stored_packages
-        self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
-
-    def of(self, entry: Entry) -> tuple[Base | CodeTree | None, str]:
-        """Returns the code of a baseline: the tree of the code here, where that is it, with the same packages; or None.
-
-        Beside it why it is not to be found, or why it runs with the packages installed here.
-        """
-        if self._source is None:
-            return None, "this session does not look for its code"
-        commit = None if entry.commit is None else entry.commit.get("id")
-        try:
-            code_tree = self._source.code(entry.tree, commit if isinstance(commit, str) else None)
-        except PlanError as error:
-            return None, str(error)
-        python, said = None, ""
-        if self._stored_packages and package_changes(entry.packages, self._packages):
-            key = frozenset(entry.packages.items())
-            if key not in self._pythons:
-                try:
-                    self._pythons[key] = python_with(entry.packages)
-                except PlanError as error:
-                    self._pythons[key] = error
-            made = self._pythons[key]
-            if isinstance(made, PlanError):
-                said = str(made)
-            else:
-                python = str(made)
-        if code_tree.is_here and python is None:
-            return code_tree, said
-        title = title_of(entry, code_tree.title)
-        return Base(title=title, code_tree=replace(code_tree, title=title, python=python), may_fail=True), said
+__all__ = ("Baselines", "Keeping", "measure_other_version")
 
 
 def title_of(entry: Entry, code: str = "") -> str:
@@ -139,8 +96,8 @@ def measure_other_version(plan: Plan, base: Base, budget: ErrorBudget, rig: Rig)
 def _alone(plan: Plan, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -> Measured:
     """Measures the code here; the outcome of every gate is known before."""
     measured = measure_alone(replace(plan, settings=replace(plan.settings, boots=1), profiles=False), rig)
-    judged = []
-    for subject, result in zip(measured.subjects, measured.results, strict=True):
+
+    def judged(subject: Plan, result: Result) -> Result:
         now = result.recording
         comparisons = [
             MetricComparison(
@@ -149,8 +106,9 @@ def _alone(plan: Plan, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -
             for name, tolerance in subject.tolerances.items()
         ]
         verdict = Verdict(comparisons=unless_saturated(comparisons, result.measurement.saturated), against=base.title)
-        judged.append(replace(result, verdict=verdict))
-    return replace(measured, results=tuple(judged))
+        return replace(result, verdict=verdict)
+
+    return measured.judged(judged)
 
 
 def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured:
@@ -161,60 +119,94 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
     tops = () if tree.here is None else (tree.here, tree.here.resolve())
     elsewhere = [one for one in outside if not any(Path(one).is_relative_to(top) for top in tops)]
     notes = _noted(NoteKind.ELSEWHERE, elsewhere)
-    results = [
-        replace(
-            result,
-            verdict=replace(result.verdict, comparisons=unless_same_files(result.verdict.comparisons, files)),
-            notes=result.notes if result.test.own else (*result.notes, *notes),
-        )
-        for result in measured.results
-    ]
-    return replace(measured, results=tuple(results))
+
+    def judged(_: Plan, result: Result) -> Result:
+        verdict = replace(result.verdict, comparisons=unless_same_files(result.verdict.comparisons, files))
+        own_notes = result.notes if result.test.own else (*result.notes, *notes)
+        return replace(result, verdict=verdict, notes=own_notes)
+
+    return measured.judged(judged)
 
 
-# --- A stored baseline: the figures that an earlier run has stored, and the code that they are of
+# --- Stored baselines: the figures that earlier runs have stored, and the code that they are of
 
 _MOST_NAMED = 5
+Keeping: TypeAlias = list[tuple[Result, Callable[[], None] | None]]
+"""Results as they are once they are stored, each with what stores it; None where it is not stored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredBaseline:
-    """The figures that an earlier run has stored, and the code that they are of."""
+class Baselines:
+    """The stored baselines of a session. Code and packages that cannot be had are tried once."""
 
-    plan: Plan
-    rig: Rig
-    store: BaselineStore
-    found: Found | None
-    """What the store has of this test, of this machine or another one."""
-    environment: Environment
-    steadiness: Steadiness
-    budget: ErrorBudget
-    code: BaselineCode
-    options: Options
+    def __init__(
+        self, options: Options, rig: Rig, budget: ErrorBudget, environment: Environment, steadiness: Steadiness
+    ) -> None:
+        """What the gates use of the session's error is taken off the budget. `steadiness` is that of this machine."""
+        self._options = options
+        self._rig = rig
+        self._budget = budget
+        self._environment = environment
+        self._steadiness = steadiness
+        self._store = BaselineStore(options.baselines)
+        self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
+        """Those with the packages of baselines."""
 
-    def measure(self) -> Measured:
+    def find(self, plan: Plan) -> Found | None:
+        """Returns what is stored of a whole load or of a part, of this machine or another one. Raises BaselineError."""
+        return self._store.find(plan.test.module, plan.test.nodeid, self._environment)
+
+    def measure(self, plan: Plan, found: Found | None) -> Measured:
         """Measures the code here, and the baseline's code where that is needed; judges both."""
-        found = self.found
-        if self.rig.source is not None:
-            self.rig.source.here  # noqa: B018 # found out before anything boots: the code may be edited while it is measured
+        source = self._rig.source
+        if source is not None:
+            source.here  # noqa: B018 # found out before anything boots: the code may be edited while it is measured
         if found is None:  # carefully, where it becomes a baseline
-            measured = measure_alone(self.plan, self.rig, to_store=self.options.update is not None)
-            return self._judged_by_figures(measured, None)
-        confirm = self.options.confirm
+            measured = measure_alone(plan, self._rig, to_store=self._options.update is not None)
+            return self._judged_by_figures(measured, None, None)
+        confirm, by_figures = self._options.confirm, partial(self._by_figures, plan, found)
         if confirm == "never":
-            return self._by_figures(Note(kind=NoteKind.NEVER_CONFIRMED))
-        code, said = self.code.of(found.entry)
+            return by_figures(Note(kind=NoteKind.NEVER_CONFIRMED))
+        code, said = (None, "this session does not look for its code") if source is None else self._code(source, found)
         if code is None:
-            return self._by_figures(_figures_only(said))
+            return by_figures(_figures_only(said))
         if isinstance(code, CodeTree):
-            return self._same(found, code, said)
-        if confirm == "auto" and self._is_steady(found):
-            measured = self._by_figures(Note(kind=NoteKind.STEADY))
+            return self._same(plan, found, code, said)
+        if confirm == "auto" and self._is_steady(plan, found):
+            measured = by_figures(Note(kind=NoteKind.STEADY))
             if all(item.outcome is Outcome.PASS for item in _compared(measured.results)):
                 return measured
-        return self._in_turn(found, code, said)
+        return self._in_turn(plan, found, code, said)
 
-    def keep(self, results: Sequence[Result]) -> list[tuple[Result, Callable[[], None] | None]]:
+    def _code(self, source: Source, found: Found) -> tuple[Base | CodeTree | None, str]:
+        """Returns the code of a baseline: the tree of the code here, where that is it, with the same packages; or None.
+
+        Beside it why it is not to be found, or why it runs with the packages installed here.
+        """
+        entry, said, python = found.entry, "", None
+        commit = None if entry.commit is None else entry.commit.get("id")
+        try:
+            code_tree = source.code(entry.tree, commit if isinstance(commit, str) else None)
+        except PlanError as error:
+            return None, str(error)
+        is_stored = self._options.base_packages == "stored"
+        if is_stored and package_changes(entry.packages, self._environment.packages):
+            key = frozenset(entry.packages.items())
+            if key not in self._pythons:
+                try:
+                    self._pythons[key] = python_with(entry.packages)
+                except PlanError as error:
+                    self._pythons[key] = error
+            made = self._pythons[key]
+            if isinstance(made, PlanError):
+                said = str(made)
+            else:
+                python = str(made)
+        if code_tree.is_here and python is None:
+            return code_tree, said
+        title = title_of(entry, code_tree.title)
+        return Base(title=title, code_tree=replace(code_tree, title=title, python=python), may_fail=True), said
+
+    def keep(self, plan: Plan, found: Found | None, results: Sequence[Result]) -> Keeping:
         """Returns how to store a level that is fit to be the baseline, where that was asked for.
 
         With each result, which says what is stored, or why nothing is, comes what stores it once the test has passed;
@@ -222,34 +214,36 @@ class StoredBaseline:
         those of a run alone: what is stored is measured anew then. Parts are stored with the whole.
         """
         whole = results[0]
-        if not self._is_wanted(results) or whole.never_fit:
+        if not self._is_wanted(found, results) or whole.never_fit:
             return []
         anew, kept = tuple(results), whole
-        if self.found is not None:
-            anew = measure_alone(self.plan, self.rig, to_store=True).results
-            limits = check_limits(self.plan.settings.limits, anew[0].recording)
+        if found is not None:
+            anew = measure_alone(plan, self._rig, to_store=True).results
+            limits = check_limits(plan.settings.limits, anew[0].recording)
             kept = replace(anew[0], verdict=Verdict(limits=limits, saturated=anew[0].measurement.saturated))
         of_data: list[str] = []
-        if kept.never_fit or (kept.unfit and self.options.update != "all"):
+        if kept.never_fit or (kept.unfit and self._options.update != "all"):
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
             why = f"{kept.unfit} is no baseline{anyway}"
         else:
-            of_code, of_data = _changed(self.rig.source, self._loaded_here())
+            of_code, of_data = _changed(self._rig.source, self._loaded_here())
             why = f"{_while_measured(of_code)}, so run it again" if of_code else ""
         levels = {} if why else {result.test.own: result for result in anew}
-        keeping: list[tuple[Result, Callable[[], None] | None]] = []
+        keeping: Keeping = []
         for result in results:
             if result is not whole and not result.verdict.comparisons:  # it was not to be stored
                 keeping.append((result, None))
             elif why:
                 keeping.append((replace(result, not_stored=why), None))
             elif result.test.own in levels:
-                keeping.append(self._kept(result, levels[result.test.own], also=of_data))
+                keeping.append(self._kept(found, result, levels[result.test.own], also=of_data))
             else:
                 keeping.append((result, None))
         return keeping
 
-    def _kept(self, result: Result, level: Result, *, also: Sequence[str]) -> tuple[Result, Callable[[], None]]:
+    def _kept(
+        self, found: Found | None, result: Result, level: Result, *, also: Sequence[str]
+    ) -> tuple[Result, Callable[[], None]]:
         """Returns how to store one level; the code goes with that of the whole load.
 
         `also` are files that no server loaded, and that changed while it was measured.
@@ -258,30 +252,30 @@ class StoredBaseline:
         test, is_whole = result.test, not result.test.own
         evidence = evidence_of(level.recording)
         ran = self._loaded_here()
-        here = "this session does not look for code" if self.rig.source is None else self.rig.source.here_with(ran)
+        here = "this session does not look for code" if self._rig.source is None else self._rig.source.here_with(ran)
         known = {name: precision_of(METRICS[name], evidence) for name in gated}
         tree = here.tree if isinstance(here, SourceState) else None
         entry = Entry(
             identity=level.identity,
             evidence=evidence,
             captured=datetime.now(UTC).isoformat(timespec="seconds"),
-            commit=None if self.rig.source is None else self.rig.source.commit_info(),
-            reason=self.options.reason,
+            commit=None if self._rig.source is None else self._rig.source.commit_info(),
+            reason=self._options.reason,
             tree=tree,
-            packages=self.environment.packages,
-            conditions=self.environment.conditions,
+            packages=self._environment.packages,
+            conditions=self._environment.conditions,
             precision={name: error for name, error in known.items() if math.isfinite(error)},
             busy=level.measurement.busy,
-            loaded=None if self.rig.source is None or tree is None else self.rig.source.loaded_beside(ran, tree=tree),
+            loaded=None if self._rig.source is None or tree is None else self._rig.source.loaded_beside(ran, tree=tree),
         )
 
         def store() -> None:
-            self.store.write(test.module, test.nodeid, entry, self.environment, summary_of=gated)
-            if isinstance(here, SourceState) and is_whole and self.rig.source is not None:
-                self.rig.source.keep(here)
-                before = None if self.found is None else self.found.entry.tree
+            self._store.write(test.module, test.nodeid, entry, self._environment, summary_of=gated)
+            if isinstance(here, SourceState) and is_whole and self._rig.source is not None:
+                self._rig.source.keep(here)
+                before = None if found is None else found.entry.tree
                 if before is not None:  # it goes, unless another baseline needs it
-                    self.rig.source.forget([before])
+                    self._rig.source.forget([before])
 
         stored, notes = list(result.verdict.code_notes), result.notes
         if (error := level_error(gated, level.recording)) > KNOWN_TO:
@@ -295,30 +289,30 @@ class StoredBaseline:
 
     # --- ways to measure
 
-    def _by_figures(self, why: Note) -> Measured:
+    def _by_figures(self, plan: Plan, found: Found, why: Note) -> Measured:
         """Measures the code here and compares it with the stored figures."""
-        return self._judged_by_figures(measure_alone(self.plan, self.rig), why)
+        return self._judged_by_figures(measure_alone(plan, self._rig), found, why)
 
-    def _same(self, found: Found, here: CodeTree, said: str) -> Measured:
+    def _same(self, plan: Plan, found: Found, here: CodeTree, said: str) -> Measured:
         """Measures the code here, which is that of the baseline: only the world can differ.
 
         Stored figures decide where it is not certain that the server runs that code, and nothing else of the project.
         """
-        measured = measure_alone(self.plan, self.rig)
-        if doubt := _why_not_the_same(measured, found, here, self.rig.source):
-            return self._judged_by_figures(measured, doubt)
-        packages = self.environment.packages
+        measured = measure_alone(plan, self._rig)
+        if doubt := _why_not_the_same(measured, found, here, self._rig.source):
+            return self._judged_by_figures(measured, found, doubt)
+        packages = self._environment.packages
         code_notes = (
             Note(kind=NoteKind.SAME_CODE, texts=(title_of(found.entry),)),
             *_noted(NoteKind.PACKAGES_HERE, filter(None, (said,))),
             *_noted(NoteKind.PACKAGES, package_changes(found.entry.packages, packages)),
         )
-        results = []
-        for subject, result in zip(measured.subjects, measured.results, strict=True):
-            stored = self._found_of(subject)
+
+        def judged(subject: Plan, result: Result) -> Result:
+            is_whole = not subject.test.own
+            stored = found if is_whole else self.find(subject)
             if stored is None:  # stored before there was this part
-                results.append(self._with_figures(subject, result, None))
-                continue
+                return self._with_figures(subject, result, None)
             comparisons = judge_same_code(
                 stored,
                 evidence_of(result.recording),
@@ -327,59 +321,49 @@ class StoredBaseline:
                 saturated=result.measurement.saturated,
             )
             verdict = Verdict(comparisons=comparisons)
-            if subject is self.plan:
-                world = self._world(result, result.recording, packages)
-                judged = unless_environment(comparisons, world, result.measurement.busy)
-                verdict = Verdict(comparisons=judged, world=world, code_notes=code_notes)
-            results.append(replace(result, verdict=verdict, stored_latency=_stored_latency(stored, comparisons)))
+            if is_whole:
+                world = self._world(plan, found, result, result.recording, packages)
+                all_told = unless_environment(comparisons, world, result.measurement.busy)
+                verdict = Verdict(comparisons=all_told, world=world, code_notes=code_notes)
+            return replace(result, verdict=verdict, stored_latency=_stored_latency(stored, comparisons))
 
         def again() -> tuple[MetricComparison, ...]:
-            anew = measure_alone(self.plan, self.rig).results[0]
-            return self._world(anew, anew.recording, packages)
+            anew = measure_alone(plan, self._rig).results[0]
+            return self._world(plan, found, anew, anew.recording, packages)
 
-        return replace(
-            measured,
-            results=tuple(results),
-            tells_spread=self._tells_spread(found, packages),
-            world_again=again,
-        )
+        return measured.judged(judged, tells_spread=self._tells_spread(found, packages), world_again=again)
 
-    def _found_of(self, subject: Plan) -> Found | None:
-        """Returns what is stored of the whole load or of a part."""
-        if not subject.test.own:
-            return self.found
-        return self.store.find(subject.test.module, subject.test.nodeid, self.environment)
-
-    def _in_turn(self, found: Found, base: Base, said: str) -> Measured:
+    def _in_turn(self, plan: Plan, found: Found, base: Base, said: str) -> Measured:
         """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
-        packages = self.environment.packages if base.code_tree.python is None else found.entry.packages
+        by_figures = partial(self._by_figures, plan, found)
+        packages = self._environment.packages if base.code_tree.python is None else found.entry.packages
         base_alone = not found.differences  # where there are some, stored figures of it do not compare
-        measure = partial(measure_in_turn, self.plan, base, self.budget, self.rig, base_alone=base_alone)
+        measure = partial(measure_in_turn, plan, base, self._budget, self._rig, base_alone=base_alone)
         try:
             measured = measure()
         except (PlanError, BaseDiedError, BaseFailedError, BaseSetupError) as error:
             why = str(error).splitlines()[0].removesuffix(":")
-            by_figures = self._by_figures(_figures_only(why))
             # Its traceback and the server's log are nowhere else.
-            return replace(
-                by_figures, notes=(str(error),) if isinstance(error, BaseFailedError | BaseSetupError) else ()
-            )
+            notes = (str(error),) if isinstance(error, BaseFailedError | BaseSetupError) else ()
+            return replace(by_figures(_figures_only(why)), notes=notes)
         if isinstance(measured, Absent):
-            return self._by_figures(_figures_only(measured.what))
+            return by_figures(_figures_only(measured.what))
 
         def again() -> tuple[MetricComparison, ...]:
             anew = measure()
-            return () if isinstance(anew, Absent) else self._world(anew.results[0], anew.base_alone, packages)
+            if isinstance(anew, Absent):
+                return ()
+            return self._world(plan, found, anew.results[0], anew.base_alone, packages)
 
         if of_now := self._other_files(measured, found, base):
-            return self._by_figures(_figures_only(of_now))
+            return by_figures(_figures_only(of_now))
         result, *parts = measured.results
         code_notes = (
             Note(kind=NoteKind.IN_TURN, texts=(base.title,)),
             *_noted(NoteKind.PACKAGES_HERE, filter(None, (said,))),
             *_noted(NoteKind.ELSEWHERE, outside_code(measured.loaded.modules, base.code_tree)),
         )
-        world = self._world(result, measured.base_alone, packages)
+        world = self._world(plan, found, result, measured.base_alone, packages)
         judged = unless_environment(result.verdict.comparisons, world, result.measurement.busy)
         verdict = replace(result.verdict, comparisons=judged, world=world, code_notes=code_notes)
         return replace(
@@ -392,9 +376,9 @@ class StoredBaseline:
     def _other_files(self, measured: Measured, found: Found, base: Base) -> str:
         """Returns why the baseline's code may have run with files that are not those of then; empty if it did not."""
         tree, stored = base.code_tree, found.entry.loaded
-        if self.rig.source is None or tree.there is None or found.entry.tree is None:
+        if self._rig.source is None or tree.there is None or found.entry.tree is None:
             return ""
-        beside = self.rig.source.loaded_beside(measured.loaded, tree, found.entry.tree)
+        beside = self._rig.source.loaded_beside(measured.loaded, tree, found.entry.tree)
         if beside is not None and stored is not None:
             others = _others(beside, stored)
         else:
@@ -405,29 +389,29 @@ class StoredBaseline:
 
     # --- what figures say
 
-    def _judged_by_figures(self, measured: Measured, why: Note | None) -> Measured:
+    def _judged_by_figures(self, measured: Measured, found: Found | None, why: Note | None) -> Measured:
         """Returns what was measured alone, compared with the stored figures."""
-        results = []
-        subjects = zip(measured.subjects, measured.results, strict=True)
-        for subject, result in reversed([*subjects]):  # what the whole leaves of the session's error is the last word
-            results.append(self._with_figures(subject, result, self._found_of(subject), why))
-        return replace(measured, results=tuple(reversed(results)))
+
+        def judged(subject: Plan, result: Result) -> Result:
+            return self._with_figures(subject, result, self.find(subject) if subject.test.own else found, why)
+
+        return measured.judged(judged)
 
     def _with_figures(self, subject: Plan, result: Result, found: Found | None, why: Note | None = None) -> Result:
         """Returns a result, of the whole load or of a part, compared with the stored figures."""
         comparisons = judge_stored(
             tolerances=subject.tolerances,
-            alpha=self.plan.alpha,
+            alpha=subject.alpha,
             found=found,
             now=evidence_of(result.recording),
             identity=result.identity,
-            packages=self.environment.packages,
-            steadiness=self.steadiness,
+            packages=self._environment.packages,
+            steadiness=self._steadiness,
             saturated=result.measurement.saturated,
             busy=result.measurement.busy,
             no_code="" if why is None else why.why_no_code,
         )
-        self.budget.used(self.plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
+        self._budget.used(subject.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
         since = "" if found is None else title_of(found.entry)
         latency, other_answers = _stored_latency(found, comparisons), result.other_answers
         if found is not None and latency is not None:
@@ -437,30 +421,30 @@ class StoredBaseline:
         return replace(result, verdict=verdict, stored_latency=latency, other_answers=other_answers)
 
     def _world(
-        self, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
+        self, plan: Plan, found: Found, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
         """Compares what the baseline's code does now, with these packages, with what was stored of it."""
-        if self.found is None or unchanged is None:
+        if unchanged is None:
             return ()
         server = result.identity["server"]
         assert isinstance(server, Mapping)
         return judge_world(
-            self.found,
+            found,
             evidence_of(unchanged),
-            tolerances=self.plan.tolerances,
-            alpha=self.plan.alpha,
-            identity=identity_of(self.plan, unchanged, server),
+            tolerances=plan.tolerances,
+            alpha=plan.alpha,
+            identity=identity_of(plan, unchanged, server),
             packages=packages,
-            conditions=self.environment.conditions,
-            steadiness=self.steadiness,
+            conditions=self._environment.conditions,
+            steadiness=self._steadiness,
             saturated=result.measurement.saturated,
             busy=result.measurement.busy,
         )
 
-    def _is_steady(self, found: Found) -> bool:
+    def _is_steady(self, plan: Plan, found: Found) -> bool:
         """Returns whether stored figures can decide: the machine is the same and steady, with the same packages."""
-        return self._is_unchanged(found, self.environment.packages) and all(
-            self.steadiness.is_steady(own.tolerances) for own in self.plan.subjects
+        return self._is_unchanged(found, self._environment.packages) and all(
+            self._steadiness.is_steady(own.tolerances) for own in plan.subjects
         )
 
     def _tells_spread(self, found: Found, packages: Mapping[str, str]) -> bool:
@@ -474,25 +458,25 @@ class StoredBaseline:
 
     # --- keeping
 
-    def _is_wanted(self, results: Sequence[Result]) -> bool:
+    def _is_wanted(self, found: Found | None, results: Sequence[Result]) -> bool:
         """Returns whether a load is to become the baseline, by the results of the whole and of its parts.
 
         One that passes leaves it alone: small losses would add up.
         """
-        if self.options.update is None:
+        if self._options.update is None:
             return False
-        if self.found is None or self.options.update == "all":
+        if found is None or self._options.update == "all":
             return True
         comparisons = _compared(results)
         reasons = {comparison.reason.kind for comparison in comparisons if comparison.reason}
         if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK, ReasonKind.OTHER_ROWS}:
             return True  # there is nothing to compare with, so nothing that a worse level would replace
         is_better = results[0].base is not None and any(item.outcome is Outcome.IMPROVED for item in comparisons)
-        return self.options.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
+        return self._options.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
 
     def _loaded_here(self) -> LoadedFiles:
         """Returns what the server that runs has loaded."""
-        running = self.rig.servers.running
+        running = self._rig.servers.running
         return LoadedFiles() if running is None else running.loaded
 
 
