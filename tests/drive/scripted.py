@@ -1,12 +1,19 @@
-"""A raw HTTP/1.1 server whose answers the test chooses; in a thread with its own event loop."""
+"""A raw HTTP/1.1 server whose answers the test chooses, in a thread with its own event loop; and loads on some."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+
+from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.drive.run import Run, RunProgress, run_load
+from pytest_fileperf.plan.load import Alternation, LoadPlan
+from pytest_fileperf.plan.work import Work
+from pytest_fileperf.wire.eventloop import new_event_loop
+from pytest_fileperf.wire.payload_files import PayloadFiles
 
 Handler = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
 """Gets the number of the request (from 0, over all connections) after its head and body were read."""
@@ -14,6 +21,10 @@ Handler = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
 
 def answer(body: bytes, status: str = "200 OK", extra: str = "") -> bytes:
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{extra}\r\n".encode() + body
+
+
+async def hello(number: int, writer: asyncio.StreamWriter) -> None:
+    writer.write(answer(b"hello"))
 
 
 @contextmanager
@@ -72,3 +83,18 @@ def scripted(
     finally:
         stop()
         thread.join(10)
+
+
+def loaded(
+    urls: Sequence[str],
+    work: Work,
+    plan: LoadPlan | Alternation,
+    tell: Callable[[RunProgress], None] = lambda _: None,
+    server_cpu: Sequence[Callable[[], int | None]] = (lambda: None, lambda: None),
+) -> tuple[Run, ...]:
+    """Loads one server, or two in turn, from this process."""
+    targets = [Target(boot=3, url=url) for url in urls]
+    with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(
+            run_load([work] * len(urls), plan, targets, files=files, server_cpu=server_cpu[: len(urls)], progress=tell)
+        )

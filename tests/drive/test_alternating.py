@@ -7,26 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
 from time import monotonic_ns
 
 import httpx
 import psutil
 import pytest
-from drive.scripted import Handler, answer, scripted
+from drive.scripted import Handler, answer, hello, loaded, scripted
 
 from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import Run, RunProgress, edges_of, run_load
-from pytest_fileperf.errors import PlanError
+from pytest_fileperf.drive.run import Run, RunProgress, edges_of
 from pytest_fileperf.measure.measurement import background_of
 from pytest_fileperf.measure.recording import Failure, Phase, Recording, Round, merge_failures
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
-from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work
-from pytest_fileperf.wire.eventloop import new_event_loop
-from pytest_fileperf.wire.payload_files import PayloadFiles
 
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
@@ -47,10 +42,6 @@ def plan(
     )
 
 
-async def hello(number: int, writer: asyncio.StreamWriter) -> None:
-    writer.write(answer(b"hello"))
-
-
 async def broken(number: int, writer: asyncio.StreamWriter) -> None:
     writer.write(answer(b"no database", "500 Internal Server Error"))
 
@@ -62,11 +53,6 @@ async def dying(number: int, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
 
-def targets(urls: Sequence[str]) -> tuple[Target, Target]:
-    base, now = urls
-    return Target(boot=3, url=base), Target(boot=3, url=now)
-
-
 def alternated(
     urls: Sequence[str],
     work: Work = GET,
@@ -74,17 +60,7 @@ def alternated(
     tell: Callable[[RunProgress], None] = lambda _: None,
 ) -> Pair:
     """Loads two servers from this process."""
-    with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        base, now = runner.run(
-            run_load(
-                (work, work),
-                planned or plan(),
-                targets(urls),
-                files=files,
-                server_cpu=(lambda: None, lambda: None),
-                progress=tell,
-            )
-        )
+    base, now = loaded(urls, work, planned or plan(), tell)
     return base, now
 
 
@@ -103,14 +79,18 @@ def shared() -> Iterator[Generators]:
 def generated(
     generators: Generators,
     urls: Sequence[str],
-    work: Work = GET,
     planned: Alternation | None = None,
-    tell: Callable[[RunProgress], None] = lambda _: None,
-    check: Callable[[], None] = lambda: None,
+    pids: tuple[tuple[int, ...], ...] = ((), ()),
 ) -> Pair:
     """Loads two servers from a generator's process."""
     base, now = generators.run(
-        (work, work), planned or plan(), targets(urls), pids=((), ()), cores=None, progress=tell, check=check
+        (GET, GET),
+        planned or plan(),
+        tuple(Target(boot=3, url=url) for url in urls),
+        pids=pids,
+        cores=None,
+        progress=lambda _: None,
+        check=lambda: None,
     )
     return base, now
 
@@ -125,10 +105,6 @@ def good(result: Run) -> int:
 
 def failures(result: Run) -> tuple[Failure, ...]:
     return merge_failures(failure for round_ in result.rounds for failure in round_.failures)
-
-
-def children() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
 # --- turns
@@ -175,18 +151,7 @@ def test_between_the_turns_is_handover_and_at_the_end_the_drain(urls: tuple[str,
 @pytest.mark.parametrize("firsts", [(Side.BASE, Side.NOW, Side.NOW, Side.BASE, Side.BASE), (Side.BASE,), (Side.NOW,)])
 def test_what_a_side_does_in_the_other_s_turns_is_read_there(urls: tuple[str, str], firsts: tuple[Side, ...]) -> None:
     """A server that uses a tenth of a core all the time, and one that uses none."""
-    planned = plan(*firsts)
-    with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        results = runner.run(
-            run_load(
-                (GET, GET),
-                planned,
-                targets(urls),
-                files=files,
-                server_cpu=(lambda: monotonic_ns() // 10, lambda: 0),
-                progress=lambda _: None,
-            )
-        )
+    results = loaded(urls, GET, plan(*firsts), server_cpu=(lambda: monotonic_ns() // 10, lambda: 0))
 
     base, now = (Recording(rounds=r.rounds, boots=(), connections=2, engine=r.engine) for r in results)
     found = background_of(base, now)
@@ -238,13 +203,6 @@ def test_both_sides_go_the_same_way(urls: tuple[str, str]) -> None:
     redirected = Operation(method="GET", url="/", arguments={"follow_redirects": True})
     engines = [(result.engine, result.why_engine) for result in (*alternated(urls), *alternated(urls, redirected))]
     assert engines == [("replay", "")] * 2 + [("client", "redirects are followed")] * 2
-
-
-def test_large_bodies_are_sent_to_both(urls: tuple[str, str]) -> None:
-    upload = Operation(method="POST", url="/", arguments={"content": payload("2MiB")})
-    for result in alternated(urls, upload):
-        sent = sum(round_.bytes_sent for round_ in result.rounds)
-        assert sent == good(result) << 21 > 0
 
 
 def test_it_tells_how_far_it_is(urls: tuple[str, str]) -> None:
@@ -320,11 +278,6 @@ def test_a_server_that_refuses_connections_is_a_connect_error(side: int, urls: t
         alternated(asked)
 
 
-def test_a_request_that_cannot_be_built_is_a_plan_error(urls: tuple[str, str]) -> None:
-    with pytest.raises(PlanError, match="httpx cannot build"):
-        alternated(urls, Operation(method="GET", url="/", arguments={"headers": {"x": "a\nb"}}))
-
-
 def test_a_listener_that_raises_ends_both_sides(urls: tuple[str, str]) -> None:
     class EnoughError(Exception):
         pass
@@ -348,54 +301,9 @@ def test_a_generator_alternates_and_makes_other_runs_too(shared: Generators, url
 
 
 @pytest.mark.once
-def test_a_journey_travels_to_the_generator(shared: Generators, urls: tuple[str, str]) -> None:
-    wanted = "hello"
-
-    async def journey(client: httpx.AsyncClient) -> None:
-        response = await client.get("/")
-        assert response.text == wanted
-
-    for result in generated(shared, urls, Journey(name="journey", function=journey)):
-        assert (result.engine, failures(result)) == ("client", ())
-        assert good(result) > 0
-
-
-@pytest.mark.once
 def test_it_reads_the_cpu_time_of_both_servers(shared: Generators, urls: tuple[str, str]) -> None:
     own = psutil.Process().pid  # both servers are threads of this process
-    results = shared.run(
-        (GET, GET), plan(), targets(urls), pids=((own,), ()), cores=None, progress=lambda _: None, check=lambda: None
-    )
+    results = generated(shared, urls, pids=((own,), ()))
     base, now = ([round_.server_cpu_ns for round_ in turns(result)] for result in results)
     assert all(spent is not None and spent > 0 for spent in base)
     assert not any(now)
-
-
-@pytest.mark.parametrize("side", Side)
-def test_refused_connections_come_back_from_the_generator(side: int, shared: Generators, urls: tuple[str, str]) -> None:
-    asked = list(urls)
-    asked[side] = REFUSED
-    with pytest.raises(httpx.ConnectError):
-        generated(shared, asked)
-
-
-@pytest.mark.parametrize("where, error", [("tell", KeyboardInterrupt), ("check", RuntimeError)])
-@pytest.mark.once
-def test_whatever_ends_it_leaves_no_process_and_no_file(
-    error: type[BaseException],
-    where: str,
-    urls: tuple[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = children()
-
-    def stop(*_: object) -> None:
-        raise error
-
-    with closing(Generators()) as generators, pytest.raises(error):
-        generated(generators, urls, planned=plan(*[Side.BASE] * 200), **{where: stop})  # type: ignore[arg-type]
-
-    assert children() == before
-    assert list(tmp_path.iterdir()) == []

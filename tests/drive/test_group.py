@@ -6,8 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -18,7 +16,7 @@ from time import monotonic
 import httpx
 import psutil
 import pytest
-from drive.scripted import answer, scripted
+from drive.scripted import hello, scripted
 
 from pytest_fileperf.drive.group import Generators, own_cores
 from pytest_fileperf.drive.preparation import Target
@@ -38,10 +36,6 @@ PLAN = LoadPlan(connections=6, warmup_ns=0, round_ns=200 * MS, rounds=3, timeout
 COUNTED = replace(PLAN, round_ns=20_000 * MS, rounds=1)
 SEEN: list[tuple[bytes, bytes]] = []
 """Head and body of each request that the server got."""
-
-
-async def hello(number: int, writer: asyncio.StreamWriter) -> None:
-    writer.write(answer(b"hello"))
 
 
 @pytest.fixture(scope="module")
@@ -219,29 +213,6 @@ def test_an_error_leaves_no_process(shared: Generators, url: str, error: type[Ba
     with pytest.raises(error):
         load(shared, url if error is KeyboardInterrupt else "http://127.0.0.1:9", tell=interrupt)
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
-
-
-def test_all_end_by_themselves_where_the_test_process_is_killed(url: str) -> None:
-    script = f"""
-import os, signal
-from pytest_fileperf.drive.group import Generators
-from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.request import Operation
-generators = Generators()
-plan = LoadPlan(connections=2, warmup_ns=0, round_ns=60 * 10**9, rounds=1, timeout_ns=10**9, generators=2)
-def tell(progress):
-    print(*generators.pids, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-generators.run((Operation(method="GET", url="/"),), plan, (Target(boot=0, url={url!r}),), pids=((),), cores=None,
-               progress=tell, check=lambda: None)
-"""
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-
-    pids = [int(pid) for pid in ran.stdout.split()]
-    assert len(pids) == 2
-    gone, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
-    assert not alive, gone
 
 
 def test_each_generator_has_a_core_of_its_own_where_there_are_enough() -> None:

@@ -8,7 +8,7 @@ from time import monotonic_ns
 
 import httpx
 import pytest
-from drive.scripted import answer
+from drive.scripted import answer, hello
 from drive.test_loop import FakeSlot
 from drive.test_run import counted, run, totals
 
@@ -53,10 +53,6 @@ def test_slots_that_pause_end_with_the_number_of_requests() -> None:
     """Each has paused for a part of an hour when another one begins the last request."""
     started, _ = load(ClosedLoop(duration_ns=10**15, requests=3), Pause(low_ns=0, high_ns=20 * MS), slots=8)
     assert started == 3
-
-
-async def hello(number: int, writer: asyncio.StreamWriter) -> None:
-    writer.write(answer(b"hello"))
 
 
 async def reader(client: Client) -> None:

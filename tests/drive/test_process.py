@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import resource
@@ -18,7 +17,7 @@ from typing import NamedTuple
 import httpx
 import psutil
 import pytest
-from drive.scripted import answer, scripted
+from drive.scripted import hello, scripted
 
 from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
@@ -45,10 +44,6 @@ def counted(requests: int, connections: int = 2) -> LoadPlan:
     return LoadPlan(
         connections=connections, warmup_ns=0, round_ns=20_000 * MS, rounds=1, timeout_ns=5000 * MS, requests=requests
     )
-
-
-async def hello(number: int, writer: asyncio.StreamWriter) -> None:
-    writer.write(answer(b"hello"))
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,15 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 
 import httpx
 import pytest
-from drive.scripted import answer, scripted
+from drive.scripted import answer, loaded, scripted
 
-from pytest_fileperf.drive.preparation import Target, ways_of
-from pytest_fileperf.drive.run import Run, run_load
+from pytest_fileperf.drive.preparation import ways_of
+from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.feed import Order, Requests
@@ -22,8 +22,6 @@ from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.request import Expectation, Journey, Operation
 from pytest_fileperf.plan.work import Mix, Part, Work
-from pytest_fileperf.wire.eventloop import new_event_loop
-from pytest_fileperf.wire.payload_files import PayloadFiles
 from pytest_fileperf.wire.request import LoadClient
 
 MS = 1_000_000
@@ -70,11 +68,7 @@ def load(url: str, work: Work, requests: int, connections: int = 1, plan: LoadPl
         timeout_ns=5000 * MS,
         requests=requests,
     )
-    with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        target = Target(boot=0, url=url)
-        (result,) = runner.run(
-            run_load((work,), plan, (target,), files=files, server_cpu=(lambda: None,), progress=lambda _: None)
-        )
+    (result,) = loaded([url], work, plan)
     return result
 
 

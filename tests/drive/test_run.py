@@ -4,17 +4,15 @@ import asyncio
 import gc
 import hashlib
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from pathlib import Path
 from time import monotonic_ns
 
 import httpx
 import pytest
-from drive.scripted import Handler, answer, scripted
+from drive.scripted import Handler, answer, hello, loaded, scripted
 
 from pytest_fileperf.drive.loop import LoadLoop
-from pytest_fileperf.drive.preparation import Target
-from pytest_fileperf.drive.run import Run, RunProgress, quiet_memory, run_load
+from pytest_fileperf.drive.run import Run, RunProgress, quiet_memory
 from pytest_fileperf.drive.slots import Idle, ReplaySlot
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
@@ -28,7 +26,6 @@ from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.exchange import Scratch
-from pytest_fileperf.wire.payload_files import PayloadFiles
 from pytest_fileperf.wire.request import compile_request
 
 MS = 1_000_000
@@ -51,21 +48,8 @@ def counted(requests: int, connections: int = 1, timeout_ms: int = 5000) -> Load
 def run(
     handler: Handler, work: Work = GET, plan: LoadPlan | None = None, tell: Callable[[RunProgress], None] | None = None
 ) -> Run:
-    with (
-        scripted(handler) as url,
-        closing(PayloadFiles()) as files,
-        asyncio.Runner(loop_factory=new_event_loop) as runner,
-    ):
-        (result,) = runner.run(
-            run_load(
-                (work,),
-                plan or counted(6),
-                (Target(boot=0, url=url),),
-                files=files,
-                server_cpu=(lambda: None,),
-                progress=tell or (lambda _: None),
-            )
-        )
+    with scripted(handler) as url:
+        (result,) = loaded([url], work, plan or counted(6), tell or (lambda _: None))
     return result
 
 
@@ -77,10 +61,6 @@ def totals(result: Run) -> tuple[int, dict[str, int]]:
 
 def first_failure(result: Run) -> Failure:
     return merge_failures(failure for round_ in result.rounds for failure in round_.failures)[0]
-
-
-async def hello(number: int, writer: asyncio.StreamWriter) -> None:
-    writer.write(answer(b"hello"))
 
 
 def as_journey(operation: Operation) -> Operation:
@@ -298,17 +278,8 @@ def test_requests_for_which_there_was_no_time_are_failures() -> None:
 
 
 def test_a_server_that_is_not_there_is_told_at_once() -> None:
-    with closing(PayloadFiles()) as files, pytest.raises(httpx.ConnectError):
-        asyncio.run(
-            run_load(
-                (GET,),
-                counted(5),
-                (Target(boot=0, url="http://127.0.0.1:9"),),
-                files=files,
-                server_cpu=(lambda: None,),
-                progress=lambda _: None,
-            )
-        )
+    with pytest.raises(httpx.ConnectError):
+        loaded(["http://127.0.0.1:9"], GET, counted(5))
 
 
 def test_uploads_arrive_whole_from_memory_and_from_files(tmp_path: Path) -> None:
