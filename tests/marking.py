@@ -46,7 +46,6 @@ ONCE = (
     "session/test_profiling.py",
     "session/test_session_servers.py",
     "versions/test_checkout.py",
-    "versions/test_commit.py",
     "versions/test_predecessor.py",
     "versions/test_source.py",
     "versions/test_installing.py",

@@ -1,4 +1,4 @@
-"""What an operation is known by, and what a good answer is."""
+"""What an operation is known by, and what a good answer is; texts show no logins and no values of queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from pytest_fileperf.plan.payload import payload
-from pytest_fileperf.plan.request import Expectation, Journey, Operation
+from pytest_fileperf.plan.request import Expectation, Journey, Operation, without_queries
 
 
 def arguments_of(**arguments: object) -> Mapping[str, object]:
@@ -121,3 +121,16 @@ def test_a_journey_is_known_by_its_name() -> None:
 )
 def test_any_2xx_is_good_unless_statuses_are_given(statuses: tuple[int, ...], status: int, allowed: bool) -> None:
     assert Expectation(statuses=statuses).allows_status(status) is allowed
+
+
+@pytest.mark.parametrize(
+    "text,shown",
+    [
+        pytest.param("no answer of http://bob:pw@localhost/x", "no answer of http://…@localhost/x", id="a login"),
+        pytest.param("HTTPS://bob:pw@localhost/x", "HTTPS://…@localhost/x", id="capitals"),
+        pytest.param("http://bob:p@w@localhost/x", "http://…@localhost/x", id="an @ in the password"),
+        pytest.param("http://localhost/a@b", "http://localhost/a@b", id="an @ in the path"),
+    ],
+)
+def test_logins_are_hidden(text: str, shown: str) -> None:
+    assert without_queries(text) == shown

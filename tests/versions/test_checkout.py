@@ -23,19 +23,21 @@ from serve.processes import posix
 from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.versions.checkout import Against, Checkout, parse_against
+from pytest_fileperf.versions.checkout import (
+    Against,
+    Checkout,
+    changed_packages,
+    commit_info,
+    dependency_notes,
+    environment_notes,
+    parse_against,
+    project_name,
+)
+from pytest_fileperf.versions.packages import packages_of
 from pytest_fileperf.versions.repository import find_repository
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 pytestmark = needs_git
-
-
-@pytest.fixture(autouse=True)
-def git_without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("GIT")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
 @pytest.fixture(scope="module")
@@ -642,3 +644,145 @@ with Checkout(parse_against("HEAD", cwd=where, rootdir=where)):
     while list(temporary.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert list(temporary.iterdir()) == []
+
+
+# --- The commit that stored baselines and reports name
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Repo:
+    return Repo.make(tmp_path / "project")
+
+
+def test_all_of_a_commit_is_told(project: Repo) -> None:
+    commit = project.commit(app_py="one")
+    (project.top / "below").mkdir()
+    told = commit_info(project.top / "below")
+    assert told is not None
+    times = project.git("show", "-s", "--format=%cI %aI").split()
+    assert told == {"id": commit, "time": times[0], "author_time": times[1], "dirty": False, "branch": "main"}
+
+
+def test_changes_count_and_new_files_do_not(project: Repo) -> None:
+    project.commit(app_py="one")
+    project.write("new.py", "new")
+    told = commit_info(project.top)
+    assert told is not None
+    assert told["dirty"] is False
+    project.write("app.py", "two")
+    told = commit_info(project.top)
+    assert told is not None
+    assert told["dirty"] is True
+
+
+def test_a_detached_head_is_no_branch(project: Repo) -> None:
+    project.git("checkout", "--quiet", project.commit(app_py="one"))
+    told = commit_info(project.top)
+    assert told is not None
+    assert told["branch"] == "(detached head)"
+
+
+def test_nothing_is_told_where_there_is_no_commit(project: Repo, tmp_path: Path) -> None:
+    assert commit_info(project.top) is None
+    (tmp_path / "elsewhere").mkdir()
+    assert commit_info(tmp_path / "elsewhere") is None
+
+
+def test_nothing_is_told_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit_info(tmp_path) is None
+
+
+REMOTES = {
+    "https://user:canary@host.invalid/group/files.git": "files",
+    "https://host.invalid/files.git?token=canary": "files",
+    "https://user:canary@host.invalid": "project",
+    "https://canary@host.invalid/": "project",
+    "canary@host.invalid": "project",
+    "/srv/git/files.git/": "files",
+    "file:///srv/files": "files",
+}
+
+
+def test_a_project_has_the_name_of_its_remote_repository_or_of_its_directory(project: Repo, tmp_path: Path) -> None:
+    assert project_name(project.top) == "project"
+    project.git("remote", "add", "origin", "git@example.invalid:someone/files.git")
+    assert project_name(project.top) == "files"
+    for url, name in REMOTES.items():
+        project.git("remote", "set-url", "origin", url)
+        assert project_name(project.top) == name
+    assert project_name(tmp_path) == tmp_path.name
+
+
+# --- Which files of two trees say that they need other packages
+
+
+PROJECT = '[project]\nname = "a"\nversion = "{version}"\ndependencies = ["fastapi{bound}"]\n'
+POETRY = '[tool.poetry]\nversion = "{version}"\n[tool.poetry.group.dev.dependencies]\nfastapi = "{bound}"\n'
+
+FILES = {
+    "equal": ("requirements.txt", "a==1", "a==1", False),
+    "requirements": ("requirements.txt", "a==1", "a==2", True),
+    "more requirements": ("requirements-dev.txt", "a==1", "a==2", True),
+    "lock": ("uv.lock", "1", "2", True),
+    "setup": ("setup.py", "1", "2", True),
+    "another file": ("notes.txt", "1", "2", False),
+    "version": ("pyproject.toml", PROJECT.format(version=1, bound=""), PROJECT.format(version=2, bound=""), False),
+    "dependency": ("pyproject.toml", PROJECT.format(version=1, bound=""), PROJECT.format(version=1, bound=">1"), True),
+    "poetry version": ("pyproject.toml", POETRY.format(version=1, bound=1), POETRY.format(version=2, bound=1), False),
+    "poetry group": ("pyproject.toml", POETRY.format(version=1, bound=1), POETRY.format(version=1, bound=2), True),
+    "build system": ("pyproject.toml", "", '[build-system]\nrequires = ["hatchling"]\n', True),
+    "extra": ("pyproject.toml", "", "[project.optional-dependencies]\na = []\n", True),
+    "settings": ("pyproject.toml", "", "[tool.ruff]\nline-length = 9\n", False),
+    "other settings than expected": ("pyproject.toml", "tool = 1\nproject = 2", "tool = 1\nproject = 2\n", False),
+    "damaged": ("pyproject.toml", "=", "==", True),
+}
+
+
+@pytest.mark.parametrize("name,here,there,differs", FILES.values(), ids=FILES)
+def test_differences(name: str, here: str, there: str, differs: bool, tmp_path: Path) -> None:
+    for tree, content in (("here", here), ("there", there)):
+        (tmp_path / tree).mkdir()
+        (tmp_path / tree / name).write_text(content)
+    note = (
+        f"{name} differs between the sides, and both run with the packages installed here: "
+        "use --fileperf-against=python:… to compare dependencies"
+    )
+    assert dependency_notes(tmp_path / "here", tmp_path / "there") == ((note,) if differs else ())
+
+
+def test_a_file_of_one_side_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "uv.lock").touch()
+    (tmp_path / "here" / "requirements.txt").mkdir()
+    assert dependency_notes(tmp_path / "here", tmp_path) == ()
+    assert dependency_notes(tmp_path, tmp_path / "here") == ()
+
+
+# --- The packages with another version in another interpreter's environment
+
+
+def installed(packages: Path, name: str, version: str, files: str) -> None:
+    about = packages / f"{name}-{version}.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n", encoding="utf-8")
+    (about / "RECORD").write_text(f"{files},,\n{about.name}/METADATA,,\n", encoding="utf-8")
+    # importlib_metadata, which Dask brings, tells only of files that are there.
+    (packages / files).parent.mkdir(exist_ok=True)
+    (packages / files).touch()
+
+
+def test_packages_that_differ_are_listed_by_what_they_import_as(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(packages_of(tmp_path / "old"), "slow-lib", "1.0", "slow/parse.py")
+    installed(packages_of(tmp_path / "old"), "same", "1.0", "same.py")
+    installed(packages_of(tmp_path / "old"), "only-there", "1.0", "there.py")
+    installed(tmp_path / "here", "slow-lib", "2.0", "slow_lib/parse.py")
+    installed(tmp_path / "here", "same", "1.0", "same.py")
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    python = tmp_path / "old" / "bin" / "python"
+
+    assert changed_packages(python) == {"slow": "slow-lib 1.0 → 2.0", "slow_lib": "slow-lib 1.0 → 2.0"}
+    assert environment_notes(python) == ("packages that differ: slow-lib 1.0 → 2.0",)
+    assert environment_notes(tmp_path / "bin" / "python") == ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,14 +14,6 @@ from pytest_fileperf.versions.checkout import Against, parse_against
 from pytest_fileperf.versions.source import Source, instead_of_itself
 
 pytestmark = needs_git
-
-
-@pytest.fixture(autouse=True)
-def git_without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("GIT")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
 @pytest.fixture

@@ -24,14 +24,6 @@ pytestmark = needs_git
 BASELINES = ".fileperf"
 
 
-@pytest.fixture(autouse=True)
-def git_without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("GIT")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     repo = Repo.make(tmp_path_factory.mktemp("made once") / "repo")
