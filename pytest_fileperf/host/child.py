@@ -17,10 +17,14 @@ import psutil
 
 from pytest_fileperf.host import scratch
 
-__all__ = ("Child", "Invocation", "LogFile", "Process", "is_alive", "process_tree", "run")
+__all__ = ("Child", "Invocation", "Process", "is_alive", "process_tree", "run")
 
 _POLL_S = 0.05
 _KILL_WAIT_S = 5.0
+LONGEST_LOG_BYTES = 16 << 20
+"""A longer log is emptied at the next look at it. Between two looks, a process can write some 100 MiB."""
+_TAIL_BYTES = 64 << 10
+_TAIL_LINES = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +60,10 @@ class Child:
     def __init__(self, use: str) -> None:
         """Makes the directory, whose name begins with the use of it, and an empty log. Raises OSError."""
         self.directory = scratch.make(use)
-        self._log = LogFile(self.directory / "log.txt")
-        self._log.open().close()
+        self._log = self.directory / "log.txt"
+        self._log.touch()
+        self._log_before: tuple[str, ...] = ()
+        """The last lines of what is no longer in the log."""
         self._process: Process | None = None
         self._asked_s: float | None = None
         """When it was first asked to end. Several that are asked together wait together."""
@@ -67,7 +73,7 @@ class Child:
 
         Raises OSError.
         """
-        with self._log.open() as log:
+        with self._log.open("ab") as log:  # each write goes to the end of the file, also after it was emptied
             process = _start(invocation, stdout=log if stdout is None else stdout, stderr=log)
         self._process = process
         return process
@@ -87,11 +93,26 @@ class Child:
     @property
     def log(self) -> tuple[str, ...]:
         """The last lines of what it wrote to standard output and error; empty when the directory is gone."""
-        return self._log.lines()
+        try:
+            with self._log.open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(0, size - _TAIL_BYTES))
+                tail = log.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            return ()
+        return (*self._log_before, *tail)[-_TAIL_LINES:]
 
     def shorten_log(self) -> None:
-        """Keeps what it writes from filling the disk; to be called now and then while it runs."""
-        self._log.shorten()
+        """Empties the log where it has become long, so that it does not fill the disk; to be called now and then.
+
+        What is written between reading and emptying is lost.
+        """
+        try:
+            if self._log.stat().st_size > LONGEST_LOG_BYTES:
+                self._log_before = self.log
+                os.truncate(self._log, 0)
+        except OSError:  # it is gone, or the system does not let files be shortened that others write to
+            return
 
     def tree(self) -> tuple[psutil.Process, ...]:
         """Returns the live process tree, the program first: without our supervisor above it."""
@@ -249,47 +270,3 @@ def _kill_group(group: int) -> None:
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):  # macOS says PermissionError for zombies
             os.killpg(group, signal.SIGKILL)
-
-
-# --- What a process writes to its standard output and error: a file of which only the end is kept
-
-LONGEST_BYTES = 16 << 20
-"""A longer file is emptied at the next look at it. Between two looks, a process can write some 100 MiB."""
-_TAIL_BYTES = 64 << 10
-_TAIL_LINES = 40
-
-
-class LogFile:
-    """The log of one process. Whoever looks after the process calls `shorten` now and then."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._before: tuple[str, ...] = ()
-        """The last lines of what is no longer in the file."""
-
-    def open(self) -> BinaryIO:
-        """Opens it for a process to write to. Each write goes to the end of the file, also after it was emptied."""
-        return self._path.open("ab")
-
-    def lines(self) -> tuple[str, ...]:
-        """Returns the last lines; empty where there is no file."""
-        try:
-            with self._path.open("rb") as log:
-                size = log.seek(0, os.SEEK_END)
-                log.seek(max(0, size - _TAIL_BYTES))
-                tail = log.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
-        except FileNotFoundError:
-            return ()
-        return (*self._before, *tail)[-_TAIL_LINES:]
-
-    def shorten(self) -> None:
-        """Empties the file where it has become long, and remembers its last lines: a disk must not fill up with it.
-
-        What is written between reading and emptying is lost.
-        """
-        try:
-            if self._path.stat().st_size > LONGEST_BYTES:
-                self._before = self.lines()
-                os.truncate(self._path, 0)
-        except OSError:  # it is gone, or the system does not let files be shortened that others write to
-            return

@@ -328,14 +328,14 @@ def files_limit(pids: Sequence[int]) -> int | None:
     return min((int(limit) for limit in soft if limit.isdigit()), default=None)
 
 
-def open_files(directory: str, *, most_listed: int = MOST_FILES_LISTED) -> int | None:
+def open_files(directory: str) -> int | None:
     """Returns how many files a directory such as `/proc/PID/fd` lists; None where there are too many to list."""
     try:
         count = os.stat(directory).st_size  # noqa: PTH116 # pathlib is slow; since Linux 6.2, 0 before
         if not count:
             with os.scandir(directory) as files:
-                count = sum(1 for _ in islice(files, most_listed + 1))
-                return count if count <= most_listed else None
+                count = sum(1 for _ in islice(files, MOST_FILES_LISTED + 1))
+                return count if count <= MOST_FILES_LISTED else None
     except OSError:
         return None
     return count
@@ -353,35 +353,23 @@ if sys.platform == "linux":
             return None
         if not memory:
             return None
-        main_cpu_ns, waiting_ns = _main_thread_ns(pid)
-        read_bytes, written_bytes = _storage_bytes(pid)
-        page_faults = _page_faults(pid)
+        # How long the main thread ran, and how long it waited for a core; nothing where that is not counted.
+        ran_ns, waited_ns, *_ = (*map(int, read_start(f"/proc/{pid}/schedstat").split()), None, None)
+        # Nothing of a process that is not ours.
+        storage = dict(line.split(b": ") for line in read_start(f"/proc/{pid}/io").splitlines())
+        about = read_start(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
         return ProcessUse(
             pid=pid,
             cpu_ns=cpu_ns,
-            main_cpu_ns=main_cpu_ns,
-            waiting_ns=waiting_ns,
+            main_cpu_ns=ran_ns,
+            waiting_ns=waited_ns,
             rss_bytes=int(memory[1]) * _PAGE_BYTES,
             threads=threads,
             files=open_files(f"/proc/{pid}/fd"),
-            written_bytes=written_bytes,
-            read_bytes=read_bytes,
-            page_faults=page_faults,
+            written_bytes=int(storage[b"write_bytes"]) if storage else None,
+            read_bytes=int(storage[b"read_bytes"]) if storage else None,
+            page_faults=int(about[7]) if about else None,
         )
-
-    def _main_thread_ns(pid: int) -> tuple[int | None, int | None]:
-        """Returns how long the main thread ran, and how long it waited for a core; None where that is not counted."""
-        ran, waited, *_ = (*map(int, read_start(f"/proc/{pid}/schedstat").split()), None, None)
-        return ran, waited
-
-    def _page_faults(pid: int) -> int | None:
-        fields = read_start(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
-        return int(fields[7]) if fields else None
-
-    def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
-        """Returns how many bytes it caused to be read from storage and written to it; None for a process not ours."""
-        fields = dict(line.split(b": ") for line in read_start(f"/proc/{pid}/io").splitlines())
-        return (int(fields[b"read_bytes"]), int(fields[b"write_bytes"])) if fields else (None, None)
 
 else:
 

@@ -129,10 +129,10 @@ def count_queues(server: Mapping[int, _End], client: Mapping[int, _End]) -> Sock
     )
 
 
-def read_queues(port: int, *, most_connections: int = MOST_CONNECTIONS) -> SocketQueues | None:
+def read_queues(port: int) -> SocketQueues | None:
     """Returns the queues of the connections to that port of this machine.
 
-    None where the system does not tell, and where there are more connections than that.
+    None where the system does not tell, and where there are very many connections.
     """
     server: dict[int, _End] = {}
     client: dict[int, _End] = {}
@@ -144,7 +144,7 @@ def read_queues(port: int, *, most_connections: int = MOST_CONNECTIONS) -> Socke
                     request = _request(family, port if is_server else 0, 0 if is_server else port)
                     for own, other, end in _answers(diag, request):
                         ends[other if is_server else own] = end
-                        if len(ends) > most_connections:
+                        if len(ends) > MOST_CONNECTIONS:
                             return None
                 if server.keys() & client.keys():
                     break  # a question costs 0.2 ms, as the kernel goes through all connections

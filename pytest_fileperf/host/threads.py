@@ -44,9 +44,8 @@ class Observation(NamedTuple):
 class ThreadWatch:
     """The threads of one process: `observe` under load, `rest` once after it, then `judged` for each observation."""
 
-    def __init__(self, pid: int, *, most_threads: int = MOST_THREADS) -> None:
+    def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._most_threads = most_threads
         self._files: dict[int, int] = {}
         """By thread, in the order first seen; reading an open file costs a quarter of opening it. -1: closed."""
         self._before: dict[int, int] = {}
@@ -65,7 +64,7 @@ class ThreadWatch:
         for thread in _threads_of(self._pid):
             if thread in self._files:
                 continue
-            if len(self._files) > self._most_threads:
+            if len(self._files) > MOST_THREADS:
                 self._complete = False
                 break
             self._files[thread] = self._open(thread)
@@ -88,7 +87,9 @@ class ThreadWatch:
         main = self._main(seen.places[0], stalled=states.get(0, False))
         if not self._complete:
             return replace(use, main=main)
-        busy = {index: place for index, place in enumerate(seen.places) if place and self._is_busy(index, place)}
+        # Where it waits for work is not known of a thread that began later.
+        both = enumerate(zip(seen.places, self._idle, strict=False))
+        busy = {index: (place, idle) for index, (place, idle) in both if index and place and idle and place != idle}
         self._worked.update(busy)
         checked = [stalled for index, stalled in states.items() if index in busy]
         return replace(
@@ -97,7 +98,8 @@ class ThreadWatch:
             running_threads=seen.places.count(RUNNING),
             busy_threads=len(busy),
             storage_threads=round(len(busy) * sum(checked) / len(checked)) if checked else 0,
-            lock_threads=sum(place[0] == self._wait_for_work(index) for index, place in busy.items()),
+            # Every pool waits for work in the system call for locks.
+            lock_threads=sum(place[0] == idle[0] for place, idle in busy.values()),
         )
 
     def active(self) -> int:
@@ -161,16 +163,6 @@ class ThreadWatch:
             return MainThread.RUNNING
         # An event loop waits at several depths, and nothing else waits in its system call.
         return MainThread.IDLE if place[0] == idle[0] else MainThread.BLOCKED
-
-    def _is_busy(self, index: int, place: _Place) -> bool:
-        """Returns whether a thread, not the main one, was not where it waits for work."""
-        idle = self._idle[index] if 0 < index < len(self._idle) else None
-        return idle is not None and place != idle
-
-    def _wait_for_work(self, index: int) -> int | None:
-        """Returns the system call in which it waits for work: the one for locks, in every pool of threads."""
-        idle = self._idle[index]
-        return None if idle is None else idle[0]
 
     def _active(self) -> list[int]:
         return [

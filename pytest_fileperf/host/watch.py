@@ -14,7 +14,7 @@ from time import monotonic_ns, sleep, thread_time_ns
 from typing import Self
 
 from pytest_fileperf.host.cpu import io_stalled_ns, peak_rss_bytes, process_use
-from pytest_fileperf.host.sample import Sample, SocketQueues, ThreadUse, core_times
+from pytest_fileperf.host.sample import Sample, ThreadUse, core_times
 from pytest_fileperf.host.sockets import read_queues
 from pytest_fileperf.host.threads import Observation, ThreadWatch
 
@@ -120,8 +120,6 @@ class Watch:
         port: int | None,
         generators: Callable[[], Sequence[int]] = tuple,
         interval_s: float = 0.25,
-        most_samples: int = MOST_SAMPLES,
-        pids_share: float = PIDS_SHARE,
     ) -> None:
         self.samples: tuple[Sample, ...] = ()
         self.thread_pools: tuple[ThreadUse, ...] = ()
@@ -134,12 +132,11 @@ class Watch:
         self._port = port
         self._find_generators = generators
         self._interval_s = interval_s
-        self._most_samples = most_samples
         self._pids: tuple[int, ...] = ()
         self._threads: dict[int, ThreadWatch] = {}
         self._moments: list[tuple[Sample, tuple[Observation, ...]]] = []
         """Samples, and for each process of the server what its threads did: what that means is known at the end."""
-        self._pids_ration = _Ration(pids_share)
+        self._pids_ration = _Ration(PIDS_SHARE)
         self._queues_ration = _Ration(_QUEUES_SHARE)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._main, name="fileperf watch", daemon=True)
@@ -169,7 +166,7 @@ class Watch:
             self._moments.append(self._moment())
             if over:
                 return
-            if len(self._moments) >= self._most_samples:
+            if len(self._moments) >= MOST_SAMPLES:
                 del self._moments[1::2]
                 self._interval_s *= 2
             self._over.wait(self._interval_s * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 # no secret
@@ -180,26 +177,21 @@ class Watch:
                 self._pids = tuple(self._find_pids())
         now_ns = monotonic_ns()
         server = tuple(filter(None, map(process_use, self._pids)))
+        generators = tuple(filter(None, map(process_use, self._find_generators())))
+        queues = None
+        if self._port is not None and self._queues_ration.is_due():
+            with self._queues_ration.spending():
+                queues = read_queues(self._port)
         sample = Sample(
             at_ns=now_ns,
             server=server,
-            generators=tuple(filter(None, map(process_use, self._find_generators()))),
-            queues=self._queues(),
+            generators=generators,
+            queues=queues,
             io_stalled_ns=io_stalled_ns(),
             cores=core_times(),
         )
-        return sample, tuple(self._threads_of(process.pid).observe() for process in server)
-
-    def _queues(self) -> SocketQueues | None:
-        if self._port is None or not self._queues_ration.is_due():
-            return None
-        with self._queues_ration.spending():
-            return read_queues(self._port)
-
-    def _threads_of(self, pid: int) -> ThreadWatch:
-        if pid not in self._threads:
-            self._threads[pid] = ThreadWatch(pid)
-        return self._threads[pid]
+        watches = (self._threads.setdefault(process.pid, ThreadWatch(process.pid)) for process in server)
+        return sample, tuple(threads.observe() for threads in watches)
 
     def _rest(self) -> None:
         """Waits until the server's threads wait for work, and notes where they do."""

@@ -3,54 +3,59 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pytest_fileperf.errors import ServerDiedError
-from pytest_fileperf.host import child as log_file
-from pytest_fileperf.host.child import LogFile
+from pytest_fileperf.host import child as host
+from pytest_fileperf.host.child import Child
 
 LIMIT = 100_000
 
 
 @pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogFile:
-    monkeypatch.setattr(log_file, "LONGEST_BYTES", LIMIT)
-    return LogFile(tmp_path / "log.txt")
+def child(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    monkeypatch.setattr(host, "LONGEST_LOG_BYTES", LIMIT)
+    made = Child("any")
+    yield made
+    made.stop(patience_s=0)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows lets no file be shortened that others write to")
-def test_a_long_log_is_emptied_and_its_last_lines_stay(log: LogFile, tmp_path: Path) -> None:
-    with log.open() as writer:
+def test_a_long_log_is_emptied_and_its_last_lines_stay(child: Child) -> None:
+    log = child.directory / "log.txt"
+    with log.open("ab") as writer:
         for number in range(20):
             writer.write(b"%d %s\n" % (number, b"x" * 10_000))
         writer.flush()
-        log.shorten()
-        assert (tmp_path / "log.txt").stat().st_size == 0
-        assert log.lines()[-1].startswith("19 ")
+        child.shorten_log()
+        assert log.stat().st_size == 0
+        assert child.log[-1].startswith("19 ")
 
         writer.write(b"after it\n")
         writer.flush()
-        log.shorten()
-        assert (tmp_path / "log.txt").read_bytes() == b"after it\n"
-        assert [line[:8] for line in log.lines()[-2:]] == ["19 " + "x" * 5, "after it"]
+        child.shorten_log()
+        assert log.read_bytes() == b"after it\n"
+        assert [line[:8] for line in child.log[-2:]] == ["19 " + "x" * 5, "after it"]
 
 
-def test_a_short_log_stays_as_it_is(log: LogFile, tmp_path: Path) -> None:
-    assert log.lines() == ()
-    log.shorten()
-    with log.open() as writer:
-        writer.write(b"one\ntwo\n")
-    log.shorten()
-    assert (tmp_path / "log.txt").read_bytes() == b"one\ntwo\n"
-    assert log.lines() == ("one", "two")
+def test_a_short_log_stays_as_it_is(child: Child) -> None:
+    log = child.directory / "log.txt"
+    assert list(child.log) == []
+    log.write_bytes(b"one\ntwo\n")
+    child.shorten_log()
+    assert log.read_bytes() == b"one\ntwo\n"
+    assert child.log == ("one", "two")
+    log.unlink()
+    child.shorten_log()
+    assert list(child.log) == []
 
 
-def test_only_the_end_is_read(log: LogFile) -> None:
-    with log.open() as writer:
-        writer.write(b"\n".join(b"%d" % number for number in range(1000)))
-    assert log.lines() == tuple(map(str, range(960, 1000)))
+def test_only_the_end_is_read(child: Child) -> None:
+    (child.directory / "log.txt").write_bytes(b"\n".join(b"%d" % number for number in range(1000)))
+    assert child.log == tuple(map(str, range(960, 1000)))
 
 
 def test_lines_of_a_log_are_cut_and_cleaned_where_they_are_shown() -> None:

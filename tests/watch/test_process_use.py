@@ -11,6 +11,7 @@ import psutil
 import pytest
 from serve.scripted import Scripted, scripted, settled
 
+from pytest_fileperf.host import cpu
 from pytest_fileperf.host.cpu import io_stalled_ns, open_files, process_use
 from pytest_fileperf.host.threads import ThreadWatch
 
@@ -50,11 +51,12 @@ def test_files_are_counted(process: Scripted) -> None:
 @linux
 @pytest.mark.parametrize("most_listed, known", [(1_000, True), (1, False)])
 def test_where_the_kernel_does_not_count_files_they_are_listed_unless_there_are_many(
-    process: Scripted, most_listed: int, known: bool
+    process: Scripted, most_listed: int, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cpu, "MOST_FILES_LISTED", most_listed)
     uncounted = f"/proc/{process.pid}/fdinfo"  # lists what `fd` does, and its size is 0 on every kernel
 
-    files = open_files(uncounted, most_listed=most_listed)
+    files = open_files(uncounted)
 
     assert files == (psutil.Process(process.pid).num_fds() if known else None)
 

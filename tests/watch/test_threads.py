@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from serve.scripted import Scripted, scripted, settled, until
 
+from pytest_fileperf.host import threads
 from pytest_fileperf.host.sample import MainThread, ProcessUse
 from pytest_fileperf.host.threads import Observation, ThreadWatch
 
@@ -131,8 +132,9 @@ def stalled(seen: Observation) -> Observation:
     return seen._replace(states=tuple((index, True) for index, _ in seen.states))
 
 
-def test_of_many_threads_only_the_main_one_is_judged(process: Scripted) -> None:
-    with closing(ThreadWatch(process.pid, most_threads=3)) as watch:
+def test_of_many_threads_only_the_main_one_is_judged(process: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "MOST_THREADS", 3)
+    with closing(ThreadWatch(process.pid)) as watch:
         assert seen_after(process, watch, "nap 4") == replace(USE, main=MainThread.IDLE)
         assert watch.pool() is None
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from serve.scripted import Scripted, scripted, settled
 
+from pytest_fileperf.host import watch
 from pytest_fileperf.host.sample import MainThread, ProcessUse
 from pytest_fileperf.host.threads import ThreadWatch
-from pytest_fileperf.host.watch import MOST_SAMPLES, PIDS_SHARE, Watch
+from pytest_fileperf.host.watch import Watch
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 PATIENCE_S = 20.0
@@ -22,19 +23,10 @@ OFTEN_S = 0.005
 class Counted:
     """A watch of a process, and how many samples it has begun: it asks for the generator each time."""
 
-    def __init__(
-        self, pids: Callable[[], tuple[int, ...]], *, most_samples: int = MOST_SAMPLES, pids_share: float = PIDS_SHARE
-    ) -> None:
+    def __init__(self, pids: Callable[[], tuple[int, ...]]) -> None:
         self.taken = 0
         self._generators: tuple[int, ...] = ()
-        self.watch = Watch(
-            pids=pids,
-            port=None,
-            generators=self._ask,
-            interval_s=OFTEN_S,
-            most_samples=most_samples,
-            pids_share=pids_share,
-        )
+        self.watch = Watch(pids=pids, port=None, generators=self._ask, interval_s=OFTEN_S)
 
     def _ask(self) -> tuple[int, ...]:
         self.taken += 1
@@ -156,9 +148,10 @@ def test_a_process_may_vanish(process: Scripted, counted: Counted) -> None:
     assert counted.watch.failure is None
 
 
-def test_a_process_may_appear(process: Scripted) -> None:
+def test_a_process_may_appear(process: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PIDS_SHARE", 1.0)
     pids = [process.pid]
-    counted = Counted(lambda: tuple(pids), pids_share=1.0)
+    counted = Counted(lambda: tuple(pids))
     with scripted() as other, counted.watch:
         counted.wait()
         pids.append(other.pid)
@@ -171,12 +164,12 @@ def test_nothing_that_goes_wrong_reaches_the_block(process: Scripted) -> None:
     def pids() -> tuple[int, ...]:
         raise LookupError("no such server")
 
-    with Watch(pids=pids, port=None, interval_s=OFTEN_S) as watch:
+    with Watch(pids=pids, port=None, interval_s=OFTEN_S) as failed:
         pass
 
-    assert isinstance(watch.failure, LookupError)
-    assert watch.samples == ()
-    assert watch.thread_pools == ()
+    assert isinstance(failed.failure, LookupError)
+    assert failed.samples == ()
+    assert failed.thread_pools == ()
 
 
 def test_an_error_in_the_block_goes_on_and_the_samples_remain(counted: Counted) -> None:
@@ -193,8 +186,9 @@ def fail_in(counted: Counted) -> None:
 
 
 @pytest.mark.parametrize("most", [4, 5])
-def test_a_long_watch_keeps_every_other_sample(process: Scripted, most: int) -> None:
-    counted = Counted(lambda: (process.pid,), most_samples=most)
+def test_a_long_watch_keeps_every_other_sample(process: Scripted, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MOST_SAMPLES", most)
+    counted = Counted(lambda: (process.pid,))
     with counted.watch:
         counted.wait(10)
 
@@ -208,7 +202,7 @@ def test_a_long_watch_keeps_every_other_sample(process: Scripted, most: int) -> 
 def test_a_process_can_watch_itself_and_does_not_see_the_watch() -> None:
     """One of its own: in this one other tests, and libraries that they called, may have left threads at work."""
     code = (
-        "import os, time; from pytest_fileperf.host.watch import MOST_SAMPLES, PIDS_SHARE, Watch\n"
+        "import os, time; from pytest_fileperf.host.watch import Watch\n"
         "with Watch(pids=lambda: (os.getpid(),), port=None, interval_s=0.005) as watch: time.sleep(0.1)\n"
         "print(len(watch.samples), *{sample.server[0].busy_threads for sample in watch.samples})"
     )
