@@ -128,45 +128,31 @@ def _import_string(app: object) -> str | None:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """Within the block, cloudpickle sends what another process can rebuild."""
-    with _test_modules_by_value(), _starlette_by_value():
-        yield
+    """Within the block, cloudpickle sends what another process can rebuild: the code of test modules, not their names.
 
-
-@contextmanager
-def _test_modules_by_value() -> Iterator[None]:
-    """Within the block, cloudpickle sends the code of test modules, not their names."""
+    Two things of frameworks are sent in another way. The `__getattr__` of Starlette's state alone would call itself for
+    ever, and FastAPI's included routers have a lock.
+    """
     import cloudpickle
 
-    known = cloudpickle.list_registry_pickle_by_value()
-    added = [module for name, module in _modules() if _is_test_module(name, module) and name not in known]
-    for module in added:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in added:
-            cloudpickle.unregister_pickle_by_value(module)
-
-
-@contextmanager
-def _starlette_by_value() -> Iterator[None]:
-    """Within the block, two things can be rebuilt that an app has.
-
-    Its state: the `__getattr__` alone would call itself for ever. And FastAPI's included routers, which have a lock.
-    """
     state: type | None = getattr(sys.modules.get("starlette.datastructures"), "State", None)
     included: type | None = getattr(sys.modules.get("fastapi.routing"), "_IncludedRouter", None)
     reducers: dict[type | None, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
         state: lambda value: (type(value), (dict(vars(value)["_state"]),)),
         included: lambda value: (type(value), (vars(value)["original_router"], vars(value)["include_context"])),
     }
-    added = {kind: reduce for kind, reduce in reducers.items() if kind and kind not in copyreg.dispatch_table}
-    copyreg.dispatch_table.update(added)
+    kinds = {kind: reduce for kind, reduce in reducers.items() if kind and kind not in copyreg.dispatch_table}
+    known = cloudpickle.list_registry_pickle_by_value()
+    modules = [module for name, module in _modules() if _is_test_module(name, module) and name not in known]
+    copyreg.dispatch_table.update(kinds)
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
     try:
         yield
     finally:
-        for kind in added:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+        for kind in kinds:
             del copyreg.dispatch_table[kind]
 
 

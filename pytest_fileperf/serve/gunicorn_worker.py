@@ -85,4 +85,4 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
         await super().callback_notify()
         if not self._is_ready:
             self._is_ready = True
-            self.app.start.report_ready(self.config)
+            await self.app.start.report_ready(self.config)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ("InProcessLaunch", "RunningInProcess")
 
 T = TypeVar("T")
+START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.25
 """How often a wait checks that the loop is still there. Windows notices a Ctrl-C only then."""
@@ -120,9 +121,8 @@ class RunningInProcess(RunningServer):
 class InProcessLaunch:
     """One boot of an in-process app."""
 
-    def __init__(self, app: AppSpec, *, start_timeout_s: float = 30.0) -> None:
+    def __init__(self, app: AppSpec) -> None:
         self._app = app
-        self._start_timeout_s = start_timeout_s
         self._thread = threading.Thread(target=self._main, name="fileperf in-process app", daemon=True)
         self._settled = threading.Event()
         self._failure: BaseException | None = None
@@ -139,10 +139,10 @@ class InProcessLaunch:
 
     def ready(self) -> RunningInProcess:
         """Waits for the end of the app's start-up; raises AppLoadError, or ServerStartError with the app's error."""
-        deadline = time.monotonic() + self._start_timeout_s
+        deadline = time.monotonic() + START_TIMEOUT_S
         while not self._settled.wait(_POLL_S):
             if time.monotonic() > deadline:
-                raise ServerStartError(f"{self._app.name} was not ready to serve within {self._start_timeout_s:g} s")
+                raise ServerStartError(f"{self._app.name} was not ready to serve within {START_TIMEOUT_S:g} s")
         if isinstance(self._failure, FilePerfError):
             raise self._failure
         if self._failure is not None or self._running is None:

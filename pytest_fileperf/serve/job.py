@@ -164,7 +164,18 @@ class Job:
         has chosen.
         """
         with self._databases_checked() as check:
-            return self._loaded(check)
+            target: object = self.target
+            if target is None:
+                try:
+                    target = pickle.loads(self.value)  # noqa: S301 # written by the test process for us
+                except (
+                    Exception
+                ) as error:  # unpickling imports and calls the user's code: whatever it raises is reported
+                    raise AppLoadError(
+                        f"{self.app_name} cannot be rebuilt in the server process ({type(error).__name__}: {error}): "
+                        'put it in a module of its own and give it as "module:attribute"'
+                    ) from error
+            return AppSpec(target, self.factory).load(check)
 
     def import_module(self) -> None:
         """Imports the module that names the app, and calls no factory. Raises what that raises, or AppLoadError."""
@@ -186,18 +197,6 @@ class Job:
                 yield check
             finally:
                 check()  # also where the app made another error of it
-
-    def _loaded(self, check: Callable[[], None]) -> object:
-        if self.target is not None:
-            return AppSpec(self.target, self.factory).load(check)
-        try:
-            target: object = pickle.loads(self.value)  # noqa: S301 # written by the test process for us
-        except Exception as error:  # unpickling imports and calls the user's code: whatever it raises is reported
-            raise AppLoadError(
-                f"{self.app_name} cannot be rebuilt in the server process ({type(error).__name__}: {error}): "
-                'put it in a module of its own and give it as "module:attribute"'
-            ) from error
-        return AppSpec(target, self.factory).load(check)
 
 
 def lend_package(run_directory: Path) -> Path:

@@ -48,8 +48,20 @@ class Launch(Protocol):
 
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:
     """Raises PlanError, with what to do, where the other side of a comparison cannot run this."""
-    if problem := _why_only_here(spec, app):
-        raise PlanError(f"this cannot be compared with {title}: {problem}", where=type(spec).__name__)
+    if isinstance(spec, Url):
+        problem = "a Url boots nothing: start that version yourself, and give its address with --fileperf-against=URL"
+    elif isinstance(spec, InProcess):
+        problem = "one process cannot hold two versions of a module: use Uvicorn()"
+    elif isinstance(spec, Uvicorn) and spec.port != 0:
+        problem = f"two versions cannot have port {spec.port} at once: leave `port` out"
+    elif not isinstance(spec, Command) and app is not None and not isinstance(app.target, str):
+        problem = (
+            f"{app.name} is an object of this test run, whose code is the one that is here: "
+            'give the app by name, as in "module:attribute" (or "module:factory()")'
+        )
+    else:
+        return
+    raise PlanError(f"this cannot be compared with {title}: {problem}", where=type(spec).__name__)
 
 
 def refuse_changed(running: RunningServer, *, title: str) -> None:
@@ -69,21 +81,6 @@ def refuse_hidden(running: RunningServer, code_tree: CodeTree) -> None:
         raise AppOriginError(
             module="a module of the project", file=file, base=str(code_tree.there), side=code_tree.title
         )
-
-
-def _why_only_here(spec: ServerSpec, app: AppSpec | None) -> str | None:
-    if isinstance(spec, Url):
-        return "a Url boots nothing: start that version yourself, and give its address with --fileperf-against=URL"
-    if isinstance(spec, InProcess):
-        return "one process cannot hold two versions of a module: use Uvicorn()"
-    if isinstance(spec, Uvicorn) and spec.port != 0:
-        return f"two versions cannot have port {spec.port} at once: leave `port` out"
-    if not isinstance(spec, Command) and app is not None and not isinstance(app.target, str):
-        return (
-            f"{app.name} is an object of this test run, whose code is the one that is here: "
-            'give the app by name, as in "module:attribute" (or "module:factory()")'
-        )
-    return None
 
 
 # --- The server of a test run, one boot at a time: another boot, or another server, ends the one before

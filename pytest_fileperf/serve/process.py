@@ -126,7 +126,6 @@ class ProcessLaunch(ABC):
         self._forked: Fork | None = None
         self._why_fresh = ""
         self._child: Child | None = None
-        self._patience_s = _UNREADY_PATIENCE_S
         self._running: RunningServer | None = None
 
     @abstractmethod
@@ -232,17 +231,17 @@ class ProcessLaunch(ABC):
         Returns what was wrong with its end, for one that served until then; empty where nothing was.
         """
         running, self._running = self._running, None
-        child = self._child
+        child, patience_s = self._child, self.spec.stop_timeout_s if running else _UNREADY_PATIENCE_S
         if child is None:
             return ""
         try:
             if running is None or child.has_ended:
                 return ""
-            if not child.end(patience_s=self._patience_s):
-                return f"{running.title} did not end within {self._patience_s:g} s of being asked to, and was killed"
+            if not child.end(patience_s=patience_s):
+                return f"{running.title} did not end within {patience_s:g} s of being asked to, and was killed"
             return self._failure_at_end(running)
         finally:
-            child.stop(patience_s=self._patience_s)
+            child.stop(patience_s=patience_s)
 
     def _failure_at_end(self, running: RunningServer) -> str:
         failed = [one.message for one in left(Failed, self.process.directory) if one.stage == "shutdown"]
@@ -259,7 +258,6 @@ class ProcessLaunch(ABC):
         while (left_s := deadline_s - time.monotonic()) > 0:
             running = self.poll(within_s=left_s)
             if running is not None:
-                self._patience_s = self.spec.stop_timeout_s
                 self._running = running
                 return running
             self.process.shorten_log()

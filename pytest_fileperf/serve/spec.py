@@ -355,18 +355,17 @@ def _is_whole(value: object) -> bool:
 # Children that do work for a server inherit its cores, and would share one with it: they get all cores.
 
 CPUS = Path("/sys/devices/system/cpu")
+"""Where Linux describes them."""
 
 
-def split_cores(
-    workers: int, generators: int = 1, *, cpus: Path = CPUS
-) -> tuple[frozenset[int], frozenset[int]] | None:
+def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], frozenset[int]] | None:
     """Returns the server's cores, one for each worker, and one for each generator.
 
     None where this process may use fewer cores than workers + 1, or where the system has no affinity. Several
     generators share what the server leaves where that is less than one for each. Two hardware threads of one physical
-    core are used only when there is no other way. `cpus` is where Linux describes them.
+    core are used only when there is no other way.
     """
-    cores = sorted(cores_of((0,)), key=lambda core: (_rank_on_its_core(core, cpus), core))
+    cores = sorted(cores_of((0,)), key=lambda core: (_rank_on_its_core(core), core))
     if len(cores) < workers + 1:
         return None
     # The server has the same cores, however many generators there are.
@@ -382,22 +381,17 @@ def give_all_cores(pids: Iterable[int]) -> None:
                 os.sched_setaffinity(int(thread), cores)
 
 
-def _rank_on_its_core(core: int, cpus: Path) -> int:
+def _rank_on_its_core(core: int) -> int:
     """Returns 0 for the first hardware thread of a physical core, 1 for the second; 0 where that is not known."""
-    path = cpus / f"cpu{core}" / "topology" / "thread_siblings_list"
+    path = CPUS / f"cpu{core}" / "topology" / "thread_siblings_list"
+    threads: set[int] = set()
     try:
-        return sorted(_parse_core_list(path.read_text(encoding="ascii"))).index(core)
+        for part in path.read_text(encoding="ascii").strip().split(","):  # such as `0-1,4`
+            first, _, last = part.partition("-")
+            threads.update(range(int(first), int(last or first) + 1))
+        return sorted(threads).index(core)
     except (OSError, ValueError):
         return 0
-
-
-def _parse_core_list(text: str) -> set[int]:
-    """Returns the cores of a list as Linux writes it, such as `0-1,4`."""
-    cores: set[int] = set()
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        cores.update(range(int(first), int(last or first) + 1))
-    return cores
 
 
 # --- How servers are written as text, in options and ini values

@@ -24,7 +24,6 @@ __all__ = (
     "LAYOUT",
     "SEED",
     "STABILISERS",
-    "hash_seed",
     "move_heap",
     "stabilised_in",
     "stabilised_now",
@@ -48,11 +47,6 @@ _BALLAST: list[bytes] = []
 """What moves the heap, for as long as this process lives."""
 
 
-def hash_seed(boot: int) -> str:
-    """Returns PYTHONHASHSEED of a boot: boot number i of any two runs has the same one."""
-    return str(boot + 1)
-
-
 def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
     """Returns the environment variables that stabilise a boot; `in_turn` of a comparison.
 
@@ -60,7 +54,7 @@ def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
     by the same steps in boot number i of any two runs: further boots then average it out.
     """
     moved = "-" * random.Random(boot).randrange(1, _STACK_BYTES)  # noqa: S311 # no secret
-    alike = {SEED: hash_seed(boot), LAYOUT: moved}
+    alike = {SEED: str(boot + 1), LAYOUT: moved}
     tunables = filter(None, (_NO_CACHES, os.environ.get(_TUNABLES)))  # of two values for one name the last one counts
     return alike | {_TUNABLES: ":".join(tunables)} if in_turn else alike
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -85,8 +86,8 @@ class WorkerStart:
         """Tells the test process why this process will not serve."""
         leave(Failed(stage=stage, message=message), self.run_directory)
 
-    def report_ready(self, config: Config) -> None:
-        """Tells the test process that this process serves, and on what; to be called on the event loop."""
+    async def report_ready(self, config: Config) -> None:
+        """Tells the test process that this process serves, and on what."""
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         http = config.http_protocol_class.__module__.rpartition(".")[2].removesuffix("_impl")
         ready = Ready(
@@ -221,15 +222,11 @@ def serve_after(read: FilesRead, run_directory: Path) -> None:
     config = _Config(start)
     if job.spec.workers == 1:
         Server(config).run(sockets=[listener])
-    else:
-        _supervisor(config, listener).run()
-
-
-def _supervisor(config: Config, listener: socket.socket) -> Multiprocess:
+        return
     make: Callable[..., Multiprocess] = Multiprocess
     if "target" in inspect.signature(Multiprocess).parameters:  # older versions want to know what a worker does
-        return make(config, target=Server(config).run, sockets=[listener])
-    return make(config, sockets=[listener])
+        make = partial(make, target=Server(config).run)
+    make(config, sockets=[listener]).run()
 
 
 class _Config(Config):
@@ -261,7 +258,4 @@ class _Config(Config):
         self.interface = cast(Any, interface_of(self.app))
         super().load()
         self.lifespan_class = self.start.make_lifespan
-        self.callback_notify = self._report_ready
-
-    async def _report_ready(self) -> None:
-        self.start.report_ready(self)
+        self.callback_notify = partial(self.start.report_ready, self)

@@ -14,6 +14,7 @@ Split = tuple[frozenset[int], frozenset[int]] | None
 
 TWO_THREADS_A_CORE = {0: "0,4", 1: "1,5", 2: "2,6", 3: "3,7", 4: "0,4", 5: "1,5", 6: "2,6", 7: "3,7"}
 NEIGHBOURS = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
+FOUR_AND_FOUR = {0: "0-1,8-9", 1: "0-1,8-9", 2: "2", 8: "0-1,8-9"}
 
 SPLITS: dict[str, tuple[set[int], dict[int, str], int, Split]] = {
     "two": ({0, 1}, {}, 1, (frozenset({1}), frozenset({0}))),
@@ -23,6 +24,7 @@ SPLITS: dict[str, tuple[set[int], dict[int, str], int, Split]] = {
     "spare ones stay free": (set(range(8)), {}, 2, (frozenset({1, 2}), frozenset({0}))),
     "own physical cores first": ({0, 4, 5, 1}, TWO_THREADS_A_CORE, 1, (frozenset({1}), frozenset({0}))),
     "neighbouring threads": ({0, 1, 2, 3}, NEIGHBOURS, 1, (frozenset({2}), frozenset({0}))),
+    "four threads a core": ({0, 1, 2, 8}, FOUR_AND_FOUR, 1, (frozenset({2}), frozenset({0}))),
     "second threads when there is no other way": ({0, 1, 2, 3}, NEIGHBOURS, 2, (frozenset({2, 1}), frozenset({0}))),
 }
 
@@ -41,7 +43,8 @@ def test_split(
         topology.mkdir(parents=True)
         (topology / "thread_siblings_list").write_text(f"{listed}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: available, raising=False)
-    assert cores.split_cores(workers, cpus=tmp_path) == split
+    monkeypatch.setattr(cores, "CPUS", tmp_path)
+    assert cores.split_cores(workers) == split
 
 
 @pytest.mark.parametrize(
@@ -51,14 +54,10 @@ def test_each_of_several_generators_has_a_core_where_there_are_enough(
     available: int, generators: int, own: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(available)), raising=False)
-    assert cores.split_cores(2, generators, cpus=tmp_path) == (frozenset({1, 2}), frozenset(own))
+    monkeypatch.setattr(cores, "CPUS", tmp_path)
+    assert cores.split_cores(2, generators) == (frozenset({1, 2}), frozenset(own))
 
 
 def test_without_affinity_nothing_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert cores.split_cores(1) is None
-
-
-@pytest.mark.parametrize("text,parsed", [("0", {0}), ("0-1\n", {0, 1}), ("0,4", {0, 4}), ("1-2,8-9", {1, 2, 8, 9})])
-def test_core_lists(text: str, parsed: set[int]) -> None:
-    assert cores._parse_core_list(text) == parsed

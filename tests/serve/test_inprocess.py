@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 from fastapi import FastAPI, Request
-from serve.processes import launch, started
+from serve.processes import launch
 
 from pytest_fileperf.errors import AppLoadError, ServerDiedError, ServerStartError
+from pytest_fileperf.serve import inprocess
 from pytest_fileperf.serve.app import AppSpec, app_spec
-from pytest_fileperf.serve.inprocess import InProcessLaunch, RunningInProcess
+from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.spec import InProcess
 
 events: list[str] = []
@@ -105,11 +106,12 @@ def test_a_failed_start_says_why(target: str, kind: type[Exception], said: str) 
         pass
 
 
-def test_a_hanging_start_ends() -> None:
+def test_a_hanging_start_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inprocess, "START_TIMEOUT_S", 0.3)
     before = threading.active_count()
     with (
         pytest.raises(ServerStartError, match=r"was not ready to serve within 0\.3 s"),
-        started(InProcessLaunch(AppSpec("serve.apps:hanging_lifespan"), start_timeout_s=0.3)),
+        launch(InProcess(), AppSpec("serve.apps:hanging_lifespan")),
     ):
         pass
     assert threading.active_count() == before

@@ -15,7 +15,7 @@ from pytest_fileperf.serve import stability
 
 
 def test_the_seed_is_a_function_of_the_boot() -> None:
-    assert [stability.hash_seed(boot) for boot in range(3)] == ["1", "2", "3"]
+    assert [stability.stabilising_env(boot)["PYTHONHASHSEED"] for boot in range(3)] == ["1", "2", "3"]
 
 
 def test_the_allocator_keeps_its_thresholds_and_what_the_user_set(monkeypatch: pytest.MonkeyPatch) -> None:
