@@ -147,15 +147,15 @@ class _Boots:
         """Makes one run on each boot, in random order, but first on the one that serves."""
         plan, rig, made = self.plan, self.rig, list[Run]()
         total_s = None if plan.load.counted else plan.boots * plan.load.duration_ns / 1e9
-        teller = rig.teller(title, total_s, boots=plan.boots)
+        begun_s = rig.clock()
+        tell = partial(rig.tell, title=title, begun_s=begun_s, total_s=total_s, boots=plan.boots)
         for number in self._numbers():
-            if made and (rig.clock() - teller.begun_s) * (1 + 1 / len(made)) > plan.most_ns / 1e9:
+            if made and (rig.clock() - begun_s) * (1 + 1 / len(made)) > plan.most_ns / 1e9:
                 break  # as long as the boots so far have taken, there is no time for another
             requests = sum(round_.requests for run in made for round_ in run.rounds)
-            tell = partial(teller.tell, boot=len(made) + 1, requests=requests)
-            with self._booted(number, tell) as load:
+            with self._booted(number, partial(tell, boot=len(made) + 1, requests=requests)) as load:
                 run = load(plan.load)
-                left_s = plan.most_ns / 1e9 - (rig.clock() - teller.begun_s)
+                left_s = plan.most_ns / 1e9 - (rig.clock() - begun_s)
                 made.append(run if made else asked_alone(run, load, left_s=left_s))  # one boot tells it of all
             if not any(round_.requests for round_ in run.rounds):
                 break  # other boots would take as long to say the same
@@ -164,14 +164,13 @@ class _Boots:
     def search(self, sought: CapacityPlan) -> RateSearch:
         """Makes the loads of a search for the capacity, on each boot in its part of the time."""
         plan, rig, search = self.plan, self.rig, RateSearch(sought, chance=self.rig.chance)
-        total_s = sought.total_ns / 1e9
-        teller = rig.teller(plan.test.title, total_s, boots=plan.boots)
+        total_s, begun_s = sought.total_ns / 1e9, rig.clock()
+        told = partial(rig.tell, title=plan.test.title, begun_s=begun_s, total_s=total_s, boots=plan.boots)
 
         def tell(progress: RunProgress) -> None:
-            teller.tell(progress, boot=len(self.seen), requests=search.requests)
+            told(progress, boot=len(self.seen), requests=search.requests)
 
         numbers = self._numbers()
-        begun_s = rig.clock()
         for place, number in enumerate(numbers):
             ends_s = begun_s + total_s * (place + 1) / len(numbers)
             with self._booted(number, tell) as load:

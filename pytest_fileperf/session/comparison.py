@@ -164,7 +164,7 @@ class Comparison:
         """Those that are not yet decided."""
         self._found: dict[str, tuple[MetricComparison, ...]] = {}
         """What the others have found."""
-        self._teller = rig.teller(plan.test.title, limit_s)
+        self._begun_s = rig.clock()
         self._runs: tuple[list[Run], list[Run]] = ([], [])
         """Of each side."""
         self._searches = (
@@ -222,7 +222,7 @@ class Comparison:
         next_s = now_s - pair_begun_s + more_ns / 1e9
         self._pairs[""] = pairs_alike(self._pairs[""])
         for own, gate in tuple(self._gates.items()):
-            found = gate.look(self._pairs[own], elapsed_s=now_s - self._teller.begun_s, next_s=next_s)
+            found = gate.look(self._pairs[own], elapsed_s=now_s - self._begun_s, next_s=next_s)
             if found is not None:
                 self._found[own] = found
                 del self._gates[own]
@@ -351,7 +351,9 @@ class Comparison:
         return runs
 
     def _tell(self, progress: RunProgress) -> None:
-        self._teller.tell(progress, boot=len(self._pairs[""]) + 1, requests=self._requests)
+        title, total_s = self._plan.test.title, self._plan.max_duration_ns / 1e9
+        boot, requests = len(self._pairs[""]) + 1, self._requests
+        self._rig.tell(progress, title=title, begun_s=self._begun_s, total_s=total_s, boot=boot, requests=requests)
 
     # --- what was found
 
@@ -360,7 +362,7 @@ class Comparison:
         load_base, load = loads = tuple(partial(self._load_by, 0, side, servers[side]) for side in Side)
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
         alone = measurement_of(recording_of([asked_alone(load(plan.limiting), load)]))
-        seconds = self._rig.clock() - self._teller.begun_s
+        seconds = self._rig.clock() - self._begun_s
         base_capacity: Capacity | None = None
         capacity: Capacity | None = None
         if self._searches is not None:
@@ -470,7 +472,7 @@ class Comparison:
         plan, limit_ns = self._plan.profile, self._plan.max_duration_ns
         if plan.counted or plan.ramp is not None:
             return plan
-        left_ns = (1 + _OVER) * limit_ns - 1e9 * (self._rig.clock() - self._teller.begun_s)
+        left_ns = (1 + _OVER) * limit_ns - 1e9 * (self._rig.clock() - self._begun_s)
         return replace(plan, round_ns=min(plan.round_ns, max(_LEAST_LOOK_NS, round(left_ns / _LOOKS))))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Protocol, TypeAlias
@@ -39,7 +39,6 @@ from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, split
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.pacing import ClosedLoop
 from pytest_fileperf.plan.work import Work
-from pytest_fileperf.report.progress import ProgressLine, ProgressSink
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.processes import STILL, TreeWatch
@@ -53,7 +52,6 @@ __all__ = (
     "Loader",
     "Loads",
     "Tell",
-    "Teller",
     "after_probe",
     "asked_alone",
     "recording_of",
@@ -463,34 +461,3 @@ def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recordi
         due=sum(due) if due else None,
         pinned=first.pinned,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Teller:
-    """Turns the progress of a run into a line about the whole measurement."""
-
-    sink: ProgressSink
-    clock: Callable[[], float]
-    title: str
-    begun_s: float
-    """When the measurement began, by the clock."""
-    total_s: float | None
-    """How long it is planned to take; None where it ends by a count."""
-    boots: int = 1
-
-    def tell(self, progress: RunProgress, *, boot: int, requests: int) -> None:
-        """Tells how far a run is. `boot` counts from 1; `requests` are those of earlier runs."""
-        self.sink.update(
-            ProgressLine(
-                title=self.title,
-                phase=progress.phase,
-                boot=boot,
-                boots=self.boots,
-                elapsed_s=self.clock() - self.begun_s,
-                total_s=self.total_s,
-                requests=requests + progress.requests,
-                rps=progress.rps,
-                p99_s=progress.p99_ns / 1e9 if progress.p99_ns is not None else None,
-                failures=progress.failed,
-            )
-        )

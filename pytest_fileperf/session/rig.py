@@ -10,17 +10,17 @@ from time import monotonic
 from typing import Any
 
 from pytest_fileperf.drive.cluster import Cluster
-from pytest_fileperf.drive.run import Run
+from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison, Note, NoteKind
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.report.progress import ProgressSink, SilentProgress
+from pytest_fileperf.report.progress import ProgressLine, ProgressSink, SilentProgress
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loads import Loader, Loads, Teller, recording_of, rounds_of
+from pytest_fileperf.session.loads import Loader, Loads, recording_of, rounds_of
 from pytest_fileperf.session.sides import Absent
 from pytest_fileperf.settings.plans import USUAL_PACE, Pace, Plan
 from pytest_fileperf.settings.settings import Options
@@ -60,10 +60,35 @@ class Rig:
             source=source,
         )
 
-    def teller(self, title: str, total_s: float | None, *, boots: int = 1) -> Teller:
-        """Returns what tells of a measurement that begins now."""
-        return Teller(
-            sink=self.progress, clock=self.clock, title=title, begun_s=self.clock(), total_s=total_s, boots=boots
+    def tell(
+        self,
+        progress: RunProgress,
+        *,
+        title: str,
+        begun_s: float,
+        total_s: float | None,
+        boots: int = 1,
+        boot: int,
+        requests: int,
+    ) -> None:
+        """Turns the progress of a run into a line about the whole measurement.
+
+        That began at `begun_s` by the clock, and is planned to take `total_s`, or ends by a count. `boot` counts from
+        1; `requests` are those of earlier runs.
+        """
+        self.progress.update(
+            ProgressLine(
+                title=title,
+                phase=progress.phase,
+                boot=boot,
+                boots=boots,
+                elapsed_s=self.clock() - begun_s,
+                total_s=total_s,
+                requests=requests + progress.requests,
+                rps=progress.rps,
+                p99_s=progress.p99_ns / 1e9 if progress.p99_ns is not None else None,
+                failures=progress.failed,
+            )
         )
 
     def close(self) -> None:

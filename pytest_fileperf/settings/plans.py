@@ -258,7 +258,7 @@ class Plan:
         if settings.rate is None:
             return None
         round_ns = max(_RATE_TURN_NS, round(_RATE_TURN_REQUESTS / settings.rate * 1e9))
-        return replace(_one_round(settings, round_ns, warmup_ns=self.pace.warmup_ns), rate=settings.rate)
+        return _one_round(settings, round_ns, warmup_ns=self.pace.warmup_ns, rate=settings.rate)
 
     @property
     def probe(self) -> LoadPlan:
@@ -378,11 +378,9 @@ def _smoke_plan(settings: Settings, parts: int) -> LoadPlan:
 def _load_plan(settings: Settings, boots: int) -> LoadPlan:
     """Returns the load of each boot. Raises PlanError for a rate so low that a boot has no request."""
     if settings.requests is not None:
-        plan = _one_round(settings, settings.duration_ns, at_most=settings.requests)
-        return replace(plan, requests=settings.requests)
+        return _one_round(settings, settings.duration_ns, at_most=settings.requests, requests=settings.requests)
     if settings.burst is not None:
-        plan = _one_round(settings, settings.timeout_ns, at_most=settings.burst)
-        return replace(plan, burst=settings.burst)
+        return _one_round(settings, settings.timeout_ns, at_most=settings.burst, burst=settings.burst)
     rounds = max(1, round(settings.rounds / boots))
     duration_ns = settings.duration_ns if settings.ramp is None else settings.ramp.duration_ns
     if settings.rate is not None and settings.rate * duration_ns / boots < 1e9:
@@ -403,14 +401,26 @@ def _load_plan(settings: Settings, boots: int) -> LoadPlan:
     )
 
 
-def _one_round(settings: Settings, round_ns: int, *, warmup_ns: int = 0, at_most: int | None = None) -> LoadPlan:
-    """Returns a closed loop of one round; `at_most` bounds its connections."""
+def _one_round(
+    settings: Settings,
+    round_ns: int,
+    *,
+    warmup_ns: int = 0,
+    at_most: int | None = None,
+    requests: int | None = None,
+    burst: int | None = None,
+    rate: float | None = None,
+) -> LoadPlan:
+    """Returns a load of one round, by default a closed loop; `at_most` bounds its connections."""
     return LoadPlan(
         connections=settings.connections if at_most is None else min(settings.connections, at_most),
         warmup_ns=warmup_ns,
         round_ns=round_ns,
         rounds=1,
         timeout_ns=settings.timeout_ns,
+        requests=requests,
+        burst=burst,
+        rate=rate,
         pause=settings.pause,
         generators=_generators(settings),
     )
@@ -448,22 +458,20 @@ def load_identity(plan: LoadPlan) -> dict[str, object]:
 
 def load_title(plan: LoadPlan, boots: int) -> str:
     """Returns the load in words: `32 connections, 6 s`."""
-    if several := _by_several(plan):
-        return load_title(replace(plan, generators=1), boots) + several
     seconds = format_duration(boots * plan.rounds * plan.round_ns)
     at_most = f"at most {plan.connections} connections"
-    if plan.pause is not None:
-        return f"{load_title(replace(plan, pause=None), boots)}, pauses of {plan.pause}"
     if plan.requests is not None:
-        return f"{plan.connections} connections, {plan.requests} requests"
-    if plan.burst is not None:
-        return f"{plan.burst} requests at once, {plan.connections} connections"
-    if plan.rate is not None:
-        return f"{format_rate(plan.rate)}/s, {at_most}, {seconds}"
-    if plan.ramp is None:
-        return f"{plan.connections} connections, {seconds}"
-    targets = " → ".join(format_rate(stage.target) for stage in plan.ramp.stages)
-    return f"ramp 0 → {targets}{f'/s, {at_most}' if plan.ramp.of_rate else ' connections'}, {seconds}"
+        load = f"{plan.connections} connections, {plan.requests} requests"
+    elif plan.burst is not None:
+        load = f"{plan.burst} requests at once, {plan.connections} connections"
+    elif plan.rate is not None:
+        load = f"{format_rate(plan.rate)}/s, {at_most}, {seconds}"
+    elif plan.ramp is None:
+        load = f"{plan.connections} connections, {seconds}"
+    else:
+        targets = " → ".join(format_rate(stage.target) for stage in plan.ramp.stages)
+        load = f"ramp 0 → {targets}{f'/s, {at_most}' if plan.ramp.of_rate else ' connections'}, {seconds}"
+    return load + (f", pauses of {plan.pause}" if plan.pause is not None else "") + _by_several(plan)
 
 
 def _by_several(plan: LoadPlan) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from session.fakes import MS, App, Clock, Loads, Server, Sink
+from session.fakes import MS, App, Clock, Host, Loads, Server, rig_of
 
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.report.progress import ProgressLine
-from pytest_fileperf.session.loads import Teller, recording_of
+from pytest_fileperf.session.loads import recording_of
 
 PLAN = LoadPlan(connections=2, warmup_ns=0, round_ns=100 * MS, rounds=2, timeout_ns=1000 * MS)
 
@@ -51,11 +51,12 @@ def test_times_and_due_requests_are_summed(due: tuple[int | None, ...], total: i
 
 
 def test_progress_of_a_run_is_told_as_progress_of_the_whole() -> None:
-    sink, clock = Sink(), Clock()
-    teller = Teller(sink=sink, clock=clock, title="test_any", begun_s=clock(), total_s=9.0, boots=3)
-    clock.now_s += 4
+    host = Host()
+    rig, _, sink = rig_of(host)
+    begun_s = rig.clock()
+    host.clock.now_s += 4
     progress = RunProgress(phase="round", elapsed_ns=MS, requests=5, rps=7.0, p99_ns=2 * MS, failed=1)
-    teller.tell(progress, boot=2, requests=100)
+    rig.tell(progress, title="test_any", begun_s=begun_s, total_s=9.0, boots=3, boot=2, requests=100)
     assert sink.lines == [
         ProgressLine(
             title="test_any",
