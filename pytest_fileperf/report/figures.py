@@ -6,16 +6,26 @@ from collections.abc import Collection
 
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.measure.measurement import LatencySummary, Measurement
+from pytest_fileperf.measure.measurement import ClientUse, LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import LATE_NS
-from pytest_fileperf.measure.usage import CHILDREN_WORK
-from pytest_fileperf.report.story import setting
+from pytest_fileperf.measure.usage import CHILDREN_WORK, GeneratorUse
+from pytest_fileperf.report.remarks import setting
 from pytest_fileperf.report.text import INDENT, Screen, Style, amount, flow, pad, paint, plain, quantity
-from pytest_fileperf.report.wording import could_show, generator_figures, generator_rows, has_more_http, limit_text
+from pytest_fileperf.report.wording import could_show, limit_text
 from pytest_fileperf.units import format_count, format_duration, format_share
 
-__all__ = ("NOTABLE", "SPREAD", "event_texts", "figure_lines", "figure_rows", "load_texts", "spread")
+__all__ = (
+    "NOTABLE",
+    "SPREAD",
+    "event_texts",
+    "figure_lines",
+    "figure_rows",
+    "generator_rows",
+    "generator_texts",
+    "load_texts",
+    "spread",
+)
 
 NOTABLE = 1.1
 """Ratio from which two times are worth showing apart."""
@@ -64,11 +74,11 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
         ("first event", _spread_texts(run.events.first) if run.events.first.count else []),
         ("event gap", _spread_texts(run.events.gap) if run.events.gap.count else []),
         ("bytes", _bytes(run)),
-        ("HTTP", http if has_more_http(run) else []),
+        ("HTTP", http if run.http_requests > run.requests + run.errors else []),
         ("answers", _answers(run)),
         ("failures", [f"{kind} × {count:,}" for kind, count in run.error_kinds.items()]),
         ("server", [] if result.test.own else _server(run)),
-        ("generator", [] if result.test.own else generator_figures(run.client)),
+        ("generator", [] if result.test.own else _generator(run.client)),
         *([] if result.test.own else generator_rows(run)),
         ("run", _run(result)),
         ("limited by", [] if result.smoke or result.test.own else [str(run.limit)]),
@@ -223,3 +233,41 @@ def _run(result: Result) -> list[str]:
         f"{format_count(len(recording.measured()), 'round')} in {quantity(run.duration, Unit.SECONDS)}",
         *([f"wait {quantity(run.wait, Unit.SECONDS)}"] if run.due is None else []),
     ]
+
+
+# --- The load generators: what one did, or each of several
+
+
+def _generator(use: ClientUse) -> list[str]:
+    """Returns how requests were sent, and the CPU that it took, of all generators together."""
+    of = f"a core, all {len(use.generators)} generators together" if len(use.generators) > 1 else "its core"
+    texts = [f"engine {use.engine}", f"CPU {use.cpu_share * 100:.0f} % of {of}"]
+    if use.cpu_per_request is not None:
+        texts.append(f"{quantity(use.cpu_per_request, Unit.SECONDS)}/request")
+    return texts
+
+
+def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
+    """Returns what a generator did: core or worker, connections, rate, failures, CPU, clock, or why it is missing."""
+    return (
+        use.worker or (f"core {', '.join(map(str, use.cores))}" if use.cores else "any core"),
+        format_count(use.connections, "connection"),
+        quantity(use.rps, Unit.PER_SECOND),
+        format_count(use.errors, "error"),
+        f"CPU {use.cpu_share * 100:.0f} %",
+        *_distance_texts(use),
+        *([f"lost: it{use.lost}".replace("it's process", "its process")] if use.lost else []),
+    )
+
+
+def _distance_texts(use: GeneratorUse) -> list[str]:
+    """Returns how far away a generator on a worker of a cluster is, and how well its clock is known."""
+    if not use.distance:
+        return []
+    clock = f"clock known to {quantity(use.clock_error, Unit.SECONDS)}" if use.clock_error else "same clock"
+    return [f"{quantity(use.distance, Unit.SECONDS)} away", clock]
+
+
+def generator_rows(run: Measurement) -> list[tuple[str, list[str]]]:
+    """Returns a row for each generator, where there are several or they are elsewhere."""
+    return [(f"generator {use.number}", list(generator_texts(use))) for use in run.client.generators]

@@ -23,7 +23,7 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report import story, wording
+from pytest_fileperf.report import remarks, story, wording
 from pytest_fileperf.report.figures import event_texts
 from pytest_fileperf.report.table import member_names, metric_text, rank_text, ratio_texts
 from pytest_fileperf.report.text import amount, plain, plain_line, quantity
@@ -177,7 +177,7 @@ def _remarks(result: Result) -> list[str]:
         said.append("; ".join(event_texts(result.measurement)))
     if result.measurement.requests and not result.smoke:
         said.append(wording.limiting_text(result))
-    return [*said, *story.notes(result)]
+    return [*said, *remarks.notes(result)]
 
 
 def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
@@ -194,7 +194,7 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
 def _common(results: Sequence[Result]) -> tuple[str, ...]:
     if not results:
         return ()
-    return (*story.shared(results, story.setting), *(story.shared(results, _remarks) if len(results) > 1 else ()))
+    return (*story.shared(results, remarks.setting), *(story.shared(results, _remarks) if len(results) > 1 else ()))
 
 
 # --- markup

@@ -33,7 +33,8 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import wording
-from pytest_fileperf.report.story import findings, is_notable
+from pytest_fileperf.report.remarks import capacity_text, findings
+from pytest_fileperf.report.story import is_notable
 from pytest_fileperf.report.text import plain, quantity
 from pytest_fileperf.units import format_change, format_share
 
@@ -117,7 +118,7 @@ def _verdict_text(result: Result, head: str) -> str:
     if wording.world_outcome(verdict) is Outcome.REGRESSED:
         lines.append(f"the world: {wording.world_text(verdict)}")
     code = wording.untold_code(verdict)[bool(verdict.against) :]  # the head has the title of the other side
-    lines += [plain(wording.notes_text(code)), result.lost, wording.capacity_text(result)]
+    lines += [plain(wording.notes_text(code)), result.lost, capacity_text(result)]
     lines += [wording.SATURATED] if verdict.saturated and not verdict.comparisons else []
     lines += [str(result.background or ""), *findings(result)]
     if (verdict.code_notes or not verdict.against) and any(

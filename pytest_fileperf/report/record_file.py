@@ -32,7 +32,7 @@ from pytest_fileperf.measure.measurement import LatencySummary, Measurement, wit
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Phase, Recording, Round
 from pytest_fileperf.report.figures import spread
-from pytest_fileperf.report.story import notes
+from pytest_fileperf.report.remarks import notes
 from pytest_fileperf.report.wording import note_of, notes_text, sentence
 
 __all__ = ("SCHEMA", "leads_series", "read_record", "record_to_json", "results_json", "samples_series")

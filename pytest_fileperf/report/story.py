@@ -1,4 +1,7 @@
-"""What a record tells, in which order, and how urgent it is. `wording` has the sentences; formats only lay them out."""
+"""What a record tells, in which order, and how urgent it is; formats only lay it out.
+
+`wording` has the sentences of verdicts, `remarks` those about how figures came to be.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,23 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
-from pytest_fileperf.judge.verdict import MetricComparison, Note, NoteKind, Outcome, ReasonKind
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import wording
 from pytest_fileperf.report.text import Style, plain, shorten, words
-from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_count
 
 __all__ = (
     "SLOWER_WORLD",
     "STYLES",
     "Why",
-    "brief_notes",
-    "findings",
     "first_failures",
     "hints",
     "is_limited_elsewhere",
     "is_notable",
-    "notes",
     "pressing",
     "reasons",
-    "setting",
     "shared",
     "slower_worlds",
     "summary_line",
@@ -50,18 +48,8 @@ STYLES = {
     Standing.NEW: Style.NEWS,
     Standing.UNGATED: Style.NONE,
 }
-_WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 _EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
-_BRIEFLY = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
-_OF_FIGURES = (
-    NoteKind.NEVER_CONFIRMED,
-    NoteKind.STEADY,
-    NoteKind.FIGURES_ONLY,
-    NoteKind.FILES_CHANGED,
-    NoteKind.ROUGHLY_KNOWN,
-    NoteKind.NO_CODE_STORED,
-)
 _T = TypeVar("_T")
 
 
@@ -173,93 +161,6 @@ def undecided_texts(result: Result) -> Sequence[str]:
         *(wording.figures_text(item, sides=False) + further for item in undecided if item.change is not None),
         *(f"{', '.join(metrics)}: {why}{further}" for why, metrics in unknown.items()),
     )
-
-
-def setting(result: Result) -> tuple[str, ...]:
-    """Returns server, load and what was held equal between boots, in words. It is often equal for a whole session."""
-    held = wording.stabilised(result.recording)
-    # Which code of a stored baseline it is, is said with what there is to know about it.
-    is_named = result.verdict.against and not result.verdict.code_notes
-    found = [f"against {result.verdict.against}"] if is_named else []
-    found += [result.server, result.load, f"boots stabilised: {', '.join(held)}" if held else ""]
-    return tuple(plain(text) for text in found if text)
-
-
-def findings(result: Result) -> tuple[str, ...]:
-    """Returns what a reader must not miss about how figures came to be: the message of a failed test says it, too."""
-    if result.smoke:
-        return ()
-    return (
-        *map(wording.other_answers_text, result.other_answers),
-        *wording.warm_up_texts(result),
-        *wording.restart_texts(result),
-        *wording.trend_texts(result),
-        *wording.memory_texts(result),
-    )
-
-
-def notes(result: Result) -> tuple[str, ...]:
-    """Returns what a reader must know to judge the figures, as sentences without a full stop."""
-    recording, held = result.recording, wording.stabilised(result.recording)
-    missing = [name for name in STABILISERS if name not in held]
-    is_replayed = recording.engine == "replay"
-    shared_cores = recording.engine != "in-process" and not recording.pinned and not result.smoke
-    told = (
-        *findings(result),
-        *wording.breach_texts(result.measurement),
-        wording.capacity_text(result),
-        wording.saturated_text(result),
-        wording.law_text(result),
-        *map(wording.typical_text, result.verdict.comparisons),
-        wording.iterations_text(result),
-        f"a part of the load is missing: {plain(result.lost)}" if result.lost else "",
-        *map(wording.note_text, result.notes),
-        f"engine {recording.engine}: {plain(recording.why_engine)}" * (bool(recording.why_engine) and not is_replayed),
-        "server and generator shared cores" * shared_cores,
-        f"boots stabilised in part, without: {', '.join(missing)}" if held and missing else "",
-        wording.processes_text(result),
-        wording.one_core_text(result),
-        *wording.growth_texts(result),
-        wording.traced_text(result),
-        wording.busy_text(result),
-        wording.left_text(result),
-        _background(result),
-        plain(wording.notes_text(wording.untold_code(result.verdict))),
-        "stored as the new baseline" * result.baseline_written,
-        wording.not_stored_text(result),
-    )
-    return tuple(text for text in dict.fromkeys(told) if text)
-
-
-def brief_notes(result: Result) -> list[str]:
-    """Returns those of the notes that nobody must miss."""
-    told = (
-        *findings(result),
-        wording.capacity_text(result),
-        wording.saturated_text(result),
-        wording.iterations_text(result),
-        wording.processes_text(result),
-        wording.one_core_text(result),
-        wording.left_text(result),
-        *wording.growth_texts(result),
-        *(wording.note_text(note) for note in result.notes if note.kind in _BRIEFLY),
-        "" if result.standing in _WELL else _background(result),
-        *(plain(wording.note_text(note)) for note in _of_what_is_stored(result)),
-        wording.not_stored_text(result),
-    )
-    return [text for text in told if text]
-
-
-def _of_what_is_stored(result: Result) -> Iterable[Note]:
-    """Returns the notes about stored figures, if its code cannot be found again or has files that Git lacks."""
-    code = wording.untold_code(result.verdict)
-    is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
-    return (note for note in code if is_told and note.kind in _OF_FIGURES)
-
-
-def _background(result: Result) -> str:
-    """Returns what the servers used in each other's turns; empty if one has left work, which is said instead."""
-    return "" if wording.left_text(result) else str(result.background or "")
 
 
 def first_failures(

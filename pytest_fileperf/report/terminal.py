@@ -28,7 +28,7 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, NoteKind, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.report import story, wording
+from pytest_fileperf.report import remarks, story, wording
 from pytest_fileperf.report.figures import event_texts, figure_lines, load_texts
 from pytest_fileperf.report.table import (
     LEAST_NAME_CELLS,
@@ -174,7 +174,7 @@ def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None, *,
     lines += screen.flow([(text, Style.DIM) for text in figures], indent=INDENT)
     if result.measurement.open_loop and not result.smoke and result.capacity is None:
         lines += screen.flow([(text, Style.DIM) for text in load_texts(result.measurement)], indent=INDENT)
-    return lines + screen.remarks(story.brief_notes(result), indent=INDENT)
+    return lines + screen.remarks(remarks.brief_notes(result), indent=INDENT)
 
 
 def _brief_reasons(result: Result) -> list[story.Why]:
@@ -190,7 +190,7 @@ def _brief_foot(
     """Returns what holds for all tests: a busy machine, how to read the lines, what to do next."""
     results = record.results
     found = [limited_by(one_limit)] if one_limit else []
-    found += [*dict.fromkeys(map(wording.traced_text, results)), _busy(results), _reconnects(results)]
+    found += [*dict.fromkeys(map(remarks.traced_text, results)), _busy(results), _reconnects(results)]
     found += [*_by_figures_only(untold), *story.hints(results)]
     if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
         found.append(_FEW_NOTE)
@@ -200,18 +200,18 @@ def _brief_foot(
 
 def _busy(results: Sequence[Result]) -> str:
     """Returns the sentence about a busy machine, by the test that it hit most; empty where it was quiet."""
-    hit = [result for result in results if wording.busy_text(result) and not result.test.own]
+    hit = [result for result in results if remarks.busy_text(result) and not result.test.own]
     if not hit:
         return ""
     worst = max(hit, key=lambda result: max(result.measurement.busy.server, result.measurement.busy.generator))
     others = [result for result in hit if result is not worst]
-    return f"{wording.busy_text(worst)} in {_first_of([plain(result.test.title) for result in (worst, *others)])}"
+    return f"{remarks.busy_text(worst)} in {_first_of([plain(result.test.title) for result in (worst, *others)])}"
 
 
 def _reconnects(results: Sequence[Result]) -> str:
     """Returns how often a server closed connections, by the first test in which it did; empty if none did."""
     told = {
-        plain(result.test.title): wording.reconnect_text(result.measurement)
+        plain(result.test.title): remarks.reconnect_text(result.measurement)
         for result in results
         if not result.test.own
     }
@@ -269,9 +269,9 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
     """Returns the tables with their notes and the summary line. What is true of all results is said once."""
     results, groups = record.results, record.groups
     several = len(results) > 1
-    common = story.shared(results, story.setting)
+    common = story.shared(results, remarks.setting)
     same_reasons = story.shared(results, story.reasons) if several else ()
-    same_notes = story.shared(results, story.notes) if several else ()
+    same_notes = story.shared(results, remarks.notes) if several else ()
     limits = {result.measurement.limit.kind for result in results if result.measurement.requests}
     one_limit = limits.pop() if several and len(limits) == 1 and not results[0].smoke else None
 
@@ -282,7 +282,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
         lines += _failure_lines(result, screen, all_kinds=True)
         own = [reason for reason in story.reasons(result) if reason not in same_reasons]
         lines += _reason_lines(own, screen, indent=INDENT, above=gates)
-        return lines + screen.remarks((note for note in story.notes(result) if note not in same_notes), indent=INDENT)
+        return lines + screen.remarks((note for note in remarks.notes(result) if note not in same_notes), indent=INDENT)
 
     lines = screen.flow([(text, Style.DIM) for text in common])
     if record.alone:

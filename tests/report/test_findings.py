@@ -7,7 +7,7 @@ from report.in_turn import slowed_by_the_base
 from pytest_fileperf.judge.evidence import OtherAnswers
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.measure.recording import Failure, Recording, WarmUp
-from pytest_fileperf.report.story import findings
+from pytest_fileperf.report.remarks import findings
 
 
 def warmed(recording: Recording, *failures: Failure) -> Recording:

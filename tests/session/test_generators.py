@@ -21,7 +21,8 @@ from pytest_fileperf.plan.load import Alternation, LoadPlan, generators_used
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.figures import figure_rows
-from pytest_fileperf.report.story import notes, undecided_texts
+from pytest_fileperf.report.remarks import notes
+from pytest_fileperf.report.story import undecided_texts
 from pytest_fileperf.report.wording import note_text, notes_text
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Tell

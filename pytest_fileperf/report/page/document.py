@@ -21,8 +21,8 @@ from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.report import story, wording
-from pytest_fileperf.report.figures import SPREAD, figure_rows, spread
+from pytest_fileperf.report import remarks, story, wording
+from pytest_fileperf.report.figures import SPREAD, figure_rows, generator_rows, generator_texts, spread
 from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, gate_list, gate_table, limit_list, world_items
@@ -316,7 +316,7 @@ def _section(entry: _Entry, charts: Sequence[Chart], first_chart: int) -> Markup
     return element(
         "article",
         element("header", element("h3", entry.name, class_="name"), badge(result.standing)),
-        element("p", "; ".join((plain(result.work), *story.setting(result))), class_="quiet"),
+        element("p", "; ".join((plain(result.work), *remarks.setting(result))), class_="quiet"),
         Markup("") if result.smoke or result.test.own else _limiting(result.measurement.limit),
         gate_table(result),
         limit_list(result),
@@ -353,7 +353,7 @@ def _sentences(result: Result) -> Markup:
     """Returns the reasons of outcomes, and what a reader must know to judge the figures."""
     items = [*world_items(result)]
     items += [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text, _ in story.reasons(result)]
-    items += [element("li", text) for text in (*wording.noise_texts(result), *story.notes(result))]
+    items += [element("li", text) for text in (*wording.noise_texts(result), *remarks.notes(result))]
     return element("ul", *items, class_="says") if items else Markup("")
 
 
@@ -389,8 +389,8 @@ def _generators(run: Measurement) -> Markup:
         element(
             "tr",
             element("th", f"{use.number}", scope="row"),
-            *(element("td", text, class_="number") for text in wording.generator_texts(use)[:5]),
-            element("td", " · ".join(wording.generator_texts(use)[5:])),
+            *(element("td", text, class_="number") for text in generator_texts(use)[:5]),
+            element("td", " · ".join(generator_texts(use)[5:])),
         )
         for use in run.client.generators
     ]
@@ -401,7 +401,7 @@ def _generators(run: Measurement) -> Markup:
 
 def _figures(result: Result) -> list[tuple[str, list[str]]]:
     """Returns the figures that the terminal shows with `-v`, by subject; some have a table of their own."""
-    elsewhere = {*_SHOWN_ELSEWHERE, *(subject for subject, _ in wording.generator_rows(result.measurement))}
+    elsewhere = {*_SHOWN_ELSEWHERE, *(subject for subject, _ in generator_rows(result.measurement))}
     return [(subject, texts) for subject, texts in figure_rows(result) if subject not in elsewhere]
 
 

@@ -1,0 +1,439 @@
+"""What a reader must know to judge the figures of one result, beside its verdict: how they came to be, in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pytest_fileperf.judge.evidence import OtherAnswers
+from pytest_fileperf.judge.history import Trend, trend_of
+from pytest_fileperf.judge.record import Result, Standing
+from pytest_fileperf.judge.verdict import NoteKind
+from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
+from pytest_fileperf.measure.growth import Growth
+from pytest_fileperf.measure.limiting import LimitKind
+from pytest_fileperf.measure.measurement import Measurement
+from pytest_fileperf.measure.metrics import METRICS, Unit
+from pytest_fileperf.measure.recording import Recording, merged_warm_up
+from pytest_fileperf.measure.usage import CHILDREN_WORK
+from pytest_fileperf.report.text import plain, quantity
+from pytest_fileperf.report.wording import NO_BASELINE, base_name, note_text, notes_text, typical_text, untold_code
+from pytest_fileperf.serve.stability import STABILISERS
+from pytest_fileperf.units import format_bytes, format_count, format_rate, format_share
+
+__all__ = (
+    "brief_notes",
+    "busy_text",
+    "capacity_text",
+    "findings",
+    "notes",
+    "reconnect_text",
+    "setting",
+    "traced_text",
+)
+
+_WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
+_BRIEFLY = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
+_OF_FIGURES = (
+    NoteKind.NEVER_CONFIRMED,
+    NoteKind.STEADY,
+    NoteKind.FIGURES_ONLY,
+    NoteKind.FILES_CHANGED,
+    NoteKind.ROUGHLY_KNOWN,
+    NoteKind.NO_CODE_STORED,
+)
+
+
+def setting(result: Result) -> tuple[str, ...]:
+    """Returns server, load and what was held equal between boots, in words. It is often equal for a whole session."""
+    held = _stabilised(result.recording)
+    # Which code of a stored baseline it is, is said with what there is to know about it.
+    is_named = result.verdict.against and not result.verdict.code_notes
+    found = [f"against {result.verdict.against}"] if is_named else []
+    found += [result.server, result.load, f"boots stabilised: {', '.join(held)}" if held else ""]
+    return tuple(plain(text) for text in found if text)
+
+
+def findings(result: Result) -> tuple[str, ...]:
+    """Returns what a reader must not miss about how figures came to be: the message of a failed test says it, too."""
+    if result.smoke:
+        return ()
+    told = (
+        *map(_other_answers_text, result.other_answers),
+        *_warm_up_texts(result),
+        *_restart_texts(result),
+        _trend_text(result),
+        *_memory_texts(result),
+    )
+    return tuple(filter(None, told))
+
+
+def notes(result: Result) -> tuple[str, ...]:
+    """Returns what a reader must know to judge the figures, as sentences without a full stop."""
+    recording, held = result.recording, _stabilised(result.recording)
+    missing = [name for name in STABILISERS if name not in held]
+    why_engine = "" if recording.engine == "replay" else plain(recording.why_engine)
+    shared_cores = recording.engine != "in-process" and not recording.pinned and not result.smoke
+    told = (
+        *findings(result),
+        *_breach_texts(result.measurement),
+        capacity_text(result),
+        _saturated_text(result),
+        _law_text(result),
+        *map(typical_text, result.verdict.comparisons),
+        _iterations_text(result),
+        f"a part of the load is missing: {plain(result.lost)}" if result.lost else "",
+        *map(note_text, result.notes),
+        f"engine {recording.engine}: {why_engine}" if why_engine else "",
+        "server and generator shared cores" * shared_cores,
+        f"boots stabilised in part, without: {', '.join(missing)}" if held and missing else "",
+        _processes_text(result),
+        _one_core_text(result),
+        *_growth_texts(result),
+        traced_text(result),
+        busy_text(result),
+        _left_text(result),
+        _background(result),
+        plain(notes_text(untold_code(result.verdict))),
+        "stored as the new baseline" * result.baseline_written,
+        _not_stored_text(result),
+    )
+    return tuple(text for text in dict.fromkeys(told) if text)
+
+
+def brief_notes(result: Result) -> list[str]:
+    """Returns those of the notes that nobody must miss."""
+    code = untold_code(result.verdict)
+    # That figures alone were stored, or compare, is each test's own news if its code or its files are not in Git.
+    is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
+    told = (
+        *findings(result),
+        capacity_text(result),
+        _saturated_text(result),
+        _iterations_text(result),
+        _processes_text(result),
+        _one_core_text(result),
+        _left_text(result),
+        *_growth_texts(result),
+        *(note_text(note) for note in result.notes if note.kind in _BRIEFLY),
+        "" if result.standing in _WELL else _background(result),
+        *(plain(note_text(note)) for note in code if is_told and note.kind in _OF_FIGURES),
+        _not_stored_text(result),
+    )
+    return [text for text in told if text]
+
+
+def _background(result: Result) -> str:
+    """Returns what the servers used in each other's turns; empty if one has left work, which is said instead."""
+    return "" if _left_text(result) else str(result.background or "")
+
+
+def _stabilised(recording: Recording) -> tuple[str, ...]:
+    """Returns what was held equal in every boot."""
+    return tuple(name for name in STABILISERS if recording.boots and all(name in b.stabilised for b in recording.boots))
+
+
+def _not_stored_text(result: Result) -> str:
+    """Returns why it is no baseline though that was asked for; empty where that is not so, or a reason says it."""
+    kinds = {comparison.reason.kind for comparison in result.verdict.comparisons if comparison.reason}
+    said = not kinds.isdisjoint(NO_BASELINE)
+    return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
+
+
+# --- What the server did to connections
+
+_EACH, _FEW = 0.95, 0.01
+"""Shares of answers: a server that closes from time to time, as after 1,000 requests, is usual."""
+
+
+def _breach_texts(run: Measurement) -> list[str]:
+    """Returns a sentence for each kind, with how often; nothing for a server that keeps to what it says."""
+    texts = []
+    if run.cut_off:
+        texts.append(f"cut off by the server: {run.cut_off:,} (it answered before it had taken the whole request)")
+    if run.out_of_step:
+        given_up = format_count(run.out_of_step, "connection")
+        texts.append(f"the server sent more than the answer: {given_up} given up and opened anew")
+    if run.closed_unsaid:
+        share = run.closed_unsaid / max(1, run.requests + run.errors)
+        texts.append(
+            f"the server closed {format_count(run.closed_unsaid, 'connection')} without announcing it, "
+            f"after {format_share(min(1.0, share))} of the answers"
+        )
+    if reconnects := reconnect_text(run):
+        texts.append(reconnects)
+    return texts
+
+
+def reconnect_text(run: Measurement) -> str:
+    """Returns how often the server closed a connection that was then opened anew; empty if that was seldom."""
+    share = run.closed_said / max(1, run.http_requests)
+    if share < _FEW:
+        return ""
+    if share < _EACH:
+        closed = format_count(run.closed_said, "connection")
+        return f"the server closed {closed}, after {format_share(share)} of the answers: new ones were opened"
+    opened, requests = format_count(run.opened, "connection"), format_count(run.http_requests, "request")
+    return f"the server closed the connection after each answer: {opened} were opened for {requests}"
+
+
+# --- How figures came to be: answers, the warm-up, and what changed from start-up to start-up
+
+_KINDS = 3
+_UNLIKE = 1.5
+"""From this ratio on it is said how many more requests one side has answered than the other."""
+
+
+def _other_answers_text(other: OtherAnswers) -> str:
+    """Returns how answers of a part or step differ from those of the other side."""
+    whose = f"answers of {plain(other.of)}" if other.of else "answers"
+    texts = []
+    if other.sizes:
+        base, now = (format_bytes(round(size)) for size in other.sizes)
+        texts.append(f"{whose} have other sizes: {base} before, {now} now")
+    if other.base_statuses or other.now_statuses:
+        base, now = (
+            " and ".join(f"{status} in {format_share(share)}" for status, share in shares.items())
+            for shares in (other.base_statuses, other.now_statuses)
+        )
+        texts.append(f"{whose} have other statuses: {base} before, {now} now")
+    return "; ".join(texts)
+
+
+def _warm_up_texts(result: Result) -> Iterator[str]:
+    """Yields what failed in the warm-up, of each side."""
+    for recording, whose in _sides(result):
+        warm_up = merged_warm_up(boot.warm_up for boot in recording.boots)
+        if not warm_up.failed:
+            continue
+        kinds = [f"{failure.count:,} × {plain(failure.kind)}" for failure in warm_up.failures[:_KINDS]]
+        if rest := sum(failure.count for failure in warm_up.failures[_KINDS:]):
+            kinds.append(f"{rest:,} others")
+        boots = f", in {format_count(len(recording.boots), 'start-up')}" if len(recording.boots) > 1 else ""
+        counts = f"{warm_up.failed:,} of {warm_up.made:,} warm-up requests{whose} failed{boots}"
+        yield f"{counts}: {', '.join(kinds)}"
+
+
+def _restart_texts(result: Result) -> Iterator[str]:
+    """Yields how many processes of each side ended during the load."""
+    for recording, whose in _sides(result):
+        if ended := sum(boot.processes_ended for boot in recording.boots):
+            yield f"{ended:,} process{'es' * (ended != 1)} of the server{whose} ended during the load"
+
+
+def _sides(result: Result) -> list[tuple[Recording, str]]:
+    """Returns the recordings of a result, and whose they are if there are two."""
+    if result.base is None:
+        return [(result.recording, "")]
+    return [(result.base, f" of the {base_name(result.verdict)}"), (result.recording, " of the code here")]
+
+
+def _trend_text(result: Result) -> str:
+    """Returns that start-ups got slower or faster one after another, on either side; empty if they did not."""
+    if result.test.own or result.capacity is not None:
+        return ""
+    now, base = trend_of(result.recording), None if result.base is None else trend_of(result.base)
+    first = now if base is None else base
+    if first is None:
+        return ""
+    if base is not None and now is not None and base.falls == now.falls:
+        where, courses = " on both sides", f"{_course(base)} before, {_course(now)} now"
+    else:
+        whose = f"the {base_name(result.verdict)}" if first is base else "the code here"
+        where, courses = "" if result.base is None else f" of {whose}", _course(first)
+    moved = "fell" if first.falls else "rose" if first.of_rate else "grew"
+    why = "something is kept between start-ups" + (", or the machine changed" if first.by_machine else "")
+    return f"{'requests/s' if first.of_rate else 'latency'} {moved} from start-up to start-up{where} ({courses}): {why}"
+
+
+def _course(trend: Trend) -> str:
+    unit = Unit.PER_SECOND if trend.of_rate else Unit.SECONDS
+    return f"{quantity(trend.levels[0], unit)} → {quantity(trend.levels[-1], unit)} over {len(trend.levels)} start-ups"
+
+
+def _memory_texts(result: Result) -> Iterator[str]:
+    """Yields after how many requests memory was compared."""
+    for comparison in result.verdict.comparisons:
+        if comparison.after_requests is None:
+            continue
+        text = f"{comparison.metric} is memory after {comparison.after_requests:,} requests each"
+        if result.base is not None:
+            reached = [
+                max((boot.memory[-1][0] for boot in recording.boots if boot.memory), default=0)
+                for recording in (result.base, result.recording)
+            ]
+            if min(reached) * _UNLIKE < max(reached):
+                text += f", though start-ups answered up to {reached[0]:,} before and {reached[1]:,} now"
+        yield text
+
+
+# --- What set the pace, and what used the machine
+
+
+def _law_text(result: Result) -> str:
+    """Returns that requests/s do not agree with requests in flight ÷ latency; empty where they do."""
+    law = result.measurement.law
+    if law is None or law.agrees or result.smoke or result.test.step or result.test.part:
+        return ""
+    if law.is_short:
+        return (
+            f"requests/s are rough: a request takes {quantity(law.latency, Unit.SECONDS)}, longer than each start-up"
+            " was measured. Give it a longer duration"
+        )
+    by_law, shown = (quantity(value, Unit.PER_SECOND) for value in (law.by_law, law.rps))
+    return (
+        f"requests/s are rough: {law.in_flight:.1f} requests in flight ÷ {quantity(law.latency, Unit.SECONDS)}"
+        f" of latency are {by_law}, not {shown}. Give it a longer duration"
+    )
+
+
+def _saturated_text(result: Result) -> str:
+    """Returns that the generator set the pace; empty where it did not."""
+    if result.smoke or not (result.measurement.saturated or result.verdict.saturated):
+        return ""
+    if result.capacity is not None:
+        return ""  # what the capacity says of it: these figures are of loads that the generator could make
+    use = result.measurement.client
+    if len(use.generators) < 2:
+        return f"generator saturated: {use.cpu_share * 100:.0f} % of its core; these figures are the generator's own"
+    busiest = max(use.generators, key=lambda own: own.cpu_share)
+    who = f"generator {busiest.number} of {len(use.generators)} at {busiest.cpu_share * 100:.0f} % of its core"
+    return f"generator saturated: {who}; these figures are the generators' own"
+
+
+def traced_text(result: Result) -> str:
+    """Returns what traced the server, so that it was slower; empty where nothing did."""
+    recording = result.recording
+    if not recording.tracer:
+        return ""
+    where = ", as the app ran in the pytest process" if recording.engine == "in-process" else ""
+    return (
+        f"traced by {recording.tracer}{where}: the figures are slower than untraced ones, and never compared with those"
+    )
+
+
+def _processes_text(result: Result) -> str:
+    """Returns that the server's processes changed during the run; empty where they did not."""
+    changed = result.recording.processes_changed or (result.base.processes_changed if result.base else "")
+    return f"processes of the server changed during the run ({changed}): what they used is unknown" if changed else ""
+
+
+def _left_text(result: Result) -> str:
+    """Returns that a server was still at work after its last answer; empty if it was not."""
+    sides = [("the old code", result.base), ("the code here", result.recording)] if result.base else []
+    said = [
+        f"{whose} still used {format_share(round(recording.left_share, 2))} of a core after its last answer:"
+        " it cannot sustain these requests/s, and CPU per request leaves that work out"
+        for whose, recording in sides or [("the server", result.recording)]
+        if recording.left_share
+    ]
+    if not said and any(boot.was_at_work for boot in result.recording.boots):
+        said.append("the server was still busy with what an earlier load had left when this one began")
+    return "; ".join(said)
+
+
+def _one_core_text(result: Result) -> str:
+    """Returns that a server had to share one core with its children that work for it; empty if it had not."""
+    use = result.measurement.server
+    if use.cores != 1 or (use.children_cpu_share or 0.0) < CHILDREN_WORK:
+        return ""
+    return "the server and its child processes had one core together: on more cores they may be faster"
+
+
+_GROWING = {"open_files": "open files", "threads": "threads", "memory_bytes": "memory"}
+"""How to call what a server may hold more and more of."""
+_AS_WELL, _HARDLY = 0.5, 0.1
+"""Parts of a growth that lasts: from the first on the other side grew, too; up to the second it did not."""
+
+
+def _growth_texts(result: Result) -> tuple[str, ...]:
+    """Returns that the server had all the open files that it may have, and what it held more of, request by request."""
+    if result.smoke:
+        return ()
+    now, base = result.recording.growth, result.base.growth if result.base else None
+    grew = (_grew_text(name, now, base) for name in _GROWING)
+    limit = max((own.files_limit for own in (now, base) if own and own.files_limit), default=0)
+    ran_out = f"the server had {limit:,} open files, all that its shell allows (`ulimit -n`)" if limit else ""
+    return tuple(filter(None, (ran_out, *grew)))
+
+
+def _grew_text(name: str, now: Growth | None, base: Growth | None) -> str:
+    """Returns that one of `_GROWING` grew; empty where it did not, or where that is not known."""
+    what, held = _GROWING[name], (now, base)
+    by_now, by_base = (None if own is None else getattr(own, name) for own in held)
+    lasts_now, lasts_base = (own is not None and name in own.lasting for own in held)
+    if lasts_now and by_now is not None:
+        old = "" if by_base is None else _than(name, by_base, by_now, "with the old code")
+        return f"{what} grew by {_each(name, by_now)} a request{old}"
+    if lasts_base and by_base is not None and by_now is not None:
+        now_text = _than(name, by_now, by_base, "now")
+        return f"{what} of the old code grew by {_each(name, by_base)} a request{now_text}"
+    return ""
+
+
+def _than(name: str, other: float, value: float, whose: str) -> str:
+    """Returns how the other side grew, beside one that surely grew by the value; what is between is not told."""
+    if other >= _AS_WELL * value:
+        return f", and by {_each(name, other)} {whose}"
+    return f", and did not {whose}" if other <= _HARDLY * value else ""
+
+
+def _each(name: str, value: float) -> str:
+    return quantity(value, Unit.BYTES) if name == "memory_bytes" else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def busy_text(result: Result) -> str:
+    """Returns what others did on the machine; empty where it was quiet."""
+    busy = result.measurement.busy
+    return f"the machine was busy: {busy}" if busy.is_busy and not result.smoke else ""
+
+
+def _iterations_text(result: Result) -> str:
+    """Returns how requests/s counts where iterations, as of a journey, make several HTTP requests; else empty."""
+    run = result.measurement
+    if result.smoke or result.test.step or run.http_requests <= run.requests + run.errors:
+        return ""
+    rate, http_rate = (quantity(value, Unit.PER_SECOND) for value in (run.rps, run.http_rps))
+    iterations = format_count(run.requests + run.errors, "iteration")
+    return f"requests/s counts iterations: {iterations}, {rate}, made {run.http_requests:,} HTTP requests, {http_rate}"
+
+
+# --- The capacity
+
+
+def capacity_text(result: Result) -> str:
+    """Returns the capacity in one line: its interval, the limits, and what sets it; empty where none was sought."""
+    found = result.capacity
+    if found is None or found.ended is CapacityEnd.SMOKE:
+        return ""
+    limits = ", ".join(
+        f"{name} {quantity(limit, METRICS[name.partition('_')[2]].unit)}"
+        for name, limit in found.limits.items()
+        if limit > 0
+    )
+    if found.ended is CapacityEnd.NO_RATE:
+        return f"capacity: no rate that was tried holds {limits}; the lowest was {_rate(found.high)}"
+    said = [f"capacity {_rate_with_interval(found)} with {limits}"]
+    if found.ended is CapacityEnd.GENERATOR:
+        said.append("the load generator could not send faster, so the server's own capacity is not known")
+    elif not found.broken:
+        said.append("no load broke a limit in the time there was: give it a longer max_duration")
+    else:
+        said.append(f"{found.broken} breaks first")
+    if found.closed_rps:
+        said.append(f"closed loop {_rate(found.closed_rps)}")
+    if found.ended is CapacityEnd.FOUND and found.broken:
+        unclear = found.limit.kind is LimitKind.UNCLEAR
+        evidence = f": {found.limit.evidence}" if found.limit.evidence else ""
+        said.append(f"not clear what limits it beyond{evidence}" if unclear else f"limited beyond by {found.limit}")
+    return "; ".join(said)
+
+
+def _rate_with_interval(found: Capacity) -> str:
+    if math.isinf(found.high):
+        return f"at least {_rate(found.rate)}"
+    return f"{_rate(found.rate)} [{format_rate(found.low)}, {format_rate(found.high)}]"
+
+
+def _rate(rate: float) -> str:
+    return quantity(rate, Unit.PER_SECOND)
