@@ -16,7 +16,10 @@ from typing import Any
 __all__ = ("Project", "Ran", "results")
 
 _LONGEST_RUN_S = 110
-_QUIET = tuple(f"-pno:{name}" for name in ("randomly", "xdist", "timeout", "benchmark", "asyncio", "cov", "hypothesis"))
+_ENVIRONMENT = {
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a fifth of what a short run costs is to load the plugins of others
+    "PYTHONDONTWRITEBYTECODE": "1",  # a file that is written twice in a second is not to be taken for the first
+}
 _INI = "[pytest]\npythonpath = .\nfileperf_app = app:app\n"
 
 
@@ -64,11 +67,20 @@ class Project:
         written = self.top / ".run.json"
         written.unlink(missing_ok=True)
         own = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_")}
-        command = [sys.executable, "-m", "pytest", *_QUIET, "--fileperf", f"--fileperf-json={written}", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "fileperf",
+            "--fileperf",
+            f"--fileperf-json={written}",
+            *options,
+        ]
         done = subprocess.run(
             command,
             cwd=self.top,
-            env={**own, "COLUMNS": str(width), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
+            env={**own, **_ENVIRONMENT, "COLUMNS": str(width), **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

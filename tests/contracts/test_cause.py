@@ -156,18 +156,19 @@ def test_no_time_is_called_lost_where_only_memory_grew(project: Project) -> None
     assert "CPU per request" not in ran.said, ran.text
 
 
-@pytest.mark.parametrize("work,connections,kind", [("pooled()", 12, "unclear"), ("pooled()", 3, "concurrency")])
-def test_a_pool_that_is_cold_at_first_is_no_concurrency(
-    project: Project, work: str, connections: int, kind: str
-) -> None:
+def test_a_pool_that_is_cold_at_first_is_no_concurrency(project: Project) -> None:
+    load = 'duration="1.5s", boots=1, warmup="0.6s", gate="none"'
     test = f"""
-    def test_it(fileperf):
-        fileperf.get("/", connections={connections}, duration="1.5s", boots=1, warmup="0.6s", gate="none")
+    import pytest
+
+    @pytest.mark.parametrize("connections", [12, 3])
+    def test_it(fileperf, connections):
+        fileperf.get("/", connections=connections, {load})
     """
-    ran = project.write({"app.py": APP.format(work=f"await {work}"), "test_it.py": test}).run("-v")
+    ran = project.write({"app.py": APP.format(work="await pooled()"), "test_it.py": test}).run("-v")
 
     assert ran.status == 0, ran.text
-    limit = results(ran)["test_it"]["limit"]
-    assert limit["kind"] == kind, limit
-    if kind == "unclear":
-        assert re.match(r"requests wait for each other, about [3-7] are served at a time", limit["evidence"]), limit
+    crowded, few = (results(ran)[f"test_it[{connections}]"]["limit"] for connections in (12, 3))
+    assert crowded["kind"] == "unclear", crowded
+    assert re.match(r"requests wait for each other, about [3-7] are served at a time", crowded["evidence"]), crowded
+    assert few["kind"] == "concurrency", few

@@ -31,37 +31,50 @@ def by_law(summary: Mapping[str, Any]) -> float:
     return float(summary["connections"] / summary["latency"]["mean"])
 
 
-def law(project: Project, path: str, arguments: str) -> tuple[Ran, Mapping[str, Any]]:
-    test = f'def test_get(fileperf):\n    fileperf.get("{path}", gate="none", warmup="0.3s", {arguments})\n'
-    ran = project.write({"app.py": SLEEPS, "test_load.py": test}).run("-v")
-    return ran, results(ran)["test_get"]["summary"]
+LAW = {
+    "long": '"/1.2-0", connections=16, duration="2s"',
+    "longest": '"/0.9-0", connections=5, duration="3s", boots=3',
+    "short": '"/0.05-0", connections=40, duration="1s"',
+    "drawn": '"/0.4-1.2", connections=60, duration="3s"',
+    "cut": '"/1.5-0", connections=8, duration="0.6s"',
+}
 
 
-@pytest.mark.parametrize(
-    "path,arguments,true",
-    [
-        ("/1.2-0", 'connections=16, duration="2s"', 16 / 1.2),
-        ("/0.9-0", 'connections=5, duration="3s", boots=3', 5 / 0.9),
-        ("/0.05-0", 'connections=40, duration="1s"', 40 / 0.05),
-    ],
-)
-def test_equal_sleeps_have_the_rate_of_littles_law(project: Project, path: str, arguments: str, true: float) -> None:
-    ran, summary = law(project, path, arguments)
+@pytest.fixture(scope="module")
+def sleeps(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """One run with all of these loads."""
+    tests = (
+        f'def test_{name}(fileperf):\n    fileperf.get({load}, gate="none", warmup="0.3s")\n'
+        for name, load in LAW.items()
+    )
+    project = Project(top=tmp_path_factory.mktemp("sleeps"))
+    ran = project.write({"app.py": SLEEPS, "test_load.py": "".join(tests)}).run("-v")
     assert ran.status == 0, ran.text
+    return ran
+
+
+def figures_of(ran: Ran, name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = results(ran)[f"test_{name}"]["summary"]
+    return found
+
+
+@pytest.mark.parametrize("name,true", [("long", 16 / 1.2), ("longest", 5 / 0.9), ("short", 40 / 0.05)])
+def test_equal_sleeps_have_the_rate_of_littles_law(sleeps: Ran, name: str, true: float) -> None:
+    summary = figures_of(sleeps, name)
     assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)
     assert summary["rps"] == pytest.approx(true, rel=0.15)
-    assert "not clear what limited it: 10 requests" not in ran.said, ran.text
+    assert "not clear what limited it: 10 requests" not in sleeps.said, sleeps.text
 
 
-def test_sleeps_that_chance_draws_have_it_too(project: Project) -> None:
-    _, summary = law(project, "/0.4-1.2", 'connections=60, duration="3s"')
+def test_sleeps_that_chance_draws_have_it_too(sleeps: Ran) -> None:
+    summary = figures_of(sleeps, "drawn")
     assert summary["rps"] == pytest.approx(by_law(summary), rel=0.10)
 
 
-def test_a_request_longer_than_the_run_is_said(project: Project) -> None:
-    ran, summary = law(project, "/1.5-0", 'connections=8, duration="0.6s"')
+def test_a_request_longer_than_the_run_is_said(sleeps: Ran) -> None:
+    summary = figures_of(sleeps, "cut")
     assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)
-    assert "requests/s are rough: a request takes 1.5" in ran.said, ran.text
+    assert "requests/s are rough: a request takes 1.5" in sleeps.said, sleeps.text
 
 
 def test_both_sides_of_a_comparison_were_counted(project: Project) -> None:

@@ -12,18 +12,19 @@ import pytest
 from contracts.project import Project, Ran, results
 
 APP = """
-TURNS = {turns}
+import asyncio
+
+SECONDS = {seconds}
 
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
         return
-    for _ in range(TURNS):
-        pass
+    await asyncio.sleep(SECONDS)
     await send({{"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}})
     await send({{"type": "http.response.body", "body": b"ok"}})
 """
-FAST, SLOW = APP.format(turns=30_000), APP.format(turns=60_000)
+FAST, SLOW = APP.format(seconds="0.005"), APP.format(seconds="0.010")
 TEST = """
 import pytest
 
@@ -62,7 +63,7 @@ def written_archive(project: Project, text: str) -> None:
 
 
 def written_data(project: Project, text: str) -> None:
-    project.write({"turns.dat": text.partition("= ")[2].partition("\n")[0]})
+    project.write({"seconds.dat": text.partition("= ")[2].partition("\n")[0]})
 
 
 def written_elsewhere(project: Project, text: str) -> None:
@@ -74,7 +75,8 @@ def written_elsewhere(project: Project, text: str) -> None:
 
 
 FROM_DATA = APP.replace(
-    "TURNS = {turns}", "import pathlib\n\nTURNS = int(pathlib.Path(__file__).with_name('turns.dat').read_text())"
+    "SECONDS = {seconds}",
+    "import pathlib\n\nSECONDS = float(pathlib.Path(__file__).with_name('seconds.dat').read_text())",
 ).format()
 WAYS: dict[str, tuple[str, Callable[[Project, str], None]]] = {
     "directory": ("import sys; sys.path.insert(0, {top!r} + '/generated')\nfrom engine import app", written_module),
@@ -180,12 +182,12 @@ def test_an_installed_copy_that_hides_the_code_is_named(project: Project, given:
 
 
 def test_data_of_the_tree_here_that_both_sides_read_is_named(project: Project) -> None:
-    path = project.top / "turns.txt"
-    app = FROM_DATA.replace("pathlib.Path(__file__).with_name('turns.dat')", f"pathlib.Path({str(path)!r})")
-    started(project, {"app.py": app, "turns.txt": "30000"})
-    ran = project.write({"turns.txt": "60000"}).run("--fileperf-against=HEAD")
+    path = project.top / "seconds.txt"
+    app = FROM_DATA.replace("pathlib.Path(__file__).with_name('seconds.dat')", f"pathlib.Path({str(path)!r})")
+    started(project, {"app.py": app, "seconds.txt": "0.005"})
+    ran = project.write({"seconds.txt": "0.01"}).run("--fileperf-against=HEAD")
     assert outcome(ran) == "refused", ran.text
-    assert "turns.txt, and not from" in ran.said, ran.text
+    assert "seconds.txt, and not from" in ran.said, ran.text
 
 
 AT_START = """
@@ -196,7 +198,7 @@ pathlib.Path("started.txt").write_text(str(time.time()))
 
 
 def test_an_app_that_writes_into_the_repository_has_a_baseline(project: Project) -> None:
-    app = FAST.replace("    for _", "    print('x', file=open('app.log', 'a'))\n    for _")
+    app = FAST.replace("    await asyncio", "    print('x', file=open('app.log', 'a'))\n    await asyncio", 1)
     started(
         project,
         {

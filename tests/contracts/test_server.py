@@ -121,7 +121,7 @@ def test_the_access_log_is_measured_with_if_asked_for(project: Project) -> None:
 
 
 def test_what_grows_with_each_request_is_told_and_a_cache_that_is_full_is_not(project: Project) -> None:
-    ran = project.write({"app.py": GROWING, "test_load.py": SLOWLY}).run("-p", "no:randomly")
+    ran = project.write({"app.py": GROWING, "test_load.py": SLOWLY}).run()
     growth = {name: one["growth"] for name, one in results(ran).items()}
 
     assert ran.status == 0, ran.text
