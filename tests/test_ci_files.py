@@ -29,7 +29,6 @@ SHORT = (
 
 pytestmark = [
     needs_git,
-    pytest.mark.once,
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.name != "posix", reason="the steps are for a shell"),
 ]

@@ -95,7 +95,6 @@ def test_what_is_not_an_option_is_refused(run: Path, capsys: pytest.CaptureFixtu
     assert "--pdf=x" in capsys.readouterr().err
 
 
-@pytest.mark.once
 def test_it_runs_without_pytest(run: Path) -> None:
     code = (
         "import runpy, sys; sys.modules['pytest'] = None; sys.argv = ['x', 'report', sys.argv[1]]; "

@@ -118,7 +118,6 @@ def test_a_pipe_that_nobody_reads_is_an_error_and_no_hang(tmp_path: Path, monkey
 
 
 @posix
-@pytest.mark.once
 def test_standard_output_that_is_a_file_keeps_what_was_printed(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from pytest_fileperf.host.files import write_text\n"

@@ -53,7 +53,6 @@ def test_it_is_read_in_one_sitting() -> None:
     assert len(README.splitlines()) <= MOST_LINES
 
 
-@pytest.mark.once
 def test_options_in_samples_are_there() -> None:
     command = [sys.executable, "-m", "pytest", "--help"]
     help_text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -88,7 +87,6 @@ def test_the_quickstart_is_made_slower_by_one_line_of_its_code(readme: str) -> N
     assert f"$ mv {app}.bak {app}" in text
 
 
-@pytest.mark.once
 def test_the_first_tests_run_as_they_are_pasted(pytester: pytest.Pytester) -> None:
     (config,) = samples("toml")
     pytester.makepyprojecttoml(config)

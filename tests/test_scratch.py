@@ -18,8 +18,6 @@ from pytest_fileperf.host import scratch, supervisor
 from pytest_fileperf.host.files import put_text
 from pytest_fileperf.host.scratch import take
 
-pytestmark = pytest.mark.once
-
 KILLED = """
 import os, signal
 from pathlib import Path

@@ -300,7 +300,6 @@ def test_a_generator_alternates_and_makes_other_runs_too(shared: Generators, url
     assert all(good(result) and not failures(result) for pair in (first, second) for result in pair)
 
 
-@pytest.mark.once
 def test_it_reads_the_cpu_time_of_both_servers(shared: Generators, urls: tuple[str, str]) -> None:
     own = psutil.Process().pid  # both servers are threads of this process
     results = generated(shared, urls, pids=((own,), ()))

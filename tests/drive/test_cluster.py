@@ -41,7 +41,6 @@ from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
 from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work
 
-pytestmark = pytest.mark.once
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
 PLAN = LoadPlan(connections=4, warmup_ns=0, round_ns=200 * MS, rounds=2, timeout_ns=2000 * MS, generators=2)

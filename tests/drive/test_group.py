@@ -29,7 +29,6 @@ from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work
 
-pytestmark = pytest.mark.once
 MS = 1_000_000
 GET = Operation(method="GET", url="/")
 PLAN = LoadPlan(connections=6, warmup_ns=0, round_ns=200 * MS, rounds=3, timeout_ns=2000 * MS, generators=3)

@@ -79,7 +79,6 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-@pytest.mark.everywhere
 def test_a_run_in_its_own_process(shared: Generators, url: str) -> None:
     result = run(shared, url)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge.sides import MS, known
+from judge.sides import MS
 
 from pytest_fileperf.errors import BaselineError
 from pytest_fileperf.judge.baseline import (
@@ -177,7 +177,8 @@ def store(tmp_path: Path) -> BaselineStore:
 
 def entry(store: BaselineStore, key: str = "a") -> Entry:
     """Returns what the store has for this machine."""
-    found = known(store.find(MODULE, key, HERE))
+    found = store.find(MODULE, key, HERE)
+    assert found is not None
     assert found.differences == ()
     return found.entry
 
@@ -193,7 +194,8 @@ def test_the_file(store: BaselineStore) -> None:
 
 def test_what_is_stored_is_found(store: BaselineStore) -> None:
     store.write(MODULE, "a", ENTRY, HERE)
-    found = known(store.find(MODULE, "a", HERE))
+    found = store.find(MODULE, "a", HERE)
+    assert found is not None
     assert found.differences == ()
     assert found.entry.evidence.to_json() == ENTRY.evidence.to_json()
     as_stored = replace(ENTRY, precision={"rps": 0.01}, busy=Busy(server=0.012), evidence=found.entry.evidence)
@@ -339,7 +341,8 @@ def test_a_baseline_of_another_machine_is_found_with_how_this_one_differs(store:
     near = replace(HERE, cores=4)
     store.write(MODULE, "a", ENTRY, replace(HERE, cores=8, system="Darwin"))
     store.write(MODULE, "a", ENTRY, near)
-    found = known(store.find(MODULE, "a", HERE))
+    found = store.find(MODULE, "a", HERE)
+    assert found is not None
     assert found.differences == ("cores was 4, is 2",)
     assert found.entry.tree == TREE
     assert store.find(MODULE, "b", HERE) is None
@@ -353,7 +356,8 @@ def test_this_machine_s_own_baseline_comes_first_whatever_others_have(store: Bas
 
 def test_of_other_machines_one_with_a_tree_comes_first_then_the_nearest_then_the_newest(store: BaselineStore) -> None:
     def tree() -> str | None:
-        found = known(store.find(MODULE, "a", HERE))
+        found = store.find(MODULE, "a", HERE)
+        assert found is not None
         return found.entry.tree
 
     def stored(tree: str | None, captured: str, environment: Environment) -> None:
@@ -371,7 +375,8 @@ def test_of_other_machines_one_with_a_tree_comes_first_then_the_nearest_then_the
 def test_a_file_copied_to_this_machine_s_directory_is_still_of_the_other(store: BaselineStore) -> None:
     path = store.write(MODULE, "a", ENTRY, replace(HERE, cores=4))
     path.parent.rename(path.parent.with_name(HERE.profile))
-    found = known(store.find(MODULE, "a", HERE))
+    found = store.find(MODULE, "a", HERE)
+    assert found is not None
     assert found.differences == ("cores was 4, is 2",)
 
 
@@ -555,7 +560,6 @@ def test_objects_are_spread_but_those_named_flat_and_those_in_lists() -> None:
     ]
 
 
-@pytest.mark.once  # many examples of plain arithmetic
 @given(VALUES)
 def test_what_is_read_back_is_the_same_and_laid_out_the_same(value: object) -> None:
     text = laid_out(value)
@@ -710,11 +714,13 @@ def test_a_file_of_an_earlier_schema_is_read_and_loses_its_values_when_it_is_wri
     content["tests"]["old"]["identity"] = EARLIER
     del content["salt"]
     path.write_text(json.dumps({**content, "schema": 2}), encoding="utf-8")
-    found = known(store.find(MODULE, "old", HERE))
+    found = store.find(MODULE, "old", HERE)
+    assert found is not None
     assert (found.salt, found.entry.identity) == ("", of_earlier_schema(EARLIER))
     store.write(MODULE, "new", ENTRY, HERE)
     assert "s3cret" not in path.read_text(encoding="utf-8")
-    found = known(store.find(MODULE, "old", HERE))
+    found = store.find(MODULE, "old", HERE)
+    assert found is not None
     assert found.entry.identity == sealed(of_earlier_schema(EARLIER), found.salt)
     path.write_text(json.dumps({**content, "schema": 2}), encoding="utf-8")
     store.write(MODULE, "new", ENTRY, HERE)

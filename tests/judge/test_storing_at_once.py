@@ -15,8 +15,6 @@ from pytest_fileperf.host.scratch import locked
 from pytest_fileperf.judge import baseline
 from pytest_fileperf.judge.baseline import BaselineStore
 
-pytestmark = pytest.mark.once
-
 STORES = """
 import sys
 from pathlib import Path

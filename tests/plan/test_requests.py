@@ -189,7 +189,6 @@ def test_of_a_setup_the_rows_are_no_part_of_the_identity() -> None:
     assert requests.identity()["rows"] == "of the setup"
 
 
-@pytest.mark.once  # many examples of plain arithmetic
 @pytest.mark.parametrize("kind", ["random", "text", "crlf"])
 def test_unique_content_has_its_size_and_another_end_each_time(kind: str) -> None:
     content = payload("3MiB", kind=kind, unique=True)

@@ -27,15 +27,11 @@ async def test_verbs(afileperf):
 """
 
 
-@pytest.mark.inner
-@pytest.mark.everywhere
 def test_under_anyio(project: pytest.Pytester, run_apart: Run) -> None:
     project.makepyfile("import pytest\n" + VERBS.format(mark=f"@pytest.mark.anyio\n{ON_ASYNCIO}"))
     run_apart("--fileperf-smoke").assert_outcomes(passed=1)
 
 
-@pytest.mark.inner
-@pytest.mark.everywhere
 def test_under_pytest_asyncio(project: pytest.Pytester, run_apart: Run) -> None:
     project.makepyfile("import pytest\n" + VERBS.format(mark="@pytest.mark.asyncio"))
     run_apart("--fileperf-smoke", plugins=("asyncio",)).assert_outcomes(passed=1)

@@ -28,7 +28,6 @@ def server_pid(result: pytest.RunResult) -> int:
     return int(found)
 
 
-@pytest.mark.everywhere
 def test_every_verb_measures(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
@@ -98,8 +97,6 @@ def test_several_generators_make_one_load(project: pytest.Pytester, run_load: Ru
     assert "Load generators" in (project.path / "run.html").read_text()
 
 
-@pytest.mark.inner
-@pytest.mark.everywhere
 def test_a_run_is_shown_stored_and_compared(project: pytest.Pytester, run_apart: Run) -> None:
     project.makepyfile(
         """
@@ -432,8 +429,6 @@ def test_random_order_and_no_cache(project: pytest.Pytester, run_load: Run) -> N
     run_load("--fileperf-smoke", plugins=("randomly",)).assert_outcomes(passed=4)
 
 
-@pytest.mark.inner
-@pytest.mark.everywhere
 def test_smoke_under_xdist_is_reported_by_the_controller(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 Run = Callable[..., pytest.RunResult]
-pytestmark = pytest.mark.everywhere
 
 
 def test_the_closest_marker_wins_by_key(pytester: pytest.Pytester, run: Run) -> None:

@@ -82,7 +82,6 @@ def test_the_app_fixture_alone_works_without_load(pytester: pytest.Pytester, run
 
 
 @pytest.mark.parametrize("arguments", [("--collect-only",), (), ("--fileperf", "--collect-only")])
-@pytest.mark.everywhere
 def test_nothing_large_is_imported(pytester: pytest.Pytester, run_apart: Run, arguments: tuple[str, ...]) -> None:
     pytester.makepyfile(TESTS.replace("connections=0", "connections=1"))
     pytester.makeconftest(SHOW_MODULES.format(large=LARGE))
@@ -106,7 +105,6 @@ print("ours:", *sorted(name for name in sys.modules if name.partition(".")[0] ==
 """
 
 
-@pytest.mark.once
 def test_a_start_of_pytest_imports_four_small_modules_and_runs_no_program(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +124,6 @@ def test_the_plugin_can_be_left_out(pytester: pytest.Pytester, run: Run) -> None
     result.stdout.fnmatch_lines(["*fixture 'fileperf' not found*"])
 
 
-@pytest.mark.everywhere
 def test_the_plugin_is_loaded_by_name_where_autoload_is_off(
     pytester: pytest.Pytester, run_apart: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,7 +98,6 @@ def test_options_come_before_ini_values(pytester: pytest.Pytester, run: Run) -> 
     )
 
 
-@pytest.mark.once  # files have the commit, which Git tells
 def test_every_option_is_understood(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(SHOW_SETTINGS)
     result = run(
@@ -443,7 +442,6 @@ def test_a_path_behind_a_space_by_which_pytest_finds_another_rootdir_is_told(
     assert problem.endswith(f"in {pytester.path.parent}: write --fileperf-json={there}")
 
 
-@pytest.mark.once  # files have the commit, which Git tells
 def test_a_tilde_in_a_path_is_the_home_directory(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

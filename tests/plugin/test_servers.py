@@ -63,7 +63,6 @@ def test_servers_have_readable_ids(pytester: pytest.Pytester, run: Run) -> None:
 
 
 @posix
-@pytest.mark.everywhere
 def test_gunicorn_serves_by_option(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from apps import SOURCE
 
-pytestmark = pytest.mark.once
 Run = Callable[..., pytest.RunResult]
 
 STORE = f"""{SOURCE}

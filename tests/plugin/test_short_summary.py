@@ -95,7 +95,7 @@ OTHERS = """
 """
 
 
-@pytest.mark.parametrize("processes", ["-n0", pytest.param("-n2", marks=pytest.mark.once)])
+@pytest.mark.parametrize("processes", ["-n0", "-n2"])
 def test_what_is_not_undecided_keeps_its_category(pytester: pytest.Pytester, run: Run, processes: str) -> None:
     """The properties of the reports tell, also those from another process."""
     pytester.makepyfile(OTHERS)

@@ -156,7 +156,6 @@ runs = st.builds(
 )
 
 
-@pytest.mark.once  # many examples of plain arithmetic
 @settings(max_examples=40, deadline=None)
 @given(shown=runs)
 def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) -> None:

@@ -158,7 +158,6 @@ def cli(directory: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.everywhere
 def test_the_real_command_lists_and_compares_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = run_of(result("test_upload"), result("test_download", group="downloads"))
@@ -177,7 +176,6 @@ def test_the_real_command_lists_and_compares_two_runs(tmp_path: Path, monkeypatc
     assert "benchmark 'downloads': 1 tests" in table
 
 
-@pytest.mark.everywhere
 def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     facts = run_document(None, "a project")
@@ -190,7 +188,6 @@ def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.Mon
     assert (stored["commit_info"]["id"], stored["commit_info"]["project"]) == ("unversioned", "a project")
 
 
-@pytest.mark.once
 def test_the_default_name_tells_the_commit_and_that_it_was_changed(tmp_path: Path) -> None:
     path = save_benchmarks(
         {**run_of(result()), "commit_info": {"id": "0123abc", "dirty": True}},
@@ -200,7 +197,6 @@ def test_the_default_name_tells_the_commit_and_that_it_was_changed(tmp_path: Pat
     assert re.fullmatch(r"0001_0123abc_\d{8}_\d{6}_uncommitted-changes\.json", path.name)
 
 
-@pytest.mark.everywhere
 def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
     run = run_of(result())
     first = save_benchmarks(run, name="a", storage=str(tmp_path))
@@ -216,7 +212,6 @@ def test_nothing_is_saved_when_there_is_nothing(tmp_path: Path) -> None:
     assert not storage.exists()
 
 
-@pytest.mark.everywhere
 def test_a_storage_that_is_no_directory_of_files_is_refused(tmp_path: Path) -> None:
     run = run_of(result())
     with pytest.raises(

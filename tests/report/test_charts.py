@@ -69,7 +69,6 @@ def test_only_what_says_something_is_drawn(recorded: Recording, titles: list[str
     assert titles_of(charts_of(result(recorded=recorded))) == titles
 
 
-@pytest.mark.once  # many examples of plain arithmetic
 @given(st.lists(st.integers(1_000, 10**10), min_size=20, max_size=400), st.floats(0.1, 99.99))
 def test_the_curve_of_percentiles_tells_each_of_them(latencies_ns: list[int], percent: float) -> None:
     histogram = Histogram.of(latencies_ns)

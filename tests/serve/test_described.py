@@ -154,7 +154,6 @@ def test_what_leads_in_circles_and_what_is_large_is_described_in_little_time() -
     assert describe(list(range(100_000))) == "builtins.list of 100000"
 
 
-@pytest.mark.once
 def test_sets_are_described_alike_in_every_process() -> None:
     code = """if True:
         from dataclasses import dataclass

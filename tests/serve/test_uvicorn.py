@@ -67,7 +67,6 @@ def test_a_process_that_vanishes_while_it_starts_is_noticed(boot: Boot) -> None:
 
 
 @posix
-@pytest.mark.once
 def test_a_stopped_process_is_killed() -> None:
     with launch(Uvicorn(stop_timeout_s=0.3), app_spec("serve.apps:app")) as server:
         pids = server.pids

@@ -85,7 +85,6 @@ def test_one_worker_serves_on_what_was_asked_for(kind: Kind, boot: Boot) -> None
     check_serving(boot(kind(loop="uvloop", http="httptools")), kind, 1, "uvloop", "httptools")
 
 
-@pytest.mark.everywhere
 def test_two_workers_serve_on_what_was_asked_for(kind: Kind, observed: Observed) -> None:
     check_serving(observed(kind), kind, 2, "asyncio", "h11")
 

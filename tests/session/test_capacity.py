@@ -140,7 +140,6 @@ def test_equal_versions_are_not_told_apart(tmp_path: Path) -> None:
     assert result.verdict.outcome in (Outcome.PASS, Outcome.INCONCLUSIVE)
 
 
-@pytest.mark.once  # a search of many loads
 def test_a_generator_that_is_used_up_is_not_taken_for_the_server(tmp_path: Path) -> None:
     host = Host(now=App(latency_ns=MS // 5, client_cpu_ns=1_600_000))
     result = run(tmp_path, settings(connections=32), host)

@@ -77,7 +77,6 @@ def spies(pid: int) -> list[int]:
 # --- what it sees
 
 
-@pytest.mark.everywhere
 @pytest.mark.usefixtures("looks")
 def test_what_a_process_computes_is_seen() -> None:
     with busy() as pid:

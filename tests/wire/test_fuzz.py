@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 ANSWERS = 2000
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("loop", ["asyncio", *(["uvloop"] if sys.platform != "win32" else [])])
 def test_damaged_answers_are_seen_as_h11_sees_them(loop: str) -> None:
     command = [sys.executable, "tests/wire/fuzz_wire.py", "--answers", str(ANSWERS), "--loop", loop]
