@@ -192,7 +192,7 @@ class Result:
             return Standing.LIMIT
         if self.lost and not self.smoke:
             return Standing.INCONCLUSIVE
-        if self.verdict.saturated and not self.smoke and outcome in (None, Outcome.PASS, Outcome.IMPROVED):
+        if self.measurement.saturated and not self.smoke and outcome in (None, Outcome.PASS, Outcome.IMPROVED):
             return Standing.SATURATED
         return Standing(outcome.value) if outcome else Standing.UNGATED
 
@@ -205,7 +205,7 @@ class Result:
             return "a run with broken limits"
         if self.lost:
             return "a run of which a part is missing"
-        if self.verdict.saturated:
+        if self.measurement.saturated:
             return "a run of a saturated generator"
         if any(boot.left_share or boot.was_at_work for boot in self.recording.boots):
             return _LEFT_WORK

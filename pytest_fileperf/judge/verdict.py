@@ -273,8 +273,6 @@ class Verdict:
 
     limits: tuple[LimitCheck, ...] = ()
     comparisons: tuple[MetricComparison, ...] = ()
-    saturated: bool = False
-    """The generator set the pace, not the server; this is never a PASS."""
     against: str = ""
     """The other version, `origin/main (1a2b3c4)`; empty where comparisons are with stored baselines."""
     since: str = ""

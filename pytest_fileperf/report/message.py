@@ -89,7 +89,7 @@ def _failure_of(result: Result, *, strict: bool, ci: bool) -> tuple[type[Perform
         where = "under --fileperf-strict" if strict else "in CI"
         return NotMeasuredError, f"{', '.join(item.metric for item in new)}: not compared, which fails {where}"
     undecided = found[Outcome.INCONCLUSIVE]
-    if strict and (undecided or verdict.saturated or result.lost):
+    if strict and (undecided or result.measurement.saturated or result.lost):
         what = _figures(undecided) or result.lost or "generator saturated"
         return NotMeasuredError, f"{what}: inconclusive, which fails under --fileperf-strict"
     return None
@@ -119,7 +119,7 @@ def _verdict_text(result: Result, head: str) -> str:
         lines.append(f"the world: {wording.world_text(verdict)}")
     code = wording.untold_code(verdict)[bool(verdict.against) :]  # the head has the title of the other side
     lines += [plain(wording.notes_text(code)), result.lost, capacity_text(result)]
-    lines += [wording.SATURATED] if verdict.saturated and not verdict.comparisons else []
+    lines += [wording.SATURATED] if result.measurement.saturated and not verdict.comparisons else []
     lines += [str(result.background or ""), *findings(result)]
     if (verdict.code_notes or not verdict.against) and any(
         item.outcome is Outcome.REGRESSED for item in verdict.comparisons

@@ -338,7 +338,8 @@ def _result(result: Result) -> dict[str, object]:
         "stored_histogram": None if result.stored_latency is None else result.stored_latency.encode(),
         "failures": [named(failure, "kind", "count", "example") for failure in measurement.failures],
         "verdict": {
-            **named(verdict, "outcome", "saturated"),
+            "outcome": verdict.outcome,
+            "saturated": measurement.saturated,
             "code": notes_text(verdict.code_notes),
             "comparisons": [_comparison(comparison) for comparison in verdict.comparisons],
             "world": [_comparison(comparison) for comparison in verdict.world],

@@ -289,7 +289,7 @@ def _law_text(result: Result) -> str:
 
 def _saturated_text(result: Result) -> str:
     """Returns that the generator set the pace; empty where it did not."""
-    if result.smoke or not (result.measurement.saturated or result.verdict.saturated):
+    if result.smoke or not result.measurement.saturated:
         return ""
     if result.capacity is not None:
         return ""  # what the capacity says of it: these figures are of loads that the generator could make

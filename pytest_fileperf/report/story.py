@@ -148,7 +148,7 @@ def undecided_texts(result: Result) -> Sequence[str]:
     further = f" ({result.test.further})" * bool(result.test.further)
     if result.lost:
         return (f"{result.lost}: a part of the load is missing{further}",)
-    if result.verdict.saturated:
+    if result.measurement.saturated:
         return (f"generator saturated: the figures are its own{further}",)
     undecided = [item for item in result.verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE]
     unknown: dict[str, list[str]] = {}

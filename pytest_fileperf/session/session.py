@@ -279,7 +279,6 @@ class Session:
             result.verdict,
             limits=() if smoke else check_limits(plan.settings.limits, result.recording),
             comparisons=as_the_run_shows(told, result.recording, result.base),
-            saturated=result.measurement.saturated,
             world=() if result.lost else result.verdict.world,
         )
         said = (Note(kind=NoteKind.TOLD, texts=(text,)) for text in plan.said)

@@ -220,7 +220,7 @@ class Baselines:
         if found is not None:
             anew = measure_alone(plan, self._rig, to_store=True).results
             limits = check_limits(plan.settings.limits, anew[0].recording)
-            kept = replace(anew[0], verdict=Verdict(limits=limits, saturated=anew[0].measurement.saturated))
+            kept = replace(anew[0], verdict=Verdict(limits=limits))
         of_data: list[str] = []
         if kept.never_fit or (kept.unfit and self._options.update != "all"):
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"

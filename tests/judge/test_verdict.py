@@ -33,15 +33,24 @@ from pytest_fileperf.report.wording import sentence
         (Verdict(comparisons=(TAIL_IMPROVED,)), Standing.IMPROVED),
         (Verdict(comparisons=NEW), Standing.NEW),
         (Verdict(comparisons=(PASSED, TAIL_INCONCLUSIVE)), Standing.INCONCLUSIVE),
-        (Verdict(comparisons=(TAIL_INCONCLUSIVE,), saturated=True), Standing.INCONCLUSIVE),
-        (Verdict(comparisons=(PASSED,), saturated=True), Standing.SATURATED),
-        (Verdict(saturated=True), Standing.SATURATED),
         (Verdict(comparisons=(PASSED,), limits=(ERRORS,)), Standing.LIMIT),
         (Verdict(comparisons=(REGRESSED,), limits=(ERRORS,)), Standing.REGRESSED),
     ],
 )
 def test_the_worst_of_everything_is_shown(verdict: Verdict, standing: Standing) -> None:
     assert result(verdict=verdict).standing is standing
+
+
+@pytest.mark.parametrize(
+    "verdict, standing",
+    [
+        (Verdict(comparisons=(TAIL_INCONCLUSIVE,)), Standing.INCONCLUSIVE),
+        (Verdict(comparisons=(PASSED,)), Standing.SATURATED),
+        (Verdict(), Standing.SATURATED),
+    ],
+)
+def test_a_saturated_generator_is_never_a_pass(verdict: Verdict, standing: Standing) -> None:
+    assert result(verdict=verdict, saturated=True).standing is standing
 
 
 def test_no_successful_request_is_never_a_pass() -> None:
@@ -51,7 +60,7 @@ def test_no_successful_request_is_never_a_pass() -> None:
 
 def test_a_smoke_run_judges_nothing_but_failed_requests() -> None:
     assert result(smoke=True).standing is Standing.UNGATED
-    assert result(verdict=Verdict(saturated=True), smoke=True).standing is Standing.UNGATED
+    assert result(saturated=True, smoke=True).standing is Standing.UNGATED
     assert result(recorded=recording(failures=FAILURES), smoke=True).standing is Standing.FAILED
 
 
@@ -71,7 +80,7 @@ def test_a_run_that_may_mislead_is_no_baseline() -> None:
     nothing = result(recorded=recording(requests=0))
     assert (nothing.unfit, nothing.never_fit) == ("a run without a good answer", True)
     assert result(verdict=Verdict(limits=(ERRORS,))).unfit == "a run with broken limits"
-    assert result(verdict=Verdict(saturated=True)).unfit == "a run of a saturated generator"
+    assert result(saturated=True).unfit == "a run of a saturated generator"
 
 
 def test_a_slower_world_is_not_the_verdict_on_the_code() -> None:

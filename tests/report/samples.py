@@ -108,6 +108,7 @@ def result(
     baseline_written: bool = False,
     smoke: bool = False,
     limit: Limit | None = None,
+    saturated: bool = False,
 ) -> Result:
     """Returns a result with these parts; a quiet one without gates when none is given.
 
@@ -131,7 +132,9 @@ def result(
         load=load,
         identity={"work": {"method": "POST", "url": "/upload"}, "server": {"kind": "uvicorn", "workers": 1}},
         recording=recorded,
-        measurement=measurement if limit is None else replace(measurement, limit=limit),
+        measurement=replace(
+            measurement, limit=limit or measurement.limit, saturated=measurement.saturated or saturated
+        ),
         verdict=replace(verdict, comparisons=agreed),
         baseline_written=baseline_written,
         smoke=smoke,
@@ -211,7 +214,7 @@ def every_kind() -> tuple[Result, ...]:
             recorded=recording(failures=FAILURES),
             verdict=Verdict(limits=(ERRORS, TOO_FEW), comparisons=(PASSED,)),
         ),
-        result("test_tiny", recorded=saturated, verdict=Verdict(saturated=True), limit=GENERATOR),
+        result("test_tiny", recorded=saturated, limit=GENERATOR),
         result("test_roundtrip", recorded=journey, work="roundtrip"),
         result(
             "test_down",

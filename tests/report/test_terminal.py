@@ -229,12 +229,12 @@ def test_a_busy_machine_is_said_but_for_a_few_requests(smoke: bool) -> None:
 
 
 def test_a_saturated_generator_in_a_smoke_run_says_nothing() -> None:
-    run = result(recorded=recording(client_cpu_share=0.97), verdict=Verdict(saturated=True), smoke=True)
+    run = result(recorded=recording(client_cpu_share=0.97), smoke=True)
     assert "saturated" not in terminal_report(session_record([run])).lower()
 
 
 def test_a_saturated_generator_is_said_and_is_not_a_pass() -> None:
-    run = result(recorded=recording(client_cpu_share=0.97), verdict=Verdict(saturated=True, comparisons=(PASSED,)))
+    run = result(recorded=recording(client_cpu_share=0.97), verdict=Verdict(comparisons=(PASSED,)))
     text = terminal_report(session_record([run]))
     assert "  SATURATED\n" in text
     assert "  generator saturated: 97 % of its core; these figures are the generator's own\n" in text
@@ -244,7 +244,7 @@ def test_a_saturated_generator_is_said_and_is_not_a_pass() -> None:
 @pytest.mark.parametrize(
     "recorded,verdict,what",
     [
-        (recording(client_cpu_share=0.97), Verdict(saturated=True, comparisons=NEW), "a run of a saturated generator"),
+        (recording(client_cpu_share=0.97), Verdict(comparisons=NEW), "a run of a saturated generator"),
         (recording(), Verdict(comparisons=NEW, limits=(TOO_FEW,)), "a run with broken limits"),
     ],
 )
@@ -306,7 +306,7 @@ def test_the_quietest_report_says_what_was_to_be_stored_and_is_not(update: str, 
         (tuple(replace(new, baseline_written=True) for new in first_run()), "3 measured: 3 NEW; 3 baselines stored"),
         ((result(verdict=Verdict(comparisons=NEW, against="origin/main (1a2b3c4)")),), "1 measured: 1 NEW"),
         (
-            (result(verdict=Verdict(comparisons=NEW, saturated=True)), *first_run()[1:2]),
+            (result(verdict=Verdict(comparisons=NEW), saturated=True), *first_run()[1:2]),
             "2 measured: 2 NEW; 1 can be no baseline: a run of a saturated generator;"
             " store baselines with --fileperf-update=new",
         ),

@@ -147,7 +147,7 @@ def test_a_generator_that_is_used_up_is_not_taken_for_the_server(tmp_path: Path)
     assert result.capacity.ended is CapacityEnd.GENERATOR
     assert result.capacity.rate < 650
     assert result.standing in (Standing.SATURATED, Standing.NEW)
-    assert result.verdict.saturated
+    assert result.measurement.saturated
 
 
 class LosesOnce(Queues):

@@ -90,14 +90,22 @@ def error_of(call: Callable[[], None]) -> PerformanceError | None:
     return None
 
 
-def judged(verdict: Verdict) -> Result:
+def judged(verdict: Verdict, *, saturated: bool = False) -> Result:
     """Returns a result with this verdict, whose figures stay as they are here."""
-    return replace(result(limit=Limit(kind=LimitKind.THREAD_POOL, evidence="40 threads busy")), verdict=verdict)
+    limit = Limit(kind=LimitKind.THREAD_POOL, evidence="40 threads busy")
+    return replace(result(limit=limit, saturated=saturated), verdict=verdict)
 
 
-def message_of(error: type[PerformanceError], verdict: Verdict, *, strict: bool = False, ci: bool = False) -> str:
+def message_of(
+    error: type[PerformanceError],
+    verdict: Verdict,
+    *,
+    saturated: bool = False,
+    strict: bool = False,
+    ci: bool = False,
+) -> str:
     with pytest.raises(PerformanceError) as caught:
-        raise_for(judged(verdict), strict=strict, ci=ci)
+        raise_for(judged(verdict, saturated=saturated), strict=strict, ci=ci)
     assert type(caught.value) is error
     text = str(caught.value)
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -224,7 +232,7 @@ limited by: thread pool: 40 threads busy"""
 
 
 def test_the_message_of_a_saturated_run_with_limits_alone_under_strict() -> None:
-    assert message_of(NotMeasuredError, Verdict(limits=(FAST_RPS,), saturated=True), strict=True) == (
+    assert message_of(NotMeasuredError, Verdict(limits=(FAST_RPS,)), saturated=True, strict=True) == (
         """\
 generator saturated: inconclusive, which fails under --fileperf-strict
 
@@ -235,16 +243,16 @@ the load generator was saturated, so this is its own speed and not the
 
 
 @pytest.mark.parametrize(
-    "verdict,strict,ci",
+    "verdict,saturated,strict,ci",
     [
-        (Verdict(), True, True),
-        (Verdict(comparisons=(PASSED, IMPROVED), limits=(FAST_RPS,)), True, True),
-        (Verdict(comparisons=(NEW, UNCLEAR)), False, False),
-        (Verdict(comparisons=(UNCLEAR,), saturated=True), False, True),
+        (Verdict(), False, True, True),
+        (Verdict(comparisons=(PASSED, IMPROVED), limits=(FAST_RPS,)), False, True, True),
+        (Verdict(comparisons=(NEW, UNCLEAR)), False, False, False),
+        (Verdict(comparisons=(UNCLEAR,)), True, False, True),
     ],
 )
-def test_what_does_not_fail(verdict: Verdict, strict: bool, ci: bool) -> None:
-    assert error_of(lambda: raise_for(judged(verdict), strict=strict, ci=ci)) is None
+def test_what_does_not_fail(verdict: Verdict, saturated: bool, strict: bool, ci: bool) -> None:
+    assert error_of(lambda: raise_for(judged(verdict, saturated=saturated), strict=strict, ci=ci)) is None
 
 
 def test_the_widest_table_fits_80_columns() -> None:
