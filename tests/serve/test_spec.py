@@ -1,13 +1,15 @@
-"""Server specs: what is written, what is refused, and that a refusal names what is valid."""
+"""Server specs: what is written and what is refused, the names that a start fills in, and who gets which cores."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.serve import spec as spec_module
 from pytest_fileperf.serve.spec import (
     Command,
     Gunicorn,
@@ -15,6 +17,10 @@ from pytest_fileperf.serve.spec import (
     ServerSpec,
     Url,
     Uvicorn,
+    env_filled,
+    fill_environment,
+    filled,
+    has_names,
     is_only_once,
     needs_app,
     parse_server,
@@ -159,3 +165,93 @@ def test_what_can_be_there_once_and_what_needs_no_app() -> None:
     specs = (Uvicorn(), Uvicorn(port=80), Gunicorn(), Command("a {port}"), InProcess(), Url("http://localhost:1"))
     assert [is_only_once(spec) for spec in specs] == [False, True, False, False, True, True]
     assert [needs_app(spec) for spec in specs] == [True, True, True, False, True, False]
+
+
+# --- The names in braces that a server's start fills in
+
+
+@pytest.mark.parametrize(
+    "text,result",
+    [
+        ("sqlite:///data-{boot}.db", "sqlite:///data-0007.db"),
+        ("{boot}:{port}/{worker}", "0007:8000/1"),
+        ('{"port": {"boot": 1}}', '{"port": {"boot": 1}}'),
+        ("{other} {Boot} {boot!r} {{boot}}", "{other} {Boot} {boot!r} {0007}"),
+        ("", ""),
+    ],
+)
+def test_known_names_are_filled_in_and_all_else_stays(text: str, result: str) -> None:
+    assert filled(text, boot=7, port=8000, worker=1) == result
+
+
+def test_what_is_not_known_yet_stays() -> None:
+    assert filled("{boot} {port} {worker}", boot=12345) == "12345 {port} {worker}"
+    assert has_names("{worker}")
+    assert not has_names("{python}")
+
+
+def test_only_variables_of_the_user_are_filled_in() -> None:
+    env = {"OURS": "{boot}", "PS1": "{boot}"}
+    assert env_filled(env, ["OURS"], boot=1) == {"OURS": "0001", "PS1": "{boot}"}
+
+
+def test_workers_of_a_boot_have_numbers_from_0_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for worker in range(3):
+        monkeypatch.setenv("AT", "{port}/{worker}")
+        fill_environment(["AT", "GONE"], port=80, run_directory=tmp_path)
+        assert os.environ["AT"] == f"80/{worker}"
+
+
+# --- How cores are shared out between server and generator
+
+Split = tuple[frozenset[int], frozenset[int]] | None
+
+TWO_THREADS_A_CORE = {0: "0,4", 1: "1,5", 2: "2,6", 3: "3,7", 4: "0,4", 5: "1,5", 6: "2,6", 7: "3,7"}
+NEIGHBOURS = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
+FOUR_AND_FOUR = {0: "0-1,8-9", 1: "0-1,8-9", 2: "2", 8: "0-1,8-9"}
+
+SPLITS: dict[str, tuple[set[int], dict[int, str], int, Split]] = {
+    "two": ({0, 1}, {}, 1, (frozenset({1}), frozenset({0}))),
+    "one": ({0}, {}, 1, None),
+    "too few for two workers": ({0, 1}, {}, 2, None),
+    "two workers": ({2, 3, 5}, {}, 2, (frozenset({3, 5}), frozenset({2}))),
+    "spare ones stay free": (set(range(8)), {}, 2, (frozenset({1, 2}), frozenset({0}))),
+    "own physical cores first": ({0, 4, 5, 1}, TWO_THREADS_A_CORE, 1, (frozenset({1}), frozenset({0}))),
+    "neighbouring threads": ({0, 1, 2, 3}, NEIGHBOURS, 1, (frozenset({2}), frozenset({0}))),
+    "four threads a core": ({0, 1, 2, 8}, FOUR_AND_FOUR, 1, (frozenset({2}), frozenset({0}))),
+    "second threads when there is no other way": ({0, 1, 2, 3}, NEIGHBOURS, 2, (frozenset({2, 1}), frozenset({0}))),
+}
+
+
+@pytest.mark.parametrize("available,siblings,workers,split", SPLITS.values(), ids=SPLITS)
+def test_split(
+    available: set[int],
+    siblings: dict[int, str],
+    workers: int,
+    split: Split,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for core, listed in siblings.items():
+        topology = tmp_path / f"cpu{core}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{listed}\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: available, raising=False)
+    monkeypatch.setattr(spec_module, "CPUS", tmp_path)
+    assert spec_module.split_cores(workers) == split
+
+
+@pytest.mark.parametrize(
+    "available, generators, own", [(8, 3, {0, 3, 4}), (5, 3, {0, 3, 4}), (4, 3, {0, 3}), (3, 3, {0}), (8, 1, {0})]
+)
+def test_each_of_several_generators_has_a_core_where_there_are_enough(
+    available: int, generators: int, own: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(available)), raising=False)
+    monkeypatch.setattr(spec_module, "CPUS", tmp_path)
+    assert spec_module.split_cores(2, generators) == (frozenset({1, 2}), frozenset(own))
+
+
+def test_without_affinity_nothing_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert spec_module.split_cores(1) is None

@@ -1,15 +1,34 @@
-"""CPU time and peak memory of another process."""
+"""CPU time and memory of other processes, of their trees, over time, and of the cores of the machine."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
+from serve.scripted import Scripted, scripted, settled
 
-from pytest_fileperf.host.cpu import cpu_times_ns, peak_rss_bytes, reset_peak_rss
+from pytest_fileperf.host import cpu
+from pytest_fileperf.host.cpu import (
+    CpuSeries,
+    TreeCpu,
+    cpu_times_ns,
+    io_stalled_ns,
+    open_files,
+    peak_rss_bytes,
+    process_use,
+    reset_peak_rss,
+    tree_pids,
+)
+from pytest_fileperf.host.sample import CoreTime, core_times, cores_of, parse_core_times
+from pytest_fileperf.host.threads import ThreadWatch
 
 WORKER = """
 import sys, time
@@ -87,7 +106,298 @@ def test_peak_memory_is_unknown_when_a_process_is_gone(worker: Worker) -> None:
 def test_needs_no_psutil() -> None:
     code = (
         "import os, sys, pytest_fileperf.host.cpu as c; p = [os.getpid()];"
-        "c.cpu_times_ns(p), c.reset_peak_rss(p), c.peak_rss_bytes(p); print('psutil' in sys.modules)"
+        "c.cpu_times_ns(p), c.reset_peak_rss(p), c.peak_rss_bytes(p); c.process_use(*p), c.io_stalled_ns();"
+        "print('psutil' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+# --- What a process uses
+
+
+@pytest.fixture
+def process() -> Iterator[Scripted]:
+    with scripted() as process:
+        yield process
+
+
+def test_is_what_psutil_sees(process: Scripted) -> None:
+    use = process_use(process.pid)
+    known = psutil.Process(process.pid)
+
+    assert use is not None
+    assert use.threads == known.num_threads() == 2
+    assert use.rss_bytes == pytest.approx(known.memory_info().rss, rel=0.2)
+    assert use.cpu_ns / 1e9 == pytest.approx(sum(known.cpu_times()[:2]), abs=0.05)  # psutil counts in 10 ms ticks
+
+
+@linux
+def test_files_are_counted(process: Scripted) -> None:
+    before = process_use(process.pid)
+    process.do("open 7")
+    after = process_use(process.pid)
+
+    assert before is not None
+    assert after is not None
+    assert before.files == psutil.Process(process.pid).num_fds() - 7
+    assert after.files == before.files + 7
+
+
+@linux
+@pytest.mark.parametrize("most_listed, known", [(1_000, True), (1, False)])
+def test_where_the_kernel_does_not_count_files_they_are_listed_unless_there_are_many(
+    process: Scripted, most_listed: int, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "MOST_FILES_LISTED", most_listed)
+    uncounted = f"/proc/{process.pid}/fdinfo"  # lists what `fd` does, and its size is 0 on every kernel
+
+    files = open_files(uncounted)
+
+    assert files == (psutil.Process(process.pid).num_fds() if known else None)
+
+
+@linux
+def test_the_main_thread_s_share_is_told_from_the_whole(process: Scripted) -> None:
+    process.do("nap 3")
+    settled(ThreadWatch(process.pid))
+    use = process_use(process.pid)
+
+    assert use is not None
+    assert use.main_cpu_ns is not None
+    assert 0 < use.main_cpu_ns < use.cpu_ns
+    assert use.waiting_ns is not None
+
+
+@linux
+def test_what_is_written_to_storage_is_counted(tmp_path: Path) -> None:
+    code = "import os; f = open('file', 'wb'); f.write(bytes(1 << 20)); os.fsync(f); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        use = process_use(process.pid)
+        process.kill()
+
+    assert use is not None
+    assert use.written_bytes in (None, 0) or use.written_bytes >= 1 << 20  # a file system in memory writes nothing
+
+
+def test_a_process_that_is_gone_uses_nothing() -> None:
+    assert process_use(GONE) is None
+
+
+@linux
+def test_waits_for_storage_only_grow() -> None:
+    before, after = io_stalled_ns(), io_stalled_ns()
+
+    assert (before is None) == (after is None)
+    assert before is None or after is None or before <= after
+
+
+# --- A process tree whose children begin and end
+
+PARENT = """
+import os, signal, subprocess, sys, threading, time
+code = "import time\\nwhile time.process_time() < 0.2: pass\\nprint(1, flush=True); input()"
+burn = [sys.executable, "-S", "-c", code]
+children = []
+
+def begin():
+    children.append(subprocess.Popen(burn, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    children[-1].stdout.readline()
+
+for line in sys.stdin:
+    if line == "begin\\n":
+        thread = threading.Thread(target=begin)
+        thread.start()
+        thread.join()
+    elif line == "ignore\\n":
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    else:
+        children[-1].communicate("")
+    print("done", flush=True)
+"""
+
+
+class Parent:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.pid = process.pid
+        self._process = process
+
+    def do(self, what: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{what}\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "done\n"
+
+
+@contextmanager
+def parent() -> Iterator[Parent]:
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Parent(process)
+
+
+@linux
+def test_children_count_while_they_live_and_when_they_have_ended() -> None:
+    with parent() as own:
+        tree = TreeCpu([own.pid])
+        before = tree.spent_ns()
+        assert before is not None
+        own.do("begin")
+        living = tree.spent_ns()
+        assert living is not None
+        assert living - before >= 190_000_000
+        (child,) = set(tree.pids) - {own.pid}
+        assert tree.above([child]) == {own.pid}
+        own.do("end")
+        ended = tree.spent_ns()
+        assert ended is not None
+        assert ended >= living - 20_000_000
+        assert child not in tree.pids
+        assert tree.ended_ns >= 180_000_000
+
+
+@linux
+def test_a_child_that_nobody_waits_for_leaves_the_time_unknown() -> None:
+    with parent() as own:
+        own.do("ignore")
+        tree = TreeCpu([own.pid])
+        tree.spent_ns()
+        own.do("begin")
+        assert tree.spent_ns() is not None
+        own.do("end")
+        assert tree.spent_ns() is None
+        assert not tree.is_complete
+
+
+@linux
+def test_without_a_process_nothing_is_known() -> None:
+    assert TreeCpu([]).spent_ns() is None
+    assert tree_pids([os.getpid()])[0] == os.getpid()
+
+
+# --- Over time
+
+BUSY = "import time\nwhile True: pass"
+IDLE = "import time\ntime.sleep(60)"
+
+
+@contextmanager
+def running(code: str) -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_what_a_process_spends_is_told_for_any_stretch_of_time() -> None:
+    with running(BUSY) as pid, CpuSeries([pid]) as series:
+        time.sleep(0.1)
+        first_ns = time.monotonic_ns()
+        time.sleep(0.4)
+        last_ns = time.monotonic_ns()
+        time.sleep(0.05)
+    whole = series.spent_ns(first_ns, last_ns)
+    assert whole is not None
+    middle_ns = (first_ns + last_ns) // 2
+    parts = series.spent_ns(first_ns, middle_ns), series.spent_ns(middle_ns, last_ns)
+    assert None not in parts
+    assert abs(sum(part or 0 for part in parts) - whole) <= 2  # each is rounded
+    assert 0 < whole <= 1.1 * (last_ns - first_ns)
+
+
+def test_an_idle_process_spends_nothing() -> None:
+    with running(IDLE) as pid:
+        time.sleep(0.2)  # until it has started
+        with CpuSeries([pid]) as series:
+            first_ns = time.monotonic_ns()
+            time.sleep(0.1)
+            last_ns = time.monotonic_ns()
+    assert series.spent_ns(first_ns, last_ns) in range(5_000_000)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_what_was_not_seen_is_not_known(after: bool) -> None:
+    with running(IDLE) as pid, CpuSeries([pid]) as series:
+        time.sleep(0.02)
+    now_ns = time.monotonic_ns()
+    if after:  # nothing more is known than at the end
+        assert series.spent_ns(now_ns, now_ns + 1_000_000) == 0
+    else:
+        assert series.spent_ns(now_ns - 10**10, now_ns) is None
+
+
+def test_it_is_unknown_without_a_process_and_where_one_ends() -> None:
+    with CpuSeries([]) as nobody:
+        pass
+    assert nobody.spent_ns(0, time.monotonic_ns()) is None
+    with subprocess.Popen([sys.executable, "-c", BUSY]) as process, CpuSeries([process.pid]) as series:
+        first_ns = time.monotonic_ns()
+        process.kill()
+        process.wait()
+        time.sleep(0.05)
+    assert series.spent_ns(first_ns, time.monotonic_ns()) is None
+
+
+# --- Each core of the machine, read off a `/proc/stat`
+
+MS = 1_000_000
+LOOKED_AT = b"""cpu  40 40 40 400 40 0 40 4 0 0
+cpu0 10 20 30 100 10 0 5 1 0 0
+cpu12 30 20 10 300 30 0 35 3 0 0
+intr 1 2 3
+ctxt 5
+"""
+"""By a kernel that looks now and then what a core does."""
+
+
+@pytest.mark.parametrize(
+    "text, cores",
+    [
+        (LOOKED_AT, [(0, 65, 1), (12, 95, 3)]),
+        (LOOKED_AT.replace(b"10 0 5", b"10 2 5"), [(0, 60, 1), (12, 95, 3)]),  # that measures interrupts
+        (b"cpu0 1 2 3\n", []),  # an old kernel's
+        (b"", []),
+    ],
+)
+def test_busy_time_is_what_processes_were_counted(text: bytes, cores: list[tuple[int, int, int]]) -> None:
+    expected = tuple(
+        CoreTime(core=core, busy_ns=busy * 10 * MS, stolen_ns=stolen * 10 * MS) for core, busy, stolen in cores
+    )
+
+    assert parse_core_times(text, unit_ns=10 * MS) == expected
+
+
+@linux
+def test_a_core_that_computes_is_busy() -> None:
+    core = min(os.sched_getaffinity(0))
+
+    def busy_ns() -> int:
+        return next(time_.busy_ns for time_ in core_times() if time_.core == core)
+
+    def burn() -> None:
+        os.sched_setaffinity(0, {core})
+        while busy_ns() - before_ns < 20 * MS and time.monotonic() < deadline:  # whoever it is that computes
+            time.thread_time()
+
+    before_ns, deadline = busy_ns(), time.monotonic() + 30
+    thread = threading.Thread(target=burn)
+    thread.start()
+    thread.join()
+    assert busy_ns() - before_ns >= 20 * MS
+
+
+@linux
+def test_the_cores_of_processes_are_all_they_may_run_on() -> None:
+    assert cores_of([os.getpid()]) == os.sched_getaffinity(0)
+    assert cores_of([os.getpid(), 2**22 + 1]) == frozenset()
+    assert cores_of([]) == frozenset()
