@@ -288,10 +288,14 @@ def _prctl(option: int, value: int) -> bool:
 # Nothing is ever written to the pipe on standard input. Its end of file says that no process holds the other end.
 
 
-def follow_starter(directory: str, *, grace_s: float) -> None:
+_FOLLOWER_GRACE_S = 5.0
+"""How long such a process may take to end after SIGTERM."""
+
+
+def follow_starter(directory: str) -> None:
     """Ends this process when standard input ends, and gives it an empty one instead: on Windows only.
 
-    It removes the directory first: the owner is gone. What has not ended `grace_s` after SIGTERM is ended.
+    It removes the directory first: the owner is gone.
     """
     if os.name == "posix":
         return
@@ -305,10 +309,10 @@ def follow_starter(directory: str, *, grace_s: float) -> None:
             pass
         shutil.rmtree(directory, ignore_errors=True)
 
-    _end_after(wait, grace_s)
+    _end_after(wait)
 
 
-def follow_supervisor(*, grace_s: float) -> None:
+def follow_supervisor() -> None:
     """Ends this worker when the process that spawned it is gone: uvicorn's or gunicorn's own supervisor.
 
     Where the system does not do that, as Linux does, a thread ends the process group.
@@ -317,10 +321,10 @@ def follow_supervisor(*, grace_s: float) -> None:
 
     supervisor = None if die_with_parent() else multiprocessing.parent_process()
     if supervisor is not None:
-        _end_after(supervisor.join, grace_s)
+        _end_after(supervisor.join)
 
 
-def _end_after(wait: Callable[[], None], grace_s: float) -> None:
+def _end_after(wait: Callable[[], None]) -> None:
     import signal
     import threading
     import time
@@ -329,11 +333,11 @@ def _end_after(wait: Callable[[], None], grace_s: float) -> None:
         wait()
         if os.name == "posix":
             os.killpg(os.getpgrp(), signal.SIGTERM)
-            time.sleep(grace_s)
+            time.sleep(_FOLLOWER_GRACE_S)
             os.killpg(os.getpgrp(), signal.SIGKILL)
         else:
             signal.raise_signal(signal.SIGTERM)
-            time.sleep(grace_s)
+            time.sleep(_FOLLOWER_GRACE_S)
             os._exit(1)
 
     threading.Thread(target=follow, name="fileperf orphan guard", daemon=True).start()

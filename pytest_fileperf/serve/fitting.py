@@ -32,7 +32,6 @@ __all__ = ("Fitting", "Imported", "await_imports", "report_import")
 # --- What imports of an app in processes of their own gave
 
 _POLL_S = 0.05
-_GRACE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ class Imported:
 
 def report_import(run_directory: Path) -> None:
     """Imports the app of the job in the run directory, in this process, and leaves there what that gave."""
-    follow_starter(str(run_directory), grace_s=_GRACE_S)
+    follow_starter(str(run_directory))
     job = Job.read(run_directory)
     try:
         likenesses = (likeness_of(AppSpec(job.target).load()),) if job.target else ()

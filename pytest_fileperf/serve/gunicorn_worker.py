@@ -10,7 +10,7 @@ from uvicorn_worker import UvicornWorker  # type: ignore[import-untyped]
 
 from pytest_fileperf.host.supervisor import follow_supervisor
 from pytest_fileperf.serve.job import Job
-from pytest_fileperf.serve.start import BACKLOG, ORPHAN_GRACE_S, WorkerStart, interface_of, listen
+from pytest_fileperf.serve.start import BACKLOG, WorkerStart, interface_of, listen
 
 __all__ = ("Application", "serve")
 
@@ -70,7 +70,7 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
 
     def init_process(self) -> None:
         """Begins the life of the worker's process."""
-        follow_supervisor(grace_s=ORPHAN_GRACE_S)
+        follow_supervisor()
         super().init_process()
 
     async def _serve(self) -> None:

@@ -182,12 +182,8 @@ class _Describer:
         name = name_of(value)
         if not isinstance(value, FunctionType) or "<" not in name:
             return name
-        held = []
-        for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            try:
-                held.append(named(variable, self(cell.cell_contents, max(0, min(depth, 2) - 1))))
-            except ValueError:  # it is not filled yet
-                continue
+        inner = max(0, min(depth, 2) - 1)
+        held = [named(variable, self(one, inner)) for variable, one in held_in(value).items()]
         line = inspect.unwrap(value).__code__.co_firstlineno
         return f"{name}:{line}" + (f"[{', '.join(sorted(held))}]" if held else "")
 

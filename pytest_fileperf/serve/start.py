@@ -35,7 +35,7 @@ from pytest_fileperf.serve.spec import Uvicorn, fill_environment
 from pytest_fileperf.serve.stability import move_heap, stabilised_now, tracer_now
 from pytest_fileperf.versions.tree import is_installed, is_of_the_interpreter
 
-__all__ = ("BACKLOG", "ORPHAN_GRACE_S", "WorkerStart", "interface_of", "listen", "loaded_files", "serve", "serve_after")
+__all__ = ("BACKLOG", "WorkerStart", "interface_of", "listen", "loaded_files", "serve", "serve_after")
 
 _START_FAILED = 3
 """The exit status that uvicorn and gunicorn use for it: their supervisors do not replace such workers."""
@@ -43,8 +43,6 @@ BACKLOG = 4096
 """What Linux allows by default (net.core.somaxconn), so that a burst of connections is not refused."""
 _OURS = ("pytest_fileperf", "__main__", "__mp_main__")
 """Modules that belong to what serves, and not to the code that is compared."""
-ORPHAN_GRACE_S = 5.0
-"""How long a server may take to end on Windows, where no supervisor ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +211,7 @@ def serve(run_directory: Path) -> None:
 
 def serve_after(read: FilesRead, run_directory: Path) -> None:
     """Does what `serve` does where the app may be imported already; `read` has the files that were read for that."""
-    follow_starter(str(run_directory), grace_s=ORPHAN_GRACE_S)
+    follow_starter(str(run_directory))
     job = Job.read(run_directory)
     # asyncio disables Nagle's algorithm only on sockets that name their protocol. uvicorn's own listener names it with
     # one worker and not with several (`Config.bind_socket`). We do as it does, to measure what runs in production.
@@ -253,7 +251,7 @@ class _Config(Config):
 
     def load(self) -> None:
         """Loads the app in the process that serves it; ends the process where it does not load."""
-        follow_supervisor(grace_s=ORPHAN_GRACE_S)
+        follow_supervisor()
         self.app = cast(Any, self.start.load_app())  # checked to be an ASGI app
         self.interface = cast(Any, interface_of(self.app))
         super().load()
