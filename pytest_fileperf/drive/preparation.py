@@ -20,7 +20,7 @@ from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.load import Alternation, LoadPlan
-from pytest_fileperf.plan.network import LOCAL, Reach
+from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.pacing import WHOLE, Pacing, Share
 from pytest_fileperf.plan.payload import unique_bytes
 from pytest_fileperf.plan.request import Journey, Operation
@@ -274,7 +274,7 @@ class Target:
     boot: int
     url: str
     """Base URL, without a slash at the end."""
-    reach: Reach = LOCAL.reach
+    network: Network = LOCAL
     """Where its load may go, by redirects too."""
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None
     """Makes the transport of each client where the app is in this process; None for sockets."""
@@ -312,7 +312,7 @@ async def prepared(
         own = target.transport
         return Client(
             number=plan.share.number(number),
-            transport=own() if own is not None else LoadTransport(only_to=target.reach, scratch=scratch),
+            transport=own() if own is not None else LoadTransport(only_to=target.network, scratch=scratch),
             base_url=target.url,
             timeout=timeout_s,
             trust_env=False,
@@ -334,7 +334,7 @@ async def prepared(
     async def connect() -> Connection:
         if await openings.may_open() and idle is not None and (free := idle.take()) is not None:
             return free
-        sock = await open_socket(origin, timeout_s=limit_s, only_to=target.reach)
+        sock = await open_socket(origin, timeout_s=limit_s, only_to=target.network)
         return Connection(asyncio.get_running_loop(), sock, scratch, known)
 
     replays = target.transport is None

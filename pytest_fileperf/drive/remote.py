@@ -365,7 +365,7 @@ class RemoteHandle:
                     "--fileperf-allow-host=ADDRESS"
                 )
             # The worker's own addresses are those of its network, and nobody has named them.
-            targets = tuple(replace(target, reach=replace(target.reach, loopback=False)) for target in targets)
+            targets = tuple(replace(target, network=replace(target.network, loopback=False)) for target in targets)
         await self._read_clock(same=there.clock == here.clock)
         own = replace(
             job,

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pytest_fileperf.plan.request import without_queries
 from pytest_fileperf.units import is_loopback
 
-__all__ = ("LOCAL", "LOOPBACK", "Network", "Reach", "host_in_url", "refusal", "url_problem")
+__all__ = ("LOCAL", "LOOPBACK", "Network", "host_in_url", "refusal", "url_problem")
 
 LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """Where load may go: an address, by its number, or a name that leads to one."""
+class Network:
+    """What a user has said of networks: where load may go is an address, by its number, or a name that leads to one."""
 
+    host: str = LOOPBACK
+    """The address of this machine at which servers that are booted listen."""
     addresses: frozenset[str] = frozenset()
-    """IP addresses besides the loopback ones."""
+    """IP addresses that load may go to, besides the loopback ones."""
     loopback: bool = True
     """Whether it may go to 127.0.0.0/8, ::1 and localhost; not from another machine: they are that one there."""
 
@@ -42,20 +44,10 @@ class Reach:
             return True
         return False
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """What a user has said of networks."""
-
-    host: str = LOOPBACK
-    """The address of this machine at which servers that are booted listen."""
-    reach: Reach = field(default_factory=Reach)
-    """Where load may go."""
-
     def problem_of(self, url: str) -> str | None:
         """Returns why no load may go to this URL, as far as its host tells that without being looked up."""
         host = urlsplit(url).hostname or ""
-        if self.reach.allows(host) or self.reach.looks_up(host):
+        if self.allows(host) or self.looks_up(host):
             return None
         return f"{without_queries(url)!r} is not on this machine: {refusal(host)}"
 

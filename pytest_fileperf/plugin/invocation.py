@@ -17,7 +17,7 @@ import pytest
 from pytest_fileperf.drive.scheduler import scheduler_address
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
-from pytest_fileperf.plan.network import LOOPBACK, Network, Reach
+from pytest_fileperf.plan.network import LOOPBACK, Network
 from pytest_fileperf.plugin.options import (
     CHOICES,
     DEFAULT_BASELINES,
@@ -65,7 +65,7 @@ def read_network(
     host, where = option_host, f"--fileperf-host={option_host}"
     if host is None and ini_host is not None:
         host, where = str(ini_host), f"fileperf_host = {ini_host}"
-    network = Network(host=host or LOOPBACK, reach=Reach(addresses=frozenset(allowed)))
+    network = Network(host=host or LOOPBACK, addresses=frozenset(allowed))
     if host is not None and (problem := _problem_of(host, network)):
         problems.append(f"{where}: {problem}")
         network = replace(network, host=LOOPBACK)
@@ -119,7 +119,7 @@ def _problem_of(host: str, network: Network) -> str | None:
         return "write the one address at which servers are reached, as in 10.0.0.5"
     if problem := _unfit(address):
         return problem
-    if not network.reach.allows(host):
+    if not network.allows(host):
         return f"load would go there, which has to be said: add --fileperf-allow-host={host}"
     return None
 

@@ -168,7 +168,7 @@ class RunningUrl(RunningServer):
         if problem := self._network.problem_of(self.url):
             raise PlanError(problem, where="Url")
         found = [str(each[4][0]) for each in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)]
-        allowed = [address for address in found if self._network.reach.allows(address)]
+        allowed = [address for address in found if self._network.allows(address)]
         if not allowed:
             raise PlanError(f"{self.url!r} leads to {found[0]}: {refusal(found[0])}", where="Url")
         for address in allowed:

@@ -112,7 +112,7 @@ class Loader:
         """
         self._cluster = cluster
         self._generators = Generators(coverage=coverage, cluster=cluster)
-        self._reach = network.reach
+        self._network = network
         self._files = PayloadFiles()
         self._idle: WeakKeyDictionary[RunningServer, float] = WeakKeyDictionary()
         """How many cores each server used before its first load."""
@@ -263,7 +263,7 @@ class Loader:
         if isinstance(server, RunningInProcess):
             if self._cluster is not None:
                 raise PlanError("a cluster cannot load an app in this process: boot it with another server")
-            target = Target(boot=index, url=server.url, reach=self._reach, transport=lambda: server.transport)
+            target = Target(boot=index, url=server.url, network=self._network, transport=lambda: server.transport)
             return server.run(
                 lambda: run_load(works, plan, (target,), files=self._files, server_cpu=(lambda: None,), progress=tell)
             )
@@ -278,7 +278,7 @@ class Loader:
             return self._generators.run(
                 works,
                 plan,
-                tuple(Target(boot=index, url=server.url, reach=self._reach) for server in servers),
+                tuple(Target(boot=index, url=server.url, network=self._network) for server in servers),
                 pids=tuple(server.roots for server in servers),
                 cores=cores,
                 progress=tell,

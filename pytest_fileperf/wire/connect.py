@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from pytest_fileperf.plan.network import Reach, refusal
+from pytest_fileperf.plan.network import Network, refusal
 from pytest_fileperf.wire.exchange import Breach
 
 __all__ = ("Origin", "breach_of_idle", "open_socket")
@@ -31,7 +31,7 @@ async def open_socket(
     uds: str | None = None,
     tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
     timeout_s: float | None,
-    only_to: Reach | None = None,
+    only_to: Network | None = None,
 ) -> socket.socket:
     """Returns a connected, non-blocking socket, after the TLS handshake for `https`.
 
@@ -61,7 +61,7 @@ def breach_of_idle(sock: socket.socket) -> Breach | None:
     return Breach.OUT_OF_STEP if more else Breach.CLOSED_UNSAID
 
 
-async def _connected(origin: Origin, uds: str | None, only_to: Reach | None) -> socket.socket:
+async def _connected(origin: Origin, uds: str | None, only_to: Network | None) -> socket.socket:
     loop = asyncio.get_running_loop()
     if uds is not None:
         return await _try(loop, socket.AF_UNIX, uds)

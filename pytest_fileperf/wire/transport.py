@@ -14,7 +14,7 @@ from time import monotonic_ns
 
 import httpx
 
-from pytest_fileperf.plan.network import Reach
+from pytest_fileperf.plan.network import Network
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import Breach, Scratch
@@ -49,12 +49,12 @@ class LoadTransport(httpx.AsyncBaseTransport):
         uds: str | None = None,
         verify: ssl.SSLContext | bool = True,
         max_connections: int | None = None,
-        only_to: Collection[str] | Reach | None = None,
+        only_to: Collection[str] | Network | None = None,
         scratch: Scratch | None = None,
     ) -> None:
         self._uds = uds
-        if only_to is not None and not isinstance(only_to, Reach):
-            only_to = Reach(addresses=frozenset(only_to))
+        if only_to is not None and not isinstance(only_to, Network):
+            only_to = Network(addresses=frozenset(only_to))
         self._only_to = only_to
         self._verify = verify
         self._context: ssl.SSLContext | None = None

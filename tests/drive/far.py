@@ -21,7 +21,7 @@ from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.network import Reach
+from pytest_fileperf.plan.network import Network
 from pytest_fileperf.plan.request import Journey, Operation
 
 MS = 1_000_000
@@ -81,7 +81,7 @@ def main() -> None:
         closing(Cluster(asked.scheduler)) as cluster,
         closing(Generators(cluster=cluster)) as generators,
     ):
-        target = Target(boot=1, url=asked.url or url, reach=Reach(addresses=frozenset(filter(None, [asked.allow]))))
+        target = Target(boot=1, url=asked.url or url, network=Network(addresses=frozenset(filter(None, [asked.allow]))))
         for _ in range(asked.loads):
             begun_s = time.monotonic()
             found: dict[str, object] = {}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fileperf.plan.network import Reach
+from pytest_fileperf.plan.network import Network
 from pytest_fileperf.units import is_loopback
 
 
@@ -38,11 +38,11 @@ def test_only_this_machine_is_loopback(host: str, ours: bool) -> None:
     ],
 )
 def test_load_may_go_to_what_is_named(host: str, allowed: bool, looked_up: bool) -> None:
-    reach = Reach(addresses=frozenset({"10.0.0.5", "fd00::1"}))
-    assert (reach.allows(host), reach.looks_up(host)) == (allowed, looked_up)
-    assert not Reach().looks_up(host)
+    network = Network(addresses=frozenset({"10.0.0.5", "fd00::1"}))
+    assert (network.allows(host), network.looks_up(host)) == (allowed, looked_up)
+    assert not Network().looks_up(host)
 
 
 def test_another_machine_s_own_services_are_not_named_by_anybody() -> None:
-    there = Reach(addresses=frozenset({"10.0.0.5"}), loopback=False)
+    there = Network(addresses=frozenset({"10.0.0.5"}), loopback=False)
     assert [there.allows(host) for host in ("127.0.0.1", "::1", "localhost", "10.0.0.5")] == [False, False, False, True]

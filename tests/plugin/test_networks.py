@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from pytest_fileperf.plan.network import Network, Reach
+from pytest_fileperf.plan.network import Network
 from pytest_fileperf.plugin.invocation import read_network, server_problems
 from pytest_fileperf.serve.spec import Url, Uvicorn
 
@@ -23,13 +23,13 @@ def read(
         (read(), Network()),
         (read("127.0.0.2"), Network(host="127.0.0.2")),
         (read("::1"), Network(host="::1")),
-        (read("10.0.0.5", ["10.0.0.5"]), Network(host="10.0.0.5", reach=Reach(addresses=frozenset({"10.0.0.5"})))),
-        (read(None, ["10.0.0.5", "fd00::0:1"]), Network(reach=Reach(addresses=frozenset({"10.0.0.5", "fd00::1"})))),
+        (read("10.0.0.5", ["10.0.0.5"]), Network(host="10.0.0.5", addresses=frozenset({"10.0.0.5"}))),
+        (read(None, ["10.0.0.5", "fd00::0:1"]), Network(addresses=frozenset({"10.0.0.5", "fd00::1"}))),
         (
             read(ini_host="10.0.0.5", ini_allowed=["10.0.0.5"]),
-            Network(host="10.0.0.5", reach=Reach(addresses=frozenset({"10.0.0.5"}))),
+            Network(host="10.0.0.5", addresses=frozenset({"10.0.0.5"})),
         ),
-        (read(allowed=["10.0.0.6"], ini_allowed=["10.0.0.5"]), Network(reach=Reach(addresses=frozenset({"10.0.0.6"})))),
+        (read(allowed=["10.0.0.6"], ini_allowed=["10.0.0.5"]), Network(addresses=frozenset({"10.0.0.6"}))),
     ],
 )
 def test_addresses_are_taken_as_they_are(network: tuple[Network, tuple[str, ...]], found: Network) -> None:
@@ -85,7 +85,7 @@ def test_a_name_is_looked_up_once_and_stands_for_its_addresses(monkeypatch: pyte
         return [(socket.AF_INET, 1, 6, "", (address, 0)) for address in ("10.0.0.5", "10.0.0.6")]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    assert read(None, ["files.test"]) == (Network(reach=Reach(addresses=frozenset({"10.0.0.5", "10.0.0.6"}))), ())
+    assert read(None, ["files.test"]) == (Network(addresses=frozenset({"10.0.0.5", "10.0.0.6"})), ())
     _, (problem,) = read(None, ["other.test"])
     assert problem == "--fileperf-allow-host=other.test: there is no such host (Name or service not known)"
 
@@ -105,7 +105,7 @@ def test_a_name_is_looked_up_once_and_stands_for_its_addresses(monkeypatch: pyte
     ],
 )
 def test_a_server_elsewhere_has_to_be_allowed(url: str, allowed: tuple[str, ...], is_fine: bool) -> None:
-    problems = server_problems(Url(url), Network(reach=Reach(addresses=frozenset(allowed))))
+    problems = server_problems(Url(url), Network(addresses=frozenset(allowed)))
     assert (problems == ()) is is_fine
     if not is_fine:
         assert "is not on this machine: load only goes to this machine" in problems[0]

@@ -9,7 +9,7 @@ from typing import NoReturn
 import httpx
 import pytest
 
-from pytest_fileperf.plan.network import Reach
+from pytest_fileperf.plan.network import Network
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.transport import LoadTransport
 
@@ -17,8 +17,8 @@ SENT: list[object] = []
 
 
 async def connect(host: str, allowed: frozenset[str]) -> None:
-    reach = Reach(addresses=allowed)
-    sock = await open_socket(Origin("http", host, 80), timeout_s=5, only_to=reach)
+    network = Network(addresses=allowed)
+    sock = await open_socket(Origin("http", host, 80), timeout_s=5, only_to=network)
     sock.close()
 
 
