@@ -360,7 +360,10 @@ def of_earlier_schema(identity: Mapping[str, object]) -> dict[str, object]:
 def _work(work: Mapping[str, object]) -> dict[str, object]:
     found = dict(work)
     if isinstance(parts := work.get("mix"), list):
-        found["mix"] = [_named(_work(part)) if isinstance(part, dict) else part for part in parts]
+        found["mix"] = [
+            {**_work(part), "name": shown_url(str(part.get("name")))} if isinstance(part, dict) else part
+            for part in parts
+        ]
     if isinstance(recipes := work.get("requests"), list) and all(isinstance(recipe, dict) for recipe in recipes):
         found["requests"] = described_recipes([_work(recipe) for recipe in recipes])
     if isinstance(names := work.get("names"), list):
@@ -371,10 +374,6 @@ def _work(work: Mapping[str, object]) -> dict[str, object]:
         described = {key: described_argument(key, value, is_stored=True) for key, value in given.items()}
         found.update(described_url(url), arguments=described)
     return found
-
-
-def _named(part: dict[str, object]) -> dict[str, object]:
-    return {**part, "name": shown_url(str(part.get("name")))}
 
 
 # --- baseline
@@ -503,21 +502,19 @@ class BaselineStore:
         removed = 0
         with self._locked():
             for path, stored in self._files().items():
-                kept = {key: entry for key, entry in stored.tests.items() if key not in keys}
-                if len(kept) == len(stored.tests):
-                    continue
-                if kept:
+                gone = [key for key in stored.tests if key in keys]
+                removed += len(gone)
+                if gone and len(gone) < len(stored.tests):
                     salt = stored.salt or new_salt()
-                    kept = {key: entry for key, entry in _sealed_tests(path, stored, salt).items() if key in kept}
+                    kept = {key: entry for key, entry in _sealed_tests(path, stored, salt).items() if key not in keys}
                     _write(path, {**stored.content, "salt": salt, "schema": SCHEMA, "tests": kept})
-                else:
+                elif gone:
                     try:
                         path.unlink()
                         if not any(path.parent.iterdir()):
                             path.parent.rmdir()
                     except OSError as error:
                         raise BaselineError(f"baseline {path} cannot be removed: {error.strerror or error}") from error
-                removed += len(stored.tests) - len(kept)
         return removed
 
     @contextmanager
@@ -613,10 +610,15 @@ def _whole(path: Path, data: bytes) -> object:
     """Returns the content of a file, which is read as a whole. Raises BaselineError."""
     with _reading(path):
         text = data.decode("utf-8")
+
+    def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        made = dict(pairs)  # as Python's reader does, it takes the last of equal keys
+        if len(made) < len(pairs):
+            raise _twice(path, next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))
+        return made
+
     try:
-        return json.loads(text, object_pairs_hook=_once_each)
-    except _TwiceError as error:
-        raise _twice(path, error.args[0]) from error
+        return json.loads(text, object_pairs_hook=once_each)
     except (ValueError, RecursionError) as error:
         if conflict := _CONFLICT.search(text):
             line = text.count("\n", 0, conflict.start()) + 1
@@ -626,18 +628,6 @@ def _whole(path: Path, data: bytes) -> object:
                 "had with --fileperf-update=all"
             ) from error
         raise _damaged(path, f"not JSON: {error}") from error
-
-
-class _TwiceError(Exception):
-    """An object of a file has the key twice that is the argument."""
-
-
-def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Makes an object of its pairs. Raises _TwiceError where Python's reader would take the last one."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise _TwiceError(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))
-    return made
 
 
 def _entry(path: Path, key: str, stored: _Stored) -> Entry:
@@ -720,8 +710,7 @@ def work_differences(was: Mapping[str, object], now: Mapping[str, object]) -> tu
 def _difference(key: str, before: Mapping[str, object], after: Mapping[str, object]) -> str:
     if not any(is_digest(values.get(key)) for values in (before, after)):
         return was_is(key, before, after)
-    what = "gone" if key not in after else "new" if key not in before else ""
-    return f"{_name_of(key)} {f'is {what}' if what else 'changed'}"
+    return f"{_name_of(key)} {'is gone' if key not in after else 'is new' if key not in before else 'changed'}"
 
 
 def _name_of(key: str) -> str:

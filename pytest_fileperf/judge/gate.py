@@ -356,15 +356,9 @@ def judge_world(
     )
     comparisons = []
     for name, tolerance in tolerances.items():
-        metric = METRICS[name]
-        comparison = compare(
-            metric,
-            base=found.entry.evidence,
-            now=now,
-            tolerance=tolerance,
-            alpha=alpha,
-            spread=steadiness.spread(metric),
-        )
+        metric, entry = METRICS[name], found.entry
+        spread = steadiness.spread(metric)
+        comparison = compare(metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=spread)
         if comparison.change is None or comparison.low is None:
             continue
         ratio, steady = 1 + comparison.change, steadiness.is_steady({name: tolerance})
