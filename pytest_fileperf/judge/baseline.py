@@ -479,7 +479,11 @@ class BaselineStore:
 
         Raises BaselineError when any file is damaged, too new or not readable.
         """
-        return Counter(key for stored in self._files().values() for key in stored.tests)
+        found: Counter[str] = Counter()
+        for path, stored in self._files().items():
+            with _reading(path):
+                found.update(iter(stored.tests))
+        return found
 
     def trees(self) -> set[str]:
         """Returns every tree that any entry of any module names.
@@ -488,9 +492,8 @@ class BaselineStore:
         """
         found = set()
         for path, stored in self._files().items():
-            for key, entry in stored.tests.items():
-                with _reading(path):
-                    found.add(tree_in(Placed(entry, f"tests[{key!r}]")))
+            with _reading(path):
+                found |= {tree_in(Placed(entry, f"tests[{key!r}]")) for key, entry in stored.tests.items()}
         return {tree for tree in found if tree is not None}
 
     def remove(self, keys: Collection[str]) -> int:
@@ -502,7 +505,8 @@ class BaselineStore:
         removed = 0
         with self._locked():
             for path, stored in self._files().items():
-                gone = [key for key in stored.tests if key in keys]
+                with _reading(path):
+                    gone = [key for key in stored.tests if key in keys]
                 removed += len(gone)
                 if gone and len(gone) < len(stored.tests):
                     salt = stored.salt or new_salt()
@@ -550,13 +554,10 @@ class _Stored:
 
 def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
     """Returns the entries without the values that earlier schemas have."""
-    if stored.salt:
-        return dict(stored.tests)
-    made: dict[str, object] = {}
-    for key, entry in stored.tests.items():
-        made[key] = entry
-        if isinstance(entry, dict) and isinstance(identity := entry.get("identity"), dict):  # else reading says so
-            with _reading(path):
+    with _reading(path):
+        made = dict(stored.tests)
+        for key, entry in made.items() if not stored.salt else ():
+            if isinstance(entry, dict) and isinstance(identity := entry.get("identity"), dict):  # else reading says so
                 made[key] = {**entry, "identity": sealed(of_earlier_schema(identity), salt)}
     return made
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from judge.sides import MS
 
 from pytest_fileperf.errors import BaselineError
+from pytest_fileperf.judge import baseline
 from pytest_fileperf.judge.baseline import (
     LOCAL,
     SCHEMA,
@@ -503,6 +504,26 @@ def test_damage_in_the_oldest_files_is_told(store: BaselineStore) -> None:
     for act in (lambda: store.find(MODULE, "a", HERE), lambda: store.write(MODULE, "b", ENTRY, HERE)):
         with pytest.raises(BaselineError, match=r"a baseline is damaged: identity\.work is not as an earlier version"):
             act()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store: store.find(MODULE, "b", HERE),
+        lambda store: store.trees(),
+        lambda store: store.remove(["a"]),
+    ],
+)
+def test_a_damaged_entry_of_a_long_file_is_damage(
+    act: Callable[[BaselineStore], object], store: BaselineStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baseline, "_LONG", 0)
+    store.write(MODULE, "a", ENTRY, HERE)
+    path = store.write(MODULE, "b", ENTRY, HERE)
+    begin, end = path.read_text(encoding="utf-8").rsplit('"captured": ', 1)
+    path.write_text(f'{begin}"captured": ,{end}', encoding="utf-8")
+    with pytest.raises(BaselineError, match="a baseline is damaged: Expecting value"):
+        act(store)
 
 
 def test_a_file_that_is_not_text_is_damaged(store: BaselineStore) -> None:
