@@ -107,7 +107,7 @@ def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[
 
 def _part(test: TestId, label: str) -> str | None:
     """Returns a test's part of a group's title under a label; None where it has none."""
-    in_brackets, full_name = param_id(test), test.nodeid.removesuffix(test.further)
+    in_brackets, full_name = param_id(test), test.item
     match label:
         case "group":
             return test.group

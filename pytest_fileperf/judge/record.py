@@ -97,9 +97,10 @@ class TestId:
         match = FURTHER.search(self.nodeid.removesuffix(own))
         return (match[0] if match else "") + own
 
-    def is_of(self, nodeid: str) -> bool:
-        """Returns whether it is a measurement of the test with this node id of pytest's."""
-        return self.nodeid.removesuffix(self.further) == nodeid
+    @property
+    def item(self) -> str:
+        """The node id that pytest has for the test."""
+        return self.nodeid.removesuffix(self.further)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +189,7 @@ class Result:
             return Standing.FAILED
         if outcome is Outcome.REGRESSED:
             return Standing.REGRESSED
-        if not all(check.holds for check in self.verdict.limits):
+        if self.verdict.broken:
             return Standing.LIMIT
         if self.lost and not self.smoke:
             return Standing.INCONCLUSIVE
@@ -201,7 +202,7 @@ class Result:
         """Why it does not become a baseline, as a noun; empty for a run that can."""
         if not self.measurement.requests:
             return "a run without a good answer"
-        if not all(check.holds for check in self.verdict.limits):
+        if self.verdict.broken:
             return "a run with broken limits"
         if self.lost:
             return "a run of which a part is missing"

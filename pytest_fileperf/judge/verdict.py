@@ -284,6 +284,11 @@ class Verdict:
     where nobody asked."""
 
     @property
+    def broken(self) -> tuple[LimitCheck, ...]:
+        """The limits that do not hold."""
+        return tuple(check for check in self.limits if not check.holds)
+
+    @property
     def pairs(self) -> int:
         """How many pairs of boots the comparisons rest on; 0 where they are with stored baselines."""
         return max((comparison.pairs or 0 for comparison in self.comparisons), default=0)

@@ -158,7 +158,7 @@ class Active:
         try:
             self._session.settle(item.nodeid, passed=passed)
         finally:
-            of_test = [result for result in self._session.results if result.test.is_of(item.nodeid)]
+            of_test = [result for result in self._session.results if result.test.item == item.nodeid]
             tell_properties(item, of_test)  # they were told before it was known what is stored
 
     def _base(self, source: Source) -> Base | None:

@@ -197,7 +197,7 @@ class Outcomes:
         by_test: dict[str, dict[str, Result]] = {}
         for result in results:
             test = result.test
-            by_test.setdefault(test.nodeid.removesuffix(test.further), {})[test.nodeid] = result
+            by_test.setdefault(test.item, {})[test.nodeid] = result
         writer, lines = config.get_terminal_writer(), []
         width, colour = writer.fullwidth, writer.hasmarkup
         for report in undecided:

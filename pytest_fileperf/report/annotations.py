@@ -7,7 +7,7 @@ GitHub Actions reads commands from the output of a step:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from pytest_fileperf.judge.groups import SessionRecord
@@ -30,7 +30,8 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
     from the top of the repository.
     """
     top = PurePosixPath(root)
-    told = [*(each for result in record.results for each in _of(result)), *map(_of_failed, record.failed)]
+    told = [each for result in record.results for each in _of(result)]
+    told += (("error", Standing.FAILED.value, test, [first_line(test) or where_failed(test)]) for test in record.failed)
     told.sort(key=lambda each: each[1] != Standing.REGRESSED.value)
     lines = []
     for level in ("error", "warning"):
@@ -38,7 +39,8 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
         shown = found if len(found) <= _SHOWN else found[: _SHOWN - 1]
         for kind, test, texts in shown:
             place = {"file": (top / test.module).as_posix(), "line": str(test.line or 1)}
-            lines.append(_command(level, {**place, "title": f"{kind} {plain(test.name)}"}, "\n".join(texts or [kind])))
+            named = {**place, "title": f"{kind} {plain(test.name)}"}
+            lines.append(_command(level, named, "\n".join(map(plain, texts)) or kind))
         if rest := found[len(shown) :]:
             names = ", ".join(test.nodeid for _, test, _ in rest)
             lines.append(_command(level, {"title": f"and {len(rest)} more tests"}, names))
@@ -51,29 +53,21 @@ _Told = tuple[str, str, TestId | FailedTest, Sequence[str]]
 
 def _of(result: Result) -> Iterator[_Told]:
     standing = result.standing
-
-    def said(level: str, kind: str, lines: Iterable[str]) -> _Told:
-        return level, kind, result.test, [plain(line) for line in lines]
-
     if standing.fails:
-        yield said("error", standing.value, _failing(result))
+        yield "error", standing.value, result.test, [*_failing(result)]
     elif standing.is_undecided:
-        yield said("warning", standing.value, undecided_texts(result))
+        yield "warning", standing.value, result.test, undecided_texts(result)
     elif standing is Standing.NEW and not result.baseline_written:
-        yield said("warning", standing.value, (why.text for why in reasons(result)))
+        yield "warning", standing.value, result.test, [why.text for why in reasons(result)]
     if slower_worlds([result]):
-        yield said("warning", SLOWER_WORLD, [world_text(result.verdict)])
-
-
-def _of_failed(test: FailedTest) -> _Told:
-    return "error", Standing.FAILED.value, test, [first_line(test) or where_failed(test)]
+        yield "warning", SLOWER_WORLD, result.test, [world_text(result.verdict)]
 
 
 def _failing(result: Result) -> Iterator[str]:
     """Yields what got worse and by how much, and the functions to blame where they are known."""
     verdict = result.verdict
     yield from (figures_text(item) for item in verdict.comparisons if item.outcome is Outcome.REGRESSED)
-    yield from (limit_text(check) for check in verdict.limits if not check.holds)
+    yield from map(limit_text, verdict.broken)
     if kinds := result.measurement.error_kinds:
         yield f"failed requests: {', '.join(f'{count:,} × {kind}' for kind, count in kinds.items())}"
     if result.explanation is not None:

@@ -25,8 +25,8 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report import remarks, story, wording
 from pytest_fileperf.report.figures import event_texts
-from pytest_fileperf.report.table import member_names, metric_text, rank_text, ratio_texts
-from pytest_fileperf.report.text import amount, plain, plain_line, quantity
+from pytest_fileperf.report.table import limit_word, member_names, metric_text, rank_text, ratio_texts, value_text
+from pytest_fileperf.report.text import Style, plain, plain_line, quantity
 from pytest_fileperf.units import format_bytes, format_count, format_share
 
 __all__ = ("STEP_LIMIT_BYTES", "markdown_report")
@@ -79,13 +79,12 @@ def _row(cells: Iterable[str]) -> str:
 def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
     """Yields a row for each metric that was judged, and each limit that does not hold; one where there is neither."""
     name, verdict = _code(result.test.nodeid), result.verdict
-    broken = [check for check in verdict.limits if not check.holds]
     for item in verdict.comparisons:
         change = _change(item) if item in wording.compared(result) else ""
         yield name, item.metric, _escaped(_sides(item)), change, format_share(item.tolerance), _marked(item.outcome)
-    for check in broken:
+    for check in verdict.broken:
         yield name, _escaped(wording.limit_text(check)), "", "", "", _marked(Standing.LIMIT)
-    if not verdict.comparisons and not broken:
+    if not verdict.comparisons and not verdict.broken:
         yield name, "", "", "", "", _marked(result.standing)
 
 
@@ -129,9 +128,9 @@ def _ranked(group: RankedGroup) -> list[str]:
         (
             rank_text(place),
             _code(name),
-            "-" if place.value is None else amount(place.value, metric.unit),
+            value_text(place, metric.unit),
             _escaped("".join(ratio_texts(place))),
-            result.measurement.limit.kind.value if result.measurement.requests else "-",
+            limit_word(result),
             wording.word_of(result.standing),
         )
         for name, (result, place) in zip(names, group.ordered(), strict=True)
@@ -171,8 +170,8 @@ def _remarks(result: Result) -> list[str]:
     said = [f"the world: {world}"] if world else []
     said += wording.noise_texts(result)
     said += (f"{outcome.value} {text}" for outcome, text, _ in story.reasons(result))
-    broken = (check for check in result.verdict.limits if not check.holds and check.reason)
-    said += (f"{check.name}: {plain(wording.sentence(check.reason))}" for check in broken)
+    unsure = (check for check in result.verdict.broken if check.reason)
+    said += (f"{check.name}: {plain(wording.sentence(check.reason))}" for check in unsure)
     if result.measurement.events.count and not result.smoke:
         said.append("; ".join(event_texts(result.measurement)))
     if result.measurement.requests and not result.smoke:
@@ -213,9 +212,8 @@ def _code(text: str) -> str:
 
 def _marked(outcome: Outcome | Standing) -> str:
     """Returns the outcome, bold where it is to be seen at once."""
-    standing = Standing(outcome.value)
-    calm = standing in (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
-    return wording.word_of(standing) if calm else f"**{standing.value}**"
+    calm = story.STYLES[outcome] in (Style.GOOD, Style.NONE)
+    return wording.word_of(outcome) if calm else f"**{outcome.value}**"
 
 
 def _block(text: str) -> list[str]:

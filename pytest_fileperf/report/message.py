@@ -36,7 +36,7 @@ from pytest_fileperf.report import wording
 from pytest_fileperf.report.remarks import capacity_text, findings
 from pytest_fileperf.report.story import is_notable
 from pytest_fileperf.report.text import plain, quantity
-from pytest_fileperf.units import format_change, format_share
+from pytest_fileperf.units import format_change, format_share, printable
 
 __all__ = ("WIDTH", "headline", "raise_for", "raise_for_failed_requests")
 
@@ -79,7 +79,7 @@ def _failure_of(result: Result, *, strict: bool, ci: bool) -> tuple[type[Perform
     """Returns the error, and what was found: what got worse and by how much, since when, or what was not compared."""
     verdict = result.verdict
     found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}
-    broken = "; ".join(wording.limit_text(check) for check in verdict.limits if not check.holds)
+    broken = "; ".join(map(wording.limit_text, verdict.broken))
     if worse := found[Outcome.REGRESSED]:
         text = f"{_figures(worse)}, worse than {verdict.against or verdict.since or 'its baseline'}"
         return RegressionError, f"{text}; {broken}" if broken else text
@@ -210,10 +210,8 @@ def _example(example: str, *, indent: int) -> list[str]:
     shown = example if len(example) <= EXAMPLE_LENGTH else example[: EXAMPLE_LENGTH - 1] + "…"
     lines = []
     for raw in shown.splitlines():
-        line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in raw.expandtabs())
-        lines += textwrap.wrap(
-            line, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * indent, break_on_hyphens=False
-        )
+        line, margin = printable(raw.expandtabs()), " " * indent
+        lines += textwrap.wrap(line, WIDTH, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
     return lines
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
@@ -21,6 +21,7 @@ __all__ = (
     "SLOWER_WORLD",
     "STYLES",
     "Why",
+    "counts",
     "first_failures",
     "hints",
     "is_limited_elsewhere",
@@ -37,7 +38,7 @@ __all__ = (
 )
 
 SLOWER_WORLD = "SLOWER WORLD"
-STYLES = {
+STYLES: Mapping[str, Style] = {
     Standing.PASS: Style.GOOD,
     Standing.IMPROVED: Style.GOOD,
     Standing.REGRESSED: Style.BAD,
@@ -48,6 +49,7 @@ STYLES = {
     Standing.NEW: Style.NEWS,
     Standing.UNGATED: Style.NONE,
 }
+"""Outcomes of gates have the words of standings, and their styles."""
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 _EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
 _T = TypeVar("_T")
@@ -202,26 +204,26 @@ def summary_pieces(results: Sequence[Result], failed: Sequence[FailedTest] = ())
         found = f", {bad} FAILED" if bad else ""
         said = (f"{len(results)} measured{found}", otherwise, "smoke: a few requests each, nothing judged")
         return words("; ".join(filter(None, said)), Style.BAD if bad or failed else Style.NONE)
-    counts = Counter(result.standing for result in results)
-    found_words = [(f"{counts[each]} {wording.word_of(each)}", STYLES[each]) for each in Standing if counts[each]]
+    found_words = [(counted, STYLES[standing]) for standing, counted in counts(results)]
     pieces = [(f"{len(results)} measured:", Style.BOLD)]
     pieces += [(text + ",", style) for text, style in found_words[:-1]]
     slower = len(slower_worlds(results))
     world = f"{format_count(slower, 'slower world')}: {wording.NOT_YOUR_CODE}" if slower else ""
-    stored, unfit, to_do = _became_of_baselines(results)
+    stored, unfit, to_do = hints(results)
     rest = list(filter(None, (otherwise, stored, unfit, world, to_do)))
     last, style = found_words[-1]
     pieces.append((last + ";" * bool(rest), style))
     return [*pieces, *words("; ".join(rest))] if rest else pieces
 
 
-def hints(results: Sequence[Result]) -> list[str]:
-    """Returns what became of baselines, and how to store those that are missing."""
-    return list(filter(None, _became_of_baselines(results)))
+def counts(results: Iterable[Result]) -> list[tuple[Standing, str]]:
+    """Returns the standings that results have, each with their number: `2 PASS`."""
+    found = Counter(result.standing for result in results)
+    return [(each, f"{found[each]} {wording.word_of(each)}") for each in Standing if found[each]]
 
 
-def _became_of_baselines(results: Sequence[Result]) -> tuple[str, str, str]:
-    """Returns how many were stored, how many were not and why, and how to store those that are missing."""
+def hints(results: Sequence[Result]) -> tuple[str, str, str]:
+    """Returns how many baselines were stored, how many were not and why, and how to store those that are missing."""
     written = sum(result.baseline_written for result in results)
     # Parts are stored with their whole.
     unfit = {result.test.nodeid for result in results if result.unfit and not result.test.part}

@@ -12,7 +12,7 @@ from pytest_fileperf.judge.grouping import param_texts
 from pytest_fileperf.judge.groups import Place, RankedGroup
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.report.story import STYLES
 from pytest_fileperf.report.text import Screen, Style, amount, cells, pad, paint, plain, shorten
 
@@ -25,6 +25,7 @@ __all__ = (
     "grid_of",
     "group_lines",
     "is_rough",
+    "limit_word",
     "limited_by",
     "member_names",
     "metric_column",
@@ -36,6 +37,7 @@ __all__ = (
     "share",
     "table_lines",
     "table_of",
+    "value_text",
 )
 
 LEAST_NAME_CELLS = 12
@@ -123,11 +125,11 @@ def row_names(results: Sequence[Result]) -> tuple[str, ...]:
     bearers: dict[str, set[str]] = {}
     for test in tests:
         for name in {test.title, test.name}:
-            bearers.setdefault(name, set()).add(test.nodeid.removesuffix(test.further))
+            bearers.setdefault(name, set()).add(test.item)
     named = (
         next(
             (name for name in (test.title, test.name) if plain(name) and len(bearers[name]) == 1),
-            test.nodeid.removesuffix(test.further),
+            test.item,
         )
         for test in tests
     )
@@ -273,7 +275,7 @@ def member_names(results: Sequence[Result]) -> tuple[str, ...]:
 
 def _columns(group: RankedGroup, results: Sequence[Result]) -> list[Column]:
     by = METRICS[group.ranking.metric]
-    values = tuple("-" if place.value is None else amount(place.value, by.unit) for place in group.ranking.places)
+    values = tuple(value_text(place, by.unit) for place in group.ranking.places)
     ranked = Column(heading=by.title, texts=values, right=True)
     rest = [
         metric_column(name, results, _READABLE_NAME_CELLS + at)
@@ -282,7 +284,7 @@ def _columns(group: RankedGroup, results: Sequence[Result]) -> list[Column]:
     ]
     ratios = Column(heading="of best", texts=_ratios(group.ranking.places), least_name_cells=LEAST_NAME_CELLS)
     columns = [ranked, ratios, *reversed(rest)]
-    kinds = [result.measurement.limit.kind.value if result.measurement.requests else "-" for result in results]
+    kinds = list(map(limit_word, results))
     if len({*kinds} - {"-"}) > 1:
         columns.append(Column(heading=_LIMITED_BY, texts=tuple(kinds), least_name_cells=LEAST_NAME_CELLS))
     if {result.standing for result in results} != {Standing.UNGATED}:
@@ -293,6 +295,16 @@ def _columns(group: RankedGroup, results: Sequence[Result]) -> list[Column]:
 def rank_text(place: Place) -> str:
     """Returns `3=` for a rank that is shared; `-` for none."""
     return "-" if place.rank is None else f"{place.rank}{'=' * place.shared}"
+
+
+def value_text(place: Place, unit: Unit) -> str:
+    """Returns the value by which a member has its place; `-` for none."""
+    return "-" if place.value is None else amount(place.value, unit)
+
+
+def limit_word(result: Result) -> str:
+    """Returns what limited a run; `-` without a good answer."""
+    return result.measurement.limit.kind.value if result.measurement.requests else "-"
 
 
 def _ratios(places: Sequence[Place]) -> tuple[str, ...]:
@@ -364,7 +376,7 @@ def _grid_column(grid: Grid, column: str, group: RankedGroup) -> Column:
     return Column(
         heading=plain(column),
         texts=tuple(
-            "-" if place is None or place.value is None else "*" * marked + amount(place.value, unit)
+            "-" if place is None or place.value is None else "*" * marked + value_text(place, unit)
             for place, marked in zip(found, best, strict=True)
         ),
         styles=tuple(Style.GOOD if marked else Style.NONE for marked in best),

@@ -104,7 +104,7 @@ def brief_report(
     results, alone, groups = record.results, record.alone, record.groups
     if quiet:
         alone, groups = tuple(result for result in results if result.standing.fails), ()
-    untold = [result for result in results if not _is_told(result, told)]
+    untold = [result for result in results if result.test.item not in told]
     # What all tests have in common is said once, at the end.
     common = set(story.shared(results, _brief_reasons)) if len(results) > 1 and untold else set()
     limits = {result.measurement.limit.kind if story.is_limited_elsewhere(result) else None for result in results}
@@ -112,7 +112,7 @@ def brief_report(
 
     def under(result: Result, screen: Screen, *, ranked: bool = False) -> list[str]:
         own = [reason for reason in _brief_reasons(result) if reason not in common]
-        why = None if _is_told(result, told) else own
+        why = None if result.test.item in told else own
         lines = _briefly(result, screen, why, worlds=worlds)
         # The table of a ranked group has what limited the run.
         if not ranked and not one_limit and story.is_limited_elsewhere(result):
@@ -130,10 +130,6 @@ def brief_report(
         foot = _reason_lines(sorted(common), screen)
         foot += screen.remarks(_brief_foot(record, untold, one_limit, lines))
     return [*lines, *foot], 0 < len(lines) == len(alone) and not foot
-
-
-def _is_told(result: Result, told: Collection[str]) -> bool:
-    return result.test.nodeid.removesuffix(result.test.further) in told
 
 
 def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]], screen: Screen) -> list[str]:
@@ -356,7 +352,7 @@ def _gate_lines(comparisons: Sequence[MetricComparison], screen: Screen) -> list
     for row, comparison in zip(rows, comparisons, strict=True):
         if aligned:
             row = [pad(text, size) for text, size in zip(row[:4], sizes, strict=False)] + row[4:]
-        styles = [Style.NONE] * 4 + [story.STYLES[Standing(comparison.outcome.value)]]
+        styles = [Style.NONE] * 4 + [story.STYLES[comparison.outcome]]
         lines += screen.flow(zip(row, styles, strict=True), indent=INDENT)
     return [line.rstrip() for line in lines]
 
@@ -366,7 +362,7 @@ def _world_lines(result: Result, screen: Screen) -> list[str]:
     outcome = wording.world_outcome(result.verdict)
     if outcome is None:
         return []
-    style = story.STYLES[Standing(outcome.value)] if outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) else Style.DIM
+    style = story.STYLES[outcome] if outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) else Style.DIM
     return screen.prose(wording.world_text(result.verdict), lead=[("the", style), ("world:", style)], indent=INDENT)
 
 
@@ -381,11 +377,10 @@ def _explanation(result: Result) -> list[str]:
 def _limit_lines(result: Result, screen: Screen) -> list[str]:
     """Returns a line for each absolute limit that does not hold."""
     lines = []
-    for check in result.verdict.limits:
-        if not check.holds:
-            reason = f"; {plain(wording.sentence(check.reason))}" if check.reason else ""
-            lead = [(Standing.LIMIT.value, story.STYLES[Standing.LIMIT])]
-            lines += screen.prose(f"{wording.limit_text(check)}{reason}", lead=lead, indent=INDENT)
+    for check in result.verdict.broken:
+        reason = f"; {plain(wording.sentence(check.reason))}" if check.reason else ""
+        lead = [(Standing.LIMIT.value, story.STYLES[Standing.LIMIT])]
+        lines += screen.prose(f"{wording.limit_text(check)}{reason}", lead=lead, indent=INDENT)
     return lines
 
 
@@ -410,7 +405,7 @@ def _reason_lines(
     shown = {comparison.metric for comparison in above}
     lines = []
     for outcome, text, metrics in found:
-        lead = [] if shown.issuperset(metrics) else [(outcome.value, story.STYLES[Standing(outcome.value)])]
+        lead = [] if shown.issuperset(metrics) else [(outcome.value, story.STYLES[outcome])]
         lines += screen.prose(text, lead=lead, indent=indent)
     return lines
 

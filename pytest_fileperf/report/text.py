@@ -31,6 +31,7 @@ __all__ = (
     "paint",
     "plain",
     "plain_line",
+    "printable_char",
     "quantity",
     "shorten",
     "show_what_it_can",
@@ -63,7 +64,7 @@ def paint(text: str, style: Style, *, colour: bool) -> str:
 
 def plain(text: str) -> str:
     """Returns the text on one line: white space becomes single spaces, control characters become a mark."""
-    return "".join(_printable(char) for char in " ".join(unicodedata.normalize("NFC", text).split()))
+    return "".join(printable_char(char) for char in " ".join(unicodedata.normalize("NFC", text).split()))
 
 
 def plain_line(line: str) -> str:
@@ -71,7 +72,8 @@ def plain_line(line: str) -> str:
     return " " * (len(line) - len(line.lstrip(" "))) + plain(line)
 
 
-def _printable(char: str) -> str:
+def printable_char(char: str) -> str:
+    """Returns the character; a mark for a control character, nothing for one that turns the text's direction."""
     category = unicodedata.category(char)
     if category in ("Cc", "Cs"):
         return "\N{REPLACEMENT CHARACTER}"

@@ -116,8 +116,8 @@ def limiting_text(result: Result) -> str:
     return f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
 
 
-def word_of(standing: Standing) -> str:
-    """Returns the standing in a word that says something without its column."""
+def word_of(standing: Standing | Outcome) -> str:
+    """Returns the standing or outcome in a word that says something without its column."""
     return "not gated" if standing is Standing.UNGATED else standing.value
 
 

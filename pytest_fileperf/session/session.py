@@ -293,7 +293,7 @@ class Session:
         """
         problems: list[FilePerfError] = []
         for place, (without, store) in tuple(self._to_store.items()):
-            if nodeid is not None and not without.test.is_of(nodeid):
+            if nodeid is not None and without.test.item != nodeid:
                 continue
             del self._to_store[place]
             why = "" if passed else "the test did not pass"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,11 +30,13 @@ from pytest_fileperf.report.table import (
     OUTSIDE,
     grid_of,
     is_rough,
+    limit_word,
     member_names,
     metric_text,
     rank_text,
     ratio_texts,
     row_names,
+    value_text,
 )
 from pytest_fileperf.report.text import amount, plain
 from pytest_fileperf.units import format_share
@@ -151,15 +152,9 @@ def _filter(entries: Sequence[_Entry]) -> Markup:
     """Returns a field for words and a box for each outcome, which `filter.js` shows; empty for a single test."""
     if len(entries) == 1:
         return Markup("")
-    counts = Counter(entry.result.standing for entry in entries)
     boxes = [
-        element(
-            "label",
-            element("input", type="checkbox", value=wording.word_of(standing)),
-            badge(standing, f"{counts[standing]} {wording.word_of(standing)}"),
-        )
-        for standing in Standing
-        if counts[standing]
+        element("label", element("input", type="checkbox", value=wording.word_of(standing)), badge(standing, counted))
+        for standing, counted in story.counts(entry.result for entry in entries)
     ]
     outcomes = element("fieldset", element("legend", "Only"), *boxes) if len(boxes) > 1 else Markup("")
     field = element("label", "Filter ", element("input", type="search", placeholder="name, function, failure …"))
@@ -177,7 +172,7 @@ def _rows(entry: _Entry, columns: int) -> list[Markup]:
         _number("errors", f"{result.measurement.errors:,}"),
         element(
             "td",
-            "-" if result.smoke or not result.measurement.requests else result.measurement.limit.kind.value,
+            "-" if result.smoke else limit_word(result),
             data_heading="limited by",
         ),
         element("td", badge(result.standing)),
@@ -224,10 +219,10 @@ def _group(group: RankedGroup, entries: Mapping[int, _Entry]) -> Markup:
             "tr",
             element("td", rank_text(place), class_="number"),
             element("th", _link(entries[id(result)], name), scope="row"),
-            element("td", "-" if place.value is None else amount(place.value, metric.unit), class_="number"),
+            element("td", value_text(place, metric.unit), class_="number"),
             element("td", _bar(place, places[0].value, longest), class_="share"),
             element("td", "".join(ratio_texts(place)), class_="number"),
-            element("td", result.measurement.limit.kind.value if result.measurement.requests else "-"),
+            element("td", limit_word(result)),
             class_="best" if place.rank == 1 else "",
         )
         for name, (result, place) in zip(names, group.ordered(), strict=True)
@@ -352,7 +347,7 @@ def _facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
 def _sentences(result: Result) -> Markup:
     """Returns the reasons of outcomes, and what a reader must know to judge the figures."""
     items = [*world_items(result)]
-    items += [element("li", badge(Standing(outcome.value)), f" {text}") for outcome, text, _ in story.reasons(result)]
+    items += [element("li", badge(outcome), f" {text}") for outcome, text, _ in story.reasons(result)]
     items += [element("li", text) for text in (*wording.noise_texts(result), *remarks.notes(result))]
     return element("ul", *items, class_="says") if items else Markup("")
 
@@ -473,10 +468,7 @@ def _header(record: SessionRecord) -> Markup:
 
 
 def _badges(results: Sequence[Result]) -> list[Markup]:
-    counts = Counter(result.standing for result in results)
-    found = [
-        badge(standing, f"{counts[standing]} {wording.word_of(standing)}") for standing in Standing if counts[standing]
-    ]
+    found = [badge(standing, counted) for standing, counted in story.counts(results)]
     slower = len(story.slower_worlds(results))
     return [*found, badge(Standing.REGRESSED, f"{slower} {story.SLOWER_WORLD}")] if slower else found
 

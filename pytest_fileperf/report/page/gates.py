@@ -23,8 +23,8 @@ _VIEW_TOLERANCES = 2.0
 """How many tolerances the picture shows to either side; it is wider where the interval is."""
 
 
-def badge(standing: Standing, text: str = "") -> Markup:
-    """Returns the standing, or a text about it, in its colour."""
+def badge(standing: Standing | Outcome, text: str = "") -> Markup:
+    """Returns the standing or outcome, or a text about it, in its colour."""
     style = _CLASSES.get(STYLES[standing], "")
     return element("span", text or wording.word_of(standing), class_=f"outcome {style}")
 
@@ -38,11 +38,11 @@ def gate_list(result: Result) -> tuple[Markup, ...]:
             f" {wording.sides_text(item)} ",
             element("b", wording.change_text(item)),
             f" {wording.interval_text(item)}, tolerance {format_share(item.tolerance)} ",
-            badge(Standing(item.outcome.value)),
+            badge(item.outcome),
         )
         for item in wording.compared(result)
     ]
-    return (*lines, *world_items(result), *(_limit(check) for check in result.verdict.limits if not check.holds))
+    return (*lines, *world_items(result), *map(_limit, result.verdict.broken))
 
 
 def world_items(result: Result) -> tuple[Markup, ...]:
@@ -51,7 +51,7 @@ def world_items(result: Result) -> tuple[Markup, ...]:
     if outcome is None:
         return ()
     # A world that changed is no outcome of the test's own.
-    shown = badge(Standing(outcome.value), SLOWER_WORLD if outcome is Outcome.REGRESSED else outcome.value)
+    shown = badge(outcome, SLOWER_WORLD if outcome is Outcome.REGRESSED else "")
     return (element("li", element("b", "the world"), f": {wording.world_text(result.verdict)} ", shown),)
 
 
@@ -93,7 +93,7 @@ def gate_table(result: Result) -> Markup:
                 ),
                 element("td", _picture(item), class_="change"),
                 element("td", format_share(item.tolerance), class_="number", data_heading="tolerance"),
-                element("td", badge(Standing(item.outcome.value))),
+                element("td", badge(item.outcome)),
             )
         )
     how = f", measured in turn on {format_count(result.verdict.pairs, 'pair')} of boots"

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import html
 import json
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from pytest_fileperf.measure.codec import json_value
+from pytest_fileperf.report.text import printable_char
 
 __all__ = ("Child", "Markup", "data_block", "document", "element", "raw_element", "table")
 
 _VOID = frozenset(("input", "meta"))
 """Elements without an end tag."""
-_KEPT = "\n\t\N{ZERO WIDTH JOINER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +89,5 @@ def document(*, head: tuple[Markup, ...], body: tuple[Markup, ...]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return html.escape("".join(map(_shown, text.replace("\r\n", "\n"))))
-
-
-def _shown(char: str) -> str:
-    """Returns the character; a mark for one that files cannot hold, nothing for one that turns the text's direction."""
-    category = unicodedata.category(char)
-    if char in _KEPT:
-        return char
-    if category in ("Cc", "Cs"):
-        return "\N{REPLACEMENT CHARACTER}"
-    return "" if category == "Cf" else char
+    lines = text.replace("\r\n", "\n")
+    return html.escape("".join(char if char in "\n\t" else printable_char(char) for char in lines))
