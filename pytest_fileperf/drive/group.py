@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, monotonic_ns
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import httpx
 
@@ -87,14 +87,12 @@ SAME_CLOCK = ClockOffset()
 
 
 def offset_of(readings: Sequence[Reading], *, now_ns: int) -> ClockOffset:
-    """Returns how the clocks differ, by the reading that leaves the least error now. Raises ValueError for none."""
+    """Returns how the clocks differ, by the reading that leaves the least error now; there must be one."""
 
     def error_ns(reading: Reading) -> int:
         asked_ns, _, heard_ns = reading
         return (heard_ns - asked_ns) // 2 + round((now_ns - heard_ns) * _DRIFT)
 
-    if not readings:
-        raise ValueError("no reading of the clock")
     best = min(readings, key=error_ns)
     asked_ns, told_ns, heard_ns = best
     return ClockOffset(
@@ -202,13 +200,6 @@ _GRACE_S = 30.0
 _END_S = 5.0
 
 
-@dataclass(slots=True)
-class _Mailbox:
-    put: Callable[[object], None]
-    pid: int | None = None
-    """The process; None until it has said so."""
-
-
 class Generator:
     """A generator process. It starts with the first run and serves any number of them."""
 
@@ -228,12 +219,15 @@ class Generator:
         """The generator, or the supervisor above it."""
         self._process: subprocess.Popen[bytes] | None = None
         """The same, for messages to it and from it."""
-        self._mailbox = _Mailbox(put=lambda _: None)
+        self._put: Callable[[object], None] = lambda _: None
+        """Takes its messages."""
+        self._pid: int | None = None
+        """The process that serves the loads; None until it has said so."""
 
     @property
     def pid(self) -> int | None:
         """The process id; None while it is not running."""
-        return None if self._process is None or self._process.poll() is not None else self._mailbox.pid
+        return None if self._process is None or self._process.poll() is not None else self._pid
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
         """Starts a run, and the process where it does not run; `put` is called with each of its messages.
@@ -242,7 +236,7 @@ class Generator:
         where it has just ended.
         """
         self._start()
-        self._mailbox.put = put
+        self._put = put
         self.send(job)
 
     def send(self, message: object) -> None:
@@ -291,10 +285,21 @@ class Generator:
             process = child.start(Invocation(command=command, env=env), stdout=subprocess.PIPE)
         except OSError as error:
             raise GeneratorError(f"the load generator cannot be started: {error}") from error
-        self._process = process
-        self._mailbox = _Mailbox(put=lambda _: None)
-        threading.Thread(target=_listen, args=(process.stdout, self._mailbox), daemon=True).start()
+        self._process, self._pid, self._put = process, None, lambda _: None
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         self.send(list(sys.path if self._path is None else self._path))
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Passes messages on, then one None when no more can be read; nothing once another process has its place."""
+        assert process.stdout is not None
+        with suppress(Exception):  # closed while it was read, or nothing that can be unpickled
+            while (message := read_message(process.stdout)) is not None and process is self._process:
+                if isinstance(message, int):
+                    self._pid = message
+                else:
+                    self._put(message)
+        if process is self._process:
+            self._put(None)
 
     def ended(self) -> str:
         """Returns `'s process ended with exit code 7`, to stand behind its name."""
@@ -318,18 +323,6 @@ def _environment(*, coverage: bool) -> dict[str, str]:
     root = str(Path(__file__).parents[2])
     path = os.environ.get("PYTHONPATH")
     return {**untraced(os.environ, coverage=coverage), "PYTHONPATH": (path + os.pathsep if path else "") + root}
-
-
-def _listen(stdout: IO[bytes] | None, mailbox: _Mailbox) -> None:
-    """Passes messages on, then one None when no more can be read."""
-    assert stdout is not None
-    with suppress(Exception):  # closed while it was read, or nothing that can be unpickled
-        while (message := read_message(stdout)) is not None:
-            if isinstance(message, int):
-                mailbox.pid = message
-            else:
-                mailbox.put(message)
-    mailbox.put(None)
 
 
 # --- group

@@ -496,7 +496,8 @@ class _Cause:
 class _Search:
     """Looks for the causes of a growth."""
 
-    works: tuple[Work, ...]
+    whole: Sequence[_Part]
+    """All work."""
     sample_s: tuple[float, float]
     """What a sample stands for, before and after."""
     least_s: float
@@ -504,7 +505,7 @@ class _Search:
     def causes(self) -> list[_Cause]:
         """Returns the functions that grew clearly, and by more than the rest of the program did."""
         found: list[_Cause] = []
-        while more := self._next([(work, -1) for work in self._without(found)]):
+        while more := self._next(self._without(found)):
             found += more
         kept: list[_Cause] = []
         while found:
@@ -521,15 +522,15 @@ class _Search:
         even = max(1.0, others_after_s / others_before_s) if others_before_s else 1.0
         if others_before_s < _FEW * self.sample_s[0]:
             even = min(even, _AT_MOST_EVEN)
-        before_s, after_s = _sums([work for work, _ in cause.parts])
+        before_s, after_s = _sums(cause.parts)
         return (after_s - even * before_s) / self._spread_s(cause.parts)
 
     def _next(self, rest: Sequence[_Part]) -> list[_Cause]:
         return list(self._below(None, rest, total_s=self._risen(rest)))
 
-    def _without(self, causes: Sequence[_Cause]) -> list[Work]:
+    def _without(self, causes: Sequence[_Cause]) -> list[_Part]:
         taken = {id(work) for cause in causes for work, _ in cause.parts}
-        return [work for work in self.works if id(work) not in taken]
+        return [part for part in self.whole if id(part[0]) not in taken]
 
     def _is_clear(self, parts: Sequence[_Part]) -> bool:
         return _rise(parts) >= max(self.least_s, _CLEAR * self._spread_s(parts))
@@ -537,9 +538,7 @@ class _Search:
     def _spread_s(self, parts: Sequence[_Part]) -> float:
         """Returns the standard deviation of the growth of some work: that of counts of samples, and of frameworks."""
         variance = 0.0
-        for all_s, own_s, sample_s in zip(
-            _sums(self.works), _sums([work for work, _ in parts]), self.sample_s, strict=True
-        ):
+        for all_s, own_s, sample_s in zip(_sums(self.whole), _sums(parts), self.sample_s, strict=True):
             share = (own_s + sample_s) / (all_s + 2 * sample_s)  # drawn to the middle: none of ten is not surely none
             variance += (own_s + sample_s) * sample_s * (1 - share)
         frame_s = sum(work.before_s for work, _ in parts if not any(place.own_code for place in work.path))
@@ -552,8 +551,7 @@ class _Search:
         """
         inner = self._holder(parts, total_s)
         if inner is not None:
-            new_use = place is not None and _is_new_use(place, parts, *inner)
-            if place is not None and new_use and self._is_by_itself(parts):
+            if place is not None and _is_new_use(place, parts, *inner) and self._is_by_itself(parts):
                 yield _Cause(place=place, parts=tuple(parts))
             else:
                 yield from self._below(*inner, total_s=total_s)
@@ -588,9 +586,7 @@ class _Search:
             for place, own in beneath.items()
             if _rise(own) + self._spread_s(own) >= _MOST * total_s and self._is_clear(own)
         ]
-        return max(
-            holders, key=lambda holder: (sum(_sums([work for work, _ in holder[1]])), -holder[1][0][1]), default=None
-        )
+        return max(holders, key=lambda holder: (sum(_sums(holder[1])), -holder[1][0][1]), default=None)
 
     def _risen(self, parts: Sequence[_Part]) -> float:
         """Returns the growth of what grew: innermost functions that clearly cost less now do not hide it."""
@@ -602,8 +598,8 @@ class _Search:
 
     def _is_by_itself(self, parts: Sequence[_Part]) -> bool:
         """Returns whether a function can be the cause of a growth that its calls share out."""
-        before_s = _sums([work for work, _ in parts])[0]
-        return self._is_clear(parts) and (before_s <= _AROUND * _sums(self.works)[0] or _rise(parts) >= before_s)
+        before_s = _sums(parts)[0]
+        return self._is_clear(parts) and (before_s <= _AROUND * _sums(self.whole)[0] or _rise(parts) >= before_s)
 
 
 def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Path | None) -> tuple[FunctionGrowth, ...]:
@@ -620,9 +616,9 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
     sides = [costs_by_calls(side, root, lines, torn=torn) for side, root in ((base, base_root), (now, now_root))]
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = aligned(*sides, sample_s=max(samples_s))
-    search = _Search(works=works, sample_s=samples_s, least_s=_WORTH_NAMING * whole_s)
-    back = tuple(replace(work, before_s=work.after_s, after_s=work.before_s) for work in works)
-    savings = _Search(works=back, sample_s=samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s)
+    search = _Search(whole=[(work, -1) for work in works], sample_s=samples_s, least_s=_WORTH_NAMING * whole_s)
+    back = [(replace(work, before_s=work.after_s, after_s=work.before_s), -1) for work in works]
+    savings = _Search(whole=back, sample_s=samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s)
     grown = search.causes()
     saved = savings.causes() if grown else []
     told = [
@@ -691,11 +687,11 @@ def _noise_s(base: Profile, now: Profile) -> float:
     return 2 * math.hypot(base.cost / math.sqrt(base.samples), now.cost / math.sqrt(now.samples))
 
 
-def _is_new_use(place: CodePlace | None, parts: Sequence[_Part], called: CodePlace, own: Sequence[_Part]) -> bool:
+def _is_new_use(place: CodePlace, parts: Sequence[_Part], called: CodePlace, own: Sequence[_Part]) -> bool:
     """Returns whether a library's function is new here, and what it calls is not: the new function says more."""
-    if place is None or place.own_code or called.own_code:
+    if place.own_code or called.own_code:
         return False
-    (before_s, after_s), (inner_before_s, inner_after_s) = (_sums([work for work, _ in each]) for each in (parts, own))
+    (before_s, after_s), (inner_before_s, inner_after_s) = _sums(parts), _sums(own)
     return before_s < _NEW * after_s and inner_before_s >= _NEW * inner_after_s
 
 
@@ -725,8 +721,8 @@ def _last(path: Calls, place: CodePlace) -> int:
     return len(path) - 1 - path[::-1].index(place)
 
 
-def _sums(works: Sequence[Work]) -> tuple[float, float]:
-    return sum(work.before_s for work in works), sum(work.after_s for work in works)
+def _sums(parts: Sequence[_Part]) -> tuple[float, float]:
+    return sum(work.before_s for work, _ in parts), sum(work.after_s for work, _ in parts)
 
 
 def _rise(parts: Sequence[_Part]) -> float:

@@ -88,13 +88,10 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
     """Returns what each of several generators did, in order; nothing for one generator."""
     rounds, shares = recording.counted(), _shares_of_cores(recording.counted())
     seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
-    known: dict[int, GeneratorProcess] = {}
-    boots: dict[int, list[GeneratorProcess]] = {}
-    for boot in recording.boots:
-        for own in boot.generators:
-            boots.setdefault(own.number, []).append(own)
-            if own.number not in known or own.lost:
-                known[own.number] = own
+    on_boots: dict[int, list[GeneratorProcess]] = {}
+    for own in (own for boot in recording.boots for own in boot.generators):
+        on_boots.setdefault(own.number, []).append(own)
+    known = {number: next((one for one in each[::-1] if one.lost), each[0]) for number, each in on_boots.items()}
     requests, errors = Counter[int](), Counter[int]()
     for round_ in rounds:
         requests.update({done.number: done.requests for done in round_.generators})
@@ -110,8 +107,8 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
             cpu_share=shares.get(number, 0.0),
             lost=own.lost,
             worker=own.worker,
-            clock_error=max(boot.clock_error_ns for boot in boots[number]) / 1e9,
-            distance=min(boot.distance_ns for boot in boots[number]) / 1e9,
+            clock_error=max(one.clock_error_ns for one in on_boots[number]) / 1e9,
+            distance=min(one.distance_ns for one in on_boots[number]) / 1e9,
         )
         for number, own in sorted(known.items())
     )
