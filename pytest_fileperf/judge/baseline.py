@@ -54,7 +54,6 @@ __all__ = (
     "BaselineStore",
     "Entry",
     "Found",
-    "Seen",
     "Why",
     "keep_local",
     "new_salt",
@@ -746,32 +745,31 @@ class Why(StrEnum):
     FEWER = "its test passed without this measurement"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What a session saw of the tests there are, as node ids."""
+def stale_among(
+    keys: Iterable[str],
+    *,
+    whole: Collection[str],
+    tests: Collection[str],
+    passed: Collection[str],
+    measured: Collection[str],
+    is_gone: Callable[[str], bool],
+) -> dict[str, Why]:
+    """Returns the stale ones of the stored keys, sorted, by what a session saw: node ids, and modules.
 
-    whole: frozenset[str] = frozenset()
-    """Modules whose tests were all collected."""
-    tests: frozenset[str] = frozenset()
-    """Every test collected, deselected ones too."""
-    passed: frozenset[str] = frozenset()
-    measured: frozenset[str] = frozenset()
-    """Measurements made, with `#2` and so on for further ones of a test, and `#upload` for parts of a load."""
-
-
-def stale_among(keys: Iterable[str], seen: Seen, *, is_gone: Callable[[str], bool]) -> dict[str, Why]:
-    """Returns the stale ones of the stored keys, sorted; `is_gone` tells whether a module is no longer there."""
-    found = {key: _why(key, seen, is_gone) for key in sorted(keys)}
-    return {key: why for key, why in found.items() if why is not None}
-
-
-def _why(key: str, seen: Seen, is_gone: Callable[[str], bool]) -> Why | None:
-    module = key.partition("::")[0]
-    if module not in seen.whole:
-        return Why.NO_MODULE if is_gone(module) else None
-    test = key
-    while test not in seen.tests and "#" in test:
-        test = test.rpartition("#")[0]
-    if test not in seen.tests:
-        return Why.NO_TEST
-    return Why.FEWER if test in seen.passed and key not in seen.measured else None
+    `whole` are the modules whose tests were all collected, `tests` all that were collected, deselected ones too, and
+    `measured` has `#2` and so on for further measurements of a test, and `#upload` for parts of a load. `is_gone` tells
+    whether a module is no longer there.
+    """
+    found = {}
+    for key in sorted(keys):
+        module, test = key.partition("::")[0], key
+        while test not in tests and "#" in test:
+            test = test.rpartition("#")[0]
+        if module not in whole:
+            if is_gone(module):
+                found[key] = Why.NO_MODULE
+        elif test not in tests:
+            found[key] = Why.NO_TEST
+        elif test in passed and key not in measured:
+            found[key] = Why.FEWER
+    return found

@@ -17,7 +17,6 @@ from pytest_fileperf.plugin.measuring import EXPECTED, OUTCOME_PROPERTY, AsyncVe
 from pytest_fileperf.plugin.options import is_load_test
 
 if TYPE_CHECKING:
-    from pytest_fileperf.judge.baseline import Seen
     from pytest_fileperf.judge.record import FailedTest, Result
     from pytest_fileperf.plugin.active import Active
 
@@ -232,8 +231,15 @@ class Outcomes:
         is_ours = baselines.resolve().is_relative_to(root.resolve())
         try:
             stored = store.keys()
+            # By `file.py::test` and `--lf` modules may have been collected in part unseen.
+            is_selection = any("::" in argument for argument in config.args) or config.getoption("lf", default=False)
             stale = stale_among(
-                stored, self._seen(config), is_gone=lambda module: is_ours and not (root / module).exists()
+                stored,
+                whole=() if is_selection else self._whole - self._partial,
+                tests=self._tests,
+                passed=self._passed - self._not_passed,
+                measured={result.test.nodeid for result in self._active.results},
+                is_gone=lambda module: is_ours and not (root / module).exists(),
             )
             if prune:
                 with_code = store.trees()
@@ -264,18 +270,6 @@ class Outcomes:
         if self._errors:
             return "collection had errors"
         return "" if session.exitstatus in _ENDED else "the session was not finished"
-
-    def _seen(self, config: pytest.Config) -> Seen:
-        from pytest_fileperf.judge.baseline import Seen
-
-        # By `file.py::test` and `--lf` modules may have been collected in part unseen.
-        is_selection = any("::" in argument for argument in config.args) or config.getoption("lf", default=False)
-        return Seen(
-            whole=frozenset() if is_selection else frozenset(self._whole - self._partial),
-            tests=frozenset(self._tests),
-            passed=frozenset(self._passed - self._not_passed),
-            measured=frozenset(result.test.nodeid for result in self._active.results),
-        )
 
 
 def _module_of(nodeid: str) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,6 @@ from pytest_fileperf.judge.baseline import (
     BaselineStore,
     Entry,
     LongFile,
-    Seen,
     Why,
     is_digest,
     laid_out,
@@ -779,7 +779,8 @@ def test_a_generated_payload_stays_in_clear() -> None:
 # --- Which baselines are stale: only those of which nothing is in doubt
 
 
-SEEN = Seen(
+SEEN = partial(
+    stale_among,
     whole=frozenset({"whole.py"}),
     tests=frozenset({"whole.py::test_passed", "whole.py::test_failed", "whole.py::test_p[a]", "part.py::test_one"}),
     passed=frozenset({"whole.py::test_passed", "whole.py::test_p[a]", "part.py::test_one"}),
@@ -810,14 +811,15 @@ SEEN = Seen(
 )
 def test_a_key(key: str, why: Why | None) -> None:
     expected = {} if why is None else {key: why}
-    assert stale_among([key], SEEN, is_gone=lambda module: module == "gone.py") == expected
+    assert SEEN([key], is_gone=lambda module: module == "gone.py") == expected
 
 
 def test_a_number_sign_may_be_part_of_a_test_s_own_name() -> None:
-    seen = Seen(whole=frozenset({"a.yaml"}), tests=frozenset({"a.yaml::case #2"}))
-    assert stale_among(["a.yaml::case #2"], seen, is_gone=lambda _: False) == {}
+    odd = "a.yaml::case #2"
+    seen = partial(stale_among, whole={"a.yaml"}, tests={odd}, passed=(), measured=())
+    assert seen([odd], is_gone=lambda _: False) == {}
 
 
 def test_they_come_sorted() -> None:
-    found = stale_among(["b.py::t", "a.py::t"], Seen(), is_gone=lambda _: True)
+    found = SEEN(["b.py::t", "a.py::t"], is_gone=lambda _: True)
     assert list(found) == ["a.py::t", "b.py::t"]
