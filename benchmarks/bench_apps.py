@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -270,73 +270,59 @@ def read(times: int) -> None:
         os.close(file)
 
 
-@api.get("/burn")
-async def burning() -> Response:
-    """Computes."""
-    burn(0.002)
-    return Response()
+def in_pool(path: str, work: Callable[[], None]) -> None:
+    """Answers a path when this is done, in the framework's thread pool."""
+
+    def answer() -> Response:
+        work()
+        return Response()
+
+    api.get(path)(answer)
 
 
-@api.get("/burn-in-thread")
-def burning_in_thread() -> Response:
-    """Computes, in the thread pool."""
-    burn(0.005)
-    return Response()
+def on_loop(path: str, work: Callable[[], Awaitable[None] | None]) -> None:
+    """Answers a path when this is done, on the event loop."""
+
+    async def answer() -> Response:
+        waits = work()
+        if waits is not None:
+            await waits
+        return Response()
+
+    api.get(path)(answer)
 
 
-@api.get("/one-worker")
-async def one_worker() -> Response:
-    """Computes in one worker, waits in the others."""
-    if hot:
-        burn(0.005)
-    else:
-        await asyncio.sleep(0.05)
-    return Response()
-
-
-@api.get("/thread")
-def in_thread() -> Response:
-    """Sleeps in the framework's thread pool."""
-    time.sleep(0.1)
-    return Response()
-
-
-@api.get("/executor")
-async def in_executor() -> Response:
-    """Sleeps in asyncio's own thread pool."""
-    await asyncio.to_thread(time.sleep, 0.02)
-    return Response()
-
-
-@api.get("/thread-lock")
-def in_thread_with_lock() -> Response:
-    """Sleeps in the thread pool, one thread at a time."""
+def locked() -> None:
+    """Sleeps, one thread at a time."""
     with lock:
         time.sleep(0.002)
-    return Response()
 
 
-@api.get("/sleep")
-async def sleeping() -> Response:
-    """Waits as if for another service."""
-    await asyncio.sleep(0.05)
-    return Response()
-
-
-@api.get("/sleep-and-thread")
-async def sleeping_and_thread() -> Response:
+async def sleep_and_thread() -> None:
     """Waits, and does a little in a thread."""
     await asyncio.to_thread(time.sleep, 0.001)
     await asyncio.sleep(0.1)
-    return Response()
 
 
-@api.get("/semaphore")
-async def semaphore() -> Response:
+async def semaphore() -> None:
     """Waits with few others, as for a pool of database connections."""
     async with places:
         await asyncio.sleep(0.02)
-    return Response()
+
+
+in_pool("/burn-in-thread", lambda: burn(0.005))
+in_pool("/thread", lambda: time.sleep(0.1))
+in_pool("/thread-lock", locked)
+in_pool("/read", lambda: read(4))  # waits for the disk
+on_loop("/burn", lambda: burn(0.002))
+on_loop("/one-worker", lambda: burn(0.005) if hot else asyncio.sleep(0.05))
+on_loop("/executor", lambda: asyncio.to_thread(time.sleep, 0.02))  # asyncio's own thread pool
+on_loop("/sleep", lambda: asyncio.sleep(0.05))  # as if for another service
+on_loop("/sleep-and-thread", sleep_and_thread)
+on_loop("/semaphore", semaphore)
+on_loop("/blocking", lambda: time.sleep(0.01))  # which it must not: the mistake to be found
+on_loop("/fsync", lambda: write(30))
+on_loop("/read-on-loop", lambda: read(4))
 
 
 @api.get("/stream")
@@ -349,31 +335,3 @@ async def stream() -> StreamingResponse:
             await asyncio.sleep(0.02)
 
     return StreamingResponse(blocks())
-
-
-@api.get("/blocking")
-async def blocking() -> Response:
-    """Sleeps on the event loop, which it must not."""
-    time.sleep(0.01)  # noqa: ASYNC251 # the mistake to be found
-    return Response()
-
-
-@api.get("/fsync")
-async def fsync() -> Response:
-    """Waits for the disk on the event loop."""
-    write(30)
-    return Response()
-
-
-@api.get("/read-on-loop")
-async def reading_on_loop() -> Response:
-    """Waits for the disk on the event loop, longer each time."""
-    read(4)
-    return Response()
-
-
-@api.get("/read")
-def reading() -> Response:
-    """Waits for the disk in the thread pool."""
-    read(4)
-    return Response()
