@@ -196,9 +196,7 @@ def is_enabled(config: pytest.Config) -> bool:
     """Returns whether load tests are on: by `--fileperf`, or by an option about their outcome."""
     flags = ("on", "smoke", "prune", "aa", "profile")
     values = ("update", "against", "reason", "json", "html", "markdown", "save")
-    return any(config.getoption(f"fileperf_{flag}") for flag in flags) or any(
-        config.getoption(f"fileperf_{value}") is not None for value in values
-    )
+    return any(config.getoption(f"fileperf_{name}") not in (None, False) for name in (*flags, *values))
 
 
 def runs_in_ci() -> bool:
