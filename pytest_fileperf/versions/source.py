@@ -289,7 +289,7 @@ class Source:
             return here
 
     def path(self, name: str) -> Path:
-        """Returns where a file is that `changed` names."""
+        """Returns where a file of the tree here is."""
         return self._snapshots.repository.top / name
 
     def is_that_of(self, commit: str) -> bool:
@@ -319,10 +319,13 @@ class Source:
         here, there = self.here, code_tree.there
         if isinstance(here, str) or there is None:
             return ()
-        top, paths, tops = self._snapshots.repository.top, self._snapshots.paths_in(here.tree), there.resolve()
-        inner = (Path(one).resolve() for one in loaded.modules)
-        names = (one.relative_to(tops).as_posix() for one in inner if one.is_relative_to(tops) and not one.is_dir())
-        return tuple(sorted(name for name in names if name not in paths and (top / name).exists() and is_code(name)))
+        try:
+            paths = self._snapshots.paths_in(here.tree)
+        except (GitError, OSError):
+            return ()
+        top, inner = there.resolve(), (Path(one).resolve() for one in loaded.modules)
+        names = (one.relative_to(top).as_posix() for one in inner if one.is_relative_to(top) and not one.is_dir())
+        return tuple(sorted(one for one in names if one not in paths and self.path(one).exists() and is_code(one)))
 
     def code(self, tree: str | None, commit: str | None) -> CodeTree:
         """Returns where the code of a baseline lies, until this is closed.

@@ -652,6 +652,18 @@ def test_a_change_of_the_code_during_the_session_is_seen(repo: Repo) -> None:
         assert opened.changed() == ("new.py", "app.log")
 
 
+def test_git_that_is_gone_after_the_load_ends_no_session(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = LoadedFiles(modules=(str(repo.top / "app.py"),), is_known=True)
+    with source(repo) as opened:
+        assert isinstance(opened.here, SourceState)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert opened.shared_modules(loaded, CodeTree(here=repo.top, there=repo.top)) == ()
+        assert opened.loaded_beside(loaded) is None
+        assert opened.changed()[0].startswith("the code (")
+
+
 def test_new_files_that_are_no_source_are_in_a_tree_only_where_a_server_has_read_them(repo: Repo) -> None:
     repo.write("new.py", "")
     data, secret = repo.write("data.json", "{}"), repo.write(".env", "PASSWORD=x")
