@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from pytest_fileperf.errors import AppLoadError, PlanError
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
-from pytest_fileperf.measure.metrics import searches_by
+from pytest_fileperf.measure.metrics import METRICS, searches_by
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.work import Pause
@@ -153,8 +153,6 @@ class Settings:
     """By the name the user writes (`min_rps`, `max_p99`), in the metric's SI unit."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
     """Shares by metric; a gated metric that is missing has its default tolerance."""
-    any_tolerance: float | None = None
-    """The share where it is one for all metrics."""
     gate: tuple[str, ...] = DEFAULT_GATE
     """The metrics compared with the baseline."""
     group: str | None = None
@@ -277,13 +275,11 @@ def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
         if key not in LIMITS and key not in ("server", "workers", "tolerance")
     }
     changes["connections"] = _connections(given)
-    changes["any_tolerance"] = given["tolerance"] if isinstance(given.get("tolerance"), float) else None
     changes["search_connections"] = given.get("connections", DEFAULT_OPEN_CONNECTIONS)
     changes["search_ns"] = given.get("max_duration", DEFAULT_SEARCH_NS)
-    gate = given["gate"]
     tolerance = given.get("tolerance", {})
-    if isinstance(tolerance, float) and isinstance(gate, tuple):
-        tolerance = dict.fromkeys(gate, tolerance)
+    if isinstance(tolerance, float):
+        tolerance = dict.fromkeys(METRICS, tolerance)
     # Each value was parsed by its key: a type checker cannot follow that through a mapping.
     make: Callable[..., Settings] = Settings
     return make(server=server, limits={**DEFAULT_LIMITS, **limits}, tolerances=tolerance, **changes)
@@ -308,13 +304,7 @@ def for_capacity(settings: Settings) -> Settings:
     """
     if problems := tuple(_problems(settings)):
         raise PlanError(*problems)
-    of_all = {} if settings.any_tolerance is None else {"capacity": settings.any_tolerance}
-    return replace(
-        settings,
-        capacity=True,
-        gate=("capacity",) if settings.gate else (),
-        tolerances={**of_all, **settings.tolerances},
-    )
+    return replace(settings, capacity=True, gate=("capacity",) if settings.gate else ())
 
 
 def _problems(settings: Settings) -> Iterator[str]:

@@ -133,15 +133,15 @@ def test_a_limit_of_errors_replaces_the_default() -> None:
 @pytest.mark.parametrize(
     "gate,tolerance,expected",
     [
-        ("rps, p99", "5%", {"rps": 0.05, "p99": 0.05}),
-        ("p50", 0.2, {"p50": 0.2}),
+        ("rps, p99", "5%", dict.fromkeys(METRICS, 0.05)),
+        ("p50", 0.2, dict.fromkeys(METRICS, 0.2)),
         ("rps", {"rps": "3%", "p99": 0.3}, {"rps": 0.03, "p99": 0.3}),
         ("rps", "rps=3%, p99=0.3", {"rps": 0.03, "p99": 0.3}),
-        ("rps", "150%", {"rps": 1.5}),
-        ("none", "5%", {}),
+        ("rps", "150%", dict.fromkeys(METRICS, 1.5)),
+        ("none", "5%", dict.fromkeys(METRICS, 0.05)),
     ],
 )
-def test_a_tolerance_is_for_all_gated_metrics_or_by_metric(
+def test_a_tolerance_is_for_all_metrics_or_by_metric(
     gate: str, tolerance: object, expected: dict[str, float]
 ) -> None:
     assert settings({"gate": gate, "tolerance": tolerance}).tolerances == expected
