@@ -26,7 +26,8 @@ from pytest_fileperf.judge.gate import ErrorBudget
 from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.record import Result, Standing, TestId
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
-from pytest_fileperf.measure.recording import Phase
+from pytest_fileperf.measure.histogram import EMPTY
+from pytest_fileperf.measure.recording import Failure, Phase, Round
 from pytest_fileperf.plan.load import Side
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
@@ -34,6 +35,7 @@ from pytest_fileperf.report.record_file import results_json
 from pytest_fileperf.report.terminal import terminal_report
 from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.serve.spec import InProcess, Url, Uvicorn
+from pytest_fileperf.session.comparison import Answer, answer_of, described, kinds_of
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.sides import Base
@@ -50,7 +52,7 @@ TITLE = "main (1a2b3c4)"
 PLAIN = App()
 SLOW = App(latency_ns=7 * MS)
 MORE = App(paths=("/", "/more"))
-EMPTY = App(paths=())
+NO_PATHS = App(paths=())
 SETTINGS = Settings(
     app="compared_app:app", connections=2, max_duration_ns=20_000 * MS, duration_ns=500 * MS, rounds=2, warmup_ns=0
 )
@@ -379,7 +381,7 @@ def test_an_endpoint_that_is_new_does_not_fail_in_ci(compare: Compare) -> None:
 
 
 def test_what_a_test_has_put_on_its_own_server_is_missed_and_that_is_said(compare: Compare) -> None:
-    comparing = compare.session(PLAIN, EMPTY)
+    comparing = compare.session(PLAIN, NO_PATHS)
     comparing.session.server(SETTINGS, TEST.nodeid)
     (server,) = comparing.host.servers
     server.paths.add("/")
@@ -424,7 +426,7 @@ def test_a_server_that_dies_under_load_says_whose_it_was(dying: Side, compare: C
 
 def test_code_here_that_only_fails_has_failed_at_once(compare: Compare) -> None:
     """Not after all of the time there is."""
-    compared = compare(PLAIN, EMPTY, replace(SETTINGS, max_duration_ns=3_600_000 * MS))
+    compared = compare(PLAIN, NO_PATHS, replace(SETTINGS, max_duration_ns=3_600_000 * MS))
     assert isinstance(compared.failed, RequestsFailedError)
     assert "status 404" in str(compared.failed)
     assert compared.result.standing is Standing.FAILED
@@ -492,3 +494,58 @@ def test_the_code_with_itself_shows_what_could_be_seen(tmp_path: Path) -> None:
     text = terminal_report(session_record([result]), width=100, colour=False, verbosity=1)
     assert "against itself" in text
     assert "rps: " in text
+
+
+# --- What the first requests of a comparison tell of a side that answers none of them well
+
+
+def round_of(*kinds: str, statuses: tuple[int, ...] = (), requests: int = 0) -> Round:
+    return Round(
+        boot=0,
+        index=0,
+        phase=Phase.ROUND,
+        started_ns=0,
+        ended_ns=1,
+        requests=requests,
+        latency=EMPTY,
+        ttfb=EMPTY,
+        bytes_sent=0,
+        bytes_received=0,
+        statuses=tuple((status, 5) for status in statuses),
+        failures=tuple(Failure(kind=kind, count=9 - at, example="an\n example") for at, kind in enumerate(kinds)),
+        server_cpu_ns=None,
+        client_cpu_ns=0,
+    )
+
+
+@pytest.mark.parametrize(
+    "round_, answer",
+    [
+        (round_of(), Answer.GOOD),
+        (round_of("status 500", statuses=(200, 500), requests=1), Answer.GOOD),
+        *((round_of(f"status {status}", statuses=(status,)), Answer.MISSING) for status in (404, 405, 410, 501)),
+        # Frameworks differ in what they answer to parameters and bodies that they do not know.
+        *((round_of(f"status {status}", statuses=(status,)), Answer.MISSING) for status in (400, 415, 422)),
+        (round_of("status 404", "status 405", statuses=(404, 405)), Answer.MISSING),
+        # A journey's assertion about an answer, or what it looked for in it.
+        (round_of("assertion", statuses=(404,)), Answer.MISSING),
+        (round_of("KeyError", statuses=(422,)), Answer.MISSING),
+        *((round_of(f"status {status}", statuses=(status,)), Answer.OTHER) for status in (200, 302, 401, 403, 429)),
+        (round_of("size", statuses=(200,)), Answer.OTHER),
+        (round_of("assertion", statuses=(200,)), Answer.OTHER),
+        (round_of("status 404", "size", statuses=(200, 404)), Answer.OTHER),
+        *((round_of(f"status {status}", statuses=(status,)), Answer.BROKEN) for status in (500, 502, 503, 504)),
+        *((round_of(kind), Answer.BROKEN) for kind in ("timeout", "disconnected", "connect", "protocol", "cancelled")),
+        (round_of("status 404", "status 500", statuses=(404, 500)), Answer.BROKEN),
+        (round_of("status 404", "timeout", statuses=(404,)), Answer.BROKEN),
+        (round_of("assertion", statuses=(500,)), Answer.BROKEN),
+    ],
+)
+def test_only_some_answers_say_that_there_is_no_such_endpoint(round_: Round, answer: Answer) -> None:
+    assert answer_of([round_of(), round_]) is answer
+
+
+def test_failures_are_described_by_kind_with_an_example() -> None:
+    rounds = [round_of("timeout"), round_of("status 404", "timeout")]
+    assert kinds_of(rounds) == "timeout, status 404"
+    assert described(rounds) == "timeout (an example); status 404 (an example)"

@@ -141,9 +141,7 @@ def test_a_limit_of_errors_replaces_the_default() -> None:
         ("none", "5%", dict.fromkeys(METRICS, 0.05)),
     ],
 )
-def test_a_tolerance_is_for_all_metrics_or_by_metric(
-    gate: str, tolerance: object, expected: dict[str, float]
-) -> None:
+def test_a_tolerance_is_for_all_metrics_or_by_metric(gate: str, tolerance: object, expected: dict[str, float]) -> None:
     assert settings({"gate": gate, "tolerance": tolerance}).tolerances == expected
 
 
