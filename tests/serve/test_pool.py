@@ -65,13 +65,6 @@ def test_close_ends_everything_and_can_be_repeated() -> None:
     pool.close()
 
 
-@posix
-def test_a_server_that_does_not_end_is_killed(pool: ServerPool) -> None:
-    pids = pool.boot(Uvicorn(stop_timeout_s=1), AppSpec("serve.apps:stubborn"), 0, None).pids
-    pool.close()
-    assert remaining_after(0, pids) == []
-
-
 def test_after_a_failed_start_another_server_can_follow(pool: ServerPool) -> None:
     with pytest.raises(AppLoadError):
         pool.boot(Uvicorn(), AppSpec("serve_nowhere:app"), 0, None)
@@ -160,7 +153,9 @@ def test_a_server_that_does_not_end_in_time_is_told_and_how_often(pool: ServerPo
     spec, app = Uvicorn(stop_timeout_s=0.3), app_spec("serve.apps:stubborn")
     pool.boot(spec, app, 1, None)
     running = pool.boot(spec, app, 2, None)
+    pids = running.pids
     pool.close()
+    assert remaining_after(0, pids) == []
     said = f"{running.title} did not end within 0.3 s of being asked to, and was killed"
     assert pool.endings == {said: 2}
 

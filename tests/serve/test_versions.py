@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,6 @@ from typing import TypeAlias
 import httpx
 import pytest
 from serve.processes import launch, posix
-from versions.repositories import Repo, needs_git
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError, AppOriginError, PlanError, ServerStartError
 from pytest_fileperf.host.supervisor import MARK
@@ -29,9 +28,8 @@ from pytest_fileperf.serve.process import STAGES, StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiLaunch
-from pytest_fileperf.versions.checkout import Checkout, parse_against
-from pytest_fileperf.versions.source import Source, SourceState
-from pytest_fileperf.versions.tree import HERE, CodeTree, outside_code
+from pytest_fileperf.versions.checkout import parse_against
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
 kinds = pytest.mark.parametrize(
@@ -134,45 +132,6 @@ def test_an_app_that_is_sent_has_no_file() -> None:
 
 async def sent_app(scope: dict[str, object], receive: object, send: object) -> None:
     """Serves nothing."""
-
-
-@needs_git
-def test_a_commit_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = Repo.make(tmp_path / "repo")
-    repo.commit(versioned_app_py=OLD)
-    repo.write("versioned_app.py", NEW)
-    monkeypatch.chdir(repo.top)
-    monkeypatch.syspath_prepend(repo.top)
-    with Checkout(parse_against("HEAD", cwd=repo.top, rootdir=repo.top)) as code_tree:
-        assert answer(Uvicorn(), code_tree) == f"old in {code_tree.there}"
-        assert answer(Uvicorn(), HERE) == f"new in {repo.top}"
-
-
-@needs_git
-def test_the_uncommitted_code_of_a_baseline_is_served_and_what_is_not_of_it_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    repo = Repo.make(tmp_path / "repo")
-    repo.commit(versioned_app_py="")
-    monkeypatch.chdir(repo.top)
-    monkeypatch.syspath_prepend(repo.top)
-    for directory in (tmp_path / "library", repo.top / "ignored"):
-        directory.mkdir()
-        (directory / f"of_{directory.name}.py").touch()
-        monkeypatch.syspath_prepend(directory)
-    repo.write(".gitignore", "ignored/\n")
-    repo.write("versioned_app.py", "import of_library, of_ignored\n" + OLD)
-    with Source(repo.top, repo.top / ".fileperf") as stored:
-        then = stored.here
-        assert isinstance(then, SourceState)
-        stored.keep(then)
-    repo.write("versioned_app.py", NEW)
-    with Source(repo.top, repo.top / ".fileperf") as opened:
-        code_tree = opened.code(then.tree, then.commit)
-        with booted(Uvicorn(), code_tree) as server:
-            assert httpx.get(server.url, trust_env=False).text == f"old in {code_tree.there}"
-            elsewhere = (str(tmp_path / "library"), str(repo.top / "ignored"))
-            assert outside_code(server.loaded.modules, code_tree) == elsewhere
 
 
 def test_programs_that_an_app_starts_are_of_its_version(
@@ -497,9 +456,3 @@ def test_a_command_that_another_interpreter_does_not_change_is_refused(other: Co
     error = failure(Command("sh serve.sh {port}"), other)
     assert type(error) is PlanError
     assert "start it with {python}" in str(error)
-
-
-def test_a_pool_needs_no_code_tree(trees: CodeTree) -> None:
-    with closing(ServerPool()) as pool:
-        server = pool.any_boot(Uvicorn(), APP, None)
-        assert httpx.get(server.url, trust_env=False).text.startswith("new")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -46,27 +45,11 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
 
         def boot_once(kind: Kind) -> RunningServer:
             spec = kind(workers=2, loop="asyncio", http="h11", env={"COLOUR": "red"})
-            with pytest.MonkeyPatch.context() as patch, few_files():
+            with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(directory)
                 return servers.enter_context(launch(spec, APP, cores=ONE_CORE))
 
         yield cache(boot_once)  # type: ignore[misc]  # typeshed forgets its argument
-
-
-@contextmanager
-def few_files() -> Iterator[None]:
-    """Within the block, this process may open fewer files than a server needs."""
-    if sys.platform == "win32":
-        yield
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def check_serving(server: RunningServer, kind: Kind, workers: int, loop: str, http: str) -> None:
@@ -174,13 +157,6 @@ def test_a_failing_lifespan_is_shown_with_the_app_s_own_words(app: str, workers:
 
 def test_an_app_without_a_lifespan_is_served(kind: Kind, boot: Boot) -> None:
     assert "pid" in facts(boot(kind(), "serve.apps:without_lifespan"))
-
-
-@linux
-def test_a_server_may_open_as_many_files_as_the_test_run(kind: Kind, observed: Observed) -> None:
-    import resource
-
-    assert facts(observed(kind))["open files"] == min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 512)
 
 
 @posix
