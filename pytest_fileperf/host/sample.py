@@ -38,7 +38,7 @@ def read_start(path: str, size_bytes: int = 4096) -> bytes:
         os.close(file)
 
 
-# --- sample
+# --- What is seen at one instant, and of the threads of a run
 
 
 class MainThread(StrEnum):

@@ -97,7 +97,7 @@ def _take(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-# --- scratch
+# --- Marked directories, and programs below a supervisor that removes them
 
 IS_SUPERVISED = os.name == "posix"
 """Whether programs run below a supervisor."""

@@ -83,7 +83,7 @@ def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
     return _topmost(parent.pid, addresses) if parent is not None and shares else pid
 
 
-# --- queues
+# --- How many bytes wait on the connections to a port, at both ends
 
 MOST_CONNECTIONS = 1_000
 """With more, the queues are not read: a connection costs 5 to 10 microseconds."""

@@ -71,7 +71,7 @@ class Footprint:
             self.samples.append(Sample(at_ns=at_ns, server=uses, cores=core_times()))
 
 
-# --- watch
+# --- What goes on in a server under load: its processes, their threads and its connections, some times a second
 
 MOST_SAMPLES = 2_000
 """With more, every other one is dropped, and half as many are taken from then on."""

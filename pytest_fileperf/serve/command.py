@@ -234,7 +234,7 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerSt
     return None
 
 
-# --- command
+# --- One boot of a command, and the program that answers
 
 _CONNECT_TIMEOUT_S = 1.0
 _IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECASE)

@@ -67,7 +67,7 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
     return Imported(problem="it did not end in time")
 
 
-# --- fitting
+# --- Sets on the app what the test has set on its own, and looks after the lifespan what is left of it
 
 _BY_NAME = (
     "Put that into a module that the server can import, which is no test module and no conftest.py: from there it "

@@ -334,7 +334,7 @@ def is_of_framework(node: object) -> bool:
     return any(kind.__module__.partition(".")[0] in FRAMEWORKS for kind in type(node).__mro__)
 
 
-# --- likeness
+# --- The parts of an app and of all apps in it: compared in three views, sent, and set
 
 Part: TypeAlias = tuple[str, str]
 """Where it is, and its name."""

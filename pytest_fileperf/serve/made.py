@@ -96,7 +96,7 @@ def _unsent_names(code: CodeType) -> Iterator[str]:
             yield from _unsent_names(inner)
 
 
-# --- made
+# --- An app by value: its likeness, and the parts that can be sent
 
 _MOST_BYTES = 16 << 20
 """More is data, and not something that a test sets."""

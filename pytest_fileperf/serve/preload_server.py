@@ -136,7 +136,7 @@ def _write_to(log: Path) -> None:
     os.close(descriptor)
 
 
-# --- what cannot be forked
+# --- What an import may have left that cannot be forked
 
 
 def _why_no_forks(before: dict[int, str]) -> str:

@@ -94,7 +94,7 @@ def _claim_worker(run_directory: Path) -> int:
             return number
 
 
-# --- spec
+# --- The kinds of servers
 
 # pytest shows the line of the test, and not what a generated `__init__` was given: that may be secret.
 __tracebackhide__ = True
