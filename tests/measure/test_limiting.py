@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from measure.recordings import SECOND, Core, Made
 
+from pytest_fileperf.host.sample import MainThread, ProcessUse, Sample
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
+from pytest_fileperf.measure.limiting import (
+    Limit,
+    LimitKind,
+    Loss,
+    Served,
+    Stalls,
+    held_by,
+    latency_of,
+    limit_of,
+    loss_of,
+    stalls_of,
+)
 from pytest_fileperf.measure.recording import Failure, LeadTimes, Phase, Recording
 
 GENERATOR, CPU, LOOP = LimitKind.GENERATOR, LimitKind.SERVER_CPU, LimitKind.EVENT_LOOP
@@ -359,3 +372,181 @@ def with_alone(alone_ms: Sequence[int], *, mean_ms: int) -> Recording:
     made = Made(connections=32, in_flight=32, requests=round(32 * 2000 / mean_ms)).recording()
     alone = Histogram.of([ms * 1_000_000 for ms in alone_ms])
     return replace(made, boots=tuple(replace(boot, alone=alone) for boot in made.boots))
+
+
+# --- When an event loop was blocked, by looks at it and the ends of answers; and which functions held it
+
+
+MS = 1_000_000
+STATES = {"i": MainThread.IDLE, "r": MainThread.RUNNING, "b": MainThread.BLOCKED}
+ROOT = "thread (7): MainThread;<module> (/p/m.py:1);run (/v/lib/python3.11/asyncio/runners.py:86)"
+
+
+def found(looks: str, ends_ms: Sequence[int], connections: int | None = 4) -> Stalls | None:
+    """Returns the stalls by looks every 4 ms from 0 on, one letter each."""
+    samples = tuple(Sample(at_ns=at * 4 * MS, server=(use(letter),)) for at, letter in enumerate(looks))
+    ends_ns = [at * MS for at in ends_ms]
+    return stalls_of(samples, ends_ns, worker=1, connections=connections, span_ns=(0, 4 * len(looks) * MS))
+
+
+def use(letter: str) -> ProcessUse:
+    return ProcessUse(
+        pid=1,
+        cpu_ns=0,
+        main_cpu_ns=0,
+        waiting_ns=0,
+        rss_bytes=0,
+        threads=1,
+        files=None,
+        written_bytes=None,
+        read_bytes=None,
+        main=STATES[letter],
+    )
+
+
+@pytest.mark.parametrize(
+    "looks,ends_ms",
+    [
+        ("i" * 50, range(0, 200, 20)),
+        ("r" * 50, range(0, 200, 2)),
+        ("b" * 50, range(0, 200, 4)),
+        ("irib" * 12, (0, 190)),
+        ("r" * 50, ()),
+    ],
+    ids=["a wait together", "much to do", "short waits", "now and then", "no answers"],
+)
+def test_a_loop_that_is_not_blocked(looks: str, ends_ms: Sequence[int]) -> None:
+    assert found(looks, ends_ms) is None
+
+
+def test_every_request_blocks_it() -> None:
+    stalls = found("b" * 50, range(20, 201, 20))
+
+    assert stalls is not None
+    assert stalls.typical_s == pytest.approx(0.02)
+    assert stalls.lost_s == pytest.approx(4 * 0.02)
+    assert stalls.waits
+
+
+def test_one_request_of_many_blocks_it_by_computing() -> None:
+    stalls = found("i" * 10 + "r" * 50 + "i" * 190, (*range(2, 40, 4), *range(244, 1000, 4)), connections=None)
+
+    assert stalls is not None
+    assert stalls.typical_s == pytest.approx(0.2, abs=0.006)
+    assert stalls.lost_s == pytest.approx(0.02, abs=0.002)  # 0.2 s in each second, of which half is left on average
+    assert not stalls.waits
+
+
+def test_the_functions_that_hold_it() -> None:
+    text = f"""
+{ROOT} 600
+{ROOT};call (/p/app.py:3);export (/p/app.py:9) 70
+{ROOT};call (/p/app.py:3);small (/p/app.py:20) 30
+thread (8): worker;work (/p/app.py:1) 999
+"""
+    held = held_by([text])
+
+    assert held is not None
+    assert [frame.function for frame in held][-2:] == ["call", "export"]
+    assert held_by([f"{ROOT} 600"]) is None
+    assert held_by([]) is None
+
+
+# --- How much of a loss is CPU time and how much is waiting, against closed loops worked out request by request
+
+
+MS_S = 1e-3
+UNSEEN = 1.04
+"""Some of what holds a core is in no process's CPU time."""
+
+
+def latency_s(connections: int, cpu_s: float, wait_s: float) -> float:
+    """Returns the mean latency in a closed loop on one core."""
+    free_s, requests = 0.0, 4000
+    ready = [(0.0, number) for number in range(connections)]
+    for _ in range(requests):
+        at_s, number = heapq.heappop(ready)
+        free_s = max(at_s, free_s) + cpu_s
+        heapq.heappush(ready, (free_s + wait_s, number))
+    return connections * free_s / requests
+
+
+def lost(connections: int, before: tuple[float, float], more: tuple[float, float]) -> Loss | None:
+    """Returns the loss where CPU time and wait, in ms, grow by so much."""
+    sides = []
+    for cpu_ms, wait_ms in (before, (before[0] + more[0], before[1] + more[1])):
+        latency = latency_s(connections, cpu_ms * MS_S, wait_ms * MS_S) * UNSEEN
+        sides.append(Served(latency_s=latency, cpu_s=cpu_ms * MS_S, connections=connections))
+    return loss_of(sides[0], sides[1])
+
+
+@pytest.mark.parametrize("before", [(0.06, 0.05), (0.3, 0.05), (0.3, 2.0), (1.0, 4.0)], ids=str)
+@pytest.mark.parametrize("connections", [1, 2, 8, 32, 128])
+@pytest.mark.parametrize("more_ms", [0.1, 1.0, 5.0])
+def test_cpu_time_is_named(connections: int, before: tuple[float, float], more_ms: float) -> None:
+    loss = lost(connections, before, (more_ms, 0.0))
+
+    assert loss is None or loss.cpu_share > 0.9
+    assert loss is not None or more_ms == 0.1
+
+
+@pytest.mark.parametrize("before", [(0.06, 0.05), (0.3, 0.05), (0.3, 2.0), (1.0, 4.0)], ids=str)
+@pytest.mark.parametrize("connections", [1, 2, 8, 32])
+@pytest.mark.parametrize("more_ms", [1.0, 5.0, 20.0, 200.0])
+def test_a_wait_is_named_unless_the_core_hides_it(
+    connections: int, before: tuple[float, float], more_ms: float
+) -> None:
+    loss = lost(connections, before, (0.0, more_ms))
+
+    hidden = sum(before) + more_ms < connections * before[0]
+    assert (loss is None) if hidden else (loss is None or loss.cpu_share < 0.02)
+
+
+@pytest.mark.parametrize("connections", [1, 2, 8])
+def test_a_long_wait_and_a_little_cpu_time_is_a_wait(connections: int) -> None:
+    loss = lost(connections, (0.06, 0.05), (0.1, 5.0))
+
+    assert loss is not None
+    assert loss.cpu_share < 0.15
+    assert loss.wait_s == pytest.approx(loss.total_s - loss.cpu_s)
+
+
+def test_a_core_that_got_busy_is_the_cause_though_a_wait_came_too() -> None:
+    loss = lost(8, (0.06, 0.05), (5.0, 5.0))
+
+    assert loss is not None
+    assert loss.cpu_share > 0.9
+
+
+def test_nothing_is_lost_where_requests_take_no_longer() -> None:
+    served = Served(latency_s=0.01, cpu_s=0.001, connections=4)
+
+    assert loss_of(served, Served(latency_s=0.009, cpu_s=0.002, connections=4)) is None
+    assert loss_of(served, Served(latency_s=0.01005, cpu_s=0.001, connections=4)) is None
+
+
+@pytest.mark.parametrize("more_cpu_ms,more_ms,cpu_share", [(0.0, 5.0, 0.0), (5.0, 5.5, 1.0), (1.0, 11.0, 0.1)])
+def test_an_open_loop(more_cpu_ms: float, more_ms: float, cpu_share: float) -> None:
+    base = Served(latency_s=2 * MS_S, cpu_s=1 * MS_S, connections=64, rate=50)
+    now = Served(latency_s=(2 + more_ms) * MS_S, cpu_s=(1 + more_cpu_ms) * MS_S, connections=64, rate=50)
+
+    loss = loss_of(base, now)
+
+    assert loss is not None
+    assert loss.cpu_share == pytest.approx(cpu_share, abs=0.06)
+
+
+def test_an_open_loop_that_a_core_cannot_serve_lost_its_time_to_cpu() -> None:
+    base = Served(latency_s=2 * MS_S, cpu_s=1 * MS_S, connections=64, rate=100)
+
+    loss = loss_of(base, Served(latency_s=3.0, cpu_s=12 * MS_S, connections=64, rate=83))
+
+    assert loss is not None
+    assert loss.cpu_share == 1
+
+
+def test_several_cores_serve_several_requests_at_once() -> None:
+    one, two = (Served(latency_s=8 * MS_S, cpu_s=2 * MS_S, connections=4, cores=cores) for cores in (1, 2))
+
+    assert latency_of(one, wait_s=0) == pytest.approx(8 * MS_S)
+    assert 4 * MS_S <= latency_of(two, wait_s=0) < 5.5 * MS_S
