@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge.test_baseline import ENTRY, HERE, MODULE, OLDEST
 from report.samples import recording, result
-from report.test_record import record_of
+from report.test_record_file import whole_record
 
 from pytest_fileperf.errors import BaselineError, PlanError, RecordError
 from pytest_fileperf.judge.baseline import BaselineStore, entry_to_json
@@ -221,7 +221,7 @@ def test_what_a_machine_has_shown_is_read_or_left_out(directory: Path, text: str
     history.read()
 
 
-RECORD = results_json(record_of([result(recorded=recording(boots=1, rounds=1))]))
+RECORD = results_json(whole_record([result(recorded=recording(boots=1, rounds=1))]))
 
 
 @given(damage=DAMAGE)

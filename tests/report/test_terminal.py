@@ -1,4 +1,4 @@
-"""Whole tables, compared with the files in `golden/`; the rest are rules that hold for any width."""
+"""What the terminal shows: whole reports, compared with the files in `golden/`, and rules that hold for any width."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from report.samples import (
     result,
 )
 
+from pytest_fileperf.judge.baseline import Why
 from pytest_fileperf.judge.groups import Asked, session_record
 from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import Outcome, Reason, ReasonKind, Verdict
@@ -32,8 +33,10 @@ from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.story import summary_line
-from pytest_fileperf.report.terminal import brief_report, terminal_report
+from pytest_fileperf.report.terminal import brief_report, stale_lines, terminal_report
 from pytest_fileperf.report.text import cells
+
+# --- whole tables, compared with the files in `golden/`; the rest are rules that hold for any width
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -341,3 +344,31 @@ def test_several_workers_are_shown_from_the_busiest_to_the_idlest() -> None:
         session_record([replace(run, measurement=replace(run.measurement, server=use))]), width=120, verbosity=1
     )
     assert "0.92 cores busy  its 3 workers 97 % to 52 % of a core  peak RSS" in text
+
+
+# --- the lines about baselines whose tests are gone
+
+ONE = {"tests/test_a.py::test_old[\x1b]": Why.NO_TEST}
+MANY = {f"tests/test_b.py::test_{at:02}": Why.NO_MODULE for at in range(12)}
+
+
+def test_each_is_named_with_why_and_what_to_do() -> None:
+    assert stale_lines(ONE, entries=1, removed=False, width=80, colour=False) == [
+        "1 stale baseline; --fileperf-prune removes it",
+        "  tests/test_a.py::test_old[\N{REPLACEMENT CHARACTER}]: no such test",
+    ]
+
+
+def test_what_was_removed() -> None:
+    lines = stale_lines(
+        {**ONE, "tests/test_b.py::test_00": Why.NO_MODULE}, entries=3, removed=True, width=80, colour=False
+    )
+    assert [lines[0], len(lines)] == ["removed 3 stale baselines", 3]
+
+
+def test_many_are_cut_short_unless_asked_for() -> None:
+    lines = stale_lines(MANY, entries=24, removed=False, width=80, colour=False)
+    assert lines[0] == "24 stale baselines; --fileperf-prune removes them"
+    assert lines[10:] == ["  tests/test_b.py::test_09: no such file", "  and of 2 more (-v shows all)"]
+    assert len(stale_lines(MANY, entries=24, removed=False, width=80, colour=False, verbosity=1)) == 13
+    assert len(stale_lines(MANY, entries=24, removed=False, width=80, colour=False, verbosity=-1)) == 1
