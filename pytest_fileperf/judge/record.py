@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from pytest_fileperf.judge.evidence import OtherAnswers, Pair
 from pytest_fileperf.judge.grouping import FURTHER
@@ -169,6 +170,10 @@ class Result:
     smoke: bool = False
     notes: tuple[Note, ...] = ()
     """What a reader must know of what the server serves, then of how the load was made."""
+
+    def with_verdict(self, **changes: Any) -> Result:
+        """Returns it with these fields of its verdict."""
+        return replace(self, verdict=replace(self.verdict, **changes))
 
     @property
     def lost(self) -> str:

@@ -275,15 +275,14 @@ class Session:
         smoke = self._options.smoke
         told = unless_left(result.verdict.comparisons, result.recording, result.base)
         told = unless_other_answers(unless_lost(told, result.lost), result.other_answers)
-        verdict = replace(
-            result.verdict,
+        judged = result.with_verdict(
             limits=() if smoke else check_limits(plan.settings.limits, result.recording),
             comparisons=as_the_run_shows(told, result.recording, result.base),
             world=() if result.lost else result.verdict.world,
         )
         said = (Note(kind=NoteKind.TOLD, texts=(text,)) for text in plan.said)
         capacity = smoke_capacity(result.measurement.rps) if smoke and plan.settings.capacity else result.capacity
-        return replace(result, verdict=verdict, notes=(*result.notes, *said), smoke=smoke, capacity=capacity)
+        return replace(judged, notes=(*result.notes, *said), smoke=smoke, capacity=capacity)
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
         """Stores what a test has measured as baselines, where it has passed; without a name that of all tests left.
@@ -332,7 +331,7 @@ class Session:
                 for seen, unsure in zip(first, result.verdict.world, strict=True)
             )
             if world != result.verdict.world:
-                self.results[place] = replace(result, verdict=replace(result.verdict, world=world))
+                self.results[place] = result.with_verdict(world=world)
                 found.append(self.results[place])
             elif tells_spread:
                 self._unchanged += world
@@ -367,7 +366,7 @@ class Session:
         tells_spread = measured.tells_spread and not result.measurement.busy.is_busy
         if suspected and measured.world_again is not None:
             self._suspected[len(self.results)] = measured.world_again, world, tells_spread
-            return replace(result, verdict=replace(result.verdict, world=tuple(map(_unsure, world))))
+            return result.with_verdict(world=tuple(map(_unsure, world)))
         if tells_spread:
             self._unchanged += world
         return result

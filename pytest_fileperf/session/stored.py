@@ -44,7 +44,6 @@ from pytest_fileperf.judge.verdict import (
     Outcome,
     Reason,
     ReasonKind,
-    Verdict,
     check_limits,
 )
 from pytest_fileperf.measure.histogram import Histogram
@@ -105,8 +104,8 @@ def _alone(plan: Plan, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -
             )
             for name, tolerance in subject.tolerances.items()
         ]
-        verdict = Verdict(comparisons=unless_saturated(comparisons, result.measurement.saturated), against=base.title)
-        return replace(result, verdict=verdict)
+        told = unless_saturated(comparisons, result.measurement.saturated)
+        return result.with_verdict(comparisons=told, against=base.title)
 
     return measured.judged(judged)
 
@@ -121,9 +120,8 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
     notes = _noted(NoteKind.ELSEWHERE, elsewhere)
 
     def judged(_: Plan, result: Result) -> Result:
-        verdict = replace(result.verdict, comparisons=unless_same_files(result.verdict.comparisons, files))
-        own_notes = result.notes if result.test.own else (*result.notes, *notes)
-        return replace(result, verdict=verdict, notes=own_notes)
+        told = result.with_verdict(comparisons=unless_same_files(result.verdict.comparisons, files))
+        return told if result.test.own else replace(told, notes=(*result.notes, *notes))
 
     return measured.judged(judged)
 
@@ -220,7 +218,7 @@ class Baselines:
         if found is not None:
             anew = measure_alone(plan, self._rig, to_store=True).results
             limits = check_limits(plan.settings.limits, anew[0].recording)
-            kept = replace(anew[0], verdict=Verdict(limits=limits))
+            kept = anew[0].with_verdict(limits=limits)
         of_data: list[str] = []
         if kept.never_fit or (kept.unfit and self._options.update != "all"):
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
@@ -284,8 +282,8 @@ class Baselines:
             stored.append(Note(kind=NoteKind.NO_CODE_STORED, texts=(str(here),)))
         if also and is_whole:
             notes += (Note(kind=NoteKind.CHANGED_MEANWHILE, texts=(_named(also),)),)
-        verdict = replace(result.verdict, code_notes=tuple(stored))
-        return replace(result, verdict=verdict, notes=notes, baseline_written=True), store
+        told = result.with_verdict(code_notes=tuple(stored))
+        return replace(told, notes=notes, baseline_written=True), store
 
     # --- ways to measure
 
@@ -320,12 +318,12 @@ class Baselines:
                 identity=result.identity,
                 saturated=result.measurement.saturated,
             )
-            verdict = Verdict(comparisons=comparisons)
+            latency = _stored_latency(stored, comparisons)
             if is_whole:
                 world = self._world(plan, found, result, result.recording, packages)
-                all_told = unless_environment(comparisons, world, result.measurement.busy)
-                verdict = Verdict(comparisons=all_told, world=world, code_notes=code_notes)
-            return replace(result, verdict=verdict, stored_latency=_stored_latency(stored, comparisons))
+                comparisons = unless_environment(comparisons, world, result.measurement.busy)
+                result = result.with_verdict(world=world, code_notes=code_notes)
+            return replace(result.with_verdict(comparisons=comparisons), stored_latency=latency)
 
         def again() -> tuple[MetricComparison, ...]:
             anew = measure_alone(plan, self._rig).results[0]
@@ -365,10 +363,9 @@ class Baselines:
         )
         world = self._world(plan, found, result, measured.base_alone, packages)
         judged = unless_environment(result.verdict.comparisons, world, result.measurement.busy)
-        verdict = replace(result.verdict, comparisons=judged, world=world, code_notes=code_notes)
         return replace(
             measured,
-            results=(replace(result, verdict=verdict), *parts),
+            results=(result.with_verdict(comparisons=judged, world=world, code_notes=code_notes), *parts),
             tells_spread=self._tells_spread(found, packages),
             world_again=again,
         )
@@ -417,8 +414,8 @@ class Baselines:
         if found is not None and latency is not None:
             other_answers = differing(found.entry.evidence.answers, answers_of(result.recording))
         code_notes = () if why is None or result.test.own else (why,)
-        verdict = Verdict(comparisons=comparisons, code_notes=code_notes, since=since)
-        return replace(result, verdict=verdict, stored_latency=latency, other_answers=other_answers)
+        told = result.with_verdict(comparisons=comparisons, code_notes=code_notes, since=since)
+        return replace(told, stored_latency=latency, other_answers=other_answers)
 
     def _world(
         self, plan: Plan, found: Found, result: Result, unchanged: Recording | None, packages: Mapping[str, str]

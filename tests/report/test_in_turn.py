@@ -157,7 +157,7 @@ def test_gates_of_a_stored_baseline_stand_against_that() -> None:
 
 
 def test_names_of_versions_are_text() -> None:
-    evil = replace(compared(), verdict=replace(compared().verdict, against="<script>"))
+    evil = compared().with_verdict(against="<script>")
     assert "<script>" not in gate_table(evil).text
 
 
@@ -216,7 +216,7 @@ def test_both_sides_have_a_curve_of_percentiles_that_tell_themselves_apart(
     code_notes: tuple[Note, ...], base: str
 ) -> None:
     shown = compared()
-    chart = chart_of(replace(shown, verdict=replace(shown.verdict, code_notes=code_notes)), "Latency by percentile")
+    chart = chart_of(shown.with_verdict(code_notes=code_notes), "Latency by percentile")
     assert [trace["name"] for trace in chart.traces] == ["latency now", "to the first byte", base]
     lines: list[Any] = [trace["line"] for trace in chart.traces]
     assert len({each["color"] for each in lines}) == len({each["dash"] for each in lines}) == 3

@@ -56,7 +56,7 @@ def in_turn(*world: MetricComparison, also: tuple[Note, ...] = ()) -> Result:
     """Returns a result whose stored baseline was measured in turn."""
     shown = compared()
     code_notes = (Note(kind=NoteKind.IN_TURN, texts=(BASELINE,)), *also)
-    return replace(shown, verdict=replace(shown.verdict, against=BASELINE, code_notes=code_notes, world=world))
+    return shown.with_verdict(against=BASELINE, code_notes=code_notes, world=world)
 
 
 def on_terminal(shown: Result, *, verbosity: int = 0) -> str:
