@@ -141,7 +141,8 @@ def record_of(
     """Returns the record. Commit and environment are only looked up where a file is written that has them."""
     if options.json is not None:
         results = _sealed(results, options.baselines)
-    record = replace(
+    tells_where = options.json is not None or options.html is not None or options.save is not None
+    return replace(
         session_record(results, options.group_by),
         failed=tuple(failed),
         said=tuple(said),
@@ -163,10 +164,9 @@ def record_of(
             "pytest": pytest.__version__,
             "python": platform.python_version(),
         },
+        commit=commit_info(config.rootpath) if tells_where else None,
+        environment=asdict(Environment.current()) if tells_where else {},
     )
-    if options.json is None and options.html is None and options.save is None:
-        return record
-    return replace(record, commit=commit_info(config.rootpath), environment=asdict(Environment.current()))
 
 
 def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:

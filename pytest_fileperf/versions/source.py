@@ -170,8 +170,13 @@ class SourceState:
     """The full hash of the commit that is checked out; None where there is none yet."""
     dirty: bool
     """Whether the tree is not that of the commit."""
-    title: str
-    """`1a2b3c4`, `uncommitted code of 1a2b3c4`, or `uncommitted code`."""
+
+    @property
+    def title(self) -> str:
+        """`1a2b3c4`, `uncommitted code of 1a2b3c4`, or `uncommitted code`."""
+        if self.commit is None:
+            return "uncommitted code"
+        return f"uncommitted code of {self.commit[:7]}" if self.dirty else self.commit[:7]
 
 
 class Source:
@@ -240,7 +245,7 @@ class Source:
             dirty = commit is None or tree != snapshots.of_commit(commit)
         except (PlanError, GitError, OSError) as error:
             return _said(error)
-        return SourceState(tree=tree, commit=commit, dirty=dirty, title=_title(commit, dirty=dirty))
+        return SourceState(tree=tree, commit=commit, dirty=dirty)
 
     def commit_info(self) -> Mapping[str, object] | None:
         """Returns what Git says of the commit that is checked out, as stored baselines tell it."""
@@ -284,7 +289,7 @@ class Source:
         if isinstance(here, str) or not read:
             return here
         try:
-            return replace(here, tree=self._snapshots.of_files(read), dirty=True, title=_title(here.commit, dirty=True))
+            return SourceState(tree=self._snapshots.of_files(read), commit=here.commit, dirty=True)
         except (PlanError, GitError, OSError):
             return here
 
@@ -438,15 +443,16 @@ class Source:
             if not isinstance(here, str) and self._is_here(here, tree, snapshots):
                 return CodeTree(title=here.title, here=repository.top)
             if _is_whole(repository, tree):
-                place, title = tree, _title(commit, dirty=commit is None or _tree_of(snapshots, commit) != tree)
+                place, dirty = tree, commit is None or _tree_of(snapshots, commit) != tree
             else:
                 found = (one for one in _candidates(snapshots, tree, commit) if _tree_of(snapshots, one) == tree)
-                place = next(found, "")
-                title = _title(place, dirty=False)
+                place = commit = next(found, "")
+                dirty = False
         except (GitError, OSError) as error:
             raise PlanError(f"Git cannot look for the baseline's code ({_said(error)}): {_STORE_AGAIN}") from error
         if not place:
             raise PlanError(_why_not_found(repository))
+        title = SourceState(tree=tree, commit=commit, dirty=dirty).title
         if tree not in self._checked_out:
             code_tree = CodeTree(title=title, here=repository.top)
             checkout = Checkout(Against(code_tree=code_tree, commit=place, repository=repository))
@@ -464,12 +470,6 @@ class Source:
             return False
         also = snapshots.paths_in(tree).intersection(self._new)
         return bool(also) and snapshots.of_files(also) == tree
-
-
-def _title(commit: str | None, *, dirty: bool) -> str:
-    if commit is None:
-        return "uncommitted code"
-    return f"uncommitted code of {commit[:7]}" if dirty else commit[:7]
 
 
 def _why_not_found(repository: Repository) -> str:

@@ -81,7 +81,7 @@ class Code(Source):
     def here(self) -> SourceState | str:
         if self._here is None:
             return "there is no Git repository"
-        return SourceState(tree=self._here, commit="1" * 40, dirty=True, title="uncommitted code of 1111111")
+        return SourceState(tree=self._here, commit="1" * 40, dirty=True)
 
     def code(self, tree: str | None, commit: str | None) -> CodeTree:
         if tree is None or tree not in self.known:
