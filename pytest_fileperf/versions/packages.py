@@ -48,8 +48,6 @@ __all__ = (
 # Both read their own settings (indexes, `PIP_FIND_LINKS`, `UV_FIND_LINKS`, certificates, files). Dependencies are not
 # followed: the list has them all.
 
-TOOLS: Sequence[str] = ("uv", "pip")
-"""In the order in which they are tried. pip may know an index that uv does not know."""
 _TIMEOUT_S = 300.0
 """Some packages are built from source, and some lines are slow."""
 _OF_ANOTHER_PLACE = frozenset((
@@ -113,8 +111,8 @@ def install(packages: Mapping[str, str], environment: Path) -> None:
     environment.parent.mkdir(parents=True, exist_ok=True)
     listed = environment.parent / "packages.txt"
     listed.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()), encoding="utf-8")
-    for tool in TOOLS:
-        commands = _MADE_BY[tool](environment, packages, listed)
+    for commands_of in TOOLS.values():
+        commands = commands_of(environment, packages, listed)
         try:
             for command in commands:
                 _run(command, packages, deadline_s=deadline_s)
@@ -213,8 +211,9 @@ def _by_pip(environment: Path, packages: Collection[str], listed: Path) -> list[
     ]
 
 
-_MADE_BY: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
-"""The commands by which a tool makes an environment; none where it is not installed."""
+TOOLS: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
+"""The commands by which each tool makes an environment, none where it is not installed; in the order in which they are
+tried. pip may know an index that uv does not know."""
 
 
 def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: float) -> None:

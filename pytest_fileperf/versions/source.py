@@ -84,16 +84,14 @@ _BASELINES = "*.json"
 _GREP = ("grep", "-F", "-h", "-o", "--text", "--no-line-number", "--no-column", "--no-color")
 
 
-def needed_among(
-    repository: Repository, trees: Iterable[str], baselines: Path, *, patience_s: float = _NEEDED_PATIENCE_S
-) -> set[str]:
+def needed_among(repository: Repository, trees: Iterable[str], baselines: Path) -> set[str]:
     """Returns those of the trees that a JSON file names, as each baseline does. In doubt all of them.
 
     Such a file may lie in the directory of the baselines, in any working tree (also ignored by Git), in the commit
     that is checked out there, in the stash, or on a branch, also of a remote.
     """
     trees = set(trees)
-    ends_at = time.monotonic() + patience_s
+    ends_at = time.monotonic() + _NEEDED_PATIENCE_S
     try:
         # It may lie outside the repository.
         texts = (file.read_text(encoding="utf-8", errors="replace") for file in baselines.rglob(_BASELINES))

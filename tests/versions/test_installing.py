@@ -43,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def only(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TOOLS", [tool])
+    monkeypatch.setattr(module, "TOOLS", {tool: module.TOOLS[tool]})
 
 
 def said(python: Path, code: str) -> str:
@@ -60,7 +60,7 @@ def test_two_versions_of_a_package_are_two_interpreters_that_are_used_again(
     lists = {version: {"some-tool": version, "other": "3.0", "pytest-fileperf": "9"} for version in ("1.0", "1.1")}
     found = {version: python_with(listed) for version, listed in lists.items()}
     monkeypatch.delenv("PYTHONPATH")
-    monkeypatch.setattr(module, "TOOLS", ())
+    monkeypatch.setattr(module, "TOOLS", {})
     about = "import sys, other, some_tool; print(some_tool.VERSION, other.VERSION, *sys.version_info[:3])"
     python = " ".join(map(str, sys.version_info[:3]))
     for version, interpreter in found.items():

@@ -113,7 +113,7 @@ def test_the_cache_is_the_user_s(
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of environments, for a process that has no tool to make one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(module, "TOOLS", ())
+    monkeypatch.setattr(module, "TOOLS", {})
     return cache_directory()
 
 
