@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_fileperf.judge.rules import RULES, ExcludedLoss
-from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.measure.metrics import Metric
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
+from pytest_fileperf.measure.metrics import METRICS, Metric
 
-__all__ = ("Difference", "Differences", "Threshold", "as_share", "decide", "moderated", "standard_errors")
+__all__ = ("Difference", "Differences", "Threshold", "as_share", "decide", "judged", "moderated", "standard_errors")
 
 Values = TypeVar("Values", float, NDArray[np.float64])
 
@@ -64,9 +64,9 @@ class Difference:
         """Returns the upper bound."""
         return self.worse + self.margin(error)
 
-    def interval(self, metric: Metric, error: float) -> tuple[float, float]:
-        """Returns the interval of the metric's change, as shares."""
-        low, high = sorted(metric.worse_sign * bound(error) for bound in (self.low, self.high))
+    def interval(self, metric: Metric) -> tuple[float, float]:
+        """Returns the interval of the metric's change that is shown, as shares."""
+        low, high = sorted(metric.worse_sign * bound(RULES.bound_error) for bound in (self.low, self.high))
         return as_share(low), as_share(high)
 
     def is_above(self, limit: float, error: float) -> bool:
@@ -89,9 +89,9 @@ class Difference:
         """Returns the least observed `worse` that would be shown to be a regression, with errors as they are."""
         return max(self.margin(threshold.alpha), threshold.limit + self.margin(threshold.bound_error))
 
-    def detectable(self, threshold: Threshold, power: float) -> float:
-        """Returns the true worsening that would be shown to be a regression with probability `power`."""
-        return self.least_shown(threshold) + self.margin(1 - power)
+    def detectable(self, threshold: Threshold) -> float:
+        """Returns the true worsening that would be shown to be a regression with probability `Rules.power`."""
+        return self.least_shown(threshold) + self.margin(1 - RULES.power)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,23 +138,45 @@ class Differences:
         return not self.guard.is_below(RULES.total_excluded.at(limit), RULES.rate_pass_error)
 
 
-def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, bool]:
-    """Returns the outcome, None if it is undecided, and whether the guard decided it.
+def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Difference | None]:
+    """Returns the outcome, None if it is undecided, and the guard if it decided alone.
 
     The texts of `gate` and `paired` say what each outcome means.
     """
     main, *guard = (difference.is_worse(part) for difference, part in found.parts(threshold))
     if main:
-        return Outcome.REGRESSED, False
+        return Outcome.REGRESSED, None
     # Requests between stalls make a percentile no worse as long as there are fewer stalls for it.
     if any(guard) and (not found.is_calm or found.main.is_above(threshold.limit, RULES.calm_error)):
-        return Outcome.REGRESSED, True
+        return Outcome.REGRESSED, found.guard
     may_be_worse = found.may_be_worse(threshold.limit)
     if found.main.is_better(threshold):
-        return (None if may_be_worse and not found.is_calm else Outcome.IMPROVED), False
+        return (None if may_be_worse and not found.is_calm else Outcome.IMPROVED), None
     if may_be_worse or found.may_lose(threshold.limit) or not found.seems_well(threshold.limit):
-        return None, False
-    return Outcome.PASS, False
+        return None, None
+    return Outcome.PASS, None
+
+
+def judged(
+    levels: MetricComparison, outcome: Outcome | None, shown: Difference, seen: float, reason: Reason | None
+) -> MetricComparison:
+    """Returns the levels of a metric with the outcome, None if it is undecided, and with what the difference shows.
+
+    `seen` is the worsening that could have been seen, a share; it is left out where it is too great to be worth saying.
+    """
+    metric = METRICS[levels.metric]
+    low, high = shown.interval(metric)
+    is_told = outcome is Outcome.REGRESSED or seen <= RULES.most_told(levels.tolerance)
+    return replace(
+        levels,
+        outcome=outcome or Outcome.INCONCLUSIVE,
+        change=as_share(metric.worse_sign * shown.worse),
+        low=low,
+        high=high,
+        confidence=1 - 2 * RULES.bound_error,
+        detectable=seen if is_told else None,
+        reason=reason,
+    )
 
 
 def moderated(squares: Values, df: float, *, usual: Values, weight: float) -> Values:

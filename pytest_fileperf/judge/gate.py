@@ -43,6 +43,7 @@ from pytest_fileperf.judge.difference import (
     Threshold,
     as_share,
     decide,
+    judged,
     moderated,
     standard_errors,
 )
@@ -200,33 +201,21 @@ def compare(
         return replace(levels, reason=why_no_level(metric, now, "now"))
     if is_memory and requests is None:
         return replace(levels, reason=Reason(kind=ReasonKind.MEMORY_COURSE))
-    change = as_share(now_level.mean - base_level.mean)
     if min(base.requests, now.requests) < metric.least_requests:
         side, count = ("now", now.requests) if now.requests <= base.requests else ("base", base.requests)
         needed = metric.least_requests
         few = Reason(kind=ReasonKind.FEW_REQUESTS, metric=metric.name, side=side, count=count, needed=needed)
-        return replace(levels, change=change, reason=few)
+        return replace(levels, change=as_share(now_level.mean - base_level.mean), reason=few)
     difference = difference_of(metric, base, now, (base_level, now_level), spread)
     threshold = Threshold.of(tolerance, alpha)
     of_figures = Differences(metric=metric, main=difference, pass_error=RULES.bound_error)
     outcome, _ = decide(of_figures, threshold)
-    seen = as_share(difference.detectable(threshold, RULES.power))
-    low, high = difference.interval(metric, RULES.bound_error)
+    seen = as_share(difference.detectable(threshold))
     reason = Reason(kind=ReasonKind.IMPROVED) if outcome is Outcome.IMPROVED else None
     if outcome is None:
         noise_of = NoiseOf.SESSIONS if 2 * spread.sd**2 > difference.error**2 else NoiseOf.BOOTS
         reason = _why_undecided(of_figures, tolerance, seen, noise_of)
-    found = replace(
-        levels,
-        outcome=outcome or Outcome.INCONCLUSIVE,
-        change=change,
-        low=low,
-        high=high,
-        confidence=1 - 2 * RULES.bound_error,
-        detectable=seen if outcome is Outcome.REGRESSED else RULES.told(seen, tolerance),
-        reason=reason,
-    )
-    return unless_far_worse(found)
+    return unless_far_worse(judged(levels, outcome, difference, seen, reason))
 
 
 def difference_of(

@@ -37,7 +37,7 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import TypeAlias
 
-from pytest_fileperf.judge.difference import Difference, Differences, Threshold, as_share, decide
+from pytest_fileperf.judge.difference import Difference, Differences, Threshold, as_share, decide, judged
 from pytest_fileperf.judge.evidence import BootEvidence, Pair, requests_alike, sides_of, tail_factor
 from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.judge.rules import RULES
@@ -85,34 +85,21 @@ def compare_pairs(
     if evidence is None:
         return replace(levels, reason=_why_nothing(metric, pairs, base, now))
     look = Threshold.of(tolerance, alpha).part(share)
-    outcome, by_guard = decide(evidence, look)
+    outcome, guard = decide(evidence, look)
     # Slow requests between stalls say that a percentile is worse, and not by how much.
-    shown = evidence.guard if by_guard and evidence.guard is not None and not evidence.is_calm else evidence.main
-    low, high = shown.interval(metric, RULES.bound_error)
-    of_total = None if evidence.is_calm else evidence.guard
+    shown = evidence.main if guard is None or evidence.is_calm else guard
+    if evidence.guard is not None and not evidence.is_calm:
+        levels = replace(levels, total=evidence.guard.interval(metric))
     detectable, reason = _detectable(evidence, look), None
     if outcome is Outcome.REGRESSED:
         detectable = min(detectable, shown.worse)  # what has been seen can be seen
-    if by_guard and evidence.guard is not None:
-        if evidence.is_calm:
-            reason = Reason(kind=ReasonKind.PAIRS_CALM_WORSE, share=as_share(evidence.guard.low(RULES.bound_error)))
-        elif evidence.main.worse <= look.limit:
-            reason = Reason(kind=ReasonKind.PAIRS_STALLS)
+    if guard is not None and evidence.is_calm:
+        reason = Reason(kind=ReasonKind.PAIRS_CALM_WORSE, share=as_share(guard.low(RULES.bound_error)))
+    elif guard is not None and evidence.main.worse <= look.limit:
+        reason = Reason(kind=ReasonKind.PAIRS_STALLS)
     elif outcome is None:
         reason = _why_undecided(evidence, look, detectable, _jump(metric, pairs))
-    return replace(
-        levels,
-        outcome=outcome or Outcome.INCONCLUSIVE,
-        change=as_share(metric.worse_sign * shown.worse),
-        low=low,
-        high=high,
-        total=None if of_total is None else of_total.interval(metric, RULES.bound_error),
-        confidence=1 - 2 * RULES.bound_error,
-        detectable=as_share(detectable)
-        if outcome is Outcome.REGRESSED
-        else RULES.told(as_share(detectable), tolerance),
-        reason=reason,
-    )
+    return judged(levels, outcome, shown, as_share(detectable), reason)
 
 
 def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float) -> bool:
@@ -178,7 +165,7 @@ def _last_look(tolerance: float, alpha: float) -> Threshold:
 
 def _detectable(evidence: Differences, look: Threshold) -> float:
     """Returns the true worsening that this look would call REGRESSED with probability `Rules.power`."""
-    return _with_guard(evidence, look, lambda difference, threshold: difference.detectable(threshold, RULES.power))
+    return _with_guard(evidence, look, Difference.detectable)
 
 
 def smallest_seen(evidence: Differences, tolerance: float, alpha: float) -> float:

@@ -170,10 +170,6 @@ class Rules:
         """Returns the greatest worsening, as a share, of which it is worth saying that it could have been seen."""
         return max(self.nothing_told, 2 * tolerance)
 
-    def told(self, seen: float, tolerance: float) -> float | None:
-        """Returns the worsening that could have been seen; None where it is too great to be worth saying."""
-        return seen if seen <= self.most_told(tolerance) else None
-
     def most_by_chance(self, share: float, requests: float) -> float:
         """Returns how many of a stretch's requests are slow by chance at most, where usually this share is."""
         usual = share * requests
