@@ -175,7 +175,7 @@ def judge_units_once() -> None:
         excess_of=_once(excess_of, lambda stretches, percent, most=None: (id(stretches), percent, most is None))
     )
     vars(paired).update(
-        unit_of=_once(unit_of, lambda metric, pairs, total, **_: (metric.name, total, *map(id, pairs))),
+        unit_of=_once(unit_of, lambda metric, pair, total: (metric.name, total, id(pair))),
         _level=lambda metric, sides: None,  # levels are shown, and judge nothing
     )
 

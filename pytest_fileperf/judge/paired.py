@@ -141,7 +141,7 @@ def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool =
     usual = RULES.pair_sd.given(frozenset.intersection(*(frozenset(pair.stabilised) for pair in pairs)))
     if metric.percentile is not None:
         return difference_by_ranks(metric, pairs, usual=usual * tail_factor(metric), calm=of_guard)
-    units = [unit for pair in pairs if (unit := unit_of(metric, [pair], total=of_guard)) is not None]
+    units = [unit for pair in pairs if (unit := unit_of(metric, pair, total=of_guard)) is not None]
     if len(units) < RULES.least_pairs:
         return None
     return mean_difference(units, usual=usual, boots_anew=all(pair.base_boots_anew for pair in pairs))
@@ -200,7 +200,7 @@ def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now:
             return Reason(kind=ReasonKind.PAIRS_NO_RATIO, metric=metric.name, side=side)
     counts = [(pair.base.latency.count, pair.now.latency.count) for pair in pairs]
     if metric.percentile is None:
-        usable = sum(unit_of(metric, [pair], total=False) is not None for pair in pairs)
+        usable = sum(unit_of(metric, pair, total=False) is not None for pair in pairs)
     else:
         usable = sum(min(requests) > 0 for requests in counts)
     if metric.percentile is None or usable < RULES.least_pairs:

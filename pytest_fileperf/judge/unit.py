@@ -78,11 +78,13 @@ class Change:
 def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
     """Returns what each unit shows by itself, in order."""
     found, first = [], 0
-    groups = [[pair] for pair in pairs]
-    if metric.percentile is not None:  # requests that are slow together say as much as one
+    if metric.percentile is None:
+        units = [([pair], unit_of(metric, pair, total=False)) for pair in pairs]
+    else:  # requests that are slow together say as much as one
         groups = grouped(pairs, metric.least_requests * clustering(pairs, metric.percentile))
-    for group in groups:
-        if (unit := unit_of(metric, group, total=False)) is not None:
+        units = [(group, _of_percentile(metric, metric.percentile, group)) for group in groups]
+    for group, unit in units:
+        if unit is not None:
             ratio, margin = metric.worse_sign * unit.value, _NORMAL_90 * math.sqrt(unit.variance)
             low, high = as_share(ratio - margin), as_share(ratio + margin)
             found.append(Change(first=first, pairs=len(group), value=as_share(ratio), low=low, high=high))
@@ -110,18 +112,16 @@ def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float],
     return clustering_of(excess_of(side.stretches, percent, most=most) for side in sides)
 
 
-def unit_of(metric: Metric, pairs: Sequence[Pair], *, total: bool) -> PairValue | None:
-    """Returns what the pairs show; None where they show nothing.
+def _of_percentile(metric: Metric, percent: float, pairs: Sequence[Pair]) -> PairValue:
+    base, now = (Histogram.merged(side.latency for side in own) for own in sides_of(pairs))
+    together = clustering(pairs, percent)
+    variance = sum(quantile_variance(side, percent, clustering=together) for side in (base, now))
+    ratio = math.log(now.percentile_ns(percent) / base.percentile_ns(percent))
+    return PairValue(value=metric.worse_sign * ratio, variance=variance)
 
-    Of a rate it takes one pair, and returns the typical ratio or that of the total.
-    """
-    if metric.percentile is not None:
-        base, now = (Histogram.merged(side.latency for side in own) for own in sides_of(pairs))
-        together = clustering(pairs, metric.percentile)
-        variance = sum(quantile_variance(side, metric.percentile, clustering=together) for side in (base, now))
-        ratio = math.log(now.percentile_ns(metric.percentile) / base.percentile_ns(metric.percentile))
-        return PairValue(value=metric.worse_sign * ratio, variance=variance)
-    (pair,) = pairs
+
+def unit_of(metric: Metric, pair: Pair, *, total: bool) -> PairValue | None:
+    """Returns the typical ratio of a rate, or that of the total; None where the pair shows nothing."""
     cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
     if not cycles or not all(map(sum, zip(*cycles, strict=True))):
         return None if total and not cycles else _of_runs(metric, pair)

@@ -201,8 +201,8 @@ def test_a_rate_has_to_exclude_less_than_a_percentile(worse: float, is_rate: boo
 
 def test_what_slows_both_turns_of_a_cycle_is_no_doubt_about_the_total() -> None:
     base = [1000, 400, 1000, 700, 200, 1000]
-    found = unit_of(RPS, [pair(base, [0.9 * value for value in base])], total=True)
-    shuffled = unit_of(RPS, [pair(base, [0.9 * value for value in reversed(base)])], total=True)
+    found = unit_of(RPS, pair(base, [0.9 * value for value in base]), total=True)
+    shuffled = unit_of(RPS, pair(base, [0.9 * value for value in reversed(base)]), total=True)
     assert found is not None
     assert shuffled is not None
     assert found.value == shuffled.value == pytest.approx(-math.log(0.9))
@@ -267,13 +267,13 @@ def test_the_levels_that_are_shown_were_counted(paced: int) -> None:
 
 
 def test_one_typical_rate_of_two_turns_is_no_pair_s_rate() -> None:
-    assert unit_of(METRICS["rps"], [typical([500, 520], [600, 660], paced=1)], total=False) == unit_of(
-        METRICS["rps"], [pair([500, 520], [600, 660])], total=False
+    assert unit_of(RPS, typical([500, 520], [600, 660], paced=1), total=False) == unit_of(
+        RPS, pair([500, 520], [600, 660]), total=False
     )
 
 
 def test_the_typical_rate_of_a_pair_of_one_cycle_is_its_rate() -> None:
-    found = unit_of(METRICS["rps"], [typical([9], [10], paced=1)], total=False)
+    found = unit_of(RPS, typical([9], [10], paced=1), total=False)
     assert found is not None
     assert [found.value, found.cycles] == [0, 1]
 
@@ -449,7 +449,7 @@ def test_units_count_by_how_exactly_they_are_known() -> None:
 def test_units_of_ten_cycles_or_more_are_known_by_their_median_deviation() -> None:
     """Two of ten cycles are a stall, and do not count: by hand the biweight is 0 and the MAD 0.01."""
     cycles = [-0.01] * 4 + [0.01] * 4 + [-0.7, 0.7]
-    unit = unit_of(RPS, [pair([1000] * 10, [1000 * math.exp(-worse) for worse in cycles])], total=False)
+    unit = unit_of(RPS, pair([1000] * 10, [1000 * math.exp(-worse) for worse in cycles]), total=False)
     assert unit is not None
     assert [unit.value, unit.variance] == pytest.approx([0.0, 1.1 * (1.4826 * 0.01) ** 2 / 10])
 
