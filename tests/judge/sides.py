@@ -5,15 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 
+Value = TypeVar("Value")
 STABILISED = ("hash seed", "addresses")
-MS = 1_000_000
+MS, SECOND = 1_000_000, 1_000_000_000
+
+
+def known(value: Value | None) -> Value:
+    assert value is not None
+    return value
 
 
 def boot(*values: float, metric: str = "rps", requests: int = 5000, latency_ms: int = 5) -> BootEvidence:
@@ -28,6 +36,37 @@ def boot(*values: float, metric: str = "rps", requests: int = 5000, latency_ms: 
 @cache
 def alike(latency_ms: int, requests: int) -> Histogram:
     return Histogram.of([latency_ms * MS] * requests)
+
+
+def round_of(
+    requests: int,
+    *,
+    boot: int = 0,
+    index: int = 0,
+    phase: Phase = Phase.ROUND,
+    length_ns: int = SECOND,
+    latency: Histogram | None = None,
+    **more: Any,
+) -> Round:
+    """A round whose requests take 5 ms, each with a thousand bytes."""
+    latency = alike(5, requests) if latency is None else latency
+    return Round(
+        boot=boot,
+        index=index,
+        phase=phase,
+        started_ns=index * SECOND,
+        ended_ns=index * SECOND + length_ns,
+        requests=requests,
+        latency=latency,
+        ttfb=latency,
+        bytes_sent=0,
+        bytes_received=1000 * requests,
+        **more,
+    )
+
+
+def recording_of(*rounds: Round, boots: tuple[Boot, ...] = (Boot(index=0),), open_loop: bool = False) -> Recording:
+    return Recording(rounds=rounds, boots=boots, connections=1, engine="replay", open_loop=open_loop)
 
 
 def side(

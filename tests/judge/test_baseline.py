@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge.sides import MS
+from judge.sides import MS, known
 
 from pytest_fileperf.errors import BaselineError
 from pytest_fileperf.judge import baseline
@@ -178,8 +178,7 @@ def store(tmp_path: Path) -> BaselineStore:
 
 def entry(store: BaselineStore, key: str = "a") -> Entry:
     """Returns what the store has for this machine."""
-    found = store.find(MODULE, key, HERE)
-    assert found is not None
+    found = known(store.find(MODULE, key, HERE))
     assert found.differences == ()
     return found.entry
 
@@ -195,8 +194,7 @@ def test_the_file(store: BaselineStore) -> None:
 
 def test_what_is_stored_is_found(store: BaselineStore) -> None:
     store.write(MODULE, "a", ENTRY, HERE)
-    found = store.find(MODULE, "a", HERE)
-    assert found is not None
+    found = known(store.find(MODULE, "a", HERE))
     assert found.differences == ()
     assert found.entry.evidence.to_json() == ENTRY.evidence.to_json()
     as_stored = replace(ENTRY, precision={"rps": 0.01}, busy=Busy(server=0.012), evidence=found.entry.evidence)
@@ -342,8 +340,7 @@ def test_a_baseline_of_another_machine_is_found_with_how_this_one_differs(store:
     near = replace(HERE, cores=4)
     store.write(MODULE, "a", ENTRY, replace(HERE, cores=8, system="Darwin"))
     store.write(MODULE, "a", ENTRY, near)
-    found = store.find(MODULE, "a", HERE)
-    assert found is not None
+    found = known(store.find(MODULE, "a", HERE))
     assert found.differences == ("cores was 4, is 2",)
     assert found.entry.tree == TREE
     assert store.find(MODULE, "b", HERE) is None
@@ -357,8 +354,7 @@ def test_this_machine_s_own_baseline_comes_first_whatever_others_have(store: Bas
 
 def test_of_other_machines_one_with_a_tree_comes_first_then_the_nearest_then_the_newest(store: BaselineStore) -> None:
     def tree() -> str | None:
-        found = store.find(MODULE, "a", HERE)
-        assert found is not None
+        found = known(store.find(MODULE, "a", HERE))
         return found.entry.tree
 
     def stored(tree: str | None, captured: str, environment: Environment) -> None:
@@ -376,8 +372,7 @@ def test_of_other_machines_one_with_a_tree_comes_first_then_the_nearest_then_the
 def test_a_file_copied_to_this_machine_s_directory_is_still_of_the_other(store: BaselineStore) -> None:
     path = store.write(MODULE, "a", ENTRY, replace(HERE, cores=4))
     path.parent.rename(path.parent.with_name(HERE.profile))
-    found = store.find(MODULE, "a", HERE)
-    assert found is not None
+    found = known(store.find(MODULE, "a", HERE))
     assert found.differences == ("cores was 4, is 2",)
 
 
@@ -735,13 +730,11 @@ def test_a_file_of_an_earlier_schema_is_read_and_loses_its_values_when_it_is_wri
     content["tests"]["old"]["identity"] = EARLIER
     del content["salt"]
     path.write_text(json.dumps({**content, "schema": 2}), encoding="utf-8")
-    found = store.find(MODULE, "old", HERE)
-    assert found is not None
+    found = known(store.find(MODULE, "old", HERE))
     assert (found.salt, found.entry.identity) == ("", of_earlier_schema(EARLIER))
     store.write(MODULE, "new", ENTRY, HERE)
     assert "s3cret" not in path.read_text(encoding="utf-8")
-    found = store.find(MODULE, "old", HERE)
-    assert found is not None
+    found = known(store.find(MODULE, "old", HERE))
     assert found.entry.identity == sealed(of_earlier_schema(EARLIER), found.salt)
     path.write_text(json.dumps({**content, "schema": 2}), encoding="utf-8")
     store.write(MODULE, "new", ENTRY, HERE)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from judge.queues import Searched, Server, fixed, refusing, searched, uneven, varying
+from judge.sides import known
 
 from pytest_fileperf.judge.capacity import NextLoad, Posterior, Search, estimate, next_load, posterior_of
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
@@ -227,8 +228,7 @@ def test_more_failed_loads_mean_less_capacity() -> None:
 def test_boots_have_their_own_deviation_from_what_all_show() -> None:
     first = [tried(180, 0), tried(190, 5), tried(200, 100)]
     second = [tried(170, 5, boot=1), tried(180, 100, boot=1), tried(190, 600, boot=1)]
-    found = estimate(SEARCH, [*first, *second])
-    assert found is not None
+    found = known(estimate(SEARCH, [*first, *second]))
     assert found.boots[0] > found.mean > found.boots[1]
     assert found.margin(()) > found.margin(("hash seed", "addresses"))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge.sides import STABILISED, Noise, boot, side
+from judge.sides import STABILISED, Noise, boot, known, recording_of, round_of, side
 
 from pytest_fileperf.judge.evidence import (
     Answers,
@@ -33,32 +33,7 @@ from pytest_fileperf.judge.evidence import (
 from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
-
-SECOND = 1_000_000_000
-MS = 1_000_000
-
-
-def round_of(requests: int, *, boot: int, index: int = 0, phase: Phase = Phase.ROUND) -> Round:
-    latency = Histogram.of([5 * MS] * requests)
-    return Round(
-        boot=boot,
-        index=index,
-        phase=phase,
-        started_ns=index * SECOND,
-        ended_ns=(index + 1) * SECOND,
-        requests=requests,
-        latency=latency,
-        ttfb=latency,
-        bytes_sent=0,
-        bytes_received=1000 * requests,
-        server_cpu_ns=None,
-    )
-
-
-def recording_of(*rounds: Round, boots: tuple[Boot, ...]) -> Recording:
-    return Recording(rounds=rounds, boots=boots, connections=4, engine="replay")
-
+from pytest_fileperf.measure.recording import Boot, Phase
 
 TWO_BOOTS = recording_of(
     round_of(300, boot=0),
@@ -301,8 +276,7 @@ def test_the_spread_of_rounds_is_that_within_boots_and_not_moved_by_far_off_ones
     boots = [tuple(offset + 0.03 * rng.standard_normal(4)) for offset in rng.standard_normal(300)]
     hit = [(*rounds[:3], rounds[3] - 0.5) if index % 12 == 0 else rounds for index, rounds in enumerate(boots)]
     for rounds in (boots, hit):
-        found = spread_of([level(*rounds)])
-        assert found is not None
+        found = known(spread_of([level(*rounds)]))
         assert math.sqrt(found[0]) == pytest.approx(0.03, rel=0.12)
         assert found[1] == 900
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge.sides import Noise, boot, side
+from judge.sides import SECOND, Noise, boot, recording_of, round_of, side
 from pytest_benchmark.plugin import pytest_benchmark_group_stats
 from report.samples import result
 
@@ -28,14 +28,13 @@ from pytest_fileperf.judge.groups import Ranking, rank, rank_runs, session_recor
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.codec import json_value
-from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+from pytest_fileperf.measure.recording import Phase, Recording
 from pytest_fileperf.report.benchmark_json import benchmarks_of
 
 RPS, P50 = METRICS["rps"], METRICS["p50"]
-SECOND = 1_000_000_000
 NOTHING = Evidence(boots=())
 
 
@@ -141,26 +140,10 @@ def test_a_rank_of_one_is_an_interval_that_reaches_the_best(levels: list[list[fl
 
 def run(*, requests: int = 100, seconds: float = 10.0, wait_s: float = 0.0, open_loop: bool = True) -> Recording:
     """A run of one boot whose requests all end in the first round, or while it waits."""
-    latency = Histogram.of([5_000_000] * requests)
-    rounds = [
-        Round(
-            boot=0,
-            index=index,
-            phase=phase,
-            started_ns=0,
-            ended_ns=round(length_s * SECOND),
-            requests=requests if counted else 0,
-            latency=latency if counted else EMPTY,
-            ttfb=EMPTY,
-            bytes_sent=0,
-            bytes_received=0,
-        )
-        for index, (phase, length_s, counted) in enumerate(
-            ((Phase.ROUND, seconds, not wait_s), (Phase.DRAIN, wait_s, bool(wait_s)))
-        )
-        if length_s
-    ]
-    return Recording(rounds=tuple(rounds), boots=(Boot(index=0),), connections=1, engine="replay", open_loop=open_loop)
+    rounds = [round_of(0 if wait_s else requests, length_ns=round(seconds * SECOND))]
+    if wait_s:
+        rounds.append(round_of(requests, index=1, phase=Phase.DRAIN, length_ns=round(wait_s * SECOND)))
+    return recording_of(*rounds, open_loop=open_loop)
 
 
 def limits(*kinds: LimitKind) -> list[Limit]:
@@ -243,23 +226,8 @@ def test_a_better_variant_is_found(variants: int, better: float, found: float) -
 
 def waves(latency_s: float) -> Recording:
     """Returns ten rounds of a second; every other one catches nearly all of the answers."""
-    latencies = Histogram.of([round(latency_s * SECOND)] * 10)
-    rounds = tuple(
-        Round(
-            boot=0,
-            index=at,
-            phase=Phase.ROUND,
-            started_ns=at * SECOND,
-            ended_ns=(at + 1) * SECOND,
-            requests=190 if at % 2 else 10,
-            latency=latencies,
-            ttfb=latencies,
-            bytes_sent=0,
-            bytes_received=0,
-        )
-        for at in range(10)
-    )
-    return Recording(rounds=rounds, boots=(Boot(index=0),), connections=100, engine="replay")
+    latency = Histogram.of([round(latency_s * SECOND)] * 10)
+    return recording_of(*(round_of(190 if at % 2 else 10, index=at, latency=latency) for at in range(10)))
 
 
 def test_rounds_hardly_longer_than_latencies_are_taken_together() -> None:

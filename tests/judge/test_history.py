@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from judge.sides import known, recording_of, round_of
 
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.history import MOST_FILES, SPAN_NS, History, trend_of
 from pytest_fileperf.judge.rules import RULES
-from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+from pytest_fileperf.measure.recording import Boot, Recording
 
 HOUR_NS = 3_600 * 10**9
 DAY_NS = 24 * HOUR_NS
@@ -206,34 +206,17 @@ def test_it_is_no_baseline(history: History, tmp_path: Path) -> None:
 # --- Start-ups that get slower one after another
 
 
-SECOND = 1_000_000_000
-
-
 def recorded(rates: Sequence[Sequence[float]], *, cpu_us: float = 100.0) -> Recording:
-    rounds = [
-        Round(
-            boot=boot,
-            index=index,
-            phase=Phase.ROUND,
-            started_ns=0,
-            ended_ns=SECOND,
-            requests=max(1, round(rate)),
-            latency=EMPTY,
-            ttfb=EMPTY,
-            bytes_sent=0,
-            bytes_received=0,
-            server_cpu_ns=round(rate * cpu_us * 1000),
-        )
+    rounds = (
+        round_of(max(1, round(rate)), boot=boot, index=index, server_cpu_ns=round(rate * cpu_us * 1000))
         for boot, of_boot in enumerate(rates)
         for index, rate in enumerate(of_boot)
-    ]
-    boots = tuple(Boot(index=boot) for boot in range(len(rates)))
-    return Recording(rounds=tuple(rounds), boots=boots, connections=1, engine="replay")
+    )
+    return recording_of(*rounds, boots=tuple(Boot(index=boot) for boot in range(len(rates))))
 
 
 def test_start_ups_that_get_slower_one_after_another_are_noticed() -> None:
-    trend = trend_of(recorded([[1728, 1730, 1700], [1400, 1410, 1390], [992, 990, 1000], [780, 779, 790]]))
-    assert trend is not None
+    trend = known(trend_of(recorded([[1728, 1730, 1700], [1400, 1410, 1390], [992, 990, 1000], [780, 779, 790]])))
     assert trend.falls
     assert trend.of_rate
     assert [round(level, -1) for level in trend.levels] == [1720, 1400, 990, 780]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge.pairs import pair, stalling, swapped
-from judge.sides import STABILISED
+from judge.sides import STABILISED, known
 
 from pytest_fileperf.judge.difference import Difference, Differences
 from pytest_fileperf.judge.evidence import Pair
@@ -213,8 +213,7 @@ def test_what_slows_both_turns_of_a_cycle_is_no_doubt_about_the_total() -> None:
 def test_a_loss_by_stalls_that_is_not_ruled_out_is_no_pass() -> None:
     """The typical turn is known to be the same, and the total not well enough."""
     pairs = stalled_in_turn(20)
-    found, total = compared("rps", pairs), paired_difference(RPS, pairs, of_guard=True)
-    assert total is not None
+    found, total = compared("rps", pairs), known(paired_difference(RPS, pairs, of_guard=True))
     assert total.worse == pytest.approx(0)
     assert total.high(RULES.rate_pass_error) > RULES.total_excluded.at(math.log(1.01))
     assert found.outcome is Outcome.INCONCLUSIVE
@@ -273,8 +272,7 @@ def test_one_typical_rate_of_two_turns_is_no_pair_s_rate() -> None:
 
 
 def test_the_typical_rate_of_a_pair_of_one_cycle_is_its_rate() -> None:
-    found = unit_of(RPS, typical([9], [10], paced=1), total=False)
-    assert found is not None
+    found = known(unit_of(RPS, typical([9], [10], paced=1), total=False))
     assert [found.value, found.cycles] == [0, 1]
 
 
@@ -371,8 +369,7 @@ def test_slow_requests_between_stalls_do_not_regress_a_percentile_that_fewer_sta
 
 def test_fewer_stalls_improve_whatever_is_between_them() -> None:
     made = stalling(base_stalls=0.03, stalls=0.0, slow=0.005) * 16
-    calm = paired_difference(P99, made, of_guard=True)
-    assert calm is not None
+    calm = known(paired_difference(P99, made, of_guard=True))
     assert calm.is_above(math.log1p(0.1), 0.05)
     assert compared("p99", made).outcome is Outcome.IMPROVED
 
@@ -403,15 +400,13 @@ def steady(worse: float, stabilised: tuple[str, ...] = STABILISED) -> Pair:
 
 
 def test_units_that_differ_as_boots_do_have_the_error_of_boots() -> None:
-    found = paired_difference(RPS, [steady(worse) for worse in (0.01, 0.02, 0.03)])
-    assert found is not None
+    found = known(paired_difference(RPS, [steady(worse) for worse in (0.01, 0.02, 0.03)]))
     assert [found.worse, found.df] == pytest.approx([0.02, 8 + 2])
     assert found.error == pytest.approx(0.01 / math.sqrt(3))
 
 
 def test_units_that_differ_by_more_have_a_greater_error_by_birge_s_ratio() -> None:
-    found = paired_difference(RPS, [steady(worse) for worse in (0.0, 0.03, 0.06)])
-    assert found is not None
+    found = known(paired_difference(RPS, [steady(worse) for worse in (0.0, 0.03, 0.06)]))
     assert found.worse == pytest.approx(0.03)
     squares = (0.03**2 + 0.03**2) / 0.01**2
     ratio = (8 + squares) / (8 + 2)
@@ -419,15 +414,13 @@ def test_units_that_differ_by_more_have_a_greater_error_by_birge_s_ratio() -> No
 
 
 def test_units_that_differ_less_are_not_taken_for_better_than_boots_are() -> None:
-    found = paired_difference(RPS, [steady(0.02)] * 4)
-    assert found is not None
+    found = known(paired_difference(RPS, [steady(0.02)] * 4))
     assert found.error == pytest.approx(0.01 / 2)
 
 
 @pytest.mark.parametrize("held, sd", [(STABILISED, 0.01), (("addresses",), 0.035), ((), 0.07)])
 def test_the_usual_difference_of_boots_depends_on_what_is_held_equal(held: tuple[str, ...], sd: float) -> None:
-    found = paired_difference(RPS, [steady(0.0, held)] * 4)
-    assert found is not None
+    found = known(paired_difference(RPS, [steady(0.0, held)] * 4))
     assert found.error == pytest.approx(sd / 2)
 
 
@@ -449,8 +442,7 @@ def test_units_count_by_how_exactly_they_are_known() -> None:
 def test_units_of_ten_cycles_or_more_are_known_by_their_median_deviation() -> None:
     """Two of ten cycles are a stall, and do not count: by hand the biweight is 0 and the MAD 0.01."""
     cycles = [-0.01] * 4 + [0.01] * 4 + [-0.7, 0.7]
-    unit = unit_of(RPS, pair([1000] * 10, [1000 * math.exp(-worse) for worse in cycles]), total=False)
-    assert unit is not None
+    unit = known(unit_of(RPS, pair([1000] * 10, [1000 * math.exp(-worse) for worse in cycles]), total=False))
     assert [unit.value, unit.variance] == pytest.approx([0.0, 1.1 * (1.4826 * 0.01) ** 2 / 10])
 
 
@@ -460,16 +452,14 @@ def test_three_pairs_of_few_cycles_are_not_taken_for_exact_where_these_agree_by_
     rng, times, wrong = np.random.default_rng(1), 2000, 0
     for _ in range(times):
         pairs = [pair([1000] * cycles, list(1000 * np.exp(rng.normal(0, 0.3, cycles))), requests=1) for _ in range(3)]
-        found = paired_difference(RPS, pairs)
-        assert found is not None
+        found = known(paired_difference(RPS, pairs))
         wrong += found.is_above(0.0, 0.001)
     assert wrong <= 6
 
 
 def test_a_base_that_is_always_the_same_boot_leaves_its_luck_in_however_many_pairs() -> None:
     many = [replace(steady(0.05, ()), base_boots_anew=False)] * 400
-    found = paired_difference(RPS, many)
-    assert found is not None
+    found = known(paired_difference(RPS, many))
     assert found.error == pytest.approx(0.07 * math.sqrt(1 / 2 + 1 / 400))
     assert compared("rps", many).outcome is Outcome.INCONCLUSIVE
 
@@ -489,9 +479,7 @@ MANY_PAIRS = st.lists(
 @settings(max_examples=50)
 @given(MANY_PAIRS)
 def test_swapping_the_sides_turns_the_answer_round(pairs: list[Pair]) -> None:
-    one, other = paired_difference(RPS, pairs), paired_difference(RPS, swapped(pairs))
-    assert one is not None
-    assert other is not None
+    one, other = known(paired_difference(RPS, pairs)), known(paired_difference(RPS, swapped(pairs)))
     assert other.worse == pytest.approx(-one.worse, abs=1e-9)
     assert other.error == pytest.approx(one.error)
 
@@ -511,9 +499,7 @@ def test_how_fast_both_sides_are_does_not_matter(pairs: list[Pair], factor: floa
         base, now = ([turn["rps"] * factor for turn in side.turns] for side in (each.base, each.now))
         return pair(base, now, requests=10)
 
-    one, other = paired_difference(RPS, pairs), paired_difference(RPS, [scaled(each) for each in pairs])
-    assert one is not None
-    assert other is not None
+    one, other = known(paired_difference(RPS, pairs)), known(paired_difference(RPS, [scaled(each) for each in pairs]))
     assert other.worse == pytest.approx(one.worse, abs=1e-7)
     assert other.error == pytest.approx(one.error)
 
@@ -522,9 +508,7 @@ def test_how_fast_both_sides_are_does_not_matter(pairs: list[Pair], factor: floa
 @given(MANY_PAIRS, st.randoms(use_true_random=False))
 def test_the_order_of_pairs_does_not_matter_to_a_rate(pairs: list[Pair], chance: object) -> None:
     shuffled = sorted(pairs, key=lambda each: chance.random())  # type: ignore[attr-defined]
-    one, other = paired_difference(RPS, pairs), paired_difference(RPS, shuffled)
-    assert one is not None
-    assert other is not None
+    one, other = known(paired_difference(RPS, pairs)), known(paired_difference(RPS, shuffled))
     assert other.worse == pytest.approx(one.worse, abs=1e-9)
     assert other.error == pytest.approx(one.error)
 
@@ -589,8 +573,7 @@ def test_what_cannot_be_told_yet_is_not_given_up() -> None:
 @given(st.floats(0.005, 0.5), st.floats(0.02, 0.3))
 def test_in_the_time_that_a_change_needs_it_is_the_smallest_seen(sd: float, change: float) -> None:
     """Errors shrink with the square root of the time; the degrees of freedom are left as they are."""
-    found = paired_evidence(RPS, [steady(-sd), steady(0.0), steady(sd)])
-    assert found is not None
+    found = known(paired_evidence(RPS, [steady(-sd), steady(0.0), steady(sd)]))
     tolerance = math.expm1(change / 3)
     times = time_to_see(found, change, tolerance, ALPHA)
     later = replace(found, main=replace(found.main, error=found.main.error / math.sqrt(times)))

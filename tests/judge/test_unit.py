@@ -7,41 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from judge.pairs import pair
+from judge.sides import MS, round_of
 
 from pytest_fileperf.judge.evidence import pair_side
 from pytest_fileperf.judge.paired import paired_difference
 from pytest_fileperf.judge.unit import PairValue, changes, mean_difference
-from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Phase, Round
 
 RPS, P99 = METRICS["rps"], METRICS["p99"]
-MS = 1_000_000
 
 
-def round_of(
-    phase: Phase, requests: int, *, length_ms: int = 50, latency_ms: int = 5, typical_rps: float | None = None
-) -> Round:
-    latency = Histogram.of([latency_ms * MS] * requests)
-    return Round(
-        boot=0,
-        index=0,
-        phase=phase,
-        started_ns=0,
-        ended_ns=length_ms * MS,
-        requests=requests,
-        latency=latency,
-        ttfb=latency,
-        bytes_sent=0,
-        bytes_received=requests * 1000,
-        server_cpu_ns=requests * MS,
-        typical_rps=typical_rps,
-    )
+def turn(phase: Phase, requests: int, *, typical_rps: float | None = None) -> Round:
+    return round_of(requests, phase=phase, length_ns=50 * MS, server_cpu_ns=requests * MS, typical_rps=typical_rps)
 
 
 def test_a_side_has_the_rates_of_its_turns_and_the_latencies_of_everything() -> None:
     rounds = [
-        round_of(phase, requests)
+        turn(phase, requests)
         for phase, requests in (
             (Phase.HANDOVER, 7), (Phase.ROUND, 100), (Phase.HANDOVER, 1), (Phase.HANDOVER, 2), (Phase.ROUND, 200),
             (Phase.HANDOVER, 4), (Phase.DRAIN, 1),
@@ -57,14 +40,14 @@ def test_a_side_has_the_rates_of_its_turns_and_the_latencies_of_everything() -> 
 
 
 def test_what_a_turn_cannot_tell_is_left_out() -> None:
-    side = pair_side([round_of(Phase.ROUND, 0)])
+    side = pair_side([turn(Phase.ROUND, 0)])
     assert side.turns[0]["rps"] == 0
     assert "cpu_per_request" not in side.turns[0]
     assert side.runs == {}
 
 
 def test_rates_by_the_typical_pace_of_a_turn() -> None:
-    rounds = [round_of(Phase.HANDOVER, 3), round_of(Phase.ROUND, 100, typical_rps=2500.0), round_of(Phase.ROUND, 1)]
+    rounds = [turn(Phase.HANDOVER, 3), turn(Phase.ROUND, 100, typical_rps=2500.0), turn(Phase.ROUND, 1)]
     assert pair_side(rounds).typical == ({"rps": 2500, "throughput": 2_500_000}, {})
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from judge.sides import MS, alike, recording_of, round_of
 from report.samples import (
     ERRORS,
     FAILURES,
@@ -19,7 +20,7 @@ from report.samples import (
 from pytest_fileperf.judge.record import Standing
 from pytest_fileperf.judge.verdict import Note, NoteKind, Verdict, check_limits
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.wording import sentence
 
@@ -93,25 +94,8 @@ def test_a_slower_world_is_not_the_verdict_on_the_code() -> None:
 # --- Absolute limits on the plain figures of one run
 
 
-SECOND = 1_000_000_000
-MS = 1_000_000
-
-
-def one_round(requests: int, latency_ms: int = 20) -> Recording:
-    latency = Histogram.of([latency_ms * MS] * requests)
-    only = Round(
-        boot=0,
-        index=0,
-        phase=Phase.ROUND,
-        started_ns=0,
-        ended_ns=SECOND,
-        requests=requests,
-        latency=latency,
-        ttfb=latency,
-        bytes_sent=0,
-        bytes_received=0,
-    )
-    return Recording(rounds=(only,), boots=(Boot(index=0),), connections=1, engine="replay")
+def one_round(requests: int) -> Recording:
+    return recording_of(round_of(requests, latency=alike(20, requests)))
 
 
 @pytest.mark.parametrize(
