@@ -34,6 +34,7 @@ class RunProgress:
     """How far a run has come; sent while it runs."""
 
     phase: str
+    """`warm-up`, `round` or `drain`."""
     elapsed_ns: int
     """Since the run's warm-up began."""
     requests: int
@@ -41,6 +42,7 @@ class RunProgress:
     rps: float
     """Of the newest finished round; 0.0 before there is one."""
     p99_ns: int | None
+    """Of the newest finished round that has an answer; None before there is one."""
     failed: int
 
 

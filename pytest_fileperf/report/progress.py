@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
+from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.report.text import cells, plain, quantity, shorten
+from pytest_fileperf.units import format_duration
 
 __all__ = ("LiveProgress", "PlainProgress", "ProgressLine", "ProgressSink", "SilentProgress", "progress_text")
 
@@ -23,26 +25,21 @@ _PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressLine:
-    """A moment of a run."""
+    """A moment of a measurement."""
 
     title: str
     """The test's."""
-    phase: str
-    """`warm-up`, `round` or `drain`."""
+    run: RunProgress
+    """Of the run that is made."""
     boot: int
     """Counted from 1."""
     boots: int
     elapsed_s: float
-    """Since the load of this run began, over all boots."""
+    """Since the load began, over all boots."""
     total_s: float | None
     """What the whole load is planned to take; None where it ends by a count."""
     requests: int
-    """Successful ones so far."""
-    rps: float
-    """Requests per second in the last moments."""
-    p99_s: float | None
-    """None where there are too few requests."""
-    failures: int
+    """Successful ones so far, over all boots."""
 
 
 def progress_text(line: ProgressLine, width: int | None = None) -> str:
@@ -51,8 +48,8 @@ def progress_text(line: ProgressLine, width: int | None = None) -> str:
     Where a `width` is given it has at most so many cells: the least important parts are left out first. Without one it
     is for a log, and has no bar.
     """
-    boot = f" {line.boot}/{line.boots}" if line.boots > 1 else ""
-    parts = [(0, _PHASES.get(line.phase, line.phase) + boot)]
+    run, boot = line.run, f" {line.boot}/{line.boots}" if line.boots > 1 else ""
+    parts = [(0, _PHASES.get(run.phase, run.phase) + boot)]
     if line.total_s:
         share = min(1.0, max(0.0, line.elapsed_s / line.total_s))
         filled = round(share * _BAR_CELLS)
@@ -61,12 +58,12 @@ def progress_text(line: ProgressLine, width: int | None = None) -> str:
     elif line.elapsed_s > 0:
         parts.append((1, f"{line.elapsed_s:.1f} s"))
     if line.requests:
-        parts.append((2, quantity(line.rps, Unit.PER_SECOND)))
-        if line.p99_s is not None:
-            parts.append((3, f"p99 {quantity(line.p99_s, Unit.SECONDS)}"))
+        parts.append((2, quantity(run.rps, Unit.PER_SECOND)))
+        if run.p99_ns is not None:
+            parts.append((3, f"p99 {format_duration(run.p99_ns)}"))
         parts.append((4, f"{line.requests:,} requests"))
-    if line.failures:
-        parts.append((0, f"{line.failures:,} failed"))
+    if run.failed:
+        parts.append((0, f"{run.failed:,} failed"))
     title = plain(line.title)
     if width is None:
         return "  ".join((title, *(text for rank, text in parts if rank != _BAR_RANK)))
@@ -104,7 +101,7 @@ class LiveProgress:
     def update(self, line: ProgressLine) -> None:
         """Shows the moment in place of the last one."""
         now_s = self._clock()
-        stage = (line.title, line.phase, line.boot)
+        stage = (line.title, line.run.phase, line.boot)
         if now_s < self._due_s and stage == self._stage:
             return
         self._due_s, self._stage = now_s + LIVE_INTERVAL_S, stage

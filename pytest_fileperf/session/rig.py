@@ -79,15 +79,12 @@ class Rig:
         self.progress.update(
             ProgressLine(
                 title=title,
-                phase=progress.phase,
+                run=progress,
                 boot=boot,
                 boots=boots,
                 elapsed_s=self.clock() - begun_s,
                 total_s=total_s,
                 requests=requests + progress.requests,
-                rps=progress.rps,
-                p99_s=progress.p99_ns / 1e9 if progress.p99_ns is not None else None,
-                failures=progress.failed,
             )
         )
 

@@ -7,21 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.report.progress import LiveProgress, PlainProgress, ProgressLine, SilentProgress, progress_text
 from pytest_fileperf.report.text import cells
 
-LINE = ProgressLine(
-    title="test_upload",
-    phase="round",
-    boot=2,
-    boots=3,
-    elapsed_s=3.24,
-    total_s=6.5,
-    requests=6412,
-    rps=2050.0,
-    p99_s=0.031,
-    failures=0,
-)
+RUN = RunProgress(phase="round", elapsed_ns=0, requests=412, rps=2050.0, p99_ns=31_000_000, failed=0)
+HURT = replace(RUN, failed=3)
+LINE = ProgressLine(title="test_upload", run=RUN, boot=2, boots=3, elapsed_s=3.24, total_s=6.5, requests=6412)
 
 
 class Clock:
@@ -40,16 +32,16 @@ class Clock:
         (LINE, 50, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s"),
         (LINE, 20, "test_…  measuring 2/3"[:20]),
         (
-            replace(LINE, phase="warm-up", boot=1, elapsed_s=0.0, total_s=None, requests=0),
+            replace(LINE, run=replace(RUN, phase="warm-up"), boot=1, elapsed_s=0.0, total_s=None, requests=0),
             80,
             "test_upload  warming up 1/3",
         ),
         (
-            replace(LINE, phase="drain", boots=1, boot=1, elapsed_s=7.0, p99_s=None, failures=3),
+            replace(LINE, run=replace(HURT, phase="drain", p99_ns=None), boots=1, boot=1, elapsed_s=7.0),
             100,
             "test_upload  waiting for the last  ━━━━━━━━━━━━  7.0/6.5 s  2,050/s  6,412 requests  3 failed",
         ),
-        (replace(LINE, failures=3), 50, "test_upload  measuring 2/3  3.2/6.5 s  3 failed"),
+        (replace(LINE, run=HURT), 50, "test_upload  measuring 2/3  3.2/6.5 s  3 failed"),
     ],
 )
 def test_one_line_that_fits(line: ProgressLine, width: int, text: str) -> None:
@@ -61,7 +53,7 @@ def test_one_line_that_fits(line: ProgressLine, width: int, text: str) -> None:
 
 @given(title=st.text(max_size=80), width=st.integers(1, 130), failures=st.integers(0, 10**9))
 def test_no_title_makes_the_line_too_long_or_two(title: str, width: int, failures: int) -> None:
-    shown = progress_text(replace(LINE, title=title, failures=failures), width)
+    shown = progress_text(replace(LINE, title=title, run=replace(RUN, failed=failures)), width)
     assert cells(shown) <= width
     assert len(shown.splitlines()) <= 1
 
@@ -85,7 +77,7 @@ def test_live_progress_covers_a_longer_line_before() -> None:
     live = LiveProgress(stream, columns=lambda: 80, clock=clock)
     live.update(LINE)
     first = len(stream.getvalue())
-    live.update(replace(LINE, phase="warm-up", requests=0, total_s=None, elapsed_s=0.0))
+    live.update(replace(LINE, run=replace(RUN, phase="warm-up"), requests=0, total_s=None, elapsed_s=0.0))
     assert stream.getvalue()[first:] == "\r" + "test_upload  warming up 2/3".ljust(first - 1)
 
 
@@ -122,7 +114,7 @@ def test_plain_progress_cuts_nothing() -> None:
     log = PlainProgress(stream, clock=clock)
     for now_s in (0.0, 31.0):
         clock.now_s = now_s
-        log.update(replace(LINE, title=title, failures=3))
+        log.update(replace(LINE, title=title, run=HURT))
     (text,) = stream.getvalue().splitlines()
     assert text.startswith(f"fileperf: {title}  measuring 2/3  ")
     assert text.endswith("  2,050/s  p99 31.0 ms  6,412 requests  3 failed")
@@ -133,7 +125,7 @@ def test_a_stream_that_cannot_show_a_character_gets_a_question_mark() -> None:
     log = PlainProgress(stream, clock=clock)
     for now_s in (0.0, 31.0):
         clock.now_s = now_s
-        log.update(replace(LINE, title="写真", p99_s=3e-5))
+        log.update(replace(LINE, title="写真", run=replace(RUN, p99_ns=30_000)))
     stream.seek(0)
     assert stream.read() == "fileperf: ??  measuring 2/3  3.2/6.5 s  2,050/s  p99 30.0 ?s  6,412 requests\n"
 
