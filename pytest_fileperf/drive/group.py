@@ -41,7 +41,7 @@ from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.host.files import MAKE_ROOM
 from pytest_fileperf.measure.recorder import merged_leads, merged_rounds, paced
-from pytest_fileperf.measure.recording import GeneratorProcess, Round, merged_warm_up, without_samples
+from pytest_fileperf.measure.recording import GeneratorProcess, Round, WarmUp, without_samples
 from pytest_fileperf.plan.load import Alternation, LoadPlan, generators_used, split
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.stability import tracer_in, untraced
@@ -150,7 +150,7 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
         boot=replace(first.boot, leads=leads),
         rounds=_merged(plan, shares),
         subjects={subject: tuple(replace(own, generators=()) for own in of) for subject, of in rounds.items()},
-        warm_ups={name: merged_warm_up(own.warm_ups[name] for own in results) for name in first.warm_ups},
+        warm_ups={name: sum((own.warm_ups[name] for own in results), WarmUp()) for name in first.warm_ups},
         attack=attack,
         attack_ns=first.attack_ns if isinstance(plan, Alternation) else attack[1] - attack[0],
         last_end_ns=max(result.last_end_ns for result in results),

@@ -199,7 +199,7 @@ class StreamSlot(ReplaySlot):
                 connection.first_byte_ns,
                 ended_ns,
                 connection.status,
-                max(0, self._request.body_bytes - connection.unsent_bytes),
+                self._taken_bytes(connection),
                 connection.body_bytes,
                 self._due_ns,
             )

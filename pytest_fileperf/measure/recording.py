@@ -32,9 +32,7 @@ __all__ = (
     "WarmUp",
     "kept_small",
     "merge_failures",
-    "merged_warm_up",
     "pack_histograms",
-    "warm_up_of",
     "without_samples",
 )
 
@@ -292,6 +290,12 @@ class WarmUp:
     """Successful ones."""
     failures: tuple[Failure, ...] = ()
 
+    def __add__(self, other: WarmUp | Round) -> WarmUp:
+        """Returns both as one; a round may be in no figure, too."""
+        return WarmUp(
+            requests=self.requests + other.requests, failures=merge_failures((*self.failures, *other.failures))
+        )
+
     @property
     def failed(self) -> int:
         """Number of failed requests."""
@@ -301,20 +305,6 @@ class WarmUp:
     def made(self) -> int:
         """Number of all requests."""
         return self.requests + self.failed
-
-
-def merged_warm_up(parts: Iterable[WarmUp]) -> WarmUp:
-    """Returns several warm-ups, or those of all parts of a load, as one."""
-    parts = tuple(parts)
-    return WarmUp(
-        requests=sum(part.requests for part in parts),
-        failures=merge_failures(failure for part in parts for failure in part.failures),
-    )
-
-
-def warm_up_of(rounds: Iterable[Round]) -> WarmUp:
-    """Returns rounds that are in no figure as a warm-up."""
-    return merged_warm_up(WarmUp(requests=round_.requests, failures=round_.failures) for round_ in rounds)
 
 
 _SUMS = (
@@ -424,7 +414,7 @@ class Boot:
             peak_rss_bytes=None if changed else max(peaks, default=None),
             samples=(*self.samples, *later.samples),
             alone=Histogram.merged((self.alone, later.alone)),
-            warm_up=merged_warm_up((self.warm_up, later.warm_up)),
+            warm_up=self.warm_up + later.warm_up,
             left_share=max(self.left_share, later.left_share),
             was_at_work=self.was_at_work or later.was_at_work,
             growth=joined((self.growth, later.growth)),

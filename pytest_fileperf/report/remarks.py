@@ -14,7 +14,7 @@ from pytest_fileperf.measure.growth import Growth
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.measure.recording import Recording, merged_warm_up
+from pytest_fileperf.measure.recording import Recording, WarmUp
 from pytest_fileperf.measure.usage import CHILDREN_WORK
 from pytest_fileperf.report.text import plain, quantity
 from pytest_fileperf.report.wording import NO_BASELINE, base_name, note_text, notes_text, typical_text, untold_code
@@ -203,7 +203,7 @@ def _other_answers_text(other: OtherAnswers) -> str:
 def _warm_up_texts(result: Result) -> Iterator[str]:
     """Yields what failed in the warm-up, of each side."""
     for recording, whose in _sides(result):
-        warm_up = merged_warm_up(boot.warm_up for boot in recording.boots)
+        warm_up = sum((boot.warm_up for boot in recording.boots), WarmUp())
         if not warm_up.failed:
             continue
         kinds = [f"{failure.count:,} × {plain(failure.kind)}" for failure in warm_up.failures[:_KINDS]]

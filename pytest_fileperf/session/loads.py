@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from time import monotonic
 from typing import Protocol, TypeAlias
 from weakref import WeakKeyDictionary
@@ -30,8 +30,6 @@ from pytest_fileperf.measure.recording import (
     Recording,
     Round,
     WarmUp,
-    merged_warm_up,
-    warm_up_of,
     without_samples,
 )
 from pytest_fileperf.measure.usage import course_after, course_of
@@ -409,7 +407,7 @@ def after_probe(run: Run, probe: Run) -> Run:
     """Returns a run with the requests of the run before it on the same boot, that are in no figure: a warm-up, too."""
     before, earlier = {("", ""): probe.rounds, **probe.subjects}, probe.warm_ups
     warm_ups = {
-        name: merged_warm_up((earlier.get(name, WarmUp()), warm_up_of(before.get((name, ""), ())), warm_up))
+        name: reduce(WarmUp.__add__, before.get((name, ""), ()), earlier.get(name, WarmUp())) + warm_up
         for name, warm_up in run.warm_ups.items()
     }
     boot = replace(run.boot, memory=course_after(probe.boot.memory, run.boot.memory))
@@ -429,7 +427,7 @@ def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recordi
         index, known = run.boot.index, boots.get(run.boot.index)
         own = rounds_of(run, part, step)
         if not part and not step:
-            boot = replace(run.boot, warm_up=merged_warm_up(run.warm_ups.values()))
+            boot = replace(run.boot, warm_up=sum(run.warm_ups.values(), WarmUp()))
         else:
             boot = replace(
                 run.boot,
