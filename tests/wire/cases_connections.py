@@ -18,6 +18,7 @@ from wire.conformance import (
     Seen,
     chunked,
     http,
+    in_chunks,
     observe,
     once,
     replies,
@@ -28,7 +29,7 @@ from wire.conformance import (
 from wire.scripted import Drain, Fin, Pause, Request, RequestHead, Reset, ScriptedServer, Send
 
 HELLO = http("Content-Length: 5", body=b"hello")
-CHUNKED = http("Transfer-Encoding: chunked", body=chunked(b"hel", b"lo"))
+CHUNKED = in_chunks(chunked(b"hel", b"lo"))
 REFUSED = http("Content-Length: 3", status="413 Content Too Large", body=b"no!")
 REFUSED_AND_CLOSED = http("Content-Length: 3", "Connection: close", status="413 Content Too Large", body=b"no!")
 BROKEN = httpx.RemoteProtocolError

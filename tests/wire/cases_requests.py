@@ -6,7 +6,7 @@ import gzip
 from collections.abc import AsyncIterator
 
 import httpx
-from wire.conformance import Answer, Ask, Case, Seen, chunked, http, observe, once, replies, seen, shortened
+from wire.conformance import Answer, Ask, Case, Seen, chunked, http, in_chunks, observe, once, replies, seen, shortened
 from wire.scripted import Request, ScriptedServer, Send
 
 HELLO = http("Content-Length: 5", body=b"hello")
@@ -155,7 +155,7 @@ ON_TOP = (
     ),
     Case(
         name="lines",
-        scripts=replies(http("Transfer-Encoding: chunked", body=chunked(b"a\nb", b"c\n", b"d"))),
+        scripts=replies(in_chunks(chunked(b"a\nb", b"c\n", b"d"))),
         act=_lines,
         expect=(Answer(200, b"a|bc|d"),),
         served=(1,),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import httpx
-from wire.conformance import Answer, Ask, Case, Difference, Expected, chunked, http, once, pieces, twice
+from wire.conformance import Answer, Ask, Case, Difference, Expected, chunked, http, in_chunks, once, pieces, twice
 from wire.scripted import Fin, Reset
 
 HELLO = http("Content-Length: 5", body=b"hello")
-CHUNKED_HELLO = http("Transfer-Encoding: chunked", body=chunked(b"hel", b"lo"))
+CHUNKED_HELLO = in_chunks(chunked(b"hel", b"lo"))
 HEAD = Ask(method="HEAD")
 LARGE = bytes(range(256)) * 4096  # 1 MiB
 BROKEN = httpx.RemoteProtocolError
@@ -44,11 +44,7 @@ LENGTHS = (
         http("Content-Length: 5", "Content-Length: 5", body=b"hello"),
         Answer(200, b"hello"),
     ),
-    once(
-        "content-length as a list of the same",
-        http("Content-Length: 5, 5", body=b"hello"),
-        Answer(200, b"hello"),
-    ),
+    once("content-length as a list of the same", http("Content-Length: 5, 5", body=b"hello"), Answer(200, b"hello")),
     once("content-length twice and different", http("Content-Length: 5", "Content-Length: 6", body=b"hello!"), BROKEN),
     once("content-length as a list of different", http("Content-Length: 5, 6", body=b"hello!"), BROKEN),
     once("content-length negative", http("Content-Length: -5", body=b"hello"), BROKEN),
@@ -98,7 +94,7 @@ CHUNKS = (
         Answer(200, b"hello", b"OK", "HTTP/1.1", ((b"Transfer-Encoding", b"chunked"),)),
         reused=True,
     ),
-    twice("chunked and empty", http("Transfer-Encoding: chunked", body=chunked()), Answer(200), reused=True),
+    twice("chunked and empty", in_chunks(chunked()), Answer(200), reused=True),
     twice(
         "chunked, name in capitals",
         http("TRANSFER-ENCODING: CHUNKED", body=chunked(b"hi")),
@@ -106,54 +102,27 @@ CHUNKS = (
         reused=True,
         difference=AS_SENT,
     ),
-    once(
-        "chunk size in capitals",
-        http("Transfer-Encoding: chunked", body=b"1A\r\n" + b"x" * 26 + b"\r\n0\r\n\r\n"),
-        Answer(200, b"x" * 26),
-    ),
-    once(
-        "chunk size with leading zeros",
-        http("Transfer-Encoding: chunked", body=b"0005\r\nhello\r\n000\r\n\r\n"),
-        Answer(200, b"hello"),
-    ),
-    once(
-        "chunk extensions",
-        http("Transfer-Encoding: chunked", body=b'5;a=b;c="d e"\r\nhello\r\n0;z\r\n\r\n'),
-        Answer(200, b"hello"),
-    ),
-    once(
-        "chunk size with a space after it",
-        http("Transfer-Encoding: chunked", body=b"5 \r\nhello\r\n0\r\n\r\n"),
-        Answer(200, b"hello"),
-    ),
-    once(
-        "chunk size with a space before it",
-        http("Transfer-Encoding: chunked", body=b" 5\r\nhello\r\n0\r\n\r\n"),
-        BROKEN,
-    ),
-    once("chunk size that is none", http("Transfer-Encoding: chunked", body=b"xyz\r\nhello\r\n0\r\n\r\n"), BROKEN),
-    once("chunk size negative", http("Transfer-Encoding: chunked", body=b"-5\r\nhello\r\n0\r\n\r\n"), BROKEN),
-    once("chunk size as 0x5", http("Transfer-Encoding: chunked", body=b"0x5\r\nhello\r\n0\r\n\r\n"), BROKEN),
-    once("chunk size missing", http("Transfer-Encoding: chunked", body=b"\r\nhello\r\n0\r\n\r\n"), BROKEN),
-    once("chunk size of 30 digits", http("Transfer-Encoding: chunked", body=b"f" * 30 + b"\r\nhello"), BROKEN),
-    once(
-        "chunk size huge and then the end",
-        http("Transfer-Encoding: chunked", body=b"fffffffffffffff\r\nhello"),
-        BROKEN,
-        Fin(),
-    ),
-    once(
-        "chunk without its line end", http("Transfer-Encoding: chunked", body=b"5\r\nhelloworld\r\n0\r\n\r\n"), BROKEN
-    ),
-    once("chunk longer than its size", http("Transfer-Encoding: chunked", body=b"3\r\nhello\r\n0\r\n\r\n"), BROKEN),
+    once("chunk size in capitals", in_chunks(b"1A\r\n" + b"x" * 26 + b"\r\n0\r\n\r\n"), Answer(200, b"x" * 26)),
+    once("chunk size with leading zeros", in_chunks(b"0005\r\nhello\r\n000\r\n\r\n"), Answer(200, b"hello")),
+    once("chunk extensions", in_chunks(b'5;a=b;c="d e"\r\nhello\r\n0;z\r\n\r\n'), Answer(200, b"hello")),
+    once("chunk size with a space after it", in_chunks(b"5 \r\nhello\r\n0\r\n\r\n"), Answer(200, b"hello")),
+    once("chunk size with a space before it", in_chunks(b" 5\r\nhello\r\n0\r\n\r\n"), BROKEN),
+    once("chunk size that is none", in_chunks(b"xyz\r\nhello\r\n0\r\n\r\n"), BROKEN),
+    once("chunk size negative", in_chunks(b"-5\r\nhello\r\n0\r\n\r\n"), BROKEN),
+    once("chunk size as 0x5", in_chunks(b"0x5\r\nhello\r\n0\r\n\r\n"), BROKEN),
+    once("chunk size missing", in_chunks(b"\r\nhello\r\n0\r\n\r\n"), BROKEN),
+    once("chunk size of 30 digits", in_chunks(b"f" * 30 + b"\r\nhello"), BROKEN),
+    once("chunk size huge and then the end", in_chunks(b"fffffffffffffff\r\nhello"), BROKEN, Fin()),
+    once("chunk without its line end", in_chunks(b"5\r\nhelloworld\r\n0\r\n\r\n"), BROKEN),
+    once("chunk longer than its size", in_chunks(b"3\r\nhello\r\n0\r\n\r\n"), BROKEN),
     twice(
         "chunked with trailers",
-        http("Transfer-Encoding: chunked", body=chunked(b"hi", trailers=b"X-Sum: 1\r\nX-More: 2\r\n")),
+        in_chunks(chunked(b"hi", trailers=b"X-Sum: 1\r\nX-More: 2\r\n")),
         Answer(200, b"hi", None, None, ((b"Transfer-Encoding", b"chunked"),)),
         reused=True,
     ),
     *(
-        once(f"trailers: {name}", http("Transfer-Encoding: chunked", body=chunked(b"hi", trailers=raw)), expect)
+        once(f"trailers: {name}", in_chunks(chunked(b"hi", trailers=raw)), expect)
         for name, raw, expect in (
             ("ending in LF", b"X-Sum: 1\nX-More: 2\n", Answer(200, b"hi")),
             ("folded", b"X-Sum: 1\r\n  2\r\n", Answer(200, b"hi")),
@@ -164,11 +133,9 @@ CHUNKS = (
             ("a bad content-length", b"Content-Length: x\r\n", BROKEN),
         )
     ),
-    once(
-        "blank line after the last chunk is a bare LF", http("Transfer-Encoding: chunked", body=b"0\r\n\n"), Answer(200)
-    ),
+    once("blank line after the last chunk is a bare LF", in_chunks(b"0\r\n\n"), Answer(200)),
     *(
-        once(f"chunk size: {name}", http("Transfer-Encoding: chunked", body=raw + b"\r\nhello\r\n0\r\n\r\n"), expect)
+        once(f"chunk size: {name}", in_chunks(raw + b"\r\nhello\r\n0\r\n\r\n"), expect)
         for name, raw, expect in (
             ("20 digits", b"0" * 19 + b"5", Answer(200, b"hello")),
             ("21 digits", b"0" * 20 + b"5", BROKEN),
@@ -176,17 +143,12 @@ CHUNKS = (
             ("a space before the extension", b"5 ;a", BROKEN),
         )
     ),
-    once("chunk that begins its line end wrongly", http("Transfer-Encoding: chunked", body=b"2\r\nhix"), BROKEN),
-    once("trailer without a colon", http("Transfer-Encoding: chunked", body=b"0\r\nnonsense\r\n\r\n"), BROKEN),
-    once("chunked cut in a chunk", http("Transfer-Encoding: chunked", body=b"9\r\nhello"), BROKEN, Fin()),
-    once("chunked cut after a chunk", http("Transfer-Encoding: chunked", body=b"5\r\nhello\r\n"), BROKEN, Fin()),
-    once("chunked cut in a size", http("Transfer-Encoding: chunked", body=b"5\r\nhello\r\n1"), BROKEN, Fin()),
-    once(
-        "chunked cut before the last line",
-        http("Transfer-Encoding: chunked", body=b"5\r\nhello\r\n0\r\n"),
-        BROKEN,
-        Fin(),
-    ),
+    once("chunk that begins its line end wrongly", in_chunks(b"2\r\nhix"), BROKEN),
+    once("trailer without a colon", in_chunks(b"0\r\nnonsense\r\n\r\n"), BROKEN),
+    once("chunked cut in a chunk", in_chunks(b"9\r\nhello"), BROKEN, Fin()),
+    once("chunked cut after a chunk", in_chunks(b"5\r\nhello\r\n"), BROKEN, Fin()),
+    once("chunked cut in a size", in_chunks(b"5\r\nhello\r\n1"), BROKEN, Fin()),
+    once("chunked cut before the last line", in_chunks(b"5\r\nhello\r\n0\r\n"), BROKEN, Fin()),
     leftover("chunked and bytes after it", CHUNKED_HELLO + b"garbage", Answer(200, b"hello")),
     once("transfer-encoding gzip, chunked", http("Transfer-Encoding: gzip, chunked", body=chunked(b"hi")), BROKEN),
     once("transfer-encoding that is unknown", http("Transfer-Encoding: snail", body=b"hi"), BROKEN, Fin()),
@@ -219,16 +181,8 @@ HEADS = (
     once("status of 2 digits", http("Content-Length: 0", status="99 OK"), BROKEN),
     once("status that is no number", http("Content-Length: 0", status="abc OK"), BROKEN),
     once("status 600", http("Content-Length: 0", status="600 Odd"), Answer(600)),
-    once(
-        "version 2.0",
-        http("Content-Length: 0", version="HTTP/2.0"),
-        Answer(200, version="HTTP/2.0"),
-    ),
-    once(
-        "version 1.7",
-        http("Content-Length: 0", version="HTTP/1.7"),
-        Answer(200, version="HTTP/1.7"),
-    ),
+    once("version 2.0", http("Content-Length: 0", version="HTTP/2.0"), Answer(200, version="HTTP/2.0")),
+    once("version 1.7", http("Content-Length: 0", version="HTTP/1.7"), Answer(200, version="HTTP/1.7")),
     once("version in small letters", http("Content-Length: 0", version="http/1.1"), BROKEN),
     once("garbage", b"\x15\x03\x01\x00\x02\x02\x50 this is no HTTP\r\n\r\n", BROKEN),
     once("garbage without a line end, then the end", b"SSH-2.0-OpenSSH_9.7", BROKEN, Fin()),
@@ -328,7 +282,7 @@ ARRIVAL = (
     once("byte by byte, content-length", HELLO, Answer(200, b"hello"), step=1),
     once(
         "byte by byte, chunked with trailers",
-        http("Transfer-Encoding: chunked", body=chunked(b"hel", b"lo", trailers=b"A: b\r\n")),
+        in_chunks(chunked(b"hel", b"lo", trailers=b"A: b\r\n")),
         Answer(200, b"hello"),
         step=1,
     ),
@@ -346,16 +300,8 @@ ARRIVAL = (
     ),
     pieces("head cut between CR and LF", HELLO[:16], HELLO[16:], expect=Answer(200, b"hello")),
     once("1 MiB, content-length", http(f"Content-Length: {len(LARGE)}", body=LARGE), Answer(200, LARGE)),
-    once(
-        "1 MiB, chunked",
-        http("Transfer-Encoding: chunked", body=chunked(LARGE[:300_000], LARGE[300_000:])),
-        Answer(200, LARGE),
-    ),
-    once(
-        "1 MiB, many small chunks",
-        http("Transfer-Encoding: chunked", body=chunked(*[LARGE[:257]] * 4096)),
-        Answer(200, LARGE[:257] * 4096),
-    ),
+    once("1 MiB, chunked", in_chunks(chunked(LARGE[:300_000], LARGE[300_000:])), Answer(200, LARGE)),
+    once("1 MiB, many small chunks", in_chunks(chunked(*[LARGE[:257]] * 4096)), Answer(200, LARGE[:257] * 4096)),
     once("1 MiB, until the end", http(body=LARGE), Answer(200, LARGE), Fin()),
     once(
         "1 MiB in pieces of 7001 bytes",
@@ -373,18 +319,8 @@ CUTS = (
     once("reset before the response", b"", httpx.ReadError, Reset()),
     pieces("reset in the headers", b"HTTP/1.1 200 OK\r\nContent-Le", expect=httpx.ReadError, ends=(Reset(),)),
     pieces("reset in the body", http("Content-Length: 9", body=b"hello"), expect=httpx.ReadError, ends=(Reset(),)),
-    pieces(
-        "reset in a chunk",
-        http("Transfer-Encoding: chunked", body=b"9\r\nhello"),
-        expect=httpx.ReadError,
-        ends=(Reset(),),
-    ),
-    pieces(
-        "reset between chunks",
-        http("Transfer-Encoding: chunked", body=b"5\r\nhello\r\n"),
-        expect=httpx.ReadError,
-        ends=(Reset(),),
-    ),
+    pieces("reset in a chunk", in_chunks(b"9\r\nhello"), expect=httpx.ReadError, ends=(Reset(),)),
+    pieces("reset between chunks", in_chunks(b"5\r\nhello\r\n"), expect=httpx.ReadError, ends=(Reset(),)),
     pieces("reset in a body until the end", http(body=b"hello"), expect=httpx.ReadError, ends=(Reset(),)),
     *(
         once(f"{name} and a reset at once", b"", expect, Reset(raw))
@@ -394,7 +330,7 @@ CUTS = (
             ("103", http(status="103 Early Hints"), httpx.ReadError),
             ("part of the body", http("Content-Length: 9", body=b"hello"), httpx.ReadError),
             ("100 kB of the body", http("Content-Length: 900000", body=LARGE[:100_000]), httpx.ReadError),
-            ("part of a chunk", http("Transfer-Encoding: chunked", body=b"9\r\nhello"), httpx.ReadError),
+            ("part of a chunk", in_chunks(b"9\r\nhello"), httpx.ReadError),
             ("body until the end", http(body=b"hello"), httpx.ReadError),
             ("whole answer", HELLO, Answer(200, b"hello")),
         )

@@ -209,6 +209,11 @@ def chunked(*chunks: bytes, trailers: bytes = b"") -> bytes:
     return b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n" + trailers + b"\r\n"
 
 
+def in_chunks(body: bytes) -> bytes:
+    """Returns a response with this chunked body."""
+    return http("Transfer-Encoding: chunked", body=body)
+
+
 def replies(*raws: bytes) -> tuple[Script, ...]:
     """Returns the script of a server that answers so many requests on one connection."""
     return (tuple(step for raw in raws for step in (Request(), Send(raw))),)

@@ -9,7 +9,7 @@ import tracemalloc
 import httpx
 import pytest
 from wire import cases_responses
-from wire.conformance import Answer, Case, chunked, http, once
+from wire.conformance import Answer, Case, chunked, http, in_chunks, once
 from wire.scripted import Drain, Fin, Pause, Request, RequestHead, Script, ScriptedServer, Send
 
 from pytest_fileperf.wire.connect import Origin, open_socket
@@ -75,7 +75,7 @@ async def test_the_same_bytes_are_known_from_the_second_time_on() -> None:
 
 
 async def test_a_chunked_answer_is_known_too() -> None:
-    raw = http("Transfer-Encoding: chunked", body=chunked(b"hel", b"lo"))
+    raw = in_chunks(chunked(b"hel", b"lo"))
     assert await ask((Request(), Send(raw)) * 2, 2) == [(False, 200, 5), (True, 200, 5)]
 
 
@@ -155,22 +155,17 @@ CASES = (
         http(f"Content-Length: {len(NINE_MIB)}", body=NINE_MIB + b"x"),
         Answer(200, NINE_MIB),
     ),
-    once("9 MiB in one chunk", http("Transfer-Encoding: chunked", body=chunked(NINE_MIB)), Answer(200, NINE_MIB)),
+    once("9 MiB in one chunk", in_chunks(chunked(NINE_MIB)), Answer(200, NINE_MIB)),
     once(
         "9 MiB in chunks of 70 kB",
-        http("Transfer-Encoding: chunked", body=chunked(*[NINE_MIB[:70_000]] * 130)),
+        in_chunks(chunked(*[NINE_MIB[:70_000]] * 130)),
         Answer(200, NINE_MIB[:70_000] * 130),
     ),
     once("9 MiB until the end", http(body=NINE_MIB), Answer(200, NINE_MIB), Fin()),
     once(
         "9 MiB cut short", http(f"Content-Length: {len(NINE_MIB) + 1}", body=NINE_MIB), httpx.RemoteProtocolError, Fin()
     ),
-    once(
-        "9 MiB cut short in a chunk",
-        http("Transfer-Encoding: chunked", body=chunked(NINE_MIB)[:-7]),
-        httpx.RemoteProtocolError,
-        Fin(),
-    ),
+    once("9 MiB cut short in a chunk", in_chunks(chunked(NINE_MIB)[:-7]), httpx.RemoteProtocolError, Fin()),
 )
 
 
