@@ -6,9 +6,7 @@ Model
 
 Variance of `worse`
     boots    s² (1/k₁ + 1/k₂), where s² is the variance of a boot's value (`evidence`).
-    session  what unchanged code changes by from one session to another on this machine: a `Spread`, learned from
-             earlier sessions (below). These were measured by boots too, so boots count twice: bounds are rather
-             too wide than too narrow.
+    session  what unchanged code changes by from one session to another, on any machine (`Rules.environment_sd`).
     The sum's degrees of freedom are Welch's and Satterthwaite's (Satterthwaite, Biometrics Bull. 2 (1946) 110–114).
 
 Outcome, with L = log(1 + tolerance)
@@ -20,9 +18,7 @@ Outcome, with L = log(1 + tolerance)
     IMPROVED      so far in the good direction.
     PASS          `worse` is at most L, and its upper one-sided 95 % bound below L + 2 % (`Rules.rate_excluded`), or
                   2 L + 2 % for a percentile (`Rules.excluded`): a true loss of that much passes in at most 1 of 20
-                  runs. On a machine whose sessions are known to deviate by 1 %, the same code is PASS in 72 %, 5 %
-                  slower in 2 %, 10 % slower in 0.01 %, with a tolerance of 3 %; in 85 % where the baseline is known
-                  to 0.6 %.
+                  runs.
     INCONCLUSIVE  otherwise.
 
 Why Bonferroni and not Holm: a test fails in its own call phase, when the p values of later tests do not exist, so there
@@ -33,7 +29,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_fileperf.judge.baseline import Found, sealed, work_differences
@@ -44,8 +40,6 @@ from pytest_fileperf.judge.difference import (
     as_share,
     decide,
     judged,
-    moderated,
-    standard_errors,
 )
 from pytest_fileperf.judge.environment import condition_changes, package_changes
 from pytest_fileperf.judge.evidence import (
@@ -67,8 +61,6 @@ from pytest_fileperf.measure.usage import Busy
 __all__ = (
     "ErrorBudget",
     "Spread",
-    "Steadiness",
-    "changes_in",
     "compare",
     "difference_of",
     "judge_same_code",
@@ -86,69 +78,24 @@ __all__ = (
 )
 
 
-# --- How steady a machine is from one session to another: learned from what unchanged code did, not assumed
-#
-#     spread² = (n₀ σ₀² + Σ w²) / (n₀ + n),   with n₀ + n degrees of freedom
-#
-# w is the log change, in one of n sessions, of a baseline's own code against what is stored of it, and σ₀ what to
-# expect of a machine of which nothing is known, with the weight of n₀ sessions (`Rules.spread_sd`,
-# `Rules.spread_prior_df`). That weight falls to nothing as sessions become known (`Rules.spread_known`). Changes are
-# from what is stored, not from their mean: a baseline that caught a fast hour is off for good. Source: a scaled inverse
-# χ² prior for the variance, as in Gelman and others, "Bayesian Data Analysis" (2013), chapter 2.
+# --- By how much unchanged code changes from one session to another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """By how much a metric of unchanged code changes from what is stored of it, in natural logarithms."""
+    """By how much a metric of unchanged code may change between two sides, in natural logarithms."""
 
     sd: float
     df: float
     """How well `sd` is known: degrees of freedom."""
-    sessions: int = 0
-    """How many sessions told it; 0 where it is only expected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steadiness:
-    """What earlier sessions on this machine have shown."""
-
-    changes: tuple[Mapping[str, float], ...] = ()
-    """Of each session, by metric: the root mean square of its tests' log changes of unchanged code. Sessions are hours
-    apart: `history.History` takes runs of the same hours for one."""
-
-    def spread(self, metric: Metric) -> Spread:
-        """Returns the spread of one metric; the module's text says how."""
-        known = [changes[metric.name] for changes in self.changes if metric.name in changes]
-        prior = RULES.spread_prior_df * max(0.0, 1 - len(known) / RULES.spread_known)
-        squares = math.fsum(change**2 for change in known)
-        usual = (RULES.spread_sd * tail_factor(metric)) ** 2
-        variance = moderated(squares, len(known), usual=usual, weight=prior)
-        return Spread(sd=math.sqrt(variance), df=prior + len(known), sessions=len(known))
-
-    def is_steady(self, tolerances: Mapping[str, float]) -> bool:
-        """Returns whether stored figures alone can decide: unchanged code would PASS, and what PASS excludes is seen.
-
-        So it is where a change that is just tolerated would still PASS, if only sessions differed, as at least
-        `Rules.least_sessions` sessions have shown for each metric. `tolerances` are shares, by gated metric.
-        """
-        for name, tolerance in tolerances.items():
-            spread, limit = self.spread(METRICS[name]), math.log1p(tolerance)
-            worst = limit + standard_errors(RULES.bound_error, spread.df) * spread.sd
-            if spread.sessions < RULES.least_sessions or worst >= RULES.excluded.at(limit):
-                return False
-        return True
+def _of_sessions(metric: Metric) -> Spread:
+    """Returns the spread of two sessions: wide, and the same for all machines, as nobody knows this one's."""
+    return Spread(sd=RULES.environment_sd * tail_factor(metric), df=math.inf)
 
 
-def changes_in(world: Iterable[MetricComparison]) -> dict[str, float]:
-    """Returns what a session's comparisons of unchanged code tell of its machine: the root mean square by metric.
-
-    `world` are comparisons of all tests of the session, from `judge.judge_world`.
-    """
-    squares: dict[str, list[float]] = {}
-    for item in world:
-        if item.change is not None and item.change > -1:
-            squares.setdefault(item.metric, []).append(math.log1p(item.change) ** 2)
-    return {name: math.sqrt(math.fsum(values) / len(values)) for name, values in sorted(squares.items())}
+_SAME_SESSION = Spread(sd=0.0, df=math.inf)
 
 
 # --- gate
@@ -181,7 +128,7 @@ def compare(
     """Returns the comparison of one metric with its baseline; the module's text says how.
 
     `tolerance` is a share of the worse value: a rate may fall, and a duration grow, by a factor of 1 + tolerance.
-    `alpha` is this gate's part of the session's error, from `ErrorBudget`. `spread` is that of the metric here.
+    `alpha` is this gate's part of the session's error, from `ErrorBudget`. `spread` is that of the two sides' sessions.
     """
     is_memory, requests = metric.name == "rss", None
     if is_memory:
@@ -269,7 +216,6 @@ def judge_stored(
     now: Evidence,
     identity: Mapping[str, object],
     packages: Mapping[str, str],
-    steadiness: Steadiness,
     saturated: bool,
     busy: Busy,
     no_code: str = "",
@@ -300,7 +246,7 @@ def judge_stored(
                 MetricComparison(metric=name, outcome=outcome, tolerance=tolerance, now=value, reason=apart)
             )
             continue
-        entry, spread = found.entry, steadiness.spread(metric)
+        entry, spread = found.entry, _of_sessions(metric)
         comparison = compare(metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=spread)
         if comparison.outcome is Outcome.REGRESSED:
             changed, about = package_changes(entry.packages, packages), None
@@ -325,7 +271,6 @@ def judge_world(
     identity: Mapping[str, object],
     packages: Mapping[str, str],
     conditions: Mapping[str, str],
-    steadiness: Steadiness,
     saturated: bool,
     busy: Busy,
 ) -> tuple[MetricComparison, ...]:
@@ -333,8 +278,7 @@ def judge_world(
 
     Arguments are those of `judge_stored`; `packages`, `conditions` and `identity` are those of the code that was
     measured `now`. Empty for a baseline of another machine, though not of another Python alone, or of other work; a
-    metric without figures is left out. REGRESSED where the machine has proven steady, by its spread, or where no
-    sessions differ so: others do not show it.
+    metric without figures is left out. REGRESSED where no sessions differ so.
     """
     if any(not one.startswith("python was ") for one in found.differences) or _other_work(found, identity):
         return ()
@@ -346,14 +290,15 @@ def judge_world(
     comparisons = []
     for name, tolerance in tolerances.items():
         metric, entry = METRICS[name], found.entry
-        spread = steadiness.spread(metric)
-        comparison = compare(metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=spread)
+        comparison = compare(
+            metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=_SAME_SESSION
+        )
         if comparison.change is None or comparison.low is None:
             continue
-        ratio, steady = 1 + comparison.change, steadiness.is_steady({name: tolerance})
+        ratio = 1 + comparison.change
         if _deviations(comparison, min(_bounds(comparison)), busy) > RULES.environment_failed:
             comparison = replace(comparison, outcome=Outcome.REGRESSED)
-        elif comparison.outcome is Outcome.REGRESSED and not steady:
+        elif comparison.outcome is Outcome.REGRESSED:
             comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE)
         undecided = comparison.outcome is Outcome.INCONCLUSIVE
         kind = ReasonKind.WORLD_UNCLEAR if undecided else ReasonKind.WORLD

@@ -69,24 +69,13 @@ class Rules:
     """Of a round within its boot. Measured: 2.4 to 2.9 % stabilised, 4 to 5 % as it comes."""
     round_prior_df: int = 4
     """Weight of `round_sd`: little beside the 18 of two sides of three boots of four rounds."""
-    spread_sd: float = 0.05
-    """Of the change of unchanged code from one session to another, where nothing is known of the machine."""
-    spread_prior_df: int = 2
-    """Weight of `spread_sd`, as that of so many sessions: little, as machines deviate by 1 to 30 %. Where no session is
-    known and the machine deviates by 15 %, the 90 % interval holds the truth in 71 %, with the weight of four sessions
-    (and 4 %) in 50 %; with the weight of one (92 %) even ten times slower could not be told on such a machine."""
-
     environment_sd: float = 0.25
-    """Of the log level of unchanged code from one environment to another: as much as sessions on one machine deviated
-    by in campaigns, 0.16 to 0.30. A percentile has `tail_factor` times as much."""
+    """Of the log level of unchanged code from one session, or environment, to another: as much as sessions on one
+    machine deviated by in campaigns, 0.16 to 0.30. A percentile has `tail_factor` times as much."""
     environment_noted: float = 2.0
     """Within so many of these deviations it is a note: 39 % slower. Beyond, unchanged code is no PASS."""
     environment_failed: float = 5.0
     """If the whole interval is beyond so many it is a failure: 71 % slower."""
-    spread_known: int = 10
-    """So many sessions tell the spread alone: what is expected counts the less, the more of them are known."""
-    least_sessions: int = 5
-    """Fewer sessions, which are hours apart (`history`), do not show that a machine is steady."""
 
     # --- sides that are measured in turn (`paired`)
 

@@ -163,7 +163,6 @@ class NoteKind(Enum):
     """Files that changed while they were measured, and that no server loaded."""
     # Which code of a stored baseline was measured, or why none was:
     NEVER_CONFIRMED = auto()
-    STEADY = auto()
     FIGURES_ONLY = auto()
     """Why it was not measured again, though that was asked for."""
     FILES_CHANGED = auto()

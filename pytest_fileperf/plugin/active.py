@@ -22,7 +22,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plugin.invocation import header_words, read_options, server_problems
 from pytest_fileperf.plugin.measuring import ScreenProgress, Turns, tell_properties
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys
-from pytest_fileperf.plugin.outcomes import Outcomes, is_shown
+from pytest_fileperf.plugin.outcomes import Outcomes
 from pytest_fileperf.report.text import show_what_it_can
 from pytest_fileperf.settings.settings import Options, Settings, resolve
 
@@ -232,27 +232,17 @@ class Active:
         if self._of_parent:
             self._close()
             return
-        slower_world = False
         if self._session is not None:
-            slower_world = session.exitstatus in _ENDED and self._has_slower_world(session, self._session)
+            if session.exitstatus in _ENDED:
+                self._said += (f"fileperf: {note}" for note in self._session.notes)
             self._session.settle(passed=False)  # what a test was about to store when the run was interrupted
             self.results += self._session.results
         self._close()
         if hasattr(self._config, "workerinput"):
             packed = base64.b64encode(pickle.dumps(self.results)).decode("ascii")
             self._config.workeroutput[_WORKER_RESULTS] = packed  # type: ignore[attr-defined]
-        elif (self._finish(session) or slower_world) and session.exitstatus == pytest.ExitCode.OK:
+        elif self._finish(session) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def _has_slower_world(self, session: pytest.Session, measuring: Session) -> bool:
-        """Measures once more what was slower than stored though its code is not; returns whether that is seen again."""
-        try:
-            slower = measuring.finish()
-        except KeyboardInterrupt:
-            session.exitstatus = pytest.ExitCode.INTERRUPTED
-            return False
-        self._said += (f"fileperf: {note}" for note in measuring.notes)
-        return bool(slower)
 
     def _finish(self, session: pytest.Session) -> bool:
         """Writes files, lists or removes stale baselines, and returns whether anything failed."""
@@ -336,8 +326,7 @@ def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> t
 
     shows_failures = reporter.config.getoption("tbstyle", default="auto") not in ("no", "line")
     told = {report.nodeid for report in reporter.stats.get("failed", ())} if shows_failures else set()
-    worlds = not is_shown(reporter)
-    return brief_report(record, width=width, colour=colour, quiet=verbosity < 0, told=told, worlds=worlds)
+    return brief_report(record, width=width, colour=colour, quiet=verbosity < 0, told=told)
 
 
 ACTIVE = pytest.StashKey[Active]()

@@ -34,9 +34,9 @@ _SERVING_FIXTURES = (*MEASURING_FIXTURES, "fileperf_server")
 DEFAULT_BASELINES = ".fileperf"
 CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "confirm": (
-        ("auto", "always", "never"),
-        "whether the code of a stored baseline is measured again, in turn with the code here: where stored figures "
-        "alone cannot decide (auto, the default), always, or never",
+        ("always", "never"),
+        "whether the code of a stored baseline is measured again, in turn with the code here (always, the default), or "
+        "only its stored figures compare (never)",
     ),
     "base_packages": (
         ("now", "stored"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.judge.record import FailedTest, Result
     from pytest_fileperf.plugin.active import Active
 
-__all__ = ("Outcomes", "is_shown", "not_by_verdict")
+__all__ = ("Outcomes", "not_by_verdict")
 
 _PASSED = pytest.StashKey[bool]()
 """Whether the test itself has passed; its fixtures are still to be torn down."""
@@ -30,7 +30,6 @@ _MOST_LINES = 40
 _MOST_CHARS = 4_000
 _SHOWN_PASSED = "passed"
 _UNDECIDED = "inconclusive"
-_SLOWER_WORLD = "slower world"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
 """The characters of pytest's option -r that make lines in its short test summary, with what they list."""
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -190,8 +189,7 @@ class Outcomes:
         undecided, results = stats.get(_UNDECIDED, []), self._active.results
         if not undecided and not results:
             return []
-        from pytest_fileperf.report.story import slower_worlds
-        from pytest_fileperf.report.terminal import slower_world_lines, undecided_lines
+        from pytest_fileperf.report.terminal import undecided_lines
 
         by_test: dict[str, dict[str, Result]] = {}
         for result in results:
@@ -202,11 +200,6 @@ class Outcomes:
         for report in undecided:
             own = by_test.get(report.nodeid, {}).values()
             lines += undecided_lines(_from_here(config, report.nodeid), own, width=width, colour=colour)
-        slower = slower_worlds(results)
-        for result in slower:
-            lines += slower_world_lines(_from_here(config, result.test.nodeid), result, width=width, colour=colour)
-        if slower:
-            stats.setdefault(_SLOWER_WORLD, []).extend(slower)
         return lines
 
     # --- baselines whose tests are gone
@@ -343,11 +336,6 @@ def _is_undecided(report: pytest.TestReport) -> bool:
     from pytest_fileperf.judge.record import Standing
 
     return any(standing.is_undecided for standing in Standing if standing.value in standings.values())
-
-
-def is_shown(reporter: pytest.TerminalReporter) -> bool:
-    """Returns whether there is a short test summary: with -r N or --no-summary pytest lists no failures either."""
-    return bool(_listed(reporter))
 
 
 def _listed(reporter: pytest.TerminalReporter) -> list[str]:

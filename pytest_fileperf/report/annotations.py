@@ -13,9 +13,9 @@ from pathlib import PurePosixPath
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.record import FailedTest, Result, Standing, TestId
 from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.report.story import SLOWER_WORLD, reasons, slower_worlds, undecided_texts
+from pytest_fileperf.report.story import reasons, undecided_texts
 from pytest_fileperf.report.text import plain
-from pytest_fileperf.report.wording import figures_text, first_line, limit_text, where_failed, world_text
+from pytest_fileperf.report.wording import figures_text, first_line, limit_text, where_failed
 
 __all__ = ("github_commands",)
 
@@ -48,7 +48,7 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
 
 
 _Told = tuple[str, str, TestId | FailedTest, Sequence[str]]
-"""The level in GitHub's words, `REGRESSED` or `SLOWER WORLD`, the test, and what happened, the most telling first."""
+"""The level in GitHub's words, such as `REGRESSED`, the test, and what happened, the most telling first."""
 
 
 def _of(result: Result) -> Iterator[_Told]:
@@ -59,8 +59,6 @@ def _of(result: Result) -> Iterator[_Told]:
         yield "warning", standing.value, result.test, undecided_texts(result)
     elif standing is Standing.NEW and not result.baseline_written:
         yield "warning", standing.value, result.test, [why.text for why in reasons(result)]
-    if slower_worlds([result]):
-        yield "warning", SLOWER_WORLD, result.test, [world_text(result.verdict)]
 
 
 def _failing(result: Result) -> Iterator[str]:

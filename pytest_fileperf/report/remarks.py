@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from pytest_fileperf.judge.evidence import OtherAnswers
-from pytest_fileperf.judge.history import Trend, trend_of
 from pytest_fileperf.judge.record import Result, Standing
+from pytest_fileperf.judge.trend import Trend, trend_of
 from pytest_fileperf.judge.verdict import NoteKind
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
 from pytest_fileperf.measure.growth import Growth
@@ -36,7 +36,6 @@ _WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
 _BRIEFLY = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
 _OF_FIGURES = (
     NoteKind.NEVER_CONFIRMED,
-    NoteKind.STEADY,
     NoteKind.FIGURES_ONLY,
     NoteKind.FILES_CHANGED,
     NoteKind.ROUGHLY_KNOWN,

@@ -18,7 +18,6 @@ from pytest_fileperf.report.text import Style, plain, shorten, words
 from pytest_fileperf.units import format_count
 
 __all__ = (
-    "SLOWER_WORLD",
     "STYLES",
     "Why",
     "counts",
@@ -29,7 +28,6 @@ __all__ = (
     "pressing",
     "reasons",
     "shared",
-    "slower_worlds",
     "summary_line",
     "summary_pieces",
     "undecided_texts",
@@ -37,7 +35,6 @@ __all__ = (
     "urgency",
 )
 
-SLOWER_WORLD = "SLOWER WORLD"
 STYLES: Mapping[str, Style] = {
     Standing.PASS: Style.GOOD,
     Standing.IMPROVED: Style.GOOD,
@@ -58,29 +55,22 @@ _T = TypeVar("_T")
 # --- Which results somebody should look at first
 
 
-def slower_worlds(results: Iterable[Result]) -> tuple[Result, ...]:
-    """Returns the results whose baseline's own code got slower."""
-    return tuple(result for result in results if wording.world_outcome(result.verdict) is Outcome.REGRESSED)
-
-
 def urgency(result: Result) -> int:
     """Returns a number that is the smaller the sooner somebody should look."""
     standing = result.standing
     if standing.fails:
         return _WORST_FIRST.index(standing)
-    if slower_worlds([result]):
-        return len(_WORST_FIRST)  # it fails the session, though not its test
-    return len(_WORST_FIRST) + (1 if standing.is_undecided else 2)
+    return len(_WORST_FIRST) + (0 if standing.is_undecided else 1)
 
 
 def pressing(results: Iterable[Result]) -> list[Result]:
-    """Returns those to be seen at once: what fails, then what is undecided, then slower worlds and new tests."""
+    """Returns those to be seen at once: what fails, then what is undecided, then new tests."""
     found = []
     for result in results:
-        standing, slower = result.standing, slower_worlds([result])
+        standing = result.standing
         is_new = standing is Standing.NEW and not result.baseline_written
-        if standing.fails or standing.is_undecided or slower or is_new:
-            found.append((0 if standing.fails else 1 if standing.is_undecided else 2 if slower else 3, result))
+        if standing.fails or standing.is_undecided or is_new:
+            found.append((0 if standing.fails else 1 if standing.is_undecided else 2, result))
     return [result for _, result in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -207,10 +197,8 @@ def summary_pieces(results: Sequence[Result], failed: Sequence[FailedTest] = ())
     found_words = [(counted, STYLES[standing]) for standing, counted in counts(results)]
     pieces = [(f"{len(results)} measured:", Style.BOLD)]
     pieces += [(text + ",", style) for text, style in found_words[:-1]]
-    slower = len(slower_worlds(results))
-    world = f"{format_count(slower, 'slower world')}: {wording.NOT_YOUR_CODE}" if slower else ""
     stored, unfit, to_do = hints(results)
-    rest = list(filter(None, (otherwise, stored, unfit, world, to_do)))
+    rest = list(filter(None, (otherwise, stored, unfit, to_do)))
     last, style = found_words[-1]
     pieces.append((last + ";" * bool(rest), style))
     return [*pieces, *words("; ".join(rest))] if rest else pieces

@@ -49,7 +49,6 @@ from pytest_fileperf.units import format_count, format_share
 __all__ = (
     "brief_report",
     "session_text",
-    "slower_world_lines",
     "stale_lines",
     "terminal_report",
     "undecided_lines",
@@ -94,11 +93,10 @@ def brief_report(
     colour: bool = False,
     quiet: bool = False,
     told: Collection[str] = (),
-    worlds: bool = True,
 ) -> tuple[list[str], bool]:
     """Returns the lines, and whether they are nothing but a row for each test. With `quiet` only failed tests have one.
 
-    `told` has the node ids of tests whose failure has been printed. `worlds` says whether a slower world has lines.
+    `told` has the node ids of tests whose failure has been printed.
     """
     screen = Screen(width=width, colour=colour)
     results, alone, groups = record.results, record.alone, record.groups
@@ -113,7 +111,7 @@ def brief_report(
     def under(result: Result, screen: Screen, *, ranked: bool = False) -> list[str]:
         own = [reason for reason in _brief_reasons(result) if reason not in common]
         why = None if result.test.item in told else own
-        lines = _briefly(result, screen, why, worlds=worlds)
+        lines = _briefly(result, screen, why)
         # The table of a ranked group has what limited the run.
         if not ranked and not one_limit and story.is_limited_elsewhere(result):
             lines += screen.remarks([wording.limiting_text(result)], indent=INDENT)
@@ -152,15 +150,14 @@ def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]
     return [line for row, result in zip(rows, results, strict=True) for line in (row, *under(result, screen))]
 
 
-def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None, *, worlds: bool) -> list[str]:
+def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) -> list[str]:
     """Returns a line for each gate that is not PASS, and what else there is to know.
 
     `why` are reasons; None where the failure, which has them, was printed.
     """
     gates = [item for item in wording.compared(result) if item.outcome is not Outcome.PASS]
     lines = [*_gate_lines(gates, screen), *_noise_lines(result, screen), *_limit_lines(result, screen)]
-    in_summary = not worlds and wording.world_outcome(result.verdict) is Outcome.REGRESSED
-    if wording.is_world_notable(result.verdict) and not in_summary:
+    if wording.is_world_notable(result.verdict):
         lines += _world_lines(result, screen)
     if why is not None:
         lines += _explanation(result)
@@ -410,12 +407,10 @@ def _reason_lines(
     return lines
 
 
-# --- Lines for pytest's short test summary: what is not decided, and what got slower without a change of the code
+# --- Lines for pytest's short test summary: what is not decided
 #
 # INCONCLUSIVE tests/test_files.py::test_upload -
 #   rps −4.0 % [−9.0, +1.0], tolerance 3 %
-# SLOWER WORLD tests/test_files.py::test_form - your baseline's own code runs at
-#   0.83 of what was stored (rps −17.0 % from 5,210/s): …
 
 
 def undecided_lines(nodeid: str, results: Iterable[Result], *, width: int, colour: bool) -> list[str]:
@@ -425,12 +420,6 @@ def undecided_lines(nodeid: str, results: Iterable[Result], *, width: int, colou
     if found:
         pieces += [("-", Style.NONE), *((f"{text};", Style.NONE) for text in found[:-1]), (found[-1], Style.NONE)]
     return Screen(width=width, colour=colour).flow(pieces, gap=1)
-
-
-def slower_world_lines(nodeid: str, result: Result, *, width: int, colour: bool) -> list[str]:
-    """Returns the lines of one measurement whose baseline's own code got slower."""
-    lead = [(story.SLOWER_WORLD, Style.BAD), (plain(nodeid), Style.BOLD), ("-", Style.NONE)]
-    return Screen(width=width, colour=colour).prose(wording.world_text(result.verdict), lead=lead)
 
 
 # --- The lines about baselines whose tests are gone: which ones, why, and what to do or what was done

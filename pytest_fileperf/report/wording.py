@@ -135,7 +135,7 @@ SATURATED = (
 )
 _LONGER = "give it a longer max_duration"
 _IN_TURN = (
-    "this machine differs from session to session, so more boots do not help:"
+    "sessions differ by up to 25 %, so more boots do not help:"
     " compare in turn, with a baseline whose code is found or with --fileperf-against"
 )
 _APART = "measure with the packages of then, by --fileperf-base-packages=stored, to see what they cost"
@@ -165,7 +165,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.WORLD: "{metric} of the baseline's own code is {ratio:.2f} times what is stored: the machine, the"
     " packages or the environment changed, not your code{changed}",
     ReasonKind.WORLD_UNCLEAR: "{metric} of the baseline's own code is {ratio:.2f} times what is stored, which may be"
-    " how sessions differ on this machine{changed}",
+    " how sessions differ{changed}",
     ReasonKind.ENVIRONMENT: "the baseline's own code runs at {ratio:.2f} of what was stored ({metric}), more than"
     " sessions differ: packages, files that Git ignores, or the machine changed{changed}; {apart}",
     ReasonKind.ABSENT: "{text}",
@@ -283,7 +283,6 @@ _NOTES: Mapping[NoteKind, str] = {
     NoteKind.ELSEWHERE: "the same on both sides, as it lies elsewhere: {names}",
     NoteKind.CHANGED_MEANWHILE: "{names} changed while it was measured",
     NoteKind.NEVER_CONFIRMED: "only stored figures compare, as fileperf_confirm=never says",
-    NoteKind.STEADY: "stored figures decide, as this machine has proven steady",
     NoteKind.FILES_CHANGED: "only stored figures compare: {names}",
     NoteKind.FIGURES_ONLY: "only stored figures compare: {names}",
     NoteKind.SAME_CODE: "the code here is that of {names}",
@@ -442,10 +441,8 @@ def _meaning(comparison: MetricComparison) -> str:
             return f": {NOT_YOUR_CODE}"
         case Outcome.IMPROVED:
             return ": the machine, packages or environment changed"
-        case Outcome.INCONCLUSIVE if kind is ReasonKind.WORLD:
-            return ", which was not seen when it was measured once more"
         case Outcome.INCONCLUSIVE if kind in (None, ReasonKind.WORLD_UNCLEAR):
-            return ", which may be how sessions differ on this machine"
+            return ", which may be how sessions differ"
         case Outcome.INCONCLUSIVE:
             return f": {sentence(comparison.reason)}"
         case _:

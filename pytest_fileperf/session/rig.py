@@ -13,7 +13,7 @@ from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.record import Result, TestId
-from pytest_fileperf.judge.verdict import MetricComparison, Note, NoteKind
+from pytest_fileperf.judge.verdict import Note, NoteKind
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink, SilentProgress
@@ -117,10 +117,6 @@ class Measured:
     """What one side lacks, where there was nothing to compare."""
     notes: tuple[str, ...] = ()
     """What a user has to know of the other side, where it could not be measured; they may have several lines."""
-    tells_spread: bool = False
-    """Whether `Verdict.world` tells how steady the machine is: only the session differs from when it was stored."""
-    world_again: Callable[[], tuple[MetricComparison, ...]] | None = None
-    """Measures for `Verdict.world` once more; None where that asks nothing."""
 
     def judged(self, judge: Callable[[Plan, Result], Result], **changes: Any) -> Measured:
         """Returns it with results as they are judged: parts first, as the whole has the last word on the error left."""

@@ -20,15 +20,12 @@ from pytest_fileperf.errors import (
     RequestsFailedError,
 )
 from pytest_fileperf.judge.environment import Environment
-from pytest_fileperf.judge.gate import ErrorBudget, changes_in, unless_left, unless_lost, unless_other_answers
-from pytest_fileperf.judge.history import History
+from pytest_fileperf.judge.gate import ErrorBudget, unless_left, unless_lost, unless_other_answers
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import (
-    MetricComparison,
     Note,
     NoteKind,
     Outcome,
-    ReasonKind,
     as_the_run_shows,
     check_limits,
 )
@@ -159,17 +156,8 @@ class Session:
         self._rig = rig
         self._base = Base(title="itself") if options.aa else against
         self._budget = ErrorBudget(gates)
-        environment = Environment.current()
-        self._history = History(options.baselines, environment)
-        self._baselines = Baselines(options, rig, self._budget, environment, self._history.read())
+        self._baselines = Baselines(options, rig, self._budget, Environment.current())
         self._notes: list[str] = []
-        self._unchanged: list[MetricComparison] = []
-        """What unchanged code did against its stored figures."""
-        self._suspected: dict[
-            int, tuple[Callable[[], tuple[MetricComparison, ...]], tuple[MetricComparison, ...], bool]
-        ] = {}
-        """What measures unchanged code again that seemed slower, how it seemed, and whether it tells how steady the
-        machine is; by the place of its result."""
         self._to_store: dict[int, tuple[Result, Callable[[], None]]] = {}
         """What is stored once its test has passed: the result without it, and what stores it; by the result's place."""
         self._shown_to: str | None = None
@@ -259,7 +247,6 @@ class Session:
         whole, *parts = measured.results
         measured_of = zip(measured.subjects, (with_other_answers(whole, parts), *parts), strict=True)
         results = [self._judged(subject, result) for subject, result in measured_of]
-        results[0] = self._suspecting(measured, results[0])
         place = len(self.results)
         self.results += results
         for at, (result, store) in enumerate(keep(results), start=place):
@@ -312,34 +299,6 @@ class Session:
         """Sentences about code of baselines that could not be had, kept, or measured again."""
         return (*(() if self._rig.source is None else self._rig.source.notes), *self._notes)
 
-    def finish(self) -> tuple[Result, ...]:
-        """Ends the measurements: measures again where unchanged code was slower than its stored figures.
-
-        Returns the results whose `Verdict.world` is REGRESSED in both. What unchanged code did is kept, so that later
-        sessions know how steady the machine is.
-        """
-        found = []
-        for place, (measure_again, first, tells_spread) in self._suspected.items():
-            result = self.results[place]
-            try:
-                again = {item.metric: item.outcome for item in measure_again()}
-            except FilePerfError as error:
-                again = {}
-                self._notes.append(f"{result.test.title}: unchanged code could not be measured again: {error}")
-            world = tuple(
-                seen if seen.outcome is again.get(seen.metric) is Outcome.REGRESSED else unsure
-                for seen, unsure in zip(first, result.verdict.world, strict=True)
-            )
-            if world != result.verdict.world:
-                self.results[place] = result.with_verdict(world=world)
-                found.append(self.results[place])
-            elif tells_spread:
-                self._unchanged += world
-        self._suspected.clear()
-        self._history.add(changes_in(self._unchanged))
-        self._unchanged.clear()
-        return tuple(found)
-
     def _measured(self, plan: Plan) -> tuple[Measured, Callable[[Sequence[Result]], Keeping]]:
         """Measures the code here, and what it is compared with; returns it with what stores its results.
 
@@ -357,19 +316,6 @@ class Session:
         if found is not None and options.update == "all":  # what is stored is measured anew, in half of the time
             plan = replace(plan, in_half=True)
         return self._baselines.measure(plan, found), partial(self._baselines.keep, plan, found)
-
-    def _suspecting(self, measured: Measured, result: Result) -> Result:
-        """Notes what unchanged code did; returns the result, in which a slower world waits to be seen again."""
-        world = result.verdict.world
-        suspected = any(item.outcome is Outcome.REGRESSED for item in world)
-        # A busy machine is noticed as such: it does not tell how the machine differs when it is not.
-        tells_spread = measured.tells_spread and not result.measurement.busy.is_busy
-        if suspected and measured.world_again is not None:
-            self._suspected[len(self.results)] = measured.world_again, world, tells_spread
-            return result.with_verdict(world=tuple(map(_unsure, world)))
-        if tells_spread:
-            self._unchanged += world
-        return result
 
     def _raise_for_all(self, measured: Measured, results: Sequence[Result]) -> None:
         """Raises what fails the test, if anything does: the gravest error, with what is wrong with other parts."""
@@ -432,11 +378,3 @@ def _kept_small(result: Result) -> Result:
     small = replace(result, recording=kept_small(result.recording), base=base)
     pack_histograms([small])
     return small
-
-
-def _unsure(world: MetricComparison) -> MetricComparison:
-    """Returns what may be a slower world as one that is not sure."""
-    if world.outcome is not Outcome.REGRESSED or world.reason is None:
-        return world
-    reason = replace(world.reason, kind=ReasonKind.WORLD_UNCLEAR)
-    return replace(world, outcome=Outcome.INCONCLUSIVE, reason=reason)

@@ -3,7 +3,6 @@
     its code                         what is measured                   what decides
     is the code here                 here                               nothing has changed
     is found                         both in turn                       the ratio of both
-    is found, on a steady machine    here; both in turn, unless PASS    stored figures, or the ratio of both
     is not found                     here                               stored figures
 
 Beside that, what the baseline's code does now against its stored figures tells what the world did: the machine, the
@@ -15,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -26,7 +25,6 @@ from pytest_fileperf.judge.environment import Environment, package_changes
 from pytest_fileperf.judge.evidence import KNOWN_TO, answers_of, differing, evidence_of, precision_of
 from pytest_fileperf.judge.gate import (
     ErrorBudget,
-    Steadiness,
     judge_same_code,
     judge_stored,
     judge_world,
@@ -35,7 +33,6 @@ from pytest_fileperf.judge.gate import (
     unless_same_files,
     unless_saturated,
 )
-from pytest_fileperf.judge.history import SPAN_NS
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import (
     MetricComparison,
@@ -136,15 +133,12 @@ Keeping: TypeAlias = list[tuple[Result, Callable[[], None] | None]]
 class Baselines:
     """The stored baselines of a session. Code and packages that cannot be had are tried once."""
 
-    def __init__(
-        self, options: Options, rig: Rig, budget: ErrorBudget, environment: Environment, steadiness: Steadiness
-    ) -> None:
-        """What the gates use of the session's error is taken off the budget. `steadiness` is that of this machine."""
+    def __init__(self, options: Options, rig: Rig, budget: ErrorBudget, environment: Environment) -> None:
+        """What the gates use of the session's error is taken off the budget."""
         self._options = options
         self._rig = rig
         self._budget = budget
         self._environment = environment
-        self._steadiness = steadiness
         self._store = BaselineStore(options.baselines)
         self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
         """Those with the packages of baselines."""
@@ -161,18 +155,14 @@ class Baselines:
         if found is None:  # carefully, where it becomes a baseline
             measured = measure_alone(plan, self._rig, to_store=self._options.update is not None)
             return self._judged_by_figures(measured, None, None)
-        confirm, by_figures = self._options.confirm, partial(self._by_figures, plan, found)
-        if confirm == "never":
+        by_figures = partial(self._by_figures, plan, found)
+        if self._options.confirm == "never":
             return by_figures(Note(kind=NoteKind.NEVER_CONFIRMED))
         code, said = (None, "this session does not look for its code") if source is None else self._code(source, found)
         if code is None:
             return by_figures(_figures_only(said))
         if isinstance(code, CodeTree):
             return self._same(plan, found, code, said)
-        if confirm == "auto" and self._is_steady(plan, found):
-            measured = by_figures(Note(kind=NoteKind.STEADY))
-            if all(item.outcome is Outcome.PASS for item in _compared(measured.results)):
-                return measured
         return self._in_turn(plan, found, code, said)
 
     def _code(self, source: Source, found: Found) -> tuple[Base | CodeTree | None, str]:
@@ -325,20 +315,15 @@ class Baselines:
                 result = result.with_verdict(world=world, code_notes=code_notes)
             return replace(result.with_verdict(comparisons=comparisons), stored_latency=latency)
 
-        def again() -> tuple[MetricComparison, ...]:
-            anew = measure_alone(plan, self._rig).results[0]
-            return self._world(plan, found, anew, anew.recording, packages)
-
-        return measured.judged(judged, tells_spread=self._tells_spread(found, packages), world_again=again)
+        return measured.judged(judged)
 
     def _in_turn(self, plan: Plan, found: Found, base: Base, said: str) -> Measured:
         """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
         by_figures = partial(self._by_figures, plan, found)
         packages = self._environment.packages if base.code_tree.python is None else found.entry.packages
         base_alone = not found.differences  # where there are some, stored figures of it do not compare
-        measure = partial(measure_in_turn, plan, base, self._budget, self._rig, base_alone=base_alone)
         try:
-            measured = measure()
+            measured = measure_in_turn(plan, base, self._budget, self._rig, base_alone=base_alone)
         except (PlanError, BaseDiedError, BaseFailedError, BaseSetupError) as error:
             why = str(error).splitlines()[0].removesuffix(":")
             # Its traceback and the server's log are nowhere else.
@@ -346,12 +331,6 @@ class Baselines:
             return replace(by_figures(_figures_only(why)), notes=notes)
         if isinstance(measured, Absent):
             return by_figures(_figures_only(measured.what))
-
-        def again() -> tuple[MetricComparison, ...]:
-            anew = measure()
-            if isinstance(anew, Absent):
-                return ()
-            return self._world(plan, found, anew.results[0], anew.base_alone, packages)
 
         if of_now := self._other_files(measured, found, base):
             return by_figures(_figures_only(of_now))
@@ -363,12 +342,8 @@ class Baselines:
         )
         world = self._world(plan, found, result, measured.base_alone, packages)
         judged = unless_environment(result.verdict.comparisons, world, result.measurement.busy)
-        return replace(
-            measured,
-            results=(result.with_verdict(comparisons=judged, world=world, code_notes=code_notes), *parts),
-            tells_spread=self._tells_spread(found, packages),
-            world_again=again,
-        )
+        told = result.with_verdict(comparisons=judged, world=world, code_notes=code_notes)
+        return replace(measured, results=(told, *parts))
 
     def _other_files(self, measured: Measured, found: Found, base: Base) -> str:
         """Returns why the baseline's code may have run with files that are not those of then; empty if it did not."""
@@ -403,7 +378,6 @@ class Baselines:
             now=evidence_of(result.recording),
             identity=result.identity,
             packages=self._environment.packages,
-            steadiness=self._steadiness,
             saturated=result.measurement.saturated,
             busy=result.measurement.busy,
             no_code="" if why is None else why.why_no_code,
@@ -433,25 +407,9 @@ class Baselines:
             identity=identity_of(plan, unchanged, server),
             packages=packages,
             conditions=self._environment.conditions,
-            steadiness=self._steadiness,
             saturated=result.measurement.saturated,
             busy=result.measurement.busy,
         )
-
-    def _is_steady(self, plan: Plan, found: Found) -> bool:
-        """Returns whether stored figures can decide: the machine is the same and steady, with the same packages."""
-        return self._is_unchanged(found, self._environment.packages) and all(
-            self._steadiness.is_steady(own.tolerances) for own in plan.subjects
-        )
-
-    def _tells_spread(self, found: Found, packages: Mapping[str, str]) -> bool:
-        """Returns whether unchanged code tells how sessions differ: not in the hour of the baseline itself."""
-        age = datetime.now(UTC) - found.entry.captured_at
-        return self._is_unchanged(found, packages) and age >= timedelta(microseconds=SPAN_NS / 1000)
-
-    def _is_unchanged(self, found: Found, packages: Mapping[str, str]) -> bool:
-        """Returns whether the baseline is of this machine, and of these packages."""
-        return not found.differences and not package_changes(found.entry.packages, packages)
 
     # --- keeping
 

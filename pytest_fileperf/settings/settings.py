@@ -84,7 +84,7 @@ class Options:
     markdown: Path | None = None
     save: str | None = None
     """The name to save under, empty for one made of commit and time; None saves nothing."""
-    confirm: str = "auto"
+    confirm: str = "always"
     """Whether the code of a stored baseline is measured again: where stored figures cannot decide (`auto`), `always`,
     or `never`."""
     base_packages: str = "now"

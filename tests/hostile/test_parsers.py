@@ -22,7 +22,6 @@ from report.test_record_file import whole_record
 from pytest_fileperf.errors import BaselineError, PlanError, RecordError
 from pytest_fileperf.judge.baseline import BaselineStore, entry_to_json
 from pytest_fileperf.judge.environment import differences
-from pytest_fileperf.judge.history import History
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.work import parse_pause
@@ -207,18 +206,6 @@ def test_a_baseline_of_other_bytes_is_read_or_refused(
     raw, (place, length, put) = baselines["schema 3"].encode(), cut
     at = place % len(raw)
     use(BaselineStore(directory / "bytes"), raw[:at] + put.encode("utf-8", "surrogatepass") + raw[at + length :])
-
-
-SHOWN = '{"schema": 1, "changes": {"rps": 0.1}}'
-
-
-@given(text=TEXTS | JSON.map(json.dumps) | DAMAGE.map(lambda damage: damaged(SHOWN, damage)))
-def test_what_a_machine_has_shown_is_read_or_left_out(directory: Path, text: str) -> None:
-    history = History(directory, HERE)
-    path = directory / ".local" / HERE.profile / "1-a.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", errors="surrogatepass")
-    history.read()
 
 
 RECORD = results_json(whole_record([result(recorded=recording(boots=1, rounds=1))]))

@@ -200,14 +200,14 @@ def test_shown(request):
 @pytest.mark.parametrize(
     "ini,arguments,words",
     [
-        ("", (), "auto now True"),
+        ("", (), "always now True"),
         (
             "fileperf_confirm = always\nfileperf_base_packages = stored\nfileperf_keep_trees = no",
             (),
             "always stored False",
         ),
         ("fileperf_confirm = always", ("--fileperf-confirm=never",), "never now True"),
-        ("fileperf_base_packages = stored", ("--fileperf-base-packages=now",), "auto now True"),
+        ("fileperf_base_packages = stored", ("--fileperf-base-packages=now",), "always now True"),
         ("fileperf_base_packages = stored", ("--fileperf-confirm=never",), "never stored True"),
     ],
 )
@@ -224,7 +224,7 @@ def test_words_that_are_no_choice_are_told_at_once(pytester: pytest.Pytester, ru
     no_bool, *others = problems_of(run("--fileperf", "--fileperf-confirm=sometimes"))
     assert no_bool.startswith("fileperf_keep_trees: ")
     assert others == [
-        "--fileperf-confirm=sometimes: it is auto, always or never",
+        "--fileperf-confirm=sometimes: it is always or never",
         "fileperf_base_packages = newest: it is now or stored",
     ]
 

@@ -21,18 +21,6 @@ TESTS = """
         pass
 """
 LINES = ("INCONCLUSIVE test_it.py::test_undecided - p999 * %, tolerance 24 % (#2)",)
-SLOWER_WORLD = """
-from dataclasses import replace
-
-from report.test_world import SLOWER_WORLD, in_turn
-
-from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.plugin.active import ACTIVE
-
-def pytest_collection_finish(session):
-    unclear = replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE)
-    session.config.stash[ACTIVE].results += [in_turn(SLOWER_WORLD), in_turn(unclear)]
-"""
 LETTER, WORD = "\x1b[33mI\x1b[0m", "\x1b[33mINCONCLUSIVE\x1b[0m"
 
 
@@ -116,21 +104,6 @@ def test_its_line_is_shown_unless_no_summary_is_wanted(
     result = run("--fileperf", argument)
     assert result.parseoutcomes() == {"inconclusive": 1}
     assert any(line.startswith("INCONCLUSIVE ") for line in result.stdout.lines) is is_listed
-
-
-def test_a_slower_world_is_counted_beside_the_tests(pytester: pytest.Pytester, run: Run) -> None:
-    """It is no outcome of a test: its code did not get slower."""
-    pytester.makeconftest(SLOWER_WORLD)
-    pytester.makepyfile("def test_it(): pass")
-    result = run("--fileperf")
-    assert result.parseoutcomes() == {"passed": 1, "slower": 1}
-    result.stdout.fnmatch_lines(
-        [
-            "*= short test summary info =*",
-            "SLOWER WORLD tests/test_files.py::test_upload - *",
-            "*= 1 passed, 1 slower world in *",
-        ]
-    )
 
 
 def test_ids_are_relative_to_the_current_directory(pytester: pytest.Pytester, run: Run) -> None:

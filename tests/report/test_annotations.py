@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from report.in_turn import compared
 from report.samples import PASSED, REGRESSED, TOO_FEW, every_kind, result
-from report.test_world import SLOWER_WORLD, in_turn
 
 from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.record import Explanation, Result
@@ -36,7 +35,7 @@ def test_a_regression_is_an_error_at_the_line_of_its_test() -> None:
 
 
 def test_each_standing_has_its_level_and_regressions_come_first() -> None:
-    found = commands(*reversed(every_kind()), in_turn(SLOWER_WORLD))
+    found = commands(*reversed(every_kind()))
     told = [re.fullmatch(r"::(\w+) file=[^,]+,line=1,title=([A-Z ]+) test_.*?::(.+)", each) for each in found]
     kinds = [(each[1], each[2]) for each in told if each]
     assert len(kinds) == len(found)
@@ -48,7 +47,6 @@ def test_each_standing_has_its_level_and_regressions_come_first() -> None:
         ("warning", "INCONCLUSIVE"),
         ("warning", "SATURATED"),
         ("warning", "NEW"),
-        ("warning", "SLOWER WORLD"),
     }
     assert [level for level, _ in kinds] == sorted(level for level, _ in kinds)
     assert all(each and all(each[3].split("%0A")) for each in told)

@@ -238,17 +238,16 @@ def test_the_overview_has_the_figures_of_each_test_failures_first() -> None:
     assert rows[2][1:5] == ["-", "-", "-", "640"]
 
 
-def test_equal_outcomes_stay_in_the_order_of_the_run_and_a_slower_world_comes_before_what_is_undecided() -> None:
+def test_equal_outcomes_stay_in_the_order_of_the_run() -> None:
     bad, undecided = Verdict(comparisons=(REGRESSED,)), Verdict(comparisons=(TAIL_INCONCLUSIVE,))
     results = (
         result("test_fine"),
         result("test_undecided", verdict=undecided),
-        result("test_world", verdict=Verdict(world=(REGRESSED,))),
         result("test_second", verdict=bad),
         result("test_first", verdict=bad),
     )
     names = [article.first("h3").text for article in page(*results).all("article")]
-    assert names == ["test_second", "test_first", "test_world", "test_undecided", "test_fine"]
+    assert names == ["test_second", "test_first", "test_undecided", "test_fine"]
 
 
 def test_causes_stand_under_their_test() -> None:

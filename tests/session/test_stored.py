@@ -1,9 +1,8 @@
-"""Stored baselines from beginning to end: their code, the world, steadiness and what is stored; on fake servers."""
+"""Stored baselines from beginning to end: their code, the world and what is stored; on fake servers."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,8 +14,6 @@ import pytest
 from session.fakes import App, Host, Server, rig_of
 
 from pytest_fileperf.errors import PerformanceError, PlanError, RegressionError
-from pytest_fileperf.judge.environment import Environment
-from pytest_fileperf.judge.history import History
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.plan.request import Operation
@@ -129,7 +126,6 @@ class Project:
             with suppress(PerformanceError):
                 session.measure(work, settings, TEST)
                 session.settle(TEST.nodeid, passed=True)
-            session.finish()
             self.results = tuple(session.results)
             return self.results[-1]
 
@@ -139,23 +135,10 @@ class Project:
         """Stores the baseline of an app."""
         return self.run(Host(now=app or App()), Code(self.directory, tree), settings, work=work, update="new")
 
-    def grow_old(self) -> None:
-        """Lets the baseline be of another day."""
-        (file,) = self.baselines.glob("*/*.json")
-        content = json.loads(file.read_text(encoding="utf-8"))
-        content["tests"][TEST.nodeid]["captured"] = "2026-01-02T03:04:05+00:00"
-        file.write_text(json.dumps(content), encoding="utf-8")
-
     def entry(self) -> dict[str, object]:
         (file,) = self.baselines.glob("*/*.json")
         entry: dict[str, object] = json.loads(file.read_text(encoding="utf-8"))["tests"][TEST.nodeid]
         return entry
-
-    def was_steady(self, sessions: int = 20) -> None:
-        """Lets earlier sessions, a day apart, have seen the machine steady."""
-        history = History(self.baselines, Environment.current())
-        for place in range(sessions):
-            history.add({"rps": 0.01, "p99": 0.02}, at_ns=place * DAY_NS)
 
 
 @pytest.fixture
@@ -311,35 +294,12 @@ def test_a_server_here_that_dies_is_an_error_and_no_reason_to_measure_otherwise(
         session.measure(GET, SETTINGS, TEST)
 
 
-def test_a_steady_machine_boots_nothing_else(project: Project) -> None:
-    project.store()
-    project.was_steady()
-    host = Host()
-    result = project.run(host, Code(project.directory, NEW))
-    assert outcome_of(result) is Outcome.PASS
-    assert not result.pairs
-    assert {booted.side.name for booted in host.booted} == {"NOW"}
-
-
-def test_what_is_not_sure_on_a_steady_machine_is_measured_in_turn(project: Project) -> None:
-    project.store()
-    project.was_steady()
-    slow = App(latency_ns=2_400_000)
-    assert outcome_of(project.run(Host(now=slow), Code(project.directory, NEW))) is Outcome.REGRESSED
-    # The machine is slower, for once; the code is not.
-    assert outcome_of(project.run(Host(base=slow, now=slow), Code(project.directory, NEW))) is Outcome.PASS
-
-
-def test_the_parts_of_a_load_have_to_be_steady_and_sure_too(project: Project) -> None:
+def test_the_parts_of_a_load_are_measured_in_turn_too(project: Project) -> None:
     project.store(work=MIX, settings=PARTS_ONLY)
     slow, code = Host(now=App(slow_part="b")), Code(project.directory, NEW)
     project.run(slow, code, PARTS_ONLY, work=MIX)
     assert outcomes_of_parts(project) == {"a": Outcome.PASS, "b": Outcome.REGRESSED}
-    assert all(result.pairs for result in project.results), "nothing is known of this machine"
-    project.was_steady()
-    project.run(Host(), code, PARTS_ONLY, work=MIX)
-    assert outcomes_of_parts(project) == {"a": Outcome.PASS, "b": Outcome.PASS}
-    assert not any(result.pairs for result in project.results)
+    assert all(result.pairs for result in project.results)
     project.run(Host(base=App(slow_part="b"), now=App(slow_part="b")), code, PARTS_ONLY, work=MIX)
     assert outcomes_of_parts(project) == {"a": Outcome.PASS, "b": Outcome.PASS}, "the machine is slower, not the code"
 
@@ -353,57 +313,11 @@ def test_a_part_that_improved_is_stored(project: Project) -> None:
 
 def test_always_and_never(project: Project) -> None:
     project.store()
-    project.was_steady()
     assert project.run(Host(), Code(project.directory, NEW), confirm="always").pairs
     slow = App(latency_ns=2_400_000)
     never = project.run(Host(now=slow), Code(project.directory, NEW), confirm="never")
     assert not never.pairs
     assert "fileperf_confirm=never" in notes_text(never.verdict.code_notes)
-
-
-def test_sessions_teach_how_steady_the_machine_is(project: Project) -> None:
-    project.store()
-    project.run(Host(), Code(project.directory, NEW))
-    assert History(project.baselines, Environment.current()).read().changes == ()  # it is of the same hour
-    project.grow_old()
-    slower = App(latency_ns=2_200_000)
-    project.run(Host(base=slower, now=slower), Code(project.directory, NEW))
-    (changes,) = History(project.baselines, Environment.current()).read().changes
-    assert changes["rps"] == pytest.approx(math.log(1.1), abs=0.01)
-
-
-def test_a_slower_world_fails_on_a_steady_machine_where_it_is_seen_twice(project: Project) -> None:
-    project.store()
-    project.was_steady()
-    slow = App(latency_ns=3 * MS)
-    with project.session(Host(base=slow, now=slow), Code(project.directory, NEW)) as session:
-        session.measure(GET, SETTINGS, TEST)
-        (seen,) = session.finish()
-    assert [world.outcome for world in seen.verdict.world] == [Outcome.REGRESSED]
-    assert seen.verdict.outcome is Outcome.PASS
-
-
-def test_a_slower_world_fails_nothing_on_a_machine_of_which_nothing_is_known(project: Project) -> None:
-    project.store()
-    slow = App(latency_ns=3 * MS)
-    with project.session(Host(base=slow, now=slow), Code(project.directory, NEW)) as session:
-        session.measure(GET, SETTINGS, TEST)
-        assert session.finish() == ()
-
-
-def test_a_slower_world_that_is_not_seen_again_fails_nothing(project: Project) -> None:
-    project.store()
-    project.was_steady(40)
-    host = Host(now=App(latency_ns=3 * MS))
-    with project.session(host, Code(project.directory, OLD)) as session:
-        session.measure(GET, SETTINGS, TEST)
-        # Until it is seen again, no report calls it a slower world.
-        assert [world.outcome for world in session.results[0].verdict.world] == [Outcome.INCONCLUSIVE]
-        for server in host.servers:  # one of them serves still
-            server.latency_ns = 2 * MS
-        host.now = App()
-        assert session.finish() == ()
-        assert [world.outcome for world in session.results[0].verdict.world] == [Outcome.INCONCLUSIVE]
 
 
 @pytest.mark.parametrize("update, stores", [("new", False), ("passed", False), ("all", True)])
@@ -450,7 +364,6 @@ def test_a_baseline_of_another_machine_is_as_good(project: Project) -> None:
     result = project.run(Host(now=App(latency_ns=2_400_000)), Code(project.directory, NEW))
     assert outcome_of(result) is Outcome.REGRESSED
     assert result.verdict.world == ()
-    assert History(project.baselines, Environment.current()).read().changes == ()
 
 
 def test_a_level_that_stays_unclear_is_stored_when_the_time_is_over_and_says_so(project: Project) -> None:
@@ -461,20 +374,6 @@ def test_a_level_that_stays_unclear_is_stored_when_the_time_is_over_and_says_so(
     assert "the stored level is known to" in notes_text(result.verdict.code_notes)
     assert project.entry()["precision"]["rps"] > 0.015  # type: ignore[index]
     assert 20 < host.clock.now_s - 1000 < 40
-
-
-def test_unchanged_code_that_dies_when_it_is_measured_again_fails_nothing(project: Project) -> None:
-    project.store()
-    project.was_steady()
-    host = Host(now=App(latency_ns=3 * MS))
-    with project.session(host, Code(project.directory, OLD)) as session:
-        session.measure(GET, SETTINGS, TEST)
-        host.now = App(breaks=True)
-        for server in host.servers:
-            server.is_dead = True
-        assert session.finish() == ()
-        assert [world.outcome for world in session.results[0].verdict.world] == [Outcome.INCONCLUSIVE]
-        assert "could not be measured again" in session.notes[0]
 
 
 def test_a_server_whose_code_is_not_in_the_tree_is_not_taken_for_the_same(project: Project) -> None:
@@ -560,16 +459,6 @@ def test_a_baseline_of_other_work_is_replaced_where_new_ones_are_asked_for(proje
     project.store()
     more = replace(SETTINGS, connections=4)
     assert project.run(Host(), Code(project.directory, OLD), more, update="new").baseline_written
-
-
-def test_a_slower_world_that_was_seen_twice_is_no_sign_of_an_unsteady_machine(project: Project) -> None:
-    project.store()
-    project.grow_old()
-    project.was_steady()
-    before = History(project.baselines, Environment.current()).read()
-    slow = App(latency_ns=3 * MS)
-    project.run(Host(base=slow, now=slow), Code(project.directory, NEW))
-    assert History(project.baselines, Environment.current()).read() == before
 
 
 def test_packages_that_cannot_be_had_are_told_where_the_code_is_the_same_too(

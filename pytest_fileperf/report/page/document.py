@@ -468,9 +468,7 @@ def _header(record: SessionRecord) -> Markup:
 
 
 def _badges(results: Sequence[Result]) -> list[Markup]:
-    found = [badge(standing, counted) for standing, counted in story.counts(results)]
-    slower = len(story.slower_worlds(results))
-    return [*found, badge(Standing.REGRESSED, f"{slower} {story.SLOWER_WORLD}")] if slower else found
+    return [badge(standing, counted) for standing, counted in story.counts(results)]
 
 
 def _facts(record: SessionRecord) -> list[tuple[str, list[str]]]:

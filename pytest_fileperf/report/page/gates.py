@@ -9,7 +9,7 @@ from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report import wording
 from pytest_fileperf.report.page.markup import Markup, element, table
-from pytest_fileperf.report.story import SLOWER_WORLD, STYLES
+from pytest_fileperf.report.story import STYLES
 from pytest_fileperf.report.text import Style, plain, quantity
 from pytest_fileperf.units import format_count, format_share
 
@@ -50,9 +50,7 @@ def world_items(result: Result) -> tuple[Markup, ...]:
     outcome = wording.world_outcome(result.verdict)
     if outcome is None:
         return ()
-    # A world that changed is no outcome of the test's own.
-    shown = badge(outcome, SLOWER_WORLD if outcome is Outcome.REGRESSED else "")
-    return (element("li", element("b", "the world"), f": {wording.world_text(result.verdict)} ", shown),)
+    return (element("li", element("b", "the world"), f": {wording.world_text(result.verdict)} ", badge(outcome)),)
 
 
 def limit_list(result: Result) -> Markup:

@@ -1,0 +1,100 @@
+"""Start-ups that get slower, or faster, one after another: their mean is then the figure of none of them.
+
+It takes an order without an exception, steps of about one size, and a change that neither start-ups of the same code
+nor their own rounds differ by. Of the same code on a quiet or a noisy machine at most 0.5 % have such an order
+(`tests/judge/test_trend.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, stdev
+
+from pytest_fileperf.measure.recording import Phase, Recording, Round
+from pytest_fileperf.measure.usage import busy_of
+
+__all__ = ("Trend", "trend_of")
+
+_LEAST_BOOTS = 3
+_LEAST_CHANGE = {3: 0.3, 4: 0.25}
+_LEAST_OF_MORE = 0.2
+"""Log ratios of first and last, by how many there are: start-ups of the same code differ by 1 to 6 % each."""
+_LEAST_STEP = 0.3
+"""The part of an even step that every step has to be: one jump is no trend."""
+_ERRORS = 3.0
+"""Standard errors, by its rounds, that every step has to be."""
+_CPU_PART = 0.3
+"""The part of a change that CPU per request may show, where the machine's speed is not its cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """The levels of start-ups, each worse or each better than the one before."""
+
+    of_rate: bool
+    """Whether levels are requests/s; else they are latencies in seconds."""
+    levels: tuple[float, ...]
+    by_machine: bool
+    """Whether a machine that changed meanwhile may be the cause, by its own use and the CPU time of requests."""
+
+    @property
+    def falls(self) -> bool:
+        """Whether levels fall."""
+        return self.levels[-1] < self.levels[0]
+
+
+def trend_of(recording: Recording) -> Trend | None:
+    """Returns the trend of the start-ups of one side, in the order of time; None without one.
+
+    It goes by requests/s, or by latencies where the load has a rate of its own.
+    """
+    of_boots = [recording.of_boot(boot).rounds for boot in recording.boots]
+    values = [
+        [value for round_ in own if (value := _value(round_, recording.open_loop)) is not None] for own in of_boots
+    ]
+    if len(values) < _LEAST_BOOTS or not all(values):
+        return None
+    levels = [fmean(map(math.log, own)) for own in values]
+    # Standard errors of these means; of a single round what rounds usually have.
+    errors = [stdev(map(math.log, own)) / math.sqrt(len(own)) if len(own) > 1 else 0.05 for own in values]
+    if not _is_trend(levels, errors):
+        return None
+    return Trend(
+        of_rate=not recording.open_loop,
+        levels=tuple(map(math.exp, levels)),
+        by_machine=not any(boot.samples for boot in recording.boots)
+        or busy_of(recording).is_busy
+        or _costs_more(of_boots, abs(levels[-1] - levels[0])),
+    )
+
+
+def _value(round_: Round, open_loop: bool) -> float | None:
+    if round_.phase is not Phase.ROUND or not round_.requests or round_.duration_ns <= 0:
+        return None
+    return round_.latency.mean_ns() / 1e9 if open_loop else round_.requests / (round_.duration_ns / 1e9)
+
+
+def _is_trend(levels: Sequence[float], errors: Sequence[float]) -> bool:
+    total, steps = levels[-1] - levels[0], [after - before for before, after in pairwise(levels)]
+    if abs(total) < _LEAST_CHANGE.get(len(levels), _LEAST_OF_MORE):
+        return False
+    least, sign = _LEAST_STEP * abs(total) / len(steps), math.copysign(1, total)
+    return all(
+        sign * step >= max(least, _ERRORS * math.hypot(*both))
+        for step, both in zip(steps, pairwise(errors), strict=True)
+    )
+
+
+def _costs_more(of_boots: Sequence[Sequence[Round]], change: float) -> bool:
+    """Returns whether requests cost the more CPU the slower they were, or nobody knows."""
+    costs = []
+    for rounds in (of_boots[0], of_boots[-1]):
+        known = [(round_.server_cpu_ns, round_.requests) for round_ in rounds if round_.server_cpu_ns is not None]
+        cpu, requests = (sum(values) for values in zip(*known, strict=True)) if known else (0, 0)
+        if not cpu or not requests:
+            return True
+        costs.append(cpu / requests)
+    return abs(math.log(costs[1] / costs[0])) > _CPU_PART * change
