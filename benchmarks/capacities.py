@@ -31,7 +31,7 @@ from bench import HERE, Row, campaign, parser, read, spread, table
 from pytest_fileperf import LimitExceededError, Uvicorn, payload
 from pytest_fileperf.drive.run import Run
 from pytest_fileperf.judge.record import TestId
-from pytest_fileperf.plan.load import CapacityPlan, LoadPlan
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.running import RunningServer
@@ -39,11 +39,12 @@ from pytest_fileperf.session.capacity import RateSearch
 from pytest_fileperf.session.loads import Cores, Loader, Tell
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
+from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.settings.settings import DEFAULT_OPEN_CONNECTIONS, Options, Settings, for_capacity
 
 LIMIT_S, SERVICE_S = 0.1, 0.005
 LIMITS = {"max_p99": LIMIT_S, "max_error_rate": 0.001}
-SEARCH_NS, CONNECTIONS, TIMEOUT_NS = 60_000_000_000, DEFAULT_OPEN_CONNECTIONS, 5_000_000_000
+CONNECTIONS, TIMEOUT_NS = DEFAULT_OPEN_CONNECTIONS, 5_000_000_000
 OTHER_LOADS = 2
 WITHIN = 0.05
 UPLOAD = "/files/upload/stream/async_read_and_async_write"
@@ -77,9 +78,8 @@ def main() -> None:
 class Interleaved(Loader):
     """Makes the loads of a search, and after each one the next loads of another search on the same boot."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan) -> None:
         super().__init__()
-        plan = CapacityPlan(limits=LIMITS, total_ns=SEARCH_NS, connections=CONNECTIONS, timeout_ns=TIMEOUT_NS)
         self.other = RateSearch(plan, chance=random.Random())
         self._begun = False
         self._other_s = 0.0
@@ -107,9 +107,10 @@ class Interleaved(Loader):
 
 def search(name: str) -> tuple[Row, str]:
     """Returns what one search found, and what the other one shows that took turns with it."""
-    (app, operation), loads = CASES[name], Interleaved()
+    app, operation = CASES[name]
     settings = for_capacity(Settings(app=app, server=Uvicorn(), limits=LIMITS, gate=()))
     test = TestId(nodeid=f"benchmarks/capacities.py::{name}", module="benchmarks/capacities.py", name=name)
+    loads = Interleaved(Plan(test=test, work=operation, settings=settings, app=None))
     rig = Rig(loads=loads, clock=loads.clock)
     with tempfile.TemporaryDirectory(prefix="fileperf-capacity-") as scratch:
         began_s = loads.clock()

@@ -20,14 +20,14 @@ from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import busy_of
-from pytest_fileperf.plan.load import CapacityPlan, LoadPlan
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
 from pytest_fileperf.session.causes import Looked, explain_costs
 from pytest_fileperf.session.loads import Load, Tell, asked_alone, recording_of
 from pytest_fileperf.session.rig import Measured, Rig, notes_of, subjects_of
 from pytest_fileperf.session.setup import setup_identity, work_on
-from pytest_fileperf.settings.plans import Plan, capacity_title, load_identity, load_title
+from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 
 __all__ = ("identity_of", "level_error", "measure_alone")
 
@@ -46,8 +46,8 @@ def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
     """
     boots, runs, search, capacity = _Boots(plan, rig), list[Run](), None, None
     try:
-        if plan.capacity is not None:
-            search = boots.search(plan.capacity)
+        if plan.searches:
+            search = boots.search()
         elif to_store and not plan.load.counted and plan.load.ramp is None:  # what is made as a whole is made once
             runs = _until_known(plan, rig, boots)
         else:
@@ -55,7 +55,7 @@ def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
     finally:
         rig.progress.done()
     if search is not None:
-        capacity, recording, load = search.capacity(), search.recording(), capacity_title(search.plan)
+        capacity, recording, load = search.capacity(), search.recording(), plan.search_title
         is_generator = capacity.ended is CapacityEnd.GENERATOR
         measurement = replace(measurement_of(recording), limit=capacity.limit, saturated=is_generator)
     else:
@@ -122,7 +122,7 @@ def identity_of(plan: Plan, recording: Recording, server: Mapping[str, object]) 
     return {
         "work": plan.work.identity(),
         "server": server,
-        "load": load_identity(plan.load) | ({} if plan.capacity is None else {"capacity": dict(plan.capacity.limits)}),
+        "load": load_identity(plan.load) | ({"capacity": plan.search_limits} if plan.searches else {}),
         "engine": recording.engine,
         "pinned": recording.pinned,
         # Only where there are any: baselines of before have no such keys.
@@ -161,10 +161,10 @@ class _Boots:
                 break  # other boots would take as long to say the same
         return made
 
-    def search(self, sought: CapacityPlan) -> RateSearch:
+    def search(self) -> RateSearch:
         """Makes the loads of a search for the capacity, on each boot in its part of the time."""
-        plan, rig, search = self.plan, self.rig, RateSearch(sought, chance=self.rig.chance)
-        total_s, begun_s = sought.total_ns / 1e9, rig.clock()
+        plan, rig, search = self.plan, self.rig, RateSearch(self.plan, chance=self.rig.chance)
+        total_s, begun_s = plan.settings.search_ns / 1e9, rig.clock()
         told = partial(rig.tell, title=plan.test.title, begun_s=begun_s, total_s=total_s, boots=plan.boots)
 
         def tell(progress: RunProgress) -> None:

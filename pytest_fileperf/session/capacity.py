@@ -22,9 +22,10 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import BootCapacity, Recording
-from pytest_fileperf.plan.load import CapacityPlan, LoadPlan
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.pacing import place_of
 from pytest_fileperf.session.loads import Load, recording_of
+from pytest_fileperf.settings.plans import Plan
 
 __all__ = ("RateSearch", "closed_loop", "smoke_capacity")
 
@@ -41,11 +42,11 @@ _TOLD_NOTHING = (LimitKind.RATE, LimitKind.UNCLEAR)
 class RateSearch:
     """The search on one side: its loads so far, and what they show."""
 
-    def __init__(self, plan: CapacityPlan, *, chance: random.Random) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, *, chance: random.Random) -> None:
+        self._plan = plan
         self._chance = chance
         self._first_place = chance.random()
-        self._search = Search(limits=plan.limits, start=_LEAST_RPS, total_s=plan.total_ns / 1e9)
+        self._search = Search(limits=plan.search_limits, start=_LEAST_RPS, total_s=plan.settings.search_ns / 1e9)
         self._closed_rps: float | None = None
         self._runs: list[Run] = []
         self._tried: list[RateTried] = []
@@ -71,7 +72,7 @@ class RateSearch:
         if failed and not good:
             # At no rate will there be a good answer; the failures say why. It stands for a load of the search.
             assert isinstance(run.plan, LoadPlan)
-            plan = replace(run.plan, connections=self.plan.connections, rate=_LEAST_RPS)
+            plan = replace(run.plan, connections=self._plan.settings.search_connections, rate=_LEAST_RPS)
             self._took(failed / seconds if seconds else _LEAST_RPS, replace(run, plan=plan))
             self._ended = CapacityEnd.NO_RATE
 
@@ -84,7 +85,7 @@ class RateSearch:
             self._ended = following
         if not isinstance(following, NextLoad):
             return False
-        plan = self.plan.load(
+        plan = self._plan.search_load(
             following.rate,
             warmup_s=following.warmup_s,
             seconds=following.seconds,
@@ -97,7 +98,7 @@ class RateSearch:
 
     def _took(self, rate: float, run: Run) -> None:
         self._runs.append(run)
-        self._tried.append(tried_of(rate, recording_of([run]), self.plan.limits))
+        self._tried.append(tried_of(rate, recording_of([run]), self._search.limits))
 
     def estimate(self) -> Estimate | None:
         """Returns what all loads show; None where no rate holds, or none tells anything."""
@@ -106,7 +107,7 @@ class RateSearch:
     def capacity(self) -> Capacity:
         """Returns what was found."""
         found, tried = self.estimate(), tuple(self._tried)
-        made = partial(Capacity, limits=self.plan.limits, closed_rps=self._closed_rps, tried=tried)
+        made = partial(Capacity, limits=self._search.limits, closed_rps=self._closed_rps, tried=tried)
         told = [load for load in tried if not load.by_generator]
         held = max((load.rate for load in told if load.holds), default=0.0)
         if found is None or not held:

@@ -167,9 +167,7 @@ class Comparison:
         self._begun_s = rig.clock()
         self._runs: tuple[list[Run], list[Run]] = ([], [])
         """Of each side."""
-        self._searches = (
-            None if plan.capacity is None else tuple(RateSearch(plan.capacity, chance=rig.chance) for _ in Side)
-        )
+        self._searches = tuple(RateSearch(plan, chance=rig.chance) for _ in Side) if plan.searches else None
         self._pairs: dict[str, list[Pair]] = {subject.test.own: [] for subject in plan.subjects}
         self._requests = 0
         self._base_failed = False

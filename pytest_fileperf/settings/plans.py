@@ -9,7 +9,8 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.paired import MORE_S, MOST_TIMES
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.metrics import METRICS, searches_by
-from pytest_fileperf.plan.load import Alternation, CapacityPlan, LoadPlan, Side, generators_used
+from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, generators_used
+from pytest_fileperf.plan.pacing import spread_seed
 from pytest_fileperf.plan.request import Subject
 from pytest_fileperf.plan.work import Work, parts_of, steps_of
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
@@ -22,7 +23,6 @@ __all__ = (
     "Pace",
     "Plan",
     "app_of",
-    "capacity_title",
     "cores_of",
     "load_identity",
     "load_title",
@@ -53,6 +53,8 @@ _MOST_TURNS = 12
 """Of slow requests, in the time there is: three pairs of two turns each have to fit in, with boots and warm-up."""
 _SEARCHED_PAIRS = 4.5
 """Pairs of boots in the time of a comparison: four of them, and what boots take."""
+_SEARCH_ROUNDS = 3
+"""Of each load of a search: fewer do not show whether a backlog grows."""
 _LEAST_PATIENCE_NS, _PATIENCE_LATENCIES = 5_000 * _MS, 20
 """A search must end though a server hangs: a request that takes 5 s, or 20 times a limit, has failed."""
 _RATE_TURN_NS = 1_000 * _MS
@@ -196,24 +198,53 @@ class Plan:
         """After so long, boots included, no further boot is made."""
         return max(self.settings.max_duration_ns, 2 * self.settings.duration_ns) // (2 if self.in_half else 1)
 
-    # --- alone and in turn
+    # --- a search for the highest rate that holds some limits, alone or of each side in turn
 
     @property
-    def capacity(self) -> CapacityPlan | None:
-        """The search for the highest rate, of each side in turn where there are two; None where there is none."""
-        if self.smoke or not self.settings.capacity:
-            return None
+    def searches(self) -> bool:
+        """Whether there is such a search."""
+        return self.settings.capacity and not self.smoke
+
+    @property
+    def search_limits(self) -> dict[str, float]:
+        """The limits that a search can go by, by name."""
+        return {name: limit for name, limit in self.settings.limits.items() if searches_by(name)}
+
+    @property
+    def search_title(self) -> str:
+        """The search in words: `the highest rate with max_p99 100 ms, max_error_rate 0.1 %`."""
+        shown = (
+            f"{name} {format_share(limit) if name == 'max_error_rate' else format_duration(round(limit * 1e9))}"
+            for name, limit in self.search_limits.items()
+            if limit > 0
+        )
+        return f"the highest rate with {', '.join(shown)}"
+
+    def search_load(
+        self, rate: float, *, warmup_s: float, seconds: float, chance: random.Random, place: float, busy_rate: float
+    ) -> LoadPlan:
+        """Returns a load at this rate, whose instants are drawn by chance: at this place among draws by crowding.
+
+        `busy_rate` is about how many requests per second the server can answer.
+        """
         settings = _patient(self.settings)
-        limits = {name: limit for name, limit in settings.limits.items() if searches_by(name)}
-        slowest_s = max(limit for name, limit in limits.items() if name != "max_error_rate")
+        slowest_s = max(limit for name, limit in self.search_limits.items() if name != "max_error_rate")
         patience_ns = max(_LEAST_PATIENCE_NS, round(_PATIENCE_LATENCIES * slowest_s * 1e9))
-        return CapacityPlan(
-            limits=limits,
-            total_ns=settings.search_ns,
+        warmup_ns, round_ns = round(warmup_s * 1e9), max(1, round(seconds * 1e9 / _SEARCH_ROUNDS))
+        duration_ns = warmup_ns + round_ns * _SEARCH_ROUNDS
+        seed = spread_seed(chance, place, rate=rate, duration_ns=duration_ns, from_ns=warmup_ns, busy_rate=busy_rate)
+        return LoadPlan(
             connections=settings.search_connections,
+            warmup_ns=warmup_ns,
+            round_ns=round_ns,
+            rounds=_SEARCH_ROUNDS,
             timeout_ns=min(settings.timeout_ns, patience_ns),
+            rate=rate,
+            seed=seed,
             generators=_generators(settings),
         )
+
+    # --- alone and in turn
 
     @property
     def profile(self) -> LoadPlan:
@@ -320,8 +351,8 @@ class Plan:
 
     def title_in_turn(self, pairs: int, seconds: float) -> str:
         """Returns the load in words: `32 connections in turn, 8 pairs of boots, 33 s`."""
-        if self.capacity is not None:
-            load = capacity_title(self.capacity)
+        if self.searches:
+            load = self.search_title
         elif self.turn is not None:
             load = load_title(self.turn, 1)
         else:
@@ -429,16 +460,6 @@ def _one_round(
 def _generators(settings: Settings) -> int:
     """Returns how many generators there are, or one where that is still to be found out."""
     return settings.generators if isinstance(settings.generators, int) else 1
-
-
-def capacity_title(plan: CapacityPlan) -> str:
-    """Returns the search in words: `the highest rate with max_p99 100 ms, max_error_rate 0.1 %`."""
-    shown = (
-        f"{name} {format_share(limit) if name == 'max_error_rate' else format_duration(round(limit * 1e9))}"
-        for name, limit in plan.limits.items()
-        if limit > 0
-    )
-    return f"the highest rate with {', '.join(shown)}"
 
 
 def load_identity(plan: LoadPlan) -> dict[str, object]:

@@ -12,16 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_fileperf.judge.capacity import NextLoad, Search, estimate, next_load
+from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
 from pytest_fileperf.measure.metrics import share_allowed
-from pytest_fileperf.plan.load import CapacityPlan, LoadPlan
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.pacing import instants, place_of
+from pytest_fileperf.plan.request import Operation
+from pytest_fileperf.settings.plans import Plan
+from pytest_fileperf.settings.settings import Settings
 
 Array: TypeAlias = NDArray[np.float64]
 Server: TypeAlias = Callable[[Array, np.random.Generator], Array]
 """Returns how long requests take that are due at these seconds; infinite for one that fails."""
 
 STABILISED = ("hash seed", "addresses")
+TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
 
 
 def one_after_the_other(service_s: Array, due: Array) -> Array:
@@ -94,7 +99,8 @@ def searched(
 ) -> Searched:
     """Searches as a session does; `boots_off` is how much slower each boot is, `stalled` the loads that stand still."""
     chance, first_place = random.Random(int(rng.integers(1 << 31))), float(rng.random())
-    plan = CapacityPlan(limits=limits, total_ns=round(total_s * 1e9), connections=1, timeout_ns=1)
+    settings = Settings(capacity=True, limits=limits, search_connections=1, timeout_ns=1)
+    plan = Plan(test=TEST, work=Operation(method="GET", url="/"), settings=settings, app=None)
     search, seen, used_s = Search(limits=limits, start=start, total_s=total_s), list[RateTried](), 0.9
     ended: CapacityEnd | None = None
     for boot, off in enumerate(boots_off):
@@ -105,7 +111,7 @@ def searched(
                 ended = following
             if not isinstance(following, NextLoad):
                 break
-            made = plan.load(
+            made = plan.search_load(
                 following.rate,
                 warmup_s=following.warmup_s,
                 seconds=following.seconds,

@@ -13,7 +13,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.load import Alternation, Side
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.settings.plans import Pace, Plan, capacity_title, load_identity, load_title, patient_for
+from pytest_fileperf.settings.plans import Pace, Plan, load_identity, load_title, patient_for
 from pytest_fileperf.settings.settings import Settings, for_capacity, for_one_load, resolve
 
 SECOND = 1_000_000_000
@@ -291,12 +291,11 @@ def test_a_load_that_searches_for_nothing_has_no_capacity(verb: dict[str, object
 
 def test_it_takes_a_minute_on_three_boots_unless_told_otherwise() -> None:
     plan = searched(searching())
-    assert plan.capacity is not None
-    assert (plan.boots, plan.capacity.total_ns) == (3, 60 * SECOND)
+    assert plan.searches
+    assert (plan.boots, plan.settings.search_ns) == (3, 60 * SECOND)
     assert searched(searching(gate="none")).boots == 3
     shorter = searched(searching(max_duration="20s", boots=2))
-    assert shorter.capacity is not None
-    assert (shorter.boots, shorter.capacity.total_ns) == (2, 20 * SECOND)
+    assert (shorter.boots, shorter.settings.search_ns) == (2, 20 * SECOND)
 
 
 def test_in_turn_each_side_has_that_time() -> None:
@@ -306,20 +305,22 @@ def test_in_turn_each_side_has_that_time() -> None:
 
 
 def test_only_limits_of_latency_and_errors_are_searched_by() -> None:
-    plan = searched(searching(max_error_rate="0.1%", max_rss="1GiB", min_capacity=10)).capacity
-    assert plan is not None
-    assert dict(plan.limits) == {"max_p99": 0.1, "max_error_rate": 0.001}
-    assert capacity_title(plan) == "the highest rate with max_error_rate 0.1 %, max_p99 100 ms"
+    plan = searched(searching(max_error_rate="0.1%", max_rss="1GiB", min_capacity=10))
+    assert plan.search_limits == {"max_p99": 0.1, "max_error_rate": 0.001}
+    assert plan.search_title == "the highest rate with max_error_rate 0.1 %, max_p99 100 ms"
 
 
 def test_a_request_that_takes_far_too_long_has_failed() -> None:
-    usual, slow = searched(searching()).capacity, searched(for_capacity(settings(max_p99="1s"))).capacity
-    assert usual is not None
-    assert slow is not None
-    assert (usual.timeout_ns, slow.timeout_ns) == (5 * SECOND, 20 * SECOND)
+    loads = [
+        searched(asked).search_load(
+            100.0, warmup_s=0.1, seconds=1.0, chance=random.Random(1), place=0.5, busy_rate=200.0
+        )
+        for asked in (searching(), for_capacity(settings(max_p99="1s")))
+    ]
+    assert [load.timeout_ns for load in loads] == [5 * SECOND, 20 * SECOND]
 
 
 def test_a_smoke_run_searches_for_nothing() -> None:
     plan = searched(searching(), smoke=True)
-    assert plan.capacity is None
+    assert not plan.searches
     assert plan.load.requests == 8
