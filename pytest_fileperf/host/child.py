@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol
+from typing import IO, BinaryIO, Protocol, Self
 
 import psutil
 
 from pytest_fileperf.host import scratch
 
-__all__ = ("Child", "Invocation", "Process", "is_alive", "process_tree", "run")
+__all__ = ("PATIENCE_S", "Child", "Invocation", "Process", "is_alive", "process_tree", "run")
 
 _POLL_S = 0.05
 _KILL_WAIT_S = 5.0
+PATIENCE_S = 1.0
+"""For what has nothing to finish: programs that run to their end, and servers that did not become ready."""
 LONGEST_LOG_BYTES = 16 << 20
 """A longer log is emptied at the next look at it. Between two looks, a process can write some 100 MiB."""
 _TAIL_BYTES = 64 << 10
@@ -55,7 +57,10 @@ class Process(Protocol):
 
 
 class Child:
-    """A process with a directory and a log of its own, on POSIX below a supervisor. Whoever makes it stops it."""
+    """A process with a directory and a log of its own, on POSIX below a supervisor. Whoever makes it stops it.
+
+    As a context manager, it ends with the block.
+    """
 
     def __init__(self, use: str) -> None:
         """Makes the directory, whose name begins with the use of it, and an empty log. Raises OSError."""
@@ -67,6 +72,12 @@ class Child:
         self._process: Process | None = None
         self._asked_s: float | None = None
         """When it was first asked to end. Several that are asked together wait together."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self, invocation: Invocation, *, stdout: int | None = None) -> subprocess.Popen[bytes]:
         """Starts the process and returns at once. What it writes goes to its log, or by `stdout` to a pipe.
@@ -157,7 +168,7 @@ class Child:
         left_s = max(0.0, self._asked_s + patience_s - time.monotonic())
         return _end(self._process, patience_s=left_s, ask=ask)
 
-    def stop(self, *, patience_s: float) -> None:
+    def stop(self, *, patience_s: float = PATIENCE_S) -> None:
         """Ends the process tree, and removes the directory. Can be repeated."""
         try:
             self.end(patience_s=patience_s)

@@ -182,7 +182,6 @@ def _find_program(name: str, directory: Path, search_path: str | None) -> str:
 
 # --- What has to be built before a command can serve. Each build runs once in a test run, for each side
 
-_PATIENCE_S = 1.0
 BUILD_S = 600.0
 """Long enough for a large project, and an end for a build that waits for an answer."""
 
@@ -211,26 +210,22 @@ class Builds:
 
 def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerStartError | None:
     """Returns why the build failed, or None."""
-    child = None
     title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
-        child = Child("build")
         given = dict(spec.env)
         whole = code_tree.env(base_env(spec), given=given)
         # There is no boot and no port yet.
         env = {name: value for name, value in whole.items() if not (name in given and has_names(value))}
-        invocation = _invoked(words, spec, run_directory=child.directory, env=env, code_tree=code_tree)
-        returncode = child.run(invocation, timeout_s=BUILD_S)
-        if returncode is None:
-            return ServerStartError(f"{title} did not end within {BUILD_S:g} s", log=child.log)
-        if returncode != 0:
-            return ServerStartError(f"{title} failed with {exit_text(returncode)}", log=child.log)
+        with Child("build") as child:
+            invocation = _invoked(words, spec, run_directory=child.directory, env=env, code_tree=code_tree)
+            returncode = child.run(invocation, timeout_s=BUILD_S)
+            if returncode is None:
+                return ServerStartError(f"{title} did not end within {BUILD_S:g} s", log=child.log)
+            if returncode != 0:
+                return ServerStartError(f"{title} failed with {exit_text(returncode)}", log=child.log)
     except OSError as error:
         return ServerStartError(f"{title} cannot be started: {error}")
-    finally:
-        if child is not None:
-            child.stop(patience_s=_PATIENCE_S)
     return None
 
 

@@ -26,8 +26,6 @@ from pytest_fileperf.versions.tree import HERE
 
 __all__ = ("Imports", "refuse_other_app", "refuse_other_databases")
 
-_GRACE_S = 1.0
-
 
 class Imports:
     """Remembers what imports gave: an app is imported again once or twice in a test run."""
@@ -55,25 +53,20 @@ class Imports:
 
 def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Imported:
     """Imports the app, one at a time: imports that run together share what the app makes, such as a file."""
-    child = None
     try:
-        child = Child("import")
-        job = Job.of(Uvicorn(), app or AppSpec(""), lent=lend_package(child.directory))
-        replace(job, server="import").write(child.directory)
-        command = (HERE.interpreter, "-P", str(STAGES / "stage2_server.py"), str(child.directory))
-        supervised = scratch.supervised(command, child.directory)
-        returncode = child.run(Invocation(command=supervised, env=env), timeout_s=timeout_s)
-        if returncode is None:
-            return Imported(problem=f"it took longer than {timeout_s:g} s")
-        last = " ".join(map(log_line, child.log[-1:]))
-        return next(iter(left(Imported, child.directory)), None) or Imported(
-            problem=f"it {exit_text(returncode)}: {last}"
-        )
+        with Child("import") as child:
+            job = Job.of(Uvicorn(), app or AppSpec(""), lent=lend_package(child.directory))
+            replace(job, server="import").write(child.directory)
+            command = (HERE.interpreter, "-P", str(STAGES / "stage2_server.py"), str(child.directory))
+            supervised = scratch.supervised(command, child.directory)
+            returncode = child.run(Invocation(command=supervised, env=env), timeout_s=timeout_s)
+            if returncode is None:
+                return Imported(problem=f"it took longer than {timeout_s:g} s")
+            last = " ".join(map(log_line, child.log[-1:]))
+            found = next(iter(left(Imported, child.directory)), None)
+            return found or Imported(problem=f"it {exit_text(returncode)}: {last}")
     except OSError as error:
         return Imported(problem=str(error))
-    finally:
-        if child is not None:
-            child.stop(patience_s=_GRACE_S)
 
 
 # --- Keeps a command from loading another app, or another database, than the test holds: it cannot be handed either

@@ -30,7 +30,6 @@ its app."""
 _IMPORTS = 2
 _SEEDS = 1 << 20
 _ANSWER_S = 5.0
-_PATIENCE_S = 1.0
 _POLL_S = 0.01
 _LOOK_S = 1.0
 _KILLED = -9
@@ -147,7 +146,7 @@ class _Preload:
     def close(self) -> None:
         """Ends it, and its forks with it. Can be repeated."""
         self.channel.close()
-        self.process.stop(patience_s=_PATIENCE_S)
+        self.process.stop()
         self.hear(0)
 
 
@@ -237,7 +236,7 @@ class Preloads:
                 process.start(replace(invocation, command=command, env=env, descriptors=inherited))
         except BaseException:
             ours.close()
-            process.stop(patience_s=_PATIENCE_S)
+            process.stop()
             raise
         return _Preload(process, ours, time.monotonic() + start_s)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
-from pytest_fileperf.host.child import Child, Invocation, is_alive
+from pytest_fileperf.host.child import PATIENCE_S, Child, Invocation, is_alive
 from pytest_fileperf.host.files import MAKE_ROOM
 from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.job import Failed, left
@@ -47,8 +47,6 @@ _ENDED_AS_ASKED = (0, -2, -15, 130, 143)
 """How programs end that got SIGTERM, or SIGINT from a supervisor of their own: some return what shells do."""
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _POLL_S = 0.01
-_UNREADY_PATIENCE_S = 1.0
-"""A server that did not become ready has nothing to finish."""
 _ENDING_S = 1.0
 """A process that has ended can be collected a moment later, and so can the supervisor above it."""
 
@@ -231,7 +229,7 @@ class ProcessLaunch(ABC):
         Returns what was wrong with its end, for one that served until then; empty where nothing was.
         """
         running, self._running = self._running, None
-        child, patience_s = self._child, self.spec.stop_timeout_s if running else _UNREADY_PATIENCE_S
+        child, patience_s = self._child, self.spec.stop_timeout_s if running else PATIENCE_S
         if child is None:
             return ""
         try:
