@@ -7,10 +7,10 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
@@ -31,15 +31,8 @@ _NAMED_BY_URL = 20
 """Up to so many different requests without names have figures of their own, by method and URL."""
 _METHOD_LINE = re.compile(r"([A-Z]+) (\S+)")
 _HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): *(.*)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _One:
-    """One request, with its URL apart from what it may share with others."""
-
-    recipe: Operation
-    url: str
-    name: str = ""
+_One: TypeAlias = tuple[Operation, str, str]
+"""One request: the recipe, which it may share with others, its URL apart from that, and its name or `""`."""
 
 
 def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
@@ -57,29 +50,28 @@ def _requests(ones: Sequence[_One]) -> Requests:
     """Returns the requests with as few recipes as there are; those of few requests are named by method and URL."""
     if not ones:
         raise PlanError("there is no request in it")
-    named = any(one.name for one in ones)
+    named = any(name for _, _, name in ones)
     if not named and (asked := _few_asked(ones)):
         name_of = dict(zip(asked, distinct(f"{method} {shown_url(url)}" for method, url in asked), strict=True))
-        named, ones = True, [replace(one, name=name_of[one.recipe.method, one.url]) for one in ones]
+        named, ones = True, [(recipe, url, name_of[recipe.method, url]) for recipe, url, _ in ones]
     places: dict[object, int] = {}
     recipes: list[Operation] = []
     names: list[str] = []
     uses = []
-    for one in ones:
-        own = (id(one.recipe), one.name)  # of 100,000 requests most share a recipe, and its own hash takes long
+    for recipe, _, name in ones:
+        own = (id(recipe), name)  # of 100,000 requests most share a recipe, and its own hash takes long
         if own not in places:
-            plain = not one.recipe.arguments
-            key = (one.recipe.method, one.recipe.expect, one.name) if plain else own
+            key = own if recipe.arguments else (recipe.method, recipe.expect, name)
             if key not in places:
                 places[key] = len(recipes)
-                recipes.append(one.recipe)
-                names.append(one.name or f"other {one.recipe.method}")
+                recipes.append(recipe)
+                names.append(name or f"other {recipe.method}")
             places[own] = places[key]
         uses.append(places[own])
     return Requests(
         recipes=tuple(recipes),
         names=tuple(names) if named else (),
-        urls=tuple(one.url for one in ones),
+        urls=tuple(url for _, url, _ in ones),
         uses=tuple(uses) if len(recipes) > 1 else (),
     )
 
@@ -87,8 +79,8 @@ def _requests(ones: Sequence[_One]) -> Requests:
 def _few_asked(ones: Sequence[_One]) -> Mapping[tuple[str, str], None]:
     """Returns the different methods and URLs in their order; none where there are too many to be told apart."""
     asked: dict[tuple[str, str], None] = {}
-    for one in ones:
-        asked[one.recipe.method, one.url] = None
+    for recipe, url, _ in ones:
+        asked[recipe.method, url] = None
         if len(asked) > _NAMED_BY_URL:
             return {}
     return asked
@@ -143,7 +135,7 @@ def _called(method: object, url: object, keywords: object, where: str) -> _One:
     given = dict(keywords)
     name = str(given.pop("name", "") or "").replace("#", "")
     if not given and isinstance(method, str) and method.isalpha() and isinstance(url, str) and "{" not in url:
-        return _One(recipe=_plain(method), url=_path(url, where), name=name)
+        return _plain(method), _path(url, where), name
     call = request_from(method, _path(url, where) if isinstance(url, str) else url, given)
     if call.problems or call.keys or not isinstance(call.work, Operation):
         problems = call.problems or ("keys of a load belong to requests(…), and a feed to a verb",)
@@ -152,7 +144,7 @@ def _called(method: object, url: object, keywords: object, where: str) -> _One:
 
 
 def _split(operation: Operation, name: str) -> _One:
-    return _One(recipe=replace(operation, url=""), url=operation.url, name=name)
+    return replace(operation, url=""), operation.url, name
 
 
 def _of_httpx(request: httpx.Request, where: str) -> _One:
@@ -166,7 +158,7 @@ def _of_httpx(request: httpx.Request, where: str) -> _One:
     except RuntimeError as error:
         raise PlanError(f"{where}: its body is a stream, which can be sent once only: use bytes") from error
     operation = Operation(method=request.method, url="", arguments=arguments)
-    return _One(recipe=operation, url=request.url.raw_path.decode("ascii"))
+    return operation, request.url.raw_path.decode("ascii"), ""
 
 
 def _path(url: str, where: str) -> str:
@@ -191,9 +183,9 @@ def _of_file(path: Path) -> Iterator[_One]:
         raise PlanError(f"{path} cannot be read as a file of requests: {error}") from error
     read = _of_json if text.lstrip().startswith("{") else _of_text
     shared: dict[object, Operation] = {}
-    for one in read(text, path):
+    for recipe, url, name in read(text, path):
         # Equal recipes become one: its body is in memory once.
-        yield replace(one, recipe=shared.setdefault(repr(one.recipe), one.recipe)) if one.recipe.arguments else one
+        yield shared.setdefault(repr(recipe), recipe) if recipe.arguments else recipe, url, name
 
 
 def _of_json(text: str, path: Path) -> Iterator[_One]:
