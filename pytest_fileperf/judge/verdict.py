@@ -39,7 +39,7 @@ class Outcome(StrEnum):
 
 
 class ReasonKind(Enum):
-    """Why a gate or a limit has its outcome; `report.reasons` has the sentence of each."""
+    """Why a gate or a limit has its outcome; `report.wording` has the sentence of each."""
 
     NO_BASELINE = auto()
     NO_BASELINE_SATURATED = auto()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from report.in_turn import compared
 from report.samples import ERRORS, FAILURES, NEW, PASSED, REGRESSED, every_kind, recording, result
-from report.test_world import SLOWER_WORLD, in_turn
+from report.test_comparisons import SLOWER_WORLD, in_turn
 
 from pytest_fileperf.judge.groups import SessionRecord, session_record
 from pytest_fileperf.judge.record import Explanation, Result
