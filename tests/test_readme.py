@@ -14,7 +14,7 @@ from report.samples import result
 from pytest_fileperf.errors import RegressionError
 from pytest_fileperf.judge.record import Explanation
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
-from pytest_fileperf.measure.blame import FunctionGrowth, Profile
+from pytest_fileperf.measure.blame import Frame, FunctionGrowth, Profile
 from pytest_fileperf.report.message import raise_for
 from pytest_fileperf.report.profiled import growth_text
 
@@ -40,8 +40,8 @@ SLOWER_UPLOAD = (
 HASHED = Profile(stacks={}, samples=665, seconds=3.325, requests=3590, cpu_per_request=894.894e-6)
 UNHASHED = Profile(stacks={}, samples=621, seconds=3.105, requests=4202, cpu_per_request=702.925e-6)
 UPLOAD = FunctionGrowth(
-    function="upload", file="app.py", line=88, own_code=True, growth_s=191.969e-6, share=1.0, base_s=361.084e-6,
-    now_s=562.505e-6, base_self_s=90.5539e-6, now_self_s=286.635e-6,
+    frame=Frame(function="upload", file="app.py", line=88), own_code=True, growth_s=191.969e-6, share=1.0,
+    base_s=361.084e-6, now_s=562.505e-6, base_self_s=90.5539e-6, now_self_s=286.635e-6,
 )  # fmt: skip
 
 

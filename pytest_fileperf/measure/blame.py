@@ -147,15 +147,17 @@ class CodePlace:
     package: str = ""
     """The installed package that has it; empty for the project's and the standard library's."""
 
+    def at(self, line: int) -> Frame:
+        """Returns the function as it is shown; it begins in this line."""
+        return Frame(function=self.function, file=self.file, line=line)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCost:
     """What a function costs, in CPU seconds per request."""
 
-    function: str
-    file: str
-    """As in `CodePlace`."""
-    line: int
+    frame: Frame
+    """Its file as in `CodePlace`, as the next field."""
     own_code: bool
     cost_s: float
     """With all it calls."""
@@ -254,16 +256,14 @@ def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:
             whole[place] += count
     found = (
         FunctionCost(
-            function=place.function,
-            file=place.file,
-            line=lines[place],
+            frame=place.at(lines[place]),
             own_code=place.own_code,
             cost_s=count * profile.per_sample_s,
             self_s=inner[place] * profile.per_sample_s,
         )
         for place, count in whole.items()
     )
-    return tuple(sorted(found, key=lambda cost: (-cost.cost_s, -cost.self_s, cost.file, cost.function)))
+    return tuple(sorted(found, key=lambda cost: (-cost.cost_s, -cost.self_s, cost.frame.file, cost.frame.function)))
 
 
 def place_of(frame: Frame, root: Path | None) -> CodePlace:
@@ -462,11 +462,8 @@ _NEW = 0.2
 class FunctionGrowth:
     """A function whose CPU per request grew, or was saved."""
 
-    function: str
-    file: str
-    """As in `FunctionCost`."""
-    line: int
-    """On the new side, where that has it."""
+    frame: Frame
+    """As in `FunctionCost`; its line is that of the new side, where that has it."""
     own_code: bool
     growth_s: float
     """CPU seconds per request that it added beneath this caller, without work that was only moved; below 0 if saved."""
@@ -637,9 +634,7 @@ def _told(
     base_s, now_s = (sum(cost_s for path, cost_s in side.items() if place in path) for side in sides)
     base_self_s, now_self_s = (sum(cost_s for path, cost_s in side.items() if path[-1:] == (place,)) for side in sides)
     return FunctionGrowth(
-        function=place.function,
-        file=place.file,
-        line=lines[place],
+        frame=place.at(lines[place]),
         own_code=place.own_code,
         growth_s=growth_s,
         share=max(-1.0, min(1.0, growth_s / whole_s)),
@@ -647,7 +642,7 @@ def _told(
         now_s=now_s,
         base_self_s=base_self_s,
         now_self_s=now_self_s,
-        caller=None if caller is None else Frame(function=caller.function, file=caller.file, line=lines[caller]),
+        caller=None if caller is None else caller.at(lines[caller]),
     )
 
 
@@ -668,7 +663,7 @@ def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
     """Returns each function once for each caller: several ways may lead to it."""
     merged: dict[tuple[object, ...], FunctionGrowth] = {}
     for each in told:
-        key = (each.function, each.file, each.caller, each.growth_s > 0)
+        key = (each.frame, each.caller, each.growth_s > 0)
         known = merged.get(key)
         merged[key] = (
             each

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_fileperf.measure.blame import GREW, FunctionCost, FunctionGrowth, Profile, Stack, place_of
+from pytest_fileperf.measure.blame import GREW, Frame, FunctionCost, FunctionGrowth, Profile, Stack, place_of
 from pytest_fileperf.measure.codec import named
 from pytest_fileperf.measure.limiting import A_GOOD_PART, Limit, LimitKind, Loss, Stalls
 from pytest_fileperf.report.message import WIDTH
@@ -20,7 +20,6 @@ __all__ = (
     "limit_waited_for",
     "loss_json",
     "loss_text",
-    "placed",
     "stall_text",
     "told",
 )
@@ -82,7 +81,7 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> s
 
 
 def _costs(profile: Profile, costs: Sequence[FunctionCost]) -> str:
-    own = [cost for cost in costs if cost.own_code and cost.function != "<module>"][:NAMED]
+    own = [cost for cost in costs if cost.own_code and cost.frame.function != "<module>"][:NAMED]
     head = f"CPU per request {format_duration(profile.cost * 1e9)}"
     if not profile.samples:
         return told("CPU per request: nothing was seen in the server's processes")
@@ -114,7 +113,8 @@ def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
         "growth_s": now.cost - base.cost,
         "functions": [
             {
-                **named(growth, *_PLACE, "own_code", *times),
+                **named(growth.frame, *_PLACE),
+                **named(growth, "own_code", *times),
                 "caller": None if growth.caller is None else named(growth.caller, *_PLACE),
             }
             for growth in growths
@@ -124,7 +124,7 @@ def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
 
 def costs_json(profile: Profile, costs: Sequence[FunctionCost]) -> dict[str, object]:
     """Returns what every function costs on one side; times in seconds of CPU per request."""
-    functions = [named(cost, *_PLACE, "own_code", "cost_s", "self_s") for cost in costs]
+    functions = [{**named(cost.frame, *_PLACE), **named(cost, "own_code", "cost_s", "self_s")} for cost in costs]
     return {**_profile_json(profile), "functions": functions}
 
 
@@ -141,27 +141,27 @@ def _unseen(*profiles: Profile) -> list[str]:
     return [told(f"one process was not seen in every look: {note}") for note in notes]
 
 
-def placed(function: str, file: str, line: int, room: int) -> str:
+def _placed(frame: Frame, room: int) -> str:
     """Returns `name (file:line)` in at most `room` cells; long names and paths keep their ends."""
-    place = f"{file}:{line}" if line else file
+    place = f"{frame.file}:{frame.line}" if frame.line else frame.file
     if not place:
-        return shorten(function, room, tail=0.8)
-    name = shorten(function, max(_LEAST_NAME, room - cells(place) - 3), tail=0.8)
+        return shorten(frame.function, room, tail=0.8)
+    name = shorten(frame.function, max(_LEAST_NAME, room - cells(place) - 3), tail=0.8)
     return f"{name} ({shorten(place, room - cells(name) - 3, tail=1.0)})"
 
 
 def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
     """Returns the lines of a function: its place, and behind it or in a line below the one that calls it."""
-    first = lead + placed(each.function, each.file, each.line, WIDTH - cells(lead))
+    first = lead + _placed(each.frame, WIDTH - cells(lead))
     caller = each.caller if isinstance(each, FunctionGrowth) else None
     if caller is None:
         return [first]
     called = "called by "
-    whole = f"{first}, {called}{placed(caller.function, caller.file, caller.line, WIDTH)}"
+    whole = f"{first}, {called}{_placed(caller, WIDTH)}"
     if cells(whole) <= WIDTH and "…" not in whole:
         return [whole]
     indent = " " * (len(lead) - len(lead.lstrip()) + 4) + called
-    return [first, indent + placed(caller.function, caller.file, caller.line, WIDTH - cells(indent))]
+    return [first, indent + _placed(caller, WIDTH - cells(indent))]
 
 
 def told(sentence: str) -> str:
@@ -208,7 +208,7 @@ def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_th
     places = [place_of(frame, root) for frame in holder]
     own = [index for index, place in enumerate(places) if place.own_code and place.function != "<module>"]
     chosen = dict.fromkeys((len(places) - 1, *own[-1:]))
-    shown = ", in ".join(placed(places[at].function, places[at].file, holder[at].line, WIDTH - 2) for at in chosen)
+    shown = ", in ".join(_placed(places[at].at(holder[at].line), WIDTH - 2) for at in chosen)
     return told(f"{head} {shown}, {why}{tail}")
 
 

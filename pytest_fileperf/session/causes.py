@@ -204,7 +204,7 @@ def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Ex
     base_root, now_root = (side.root or Path.cwd() for side in sides)
     grown = growth(base, now, base_root=base_root, now_root=now_root)
     text = growth_text(base, now, grown)
-    tops = [each.file.partition("/")[0] for each in grown if each.growth_s > 0 and not each.own_code]
+    tops = [each.frame.file.partition("/")[0] for each in grown if each.growth_s > 0 and not each.own_code]
     if versions := dict.fromkeys(sides[0].changed[top] for top in tops if top in sides[0].changed):
         text += f"\nof another version: {', '.join(versions)}"
     return Explanation(text=text, details=growth_json(base, now, grown))

@@ -154,13 +154,13 @@ CASES = {
 
 @pytest.mark.parametrize("now,functions", CASES.values(), ids=CASES)
 def test_the_cause_is_named(now: Mapping[str, int], functions: list[str]) -> None:
-    assert [found.function for found in blamed(now) if found.growth_s > 0] == functions
+    assert [found.frame.function for found in blamed(now) if found.growth_s > 0] == functions
 
 
 def test_what_is_said_of_a_function() -> None:
     (found,) = blamed(with_more({f"{HANDLER} > audit > dumps > encode": 200}))
 
-    assert (found.file, found.line, found.own_code) == ("json/__init__.py", 10, False)
+    assert (found.frame.file, found.frame.line, found.own_code) == ("json/__init__.py", 10, False)
     assert found.growth_s == pytest.approx(20e-6)
     assert found.share == pytest.approx(1)
     assert (found.base_s, found.now_s) == pytest.approx((20e-6, 40e-6))
@@ -186,18 +186,18 @@ def test_of_what_lies_around_nearly_everything_only_its_own_part_can_grow() -> N
     own = "boot > run_asgi > middleware"
 
     (found,) = blamed(before + Counter({own: 200}), before)
-    assert (found.function, found.caller) == ("middleware", None)
+    assert (found.frame.function, found.caller) == ("middleware", None)
     assert found.growth_s == pytest.approx(20e-6)
     assert [found.base_self_s, found.now_self_s] == pytest.approx([0, 20e-6])
     below = blamed(before + Counter({own: 200, f"{own} > route > handler > burn": 200}), before)
-    assert {one.function for one in below} == {"middleware", "burn"}
+    assert {one.frame.function for one in below} == {"middleware", "burn"}
 
 
 def test_a_growth_is_not_told_twice() -> None:
     found = blamed(with_more({f"{HANDLER} > burn": 200, f"{HANDLER} > load": 200}))
 
     assert sum(one.growth_s for one in found) == pytest.approx(40e-6)
-    assert {one.function for one in found} == {"burn", "load"}
+    assert {one.frame.function for one in found} == {"burn", "load"}
 
 
 def test_a_function_is_the_same_in_another_directory() -> None:
@@ -205,7 +205,7 @@ def test_a_function_is_the_same_in_another_directory() -> None:
 
     (found,) = growth(profile(BASE, root=ELSEWHERE), profile(now), base_root=ELSEWHERE, now_root=ROOT)
 
-    assert (found.function, found.file) == ("burn", "main.py")
+    assert (found.frame.function, found.frame.file) == ("burn", "main.py")
     assert found.growth_s == pytest.approx(20e-6)
 
 
@@ -272,7 +272,7 @@ def test_samples_drawn_by_chance_name_a_function_that_adds_a_fifth(samples: int,
             for counts, cost in ((BASE, 100e-6), (slow, 120e-6))
         )
         found = growth(base, now, base_root=ROOT, now_root=ROOT)
-        first.append(found[0].function if found else None)
+        first.append(found[0].frame.function if found else None)
     assert first.count("burn") >= least
 
 
@@ -328,7 +328,7 @@ def test_made_up_growths_are_put_down_to_their_causes(around: str, unit: int) ->
         sizes: dict[str, float] = dict.fromkeys(truth, 0.0)
         for one in (one for one in blamed if one.growth_s > 0):
             caller = one.caller.function if one.caller is not None else ""
-            name = caller if caller in truth else one.function
+            name = caller if caller in truth else one.frame.function
             sizes[name] = sizes.get(name, 0.0) + one.growth_s / SAMPLE_S / unit
         close = all(abs(sizes[name] - size) <= 0.2 * sum(truth.values()) for name, size in truth.items())
         found["wrong" if sizes.keys() - truth.keys() else "right" if close else "small"] += 1
@@ -349,21 +349,21 @@ def test_what_a_new_function_took_over_is_not_its_growth() -> None:
 
     (found,) = blamed(now)
 
-    assert found.function == "helper"
+    assert found.frame.function == "helper"
     assert found.growth_s == pytest.approx(20e-6)
 
 
 def test_what_was_saved_comes_last() -> None:
     grown, saved = blamed({**with_more({f"{HANDLER} > burn": 300}), f"{HANDLER} > load": 50})
 
-    assert (grown.function, saved.function) == ("burn", "load")
+    assert (grown.frame.function, saved.frame.function) == ("burn", "load")
     assert [grown.growth_s, saved.growth_s] == pytest.approx([30e-6, -10e-6])
 
 
 def test_two_causes_have_the_same_sizes_whichever_is_larger() -> None:
     for first, second in ((300, 200), (200, 300)):
         found = blamed(with_more({f"{HANDLER} > burn": first, "boot > run_asgi > route > check": second}))
-        sizes = {one.function: one.growth_s for one in found}
+        sizes = {one.frame.function: one.growth_s for one in found}
         assert sizes == pytest.approx({"burn": first * SAMPLE_S, "check": second * SAMPLE_S})
 
 
@@ -505,7 +505,9 @@ def test_code_that_is_reached_by_way_of_a_link_is_the_project_s_own(tmp_path: Pa
 def test_costs_are_those_of_each_function_with_and_without_what_it_calls() -> None:
     counts = {"boot > handler": 10, "boot > handler > walk > walk": 20, "boot > handler > walk > dumps": 30, "boot": 40}
 
-    found = {one.function: (one.cost_s / SAMPLE_S, one.self_s / SAMPLE_S) for one in costs(profile(counts), root=ROOT)}
+    found = {
+        one.frame.function: (one.cost_s / SAMPLE_S, one.self_s / SAMPLE_S) for one in costs(profile(counts), root=ROOT)
+    }
 
     assert list(found) == ["boot", "handler", "walk", "dumps"]
     assert found == {

@@ -15,9 +15,7 @@ from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json,
 BASE = Profile(stacks={}, samples=412, seconds=2.06, requests=25_000, cpu_per_request=82.4e-6)
 NOW = replace(BASE, samples=398, cpu_per_request=100.6e-6)
 DIGEST = FunctionGrowth(
-    function="slow_digest",
-    file="app/main.py",
-    line=31,
+    frame=Frame(function="slow_digest", file="app/main.py", line=31),
     own_code=True,
     growth_s=15.1e-6,
     share=0.83,
@@ -28,9 +26,7 @@ DIGEST = FunctionGrowth(
 )
 TOTAL = replace(
     DIGEST,
-    function="dumps",
-    file="json.py",
-    line=183,
+    frame=Frame(function="dumps", file="json.py", line=183),
     own_code=False,
     growth_s=2.05e-6,
     share=0.11,
@@ -38,12 +34,16 @@ TOTAL = replace(
 )
 LONG = replace(
     DIGEST,
-    function="make_endpoint.<locals>.wrapped_by_a_long_name.<locals>.inner_function_of_it",
-    file="services/reporting/exports/spreadsheets/workbook_builder.py",
-    line=1031,
+    frame=Frame(
+        function="make_endpoint.<locals>.wrapped_by_a_long_name.<locals>.inner_function_of_it",
+        file="services/reporting/exports/spreadsheets/workbook_builder.py",
+        line=1031,
+    ),
     growth_s=0.4e-6,
 )
-COST = FunctionCost(function="get_rows", file="app/main.py", line=40, own_code=True, cost_s=31e-6, self_s=2e-6)
+COST = FunctionCost(
+    frame=Frame(function="get_rows", file="app/main.py", line=40), own_code=True, cost_s=31e-6, self_s=2e-6
+)
 
 
 def test_the_functions_to_blame() -> None:
@@ -55,7 +55,7 @@ def test_the_functions_to_blame() -> None:
 
 
 def test_three_functions_are_shown_and_all_kept() -> None:
-    growths = [DIGEST, TOTAL, LONG, replace(DIGEST, function="fourth")]
+    growths = [DIGEST, TOTAL, LONG, replace(DIGEST, frame=replace(DIGEST.frame, function="fourth"))]
 
     assert "fourth" not in growth_text(BASE, NOW, growths)
     assert "fourth" in json.dumps(growth_json(BASE, NOW, growths))
@@ -116,7 +116,9 @@ def test_the_rest_and_what_was_saved_are_said(growths: list[FunctionGrowth], sai
 
 
 def test_a_function_without_a_file() -> None:
-    assert "µs in slow_digest\n" in growth_text(BASE, NOW, [replace(DIGEST, file="", line=0)])
+    assert "µs in slow_digest\n" in growth_text(
+        BASE, NOW, [replace(DIGEST, frame=Frame(function="slow_digest", file="", line=0))]
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,10 +207,10 @@ def test_the_json_has_everything() -> None:
 
 def test_what_one_side_costs() -> None:
     others = [
-        replace(COST, function="run_asgi", own_code=False, cost_s=80e-6),
-        replace(COST, function="<module>", cost_s=70e-6),
+        replace(COST, frame=replace(COST.frame, function="run_asgi"), own_code=False, cost_s=80e-6),
+        replace(COST, frame=replace(COST.frame, function="<module>"), cost_s=70e-6),
         COST,
-        replace(COST, function="load", line=7, cost_s=9.5e-6),
+        replace(COST, frame=replace(COST.frame, function="load", line=7), cost_s=9.5e-6),
     ]
 
     assert costs_text(NOW, others) == (
