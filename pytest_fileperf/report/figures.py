@@ -11,7 +11,7 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import LATE_NS
 from pytest_fileperf.measure.usage import CHILDREN_WORK, GeneratorUse
 from pytest_fileperf.report.remarks import setting
-from pytest_fileperf.report.text import INDENT, Screen, Style, amount, flow, pad, paint, plain, quantity
+from pytest_fileperf.report.text import INDENT, Screen, Style, amount, pad, paint, plain, quantity
 from pytest_fileperf.report.wording import could_show, limit_text
 from pytest_fileperf.units import format_count, format_duration, format_share
 
@@ -42,7 +42,7 @@ def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) 
     for title, texts in rows:
         head = " " * INDENT + paint(pad(title, size), Style.DIM, colour=screen.colour)
         pieces = [(text, Style.NONE) for text in texts]
-        body = flow(pieces, width=screen.width, indent=indent, hanging=indent)
+        body = screen.flow(pieces, indent=indent, hanging=0)
         lines += [head + line[INDENT + size :] if not at else line for at, line in enumerate(body)]
     return lines
 

@@ -65,13 +65,14 @@ def urgency(result: Result) -> int:
 
 def pressing(results: Iterable[Result]) -> list[Result]:
     """Returns those to be seen at once: what fails, then what is undecided, then new tests."""
-    found = []
-    for result in results:
-        standing = result.standing
-        is_new = standing is Standing.NEW and not result.baseline_written
-        if standing.fails or standing.is_undecided or is_new:
-            found.append((0 if standing.fails else 1 if standing.is_undecided else 2, result))
-    return [result for _, result in sorted(found, key=lambda pair: pair[0])]
+    found = [
+        result
+        for result in results
+        if result.standing.fails
+        or result.standing.is_undecided
+        or (result.standing is Standing.NEW and not result.baseline_written)
+    ]
+    return sorted(found, key=lambda result: (not result.standing.fails, not result.standing.is_undecided))
 
 
 def is_notable(limit: Limit) -> bool:
@@ -185,7 +186,7 @@ def summary_line(results: Sequence[Result], failed: Sequence[FailedTest] = ()) -
 
 
 def summary_pieces(results: Sequence[Result], failed: Sequence[FailedTest] = ()) -> list[tuple[str, Style]]:
-    """Returns the pieces of that line, for `flow`."""
+    """Returns the pieces of that line, for `Screen.flow`."""
     otherwise = wording.failed_count(failed, measured=bool(results))
     if not results:
         return words("; ".join(filter(None, ("nothing was measured", otherwise))), Style.BAD if failed else Style.NONE)

@@ -26,7 +26,6 @@ __all__ = (
     "amount",
     "cells",
     "exact",
-    "flow",
     "pad",
     "paint",
     "plain",
@@ -120,28 +119,6 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def flow(
-    pieces: Iterable[tuple[str, Style]], *, width: int, indent: int, hanging: int, gap: int = 2, colour: bool = False
-) -> list[str]:
-    """Returns the pieces, `gap` spaces apart, in lines of at most `width` cells.
-
-    The first line is indented by `indent`, later ones by `hanging`. A piece stays whole where a line can hold it.
-    """
-    lines: list[str] = []
-    line, used = " " * indent, indent
-    empty = True
-    for text, style in _broken(pieces, width - hanging):
-        size = cells(text)
-        if not empty and used + gap + size > width:
-            lines.append(line)
-            line, used, empty = " " * hanging, hanging, True
-        space = 0 if empty else gap
-        line += " " * space + paint(text, style, colour=colour)
-        used += space + size
-        empty = False
-    return lines if empty else [*lines, line]
-
-
 def _broken(pieces: Iterable[tuple[str, Style]], room: int) -> Iterator[tuple[str, Style]]:
     """Yields the pieces. Those longer than a line are broken between words, and words longer than a line within."""
     for text, style in pieces:
@@ -170,7 +147,7 @@ def _cut(word: str, room: int) -> list[str]:
 
 
 def words(text: str, style: Style = Style.NONE) -> list[tuple[str, Style]]:
-    """Returns the words of a sentence as pieces for `flow`; a number and its unit stay together."""
+    """Returns the words of a sentence as pieces for `Screen.flow`; a number and its unit stay together."""
     return [(word, style) for word in _BETWEEN_WORDS.split(text)]
 
 
@@ -181,9 +158,26 @@ class Screen:
     width: int
     colour: bool = False
 
-    def flow(self, pieces: Iterable[tuple[str, Style]], *, indent: int = 0, gap: int = 2) -> list[str]:
-        """Returns the pieces as `flow` does; lines after the first are indented by two more."""
-        return flow(pieces, width=self.width, indent=indent, hanging=indent + 2, gap=gap, colour=self.colour)
+    def flow(
+        self, pieces: Iterable[tuple[str, Style]], *, indent: int = 0, hanging: int = 2, gap: int = 2
+    ) -> list[str]:
+        """Returns the pieces, `gap` spaces apart, in lines that fit.
+
+        Lines after the first are indented by `hanging` more. A piece stays whole where a line can hold it.
+        """
+        lines: list[str] = []
+        margin = indent + hanging
+        line, used, empty = " " * indent, indent, True
+        for text, style in _broken(pieces, self.width - margin):
+            size = cells(text)
+            if not empty and used + gap + size > self.width:
+                lines.append(line)
+                line, used, empty = " " * margin, margin, True
+            space = 0 if empty else gap
+            line += " " * space + paint(text, style, colour=self.colour)
+            used += space + size
+            empty = False
+        return lines if empty else [*lines, line]
 
     def prose(
         self, text: str, style: Style = Style.NONE, *, lead: Sequence[tuple[str, Style]] = (), indent: int = 0

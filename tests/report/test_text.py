@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.report.text import (
+    Screen,
     Style,
     amount,
     cells,
-    flow,
     pad,
     paint,
     plain,
@@ -77,18 +77,18 @@ def test_plain_text_is_one_printable_line(text: str) -> None:
 @given(pieces=st.lists(AWKWARD, max_size=8), width=st.integers(12, 60), gap=st.integers(1, 2))
 def test_flowing_text_keeps_every_character_and_the_width(pieces: list[str], width: int, gap: int) -> None:
     clean = [plain(piece) for piece in pieces]
-    lines = flow([(piece, Style.NONE) for piece in clean], width=width, indent=2, hanging=4, gap=gap)
+    lines = Screen(width=width).flow([(piece, Style.NONE) for piece in clean], indent=2, gap=gap)
     assert all(cells(line) <= width for line in lines)
     assert "".join(lines).replace(" ", "") == "".join(clean).replace(" ", "")
 
 
 def test_a_piece_longer_than_a_line_breaks_between_words() -> None:
     pieces = [("boots stabilised: hash seed, addresses", Style.NONE)]
-    assert flow(pieces, width=24, indent=0, hanging=2) == ["boots stabilised: hash", "  seed, addresses"]
+    assert Screen(width=24).flow(pieces) == ["boots stabilised: hash", "  seed, addresses"]
 
 
 def test_a_piece_longer_than_a_line_keeps_numbers_and_units_together() -> None:
-    assert flow([("server CPU 6 % of a core", Style.NONE)], width=15, indent=0, hanging=2) == [
+    assert Screen(width=15).flow([("server CPU 6 % of a core", Style.NONE)]) == [
         "server CPU",
         "  6 % of a core",
     ]
