@@ -22,10 +22,10 @@ from versions.repositories import Repo, git, needs_git
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 SHORT = (
-    "-k test_download -p no:asyncio -p no:cacheprovider -p no:randomly --fileperf-duration=0.1s --fileperf-rounds=3"
-    " --fileperf-boots=1 --fileperf-max-duration=1s"
+    "-k test_download -p fileperf -p no:cacheprovider --fileperf-duration=0.1s --fileperf-rounds=3 --fileperf-boots=1"
+    " --fileperf-max-duration=1s"
 )
-"""What makes the steps short: options for every run of pytest."""
+"""What makes the steps short: options for every run of pytest, which loads no other plugin."""
 
 pytestmark = [
     needs_git,
@@ -73,7 +73,13 @@ class Clone:
         return subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", command],
             cwd=self.repo.top,
-            env={**self.env, "CI": "true", "PYTEST_ADDOPTS": f"{SHORT} {more}", **env},
+            env={
+                **self.env,
+                "CI": "true",
+                "PYTEST_ADDOPTS": f"{SHORT} {more}",
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                **env,
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

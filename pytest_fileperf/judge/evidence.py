@@ -46,7 +46,6 @@ __all__ = (
     "requests_alike",
     "sides_by_boot",
     "sides_of",
-    "significant",
     "tail_factor",
     "variance_of_boots",
 )
@@ -211,15 +210,13 @@ class BootEvidence:
         told = {
             "latency": self.latency.encode(),
             "requests": self.requests,
-            "rounds": {
-                name: [significant(values[name]) if name in values else None for values in self.turns] for name in names
-            },
-            "runs": {name: significant(value) for name, value in sorted(self.runs.items())},
+            "rounds": {name: [_short(values.get(name)) for values in self.turns] for name in names},
+            "runs": {name: _short(value) for name, value in sorted(self.runs.items())},
         }
         more = {
-            "variances": {name: significant(value) for name, value in sorted(self.variances.items())},
+            "variances": {name: _short(value) for name, value in sorted(self.variances.items())},
             "memory": [list(point) for point in self.memory],
-            "sizes": [significant(size) for size in self.sizes],
+            "sizes": [_short(size) for size in self.sizes],
         }
         return told | {name: value for name, value in more.items() if value}
 
@@ -339,9 +336,8 @@ def _values_of(round_: Round, *, percentiles: bool) -> dict[str, float]:
     return values
 
 
-def significant(value: float, digits: int = STORED_DIGITS) -> float:
-    """Returns a value with so many significant digits."""
-    return float(f"{value:.{digits}g}")
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{STORED_DIGITS}g}")
 
 
 def _course_from(stored: Placed) -> Course:

@@ -9,6 +9,8 @@ import pytest
 from contracts.project import Project, results
 
 APP = """
+import asyncio
+
 async def app(scope, receive, send):
     if scope["type"] != "http":
         return
@@ -17,6 +19,7 @@ async def app(scope, receive, send):
     if status == 200:
         while (await receive()).get("more_body"):
             pass
+        await asyncio.sleep(0.002)
     headers = [(b"content-length", b"2")] + [(b"connection", b"close")] * (status != 200)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"ok"})

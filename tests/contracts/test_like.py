@@ -15,11 +15,11 @@ import asyncio, os, sys, time
 from pathlib import Path
 
 kept, reading = [], []
-SIZE, COUNT = {size}, {count}
+SIZE = {size}
 BODY = {body}
 MISSING = {missing}
 starts = Path(os.environ.get("STARTS_FILE", os.devnull))
-WAIT = 0.0
+WAIT = {seconds}
 def begin():
     global WAIT
     if os.environ.get("STARTS_FILE"):
@@ -32,7 +32,6 @@ async def app(scope, receive, send):
         return begin()
     if scope["path"] == "/cold" and not reading:
         reading.append(time.monotonic())
-    sum(range(COUNT))
     kept.append(bytes(SIZE))
     await asyncio.sleep(0.01 if scope["path"] == "/cold" else WAIT)
     status = 500 if scope["path"] == "/cold" and time.monotonic() < reading[0] + 0.15 else 200
@@ -49,8 +48,8 @@ def test_it(fileperf):
 """
 
 
-def app(*, size: int = 0, count: int = 0, body: str = 'b"ok"', missing: int = 0) -> str:
-    return APP.format(size=size, count=count, body=body, missing=missing)
+def app(*, size: int = 0, seconds: float = 0.002, body: str = 'b"ok"', missing: int = 0) -> str:
+    return APP.format(size=size, seconds=seconds, body=body, missing=missing)
 
 
 def load_of(keys: str, path: str = "/") -> str:
@@ -64,7 +63,7 @@ def gate_of(record: Mapping[str, Any], metric: str) -> Mapping[str, Any]:
 
 def test_a_leak_counts_by_requests_and_not_by_speed(project: Project) -> None:
     keys = 'max_duration="8s", gate=("rss",)'
-    slow = app(size=20_000, count=40_000)
+    slow = app(size=20_000, seconds=0.008)
     project.write({"before/app.py": slow, "app.py": app(size=20_000), "test_load.py": load_of(keys)})
 
     same = project.told("requests each", "--fileperf-against=./before")
@@ -77,7 +76,7 @@ def test_a_leak_counts_by_requests_and_not_by_speed(project: Project) -> None:
 
 def test_a_leak_that_grew_is_worse_though_it_is_slower(project: Project) -> None:
     keys = 'max_duration="8s", gate=("rss",)'
-    leaks = app(size=200_000, count=40_000)
+    leaks = app(size=200_000, seconds=0.008)
     project.write({"before/app.py": app(size=1_000), "app.py": leaks, "test_load.py": load_of(keys)})
 
     grown = project.told("REGRESSED", "--fileperf-against=./before")
@@ -87,7 +86,7 @@ def test_a_leak_that_grew_is_worse_though_it_is_slower(project: Project) -> None
 
 
 def test_other_answers_are_said_and_are_no_improvement(project: Project) -> None:
-    before = app(count=60_000, body='b"x" * 11_750')
+    before = app(seconds=0.008, body='b"x" * 11_750')
     broken = app(body='b\'{"error": "no table here"}\'')
     keys = 'max_duration="8s", gate=("rps",)'
     project.write({"before/app.py": before, "app.py": broken, "test_load.py": load_of(keys)})

@@ -54,6 +54,8 @@ def test_gunicorn(fileperf, fileperf_server):
     assert any('"GET / HTTP/1.1" 200' in line for line in fileperf_server.log)
 """
 GROWING = """
+import asyncio
+
 held = []
 hold = {
     "/file": lambda: held.append(open(__file__)),
@@ -66,6 +68,7 @@ async def app(scope, receive, send):
     if scope["type"] != "http":
         return
     hold[scope["path"]]()
+    await asyncio.sleep(0.005)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 """

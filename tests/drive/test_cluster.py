@@ -503,10 +503,23 @@ def answer_of(process: subprocess.Popen[str]) -> dict[str, object]:
     raise AssertionError("it said nothing")
 
 
-def test_rounds_begin_together_on_clocks_that_differ_over_a_slow_cable(tmp_path: Path) -> None:
+def test_over_a_slow_cable_rounds_begin_together_and_a_worker_that_is_killed_is_lost(tmp_path: Path) -> None:
     with far_cluster(tmp_path, delay_ms=20, jitter_ms=5) as far:
         found = run_far(far, HERE, 0.6, "--allow", HERE)
+        with running_far(far, HERE, 3.0, "--allow", HERE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            os.kill(far.workers[1].pid, signal.SIGKILL)
+            killed_s = time.monotonic()
+            after = answer_of(process)
+            assert time.monotonic() - killed_s < 3.0 + 2.0 + 5.0
 
+    lost, kept = after["lost"], after["rounds"]
+    assert isinstance(lost, dict)
+    assert isinstance(kept, list)
+    assert len(lost) == 1
+    assert " is gone" in str(lost)
+    assert [count for *_, count in kept] == [1, 1]
     assert found["lost"] == {}
     clocks = found["clocks"]
     assert isinstance(clocks, list)
@@ -577,19 +590,3 @@ def test_a_load_ends_where_its_test_process_is_killed(far: DaskCluster) -> None:
     assert len(generators) >= 2
     _, alive = psutil.wait_procs(generators, timeout=15)
     assert alive == []
-
-
-def test_a_worker_that_is_killed_is_lost_and_the_rest_is_kept(tmp_path: Path) -> None:
-    with far_cluster(tmp_path) as far, running_far(far, HERE, 3.0, "--allow", HERE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
-        os.kill(far.workers[1].pid, signal.SIGKILL)
-        killed_s = time.monotonic()
-        found = answer_of(process)
-        assert time.monotonic() - killed_s < 3.0 + 2.0 + 5.0
-    lost, rounds = found["lost"], found["rounds"]
-    assert isinstance(lost, dict)
-    assert isinstance(rounds, list)
-    assert len(lost) == 1
-    assert " is gone" in str(lost)
-    assert [count for *_, count in rounds] == [1, 1]

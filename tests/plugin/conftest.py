@@ -15,18 +15,19 @@ from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.settings.plans import Pace
 
 MS = 1_000_000
+# Two servers in turn that wait leave the cores to other tests.
 APP = f"""{SOURCE}
 import asyncio
 import os
 
 
 async def app(scope, receive, send):
-    "Answers 1024 bytes, after reading the whole request. For /wait it waits for a millisecond."
+    "Answers 1024 bytes, after reading the whole request. Below /wait it waits for 2 ms."
     if scope["type"] == "lifespan":
         return await lifespan(receive, send)
     await request_body(receive)
-    if scope["path"] == "/wait":
-        await asyncio.sleep(0.001)
+    if scope["path"].startswith("/wait"):
+        await asyncio.sleep(0.002)
     status = int(scope["path"].removeprefix("/status/")) if scope["path"].startswith("/status/") else 200
     body = b"" if status == 204 else str(os.getpid()).encode() if scope["path"] == "/pid" else b"x" * 1024
     await respond(send, body, status)

@@ -10,15 +10,15 @@ TESTS = """
 import pytest
 
 def test_download(fileperf):
-    fileperf.get("/", gate="rps", tolerance="400%")
+    fileperf.get("/wait", gate="rps", tolerance="400%")
 """
 MIX = """
 from pytest_fileperf import part
 
 def test_mix(fileperf):
     names = "first", "second", "third"
-    parts = [part.get("/" + name, name=name, gate="p50", tolerance="300%") for name in names]
-    fileperf.mix(dict.fromkeys(parts, 1), gate="{gate}", tolerance="400%")
+    parts = [part.get("/wait/" + name, name=name, gate="p50", tolerance="300%") for name in names]
+    fileperf.mix(dict.fromkeys(parts, 1), gate="{gate}", tolerance="200%")
 """
 UNTIL_IT_SHOWS = "--fileperf-max-duration=20s"
 """Takes no longer where the machine is quiet: it is enough when each gate is decided."""
@@ -29,7 +29,7 @@ def make_slower(repo: Repo, seconds: float = 0.02, path: str = "/") -> None:
     app = repo.top / "server_app.py"
     slow = app.read_text().replace(
         "    status = ",
-        f"    import asyncio; await asyncio.sleep({seconds} * scope['path'].startswith({path!r}))\n    status = ",
+        f"    await asyncio.sleep({seconds} * scope['path'].startswith({path!r}))\n    status = ",
     )
     assert "sleep" in slow
     app.write_text(slow)

@@ -48,7 +48,7 @@ def refused(result: pytest.RunResult) -> str:
 def test_what_is_slower_than_a_commit_fails(repo: Repo, run_load: Run) -> None:
     repo.write("test_it.py", MIX.format(gate="rps"))
     repo.commit()
-    make_slower(repo, 0.05, "/second")
+    make_slower(repo, 0.1, "/wait/second")
     head, before = repo.git("rev-parse", "--short=7", "HEAD"), state_of(repo)
 
     result = run_load("--fileperf-against=HEAD", "--fileperf-json=out.json", *SHORT, UNTIL_IT_SHOWS)
@@ -108,7 +108,7 @@ def test_a_directory_is_compared_with(repo: Repo, run_load: Run, tmp_path: Path)
 
 
 def test_what_a_commit_has_not_is_new(repo: Repo, run_load: Run) -> None:
-    repo.write("test_it.py", TESTS.replace('"/"', '"/more"'))
+    repo.write("test_it.py", TESTS.replace('"/wait"', '"/more"'))
     repo.write("server_app.py", (repo.top / "server_app.py").read_text())
     app = (repo.top / "server_app.py").read_text()
     repo.write("server_app.py", app.replace("status = ", "status = 404 if scope['path'] == '/more' else ", 1))

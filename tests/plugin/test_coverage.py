@@ -68,13 +68,14 @@ def traced(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callabl
     for name in [name for name in os.environ if name.startswith(("COV_CORE_", "COVERAGE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     project.makepyfile(server_app=APP, program=PROGRAM)
     settings = "[run]\npatch = subprocess\nparallel = true\nsigterm = true\nsource = .\n"
     (project.path / ".coveragerc").write_text(settings, encoding="utf-8")
 
     def run(*arguments: str, traced: str) -> pytest.RunResult:
         project.makepyfile(test_it=TESTS.format(traced=traced))
-        command = (sys.executable, "-m", "coverage", "run", "-m", "pytest", "-pno:cov", "-pno:randomly", "-pno:xdist")
+        command = (sys.executable, "-m", "coverage", "run", "-m", "pytest", "-pfileperf")
         return project.run(*command, "--fileperf-smoke", "--fileperf-json=out.json", *arguments, timeout=60)
 
     return run

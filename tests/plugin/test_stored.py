@@ -39,7 +39,7 @@ def test_slower_code_fails_before_anything_is_committed(repo: Repo, run_load: Ru
     (repo.top / "server_app.py").write_text((repo.top / "server_app.py").read_text() + "\n# not committed\n")
     store(repo, run_load)
     assert repo.git("for-each-ref", "refs/fileperf/")
-    make_slower(repo, 0.01, "/second")
+    make_slower(repo, 0.1, "/wait/second")
 
     result = run_load("--fileperf-json=out.json", "--fileperf-html=out.html", *SHORT, UNTIL_IT_SHOWS)
 
