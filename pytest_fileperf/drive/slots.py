@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sys
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic_ns
-from types import TracebackType
 from typing import TypeAlias
 
 import httpx
@@ -117,12 +117,9 @@ def _message(error: Exception) -> str:
 def _place_of(error: BaseException) -> str:
     """Returns `tests/test_app.py:12: `, the innermost line of the user's own code; empty where there is none."""
     found = ""
-    traceback: TracebackType | None = error.__traceback__
-    while traceback is not None:
-        file = _shown_file(traceback.tb_frame.f_code.co_filename)
-        if file:
-            found = f"{file}:{traceback.tb_lineno}: "
-        traceback = traceback.tb_next
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if file := _shown_file(frame.f_code.co_filename):
+            found = f"{file}:{line}: "
     return found
 
 
