@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 import psutil
 
@@ -22,7 +22,7 @@ from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, left, lend_package, stamps_of
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
-__all__ = ("Fork", "Preloads")
+__all__ = ("Fork", "Order", "Ordered", "Preloads")
 
 _MOST = 10
 """So many are held at once: two imports of two versions and one of the code alone, of two apps. Each has the memory of
@@ -72,6 +72,12 @@ class Fork:
             elif left_s == 0:
                 raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0)
         return returncode
+
+
+Ordered: TypeAlias = Callable[[], Fork | str] | str
+"""Waits for an import, and returns a fork of it or why there is none; or, at once, why the app is imported anew."""
+Order: TypeAlias = Callable[[Invocation, Path], Ordered]
+"""Begins the import for what is to be started in a run directory."""
 
 
 @dataclass(slots=True)
@@ -162,7 +168,7 @@ class Preloads:
 
     def order(
         self, invocation: Invocation, run_directory: Path, *, in_turn: bool, boot: int, version: str, start_s: float
-    ) -> Callable[[], Fork | str] | str:
+    ) -> Ordered:
         """Begins an import where none was made. Returns what waits for it and forks what is to be started.
 
         In turn, boots take turns with two imports of other hash seeds: what is luck of an import is then seen as a

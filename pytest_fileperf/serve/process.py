@@ -11,7 +11,7 @@ import re
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from pytest_fileperf.host.child import PATIENCE_S, Child, Invocation, is_alive
 from pytest_fileperf.host.files import MAKE_ROOM
 from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.job import Failed, left
-from pytest_fileperf.serve.preload import Fork
+from pytest_fileperf.serve.preload import Fork, Order, Ordered
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
 from pytest_fileperf.serve.stability import stabilising_env, untraced
@@ -108,18 +108,13 @@ class StartUp:
 class ProcessLaunch(ABC):
     """One boot of a program. It is started again, with another port, where another program takes its port."""
 
-    def __init__(
-        self,
-        spec: ProcessSpec,
-        start_up: StartUp,
-        order: Callable[[Invocation, Path], Callable[[], Fork | str] | str] | None = None,
-    ) -> None:
-        """`order` begins to import the app, and returns what forks it, or why it cannot be forked."""
+    def __init__(self, spec: ProcessSpec, start_up: StartUp, order: Order | None = None) -> None:
+        """Without an `order` it is never a fork."""
         self.spec = spec
         self.start_up = start_up
         self.code_tree = start_up.code_tree
         self._order = order
-        self._ordered: Callable[[], Fork | str] | str = ""
+        self._ordered: Ordered = ""
         self._invocation: Invocation | None = None
         self._forked: Fork | None = None
         self._why_fresh = ""

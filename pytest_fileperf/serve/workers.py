@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.fitting import Imported
 from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.job import ASKED, STARTED, Failed, Job, Ready, leave, left, lend_package, noted
-from pytest_fileperf.serve.preload import Fork
+from pytest_fileperf.serve.preload import Order
 from pytest_fileperf.serve.process import (
     STAGES,
     ProcessLaunch,
@@ -51,7 +51,7 @@ class AsgiLaunch(ProcessLaunch):
         app: AppSpec,
         start_up: StartUp,
         imports: Imports,
-        order: Callable[[Invocation, Path], Callable[[], Fork | str] | str] | None = None,
+        order: Order | None = None,
     ) -> None:
         super().__init__(spec, start_up, order)
         self._app = app
