@@ -30,9 +30,9 @@ FURTHER = re.compile(r"#[0-9]+$")
 """Ends the id of the second and later measurements of one test."""
 
 
-def param_id(test: TestId) -> str:
-    """Returns what the test's name has in brackets; empty for a test without parameters."""
-    return test.name.partition("[")[2].removesuffix("]")
+def param_id(name: str) -> str:
+    """Returns what a test's name has in brackets; empty for a test without parameters."""
+    return name.partition("[")[2].removesuffix("]")
 
 
 def param_texts(test: TestId) -> dict[str, str]:
@@ -43,7 +43,8 @@ def param_texts(test: TestId) -> dict[str, str]:
     """
     literal = [str(value) if isinstance(value, str | int | float | None) else None for value in test.params.values()]
     own = [str(value) for value in test.params.values()]
-    found = _parts(param_id(test), literal) or _parts(param_id(test), [None] * len(literal)) or own
+    id_ = param_id(test.name)
+    found = _parts(id_, literal) or _parts(id_, [None] * len(literal)) or own
     return dict(zip(test.params, found, strict=True))
 
 
@@ -52,7 +53,7 @@ def told_params(params: Mapping[str, object], name: str) -> dict[str, object]:
 
     A text, a number or a flag that is in the id is itself; another value is its part of the id, or its type's name.
     """
-    id_ = name.partition("[")[2].removesuffix("]")
+    id_ = param_id(name)
     known = [str(value) if _is_in(value, id_) else None for value in params.values()]
     parts = _parts(id_, known) or [type(value).__name__ for value in params.values()]
     return {
@@ -107,7 +108,7 @@ def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[
 
 def _part(test: TestId, label: str) -> str | None:
     """Returns a test's part of a group's title under a label; None where it has none."""
-    in_brackets, full_name = param_id(test), test.item
+    in_brackets, full_name = param_id(test.name), test.item
     match label:
         case "group":
             return test.group

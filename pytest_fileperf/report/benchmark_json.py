@@ -137,7 +137,7 @@ def _benchmark(result: Result) -> dict[str, object]:
         "name": name,
         "fullname": test.nodeid,
         "params": json_value(test.params) or None,
-        "param": param_id(test) or None,
+        "param": param_id(test.name) or None,
         "extra_info": {"fileperf": json_value(_extra(result))},
         "options": {},
         "stats": _stats(result.recording.latency(), rps=result.measurement.rps),

@@ -369,7 +369,7 @@ def test_a_parameter_that_no_test_has_is_told() -> None:
 def test_what_parameters_are_called(in_brackets: str, params: dict[str, object], expected: dict[str, str]) -> None:
     name = f"test_upload[{in_brackets}]" if in_brackets else "test_upload"
     test = result(name, params=params).test
-    assert param_id(test) == in_brackets
+    assert param_id(test.name) == in_brackets
     assert param_texts(test) == expected
 
 
