@@ -97,6 +97,8 @@ class ReasonKind(Enum):
     PAIRS_NEARLY = auto()
     PAIRS_NOISE = auto()
     PAIRS_UNSEEN = auto()
+    PAIRS_PASS = auto()
+    """They would PASS, and the figures of the whole run are worse by more than the tolerance."""
 
 
 class NoiseOf(Enum):
@@ -239,6 +241,11 @@ class MetricComparison:
         return self.high is not None and self.high < 1 / (1 + worst) - 1
 
     @property
+    def is_beyond(self) -> bool:
+        """Whether the change that is shown is worse by more than the tolerance."""
+        return self.change is not None and METRICS[self.metric].worse_sign * (self.change - self.edge) > 0
+
+    @property
     def edge(self) -> float:
         """The change that is worse by the tolerance: of 5 %, 0.05 for a duration and -0.0476 for a rate."""
         return math.pow(1 + self.tolerance, METRICS[self.metric].worse_sign) - 1
@@ -312,12 +319,19 @@ class Verdict:
 def as_the_run_shows(
     comparisons: Iterable[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of a run with the figures that were measured; `base` is what was measured with it."""
+    """Returns the comparisons of a run with the figures that were measured; `base` is what was measured with it.
+
+    What figures show to be worse by more than its tolerance is no PASS, though pair by pair it is not.
+    """
     found = []
     for item in comparisons:
         metric = METRICS[item.metric]
         measured = metric.of_run(base) if base is not None and item.pairs is not None else None
-        found.append(agreeing(item, metric.of_run(now), item.base if measured is None else measured))
+        shown = agreeing(item, metric.of_run(now), item.base if measured is None else measured)
+        if shown.outcome is Outcome.PASS and shown.pairs is not None and shown.is_beyond:
+            reason = Reason(kind=ReasonKind.PAIRS_PASS, tolerance=shown.tolerance)
+            shown = replace(shown, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        found.append(shown)
     return tuple(found)
 
 

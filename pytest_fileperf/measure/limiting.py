@@ -62,12 +62,19 @@ class Served:
     latency_s: float
     """The mean. In a closed loop the time between two requests of a connection, pauses among it."""
     cpu_s: float
-    """How long it needs a core: CPU time of the whole server, and how long others had the core meanwhile."""
+    """CPU time of the whole server."""
     connections: int
     rate: float | None = None
     """Open loop: answers per second. None in a closed loop."""
     cores: int = 1
     """Those that the server can use."""
+    core_delay: float = 1.0
+    """How many times that CPU time its cores may have been needed, as others had them meanwhile."""
+
+    @property
+    def core_s(self) -> float:
+        """How long it needs a core, with what others had of it."""
+        return self.cpu_s * self.core_delay
 
     @property
     def per_second(self) -> float:
@@ -89,11 +96,11 @@ class Served:
     @property
     def is_busy(self) -> bool:
         """Whether the cores set the pace."""
-        return self.cpu_s * self.per_second >= BUSY_CORE * self.cores
+        return self.core_s * self.per_second >= BUSY_CORE * self.cores
 
     def _demand(self) -> tuple[float, float]:
         """Returns how long a request holds the station of all cores, and what else of its CPU time it takes."""
-        return self.cpu_s / self.cores, self.cpu_s * (self.cores - 1) / self.cores
+        return self.core_s / self.cores, self.core_s * (self.cores - 1) / self.cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +110,13 @@ class Loss:
     total_s: float
     cpu_s: float
     """Of it, because requests need more CPU time, their own and that of those before them."""
+    others_s: float = 0.0
+    """Of it, as much as may be waiting for a core that other processes of the machine had."""
 
     @property
     def wait_s(self) -> float:
         """Of it, waiting for anything but a core."""
-        return self.total_s - self.cpu_s
+        return self.total_s - self.cpu_s - self.others_s
 
     @property
     def cpu_share(self) -> float:
@@ -128,20 +137,26 @@ def latency_of(served: Served, *, wait_s: float) -> float:
 def loss_of(base: Served, now: Served) -> Loss | None:
     """Returns what was lost from base to now; None where requests do not take longer.
 
-    More CPU time costs more where there is no wait, and less where there is one. The CPU part is the mean of both.
+    More CPU time costs more where there is no wait, and less where there is one. The CPU part is the mean of both. What
+    more of it there would be with the cores' delay by others may be theirs.
     """
     total_s = now.latency_s - base.latency_s
     if total_s < _LEAST_LOSS * base.latency_s:
         return None
-    cores = max(math.ceil(side.cpu_s * side.per_second - 0.5) for side in (base, now))
+    cpu_s = _by_cores(replace(base, core_delay=1.0), replace(now, core_delay=1.0), total_s)
+    return Loss(total_s=total_s, cpu_s=cpu_s, others_s=max(0.0, _by_cores(base, now, total_s) - cpu_s))
+
+
+def _by_cores(base: Served, now: Served, total_s: float) -> float:
+    """Returns how much of the total it is that requests need their cores for longer."""
+    cores = max(math.ceil(side.core_s * side.per_second - 0.5) for side in (base, now))
     base, now = (replace(side, cores=max(side.cores, cores)) for side in (base, now))
     if now.rate is not None and now.is_busy and not base.is_busy:
-        return Loss(total_s=total_s, cpu_s=total_s)  # a queue that grows without end is as long as the load lasts
+        return total_s  # a queue that grows without end is as long as the load lasts
     before_s, after_s = base.wait_s, now.wait_s
-    cpu_first_s = latency_of(now, wait_s=before_s) - latency_of(base, wait_s=before_s)
-    cpu_last_s = latency_of(now, wait_s=after_s) - latency_of(base, wait_s=after_s)
-    cpu_s = (cpu_first_s + cpu_last_s) / 2
-    return Loss(total_s=total_s, cpu_s=min(max(0.0, cpu_s), total_s))
+    first_s = latency_of(now, wait_s=before_s) - latency_of(base, wait_s=before_s)
+    last_s = latency_of(now, wait_s=after_s) - latency_of(base, wait_s=after_s)
+    return min(max(0.0, (first_s + last_s) / 2), total_s)
 
 
 def _queued_s(cpu_s: float, rate: float) -> float:
@@ -621,7 +636,8 @@ def stalls_of(
 def held_by(collapsed: Iterable[str]) -> Stack | None:
     """Returns the functions that hold the loop for half of the time in which it is not idle, outermost first.
 
-    Takes texts of py-spy with threads and idle time. None where nothing holds it for so long.
+    Takes texts of py-spy with threads and idle time. None where nothing holds it for so long, or only what runs it: a
+    thread that holds Python's lock is not on its stack.
     """
     seen: Counter[Stack] = Counter()
     for line in (line for text in collapsed for line in text.splitlines()):
@@ -639,7 +655,8 @@ def held_by(collapsed: Iterable[str]) -> Stack | None:
                 next_[stack[len(held)]] += count
         most = next_.most_common(1)
         if not most or most[0][1] < seen.total() * _HOLDS:
-            return tuple(held) or None
+            is_held = held and not _LOOP.fullmatch(held[-1].file.replace("\\", "/"))
+            return tuple(held) if is_held else None
         held.append(most[0][0])
 
 

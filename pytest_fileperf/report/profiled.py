@@ -20,6 +20,7 @@ __all__ = (
     "limit_waited_for",
     "loss_json",
     "loss_text",
+    "others_text",
     "stall_text",
     "told",
 )
@@ -143,6 +144,8 @@ def _unseen(*profiles: Profile) -> list[str]:
 
 def _placed(frame: Frame, room: int) -> str:
     """Returns `name (file:line)` in at most `room` cells; long names and paths keep their ends."""
+    if frame.file == _RUNS_LOOP:
+        return "the event loop itself"
     place = f"{frame.file}:{frame.line}" if frame.line else frame.file
     if not place:
         return shorten(frame.function, room, tail=0.8)
@@ -169,6 +172,10 @@ def told(sentence: str) -> str:
     return "\n".join(Screen(width=WIDTH).prose(sentence))
 
 
+_RUNS_LOOP = "asyncio/runners.py"
+"""Its functions are innermost while code without Python functions runs: uvloop's, or a parser's."""
+
+
 # --- What requests lost, in words: how much of it was waiting and not CPU time, and what they waited for
 
 _WAITED_FOR = {
@@ -181,13 +188,25 @@ _WAITED_FOR = {
 
 def loss_text(loss: Loss) -> str:
     """Returns how much of the loss is waiting; empty where nearly all of it is CPU time."""
-    waited = loss.wait_s / loss.total_s
-    if waited < A_GOOD_PART:
+    if loss.wait_s < A_GOOD_PART * loss.total_s:
         return ""
-    total, wait = format_duration(loss.total_s * 1e9), format_duration(loss.wait_s * 1e9)
-    number, unit = wait.split()
-    of = f"{number} of {total}" if total.endswith(f" {unit}") else f"{wait} of {total}"
-    return told(f"Requests take longer: {of} more are waiting, not CPU")
+    return told(f"Requests take longer: {_of_total(loss.wait_s, loss)} more are waiting, not CPU")
+
+
+def others_text(loss: Loss) -> str:
+    """Returns how much of the loss may be that others had the core; empty where that is little."""
+    if loss.others_s < A_GOOD_PART * loss.total_s:
+        return ""
+    return told(
+        f"The machine was busy: up to {_of_total(loss.others_s, loss)} more may be waiting for a core that others had"
+    )
+
+
+def _of_total(part_s: float, loss: Loss) -> str:
+    """Returns `4.9 of 5.1 ms`, or `900 µs of 1.2 ms`."""
+    total, part = format_duration(loss.total_s * 1e9), format_duration(part_s * 1e9)
+    number, unit = part.split()
+    return f"{number} of {total}" if total.endswith(f" {unit}") else f"{part} of {total}"
 
 
 def limit_waited_for(limit: Limit) -> str:
@@ -215,7 +234,7 @@ def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_th
 def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[str, object]:
     """Returns the loss and what is known of its cause, as JSON values; times in seconds per request."""
     return {
-        **named(loss, "total_s", "cpu_s", "wait_s"),
+        **named(loss, "total_s", "cpu_s", "others_s", "wait_s"),
         "stalls": None if stalls is None else named(stalls, "typical_s", "lost_s", "waits"),
         "limited_by": None if limit is None else str(limit),
     }

@@ -201,9 +201,11 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " {more_time}",
     ReasonKind.PAIRS_TOTAL_UNSEEN: "the typical turn is not worse, but the total over all turns may be,"
     " by up to {share}: {more_time}",
-    ReasonKind.PAIRS_NEARLY: "most likely worse by more than {share}, but a failure takes more certainty than the"
-    " interval shows, so that it is no false alarm: {more_time}",
+    ReasonKind.PAIRS_NEARLY: "most likely worse by more than {share}, but not certain enough to fail the test:"
+    " that takes more than the interval shows: {more_time}",
     ReasonKind.PAIRS_NOISE: "may be worse by more than {share}, but the noise hides it: {more_time}",
+    ReasonKind.PAIRS_PASS: "the figures are worse by more than {tolerance}, though pairs of start-ups are not:"
+    " {more_time}",
     ReasonKind.PAIRS_UNSEEN: "only a worsening of {share} could have been seen in the time there was: {more_time}",
 }
 

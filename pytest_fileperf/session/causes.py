@@ -39,6 +39,7 @@ from pytest_fileperf.report.profiled import (
     limit_waited_for,
     loss_json,
     loss_text,
+    others_text,
     stall_text,
 )
 from pytest_fileperf.serve.running import RunningServer
@@ -79,7 +80,8 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
     seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
     return Served(
         latency_s=latency.mean_ns() / 1e9 if recording.open_loop else plan.connections * seconds / answered,
-        cpu_s=cpu_s * fmean(boot.core_delay for boot in recording.boots),
+        cpu_s=cpu_s,
+        core_delay=fmean(boot.core_delay for boot in recording.boots),
         connections=plan.connections,
         rate=answered / seconds if recording.open_loop else None,
         cores=cores,
@@ -102,7 +104,7 @@ def explain_loss(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Expla
     if computes and limit is not None and limit.kind is LimitKind.SERVER_CPU:
         # It works, or waits for its core, all the time: requests wait for nothing else, though the model says so.
         return _explain_growth(plan, sides, cores)
-    lines = [waiting, said]
+    lines = [waiting, said, others_text(loss)]
     details: dict[str, object] = {"loss": loss_json(loss, stalls, limit)}
     if loss.cpu_share >= A_GOOD_PART:
         grown = _explain_growth(plan, sides, cores)

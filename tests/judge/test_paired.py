@@ -136,7 +136,7 @@ def test_what_is_worse_by_the_interval_that_is_shown_and_no_failure_says_why() -
     assert found.outcome is Outcome.INCONCLUSIVE
     assert found.high is not None
     assert found.high < -0.01
-    assert "most likely worse by more than 1 %, but a failure takes more certainty" in sentence(found.reason)
+    assert "most likely worse by more than 1 %, but not certain enough to fail the test" in sentence(found.reason)
 
 
 def test_noise_that_hides_everything_says_how_much_could_have_been_seen() -> None:

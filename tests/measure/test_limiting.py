@@ -450,6 +450,7 @@ thread (8): worker;work (/p/app.py:1) 999
     assert [frame.function for frame in held][-2:] == ["call", "export"]
     assert held_by([f"{ROOT} 600"]) is None
     assert held_by([]) is None
+    assert held_by([f"{ROOT};a (/p/app.py:1) 30\n{ROOT};b (/p/app.py:2) 30\n{ROOT};c (/p/app.py:3) 30"]) is None
 
 
 # --- How much of a loss is CPU time and how much is waiting, against closed loops worked out request by request
@@ -516,6 +517,17 @@ def test_a_core_that_got_busy_is_the_cause_though_a_wait_came_too() -> None:
 
     assert loss is not None
     assert loss.cpu_share > 0.9
+
+
+def test_what_others_on_the_machine_may_have_done_is_neither_cpu_time_nor_a_wait() -> None:
+    base = Served(latency_s=6 * MS_S, cpu_s=0.08 * MS_S, connections=16, core_delay=2.0)
+
+    loss = loss_of(base, Served(latency_s=58 * MS_S, cpu_s=0.31 * MS_S, connections=16, core_delay=11.0))
+
+    assert loss is not None
+    assert loss.cpu_share < 0.05
+    assert loss.others_s > 0.5 * loss.total_s
+    assert loss.cpu_s + loss.others_s + loss.wait_s == pytest.approx(loss.total_s)
 
 
 def test_nothing_is_lost_where_requests_take_no_longer() -> None:

@@ -16,7 +16,7 @@ from report.samples import PASSED, recording, result
 from pytest_fileperf.errors import RegressionError
 from pytest_fileperf.judge.groups import SessionRecord, session_record
 from pytest_fileperf.judge.record import FailedTest, Result
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict, agreeing
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict, agreeing, as_the_run_shows
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
@@ -120,6 +120,27 @@ def test_the_interval_is_one_that_has_the_change(
     assert (found.low, found.high) == pytest.approx((low, high))
     assert found.typical == typical
     assert bool(typical_text(found)) == (typical is not None)
+
+
+@pytest.mark.parametrize(
+    "pairs,measured,outcome",
+    [
+        (8, 985.0, Outcome.PASS),
+        (8, 960.0, Outcome.INCONCLUSIVE),
+        (None, 960.0, Outcome.PASS),
+        (8, 1200.0, Outcome.PASS),
+    ],
+)
+def test_no_pass_has_a_figure_that_is_worse_by_more_than_its_tolerance(
+    pairs: int | None, measured: float, outcome: Outcome
+) -> None:
+    judged = MetricComparison(
+        metric="rps", outcome=Outcome.PASS, tolerance=0.03, base=1000.0, now=1.0, change=0.0, low=-0.02, high=0.02,
+        pairs=pairs,
+    )  # fmt: skip
+    now, base = (recording(requests=round(rate), boots=1, rounds=1) for rate in (measured, 1000.0))
+    (seen,) = as_the_run_shows((judged,), now, base)
+    assert seen.outcome is outcome
 
 
 @pytest.mark.parametrize(
