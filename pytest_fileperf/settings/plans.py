@@ -382,13 +382,13 @@ def _patient(settings: Settings) -> Settings:
 
 
 def patient_for(settings: Settings, *, spent_ns: int) -> Settings:
-    """Returns the settings of a run alone after a comparison that found no answer: it may end a fifth and 1 s late.
+    """Returns the settings of a run alone after a comparison that found no answer: it may end 1 s late.
 
     Half of the time is left for an answer, however long servers took to start.
     """
     if settings.timeout_ns not in (DEFAULT_TIMEOUT_NS, settings.max_duration_ns):
         return settings
-    left_ns = max(settings.max_duration_ns // 2, round(1.2 * settings.max_duration_ns) + 1_000 * _MS - spent_ns)
+    left_ns = max(settings.max_duration_ns // 2, settings.max_duration_ns + 1_000 * _MS - spent_ns)
     timeout_ns = min(settings.timeout_ns, settings.max_duration_ns, left_ns)
     # A connection whose first request gets no answer has no time for another.
     warmup_ns = min(settings.warmup_ns, timeout_ns // 4)
