@@ -42,7 +42,7 @@ from pytest_fileperf.errors import BaselineError
 from pytest_fileperf.host.files import put_bytes, put_text
 from pytest_fileperf.host.scratch import locked
 from pytest_fileperf.judge.environment import Environment, differences, was_is
-from pytest_fileperf.judge.evidence import Evidence, level_of
+from pytest_fileperf.judge.evidence import Evidence, level_of, significant
 from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.usage import Busy
@@ -68,8 +68,6 @@ __all__ = (
 _BUSY = ("server", "generator", "host")
 FLAT = ("busy", "commit", "conditions", "loaded", "packages", "precision")
 """What has one line each in a file."""
-SUMMARY_DIGITS = 5
-"""Significant digits of an entry's summary, as many as the evidence has."""
 PRECISION_DIGITS = 2
 """Significant digits of a standard error."""
 _READABLE: Mapping[Unit, tuple[str, float]] = {
@@ -158,8 +156,8 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
         "commit": None if entry.commit is None else dict(entry.commit),
         "reason": entry.reason,
         "summary": _summary(entry.evidence, summary_of),
-        "precision": {name: _short(error, PRECISION_DIGITS) for name, error in sorted(entry.precision.items())},
-        "busy": None if busy is None else {name: _short(getattr(busy, name), PRECISION_DIGITS) for name in _BUSY},
+        "precision": {name: significant(error, PRECISION_DIGITS) for name, error in sorted(entry.precision.items())},
+        "busy": None if busy is None else {name: significant(getattr(busy, name), PRECISION_DIGITS) for name in _BUSY},
         "packages": dict(sorted(entry.packages.items())),
         **({"conditions": dict(sorted(entry.conditions.items()))} if entry.conditions else {}),
         **({} if entry.loaded is None else {"loaded": dict(sorted(entry.loaded.items()))}),
@@ -174,12 +172,8 @@ def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None
     for metric in (METRICS[name] for name in names):
         unit, factor = _READABLE[metric.unit]
         level = level_of(metric, evidence)
-        summary[metric.name + unit] = None if level is None else _short(level.value * factor, SUMMARY_DIGITS)
+        summary[metric.name + unit] = None if level is None else significant(level.value * factor)
     return summary
-
-
-def _short(value: float, digits: int) -> float:
-    return float(f"{value:.{digits}g}")
 
 
 # --- Lays out JSON for diffs: a line for each fact that a person reviews, few lines for the rest

@@ -46,6 +46,7 @@ __all__ = (
     "requests_alike",
     "sides_by_boot",
     "sides_of",
+    "significant",
     "tail_factor",
     "variance_of_boots",
 )
@@ -210,13 +211,15 @@ class BootEvidence:
         told = {
             "latency": self.latency.encode(),
             "requests": self.requests,
-            "rounds": {name: [_short(values.get(name)) for values in self.turns] for name in names},
-            "runs": {name: _short(value) for name, value in sorted(self.runs.items())},
+            "rounds": {
+                name: [significant(values[name]) if name in values else None for values in self.turns] for name in names
+            },
+            "runs": {name: significant(value) for name, value in sorted(self.runs.items())},
         }
         more = {
-            "variances": {name: _short(value) for name, value in sorted(self.variances.items())},
+            "variances": {name: significant(value) for name, value in sorted(self.variances.items())},
             "memory": [list(point) for point in self.memory],
-            "sizes": [_short(size) for size in self.sizes],
+            "sizes": [significant(size) for size in self.sizes],
         }
         return told | {name: value for name, value in more.items() if value}
 
@@ -336,8 +339,9 @@ def _values_of(round_: Round, *, percentiles: bool) -> dict[str, float]:
     return values
 
 
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{STORED_DIGITS}g}")
+def significant(value: float, digits: int = STORED_DIGITS) -> float:
+    """Returns a value with so many significant digits."""
+    return float(f"{value:.{digits}g}")
 
 
 def _course_from(stored: Placed) -> Course:
