@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import TypeAlias
@@ -34,7 +35,7 @@ __all__ = (
     "growth",
     "place_of",
     "profile_of",
-    "stack_of",
+    "stacks_in",
     "threads_of",
 )
 
@@ -183,10 +184,9 @@ def profile_of(
     `threads` is that of `threads_of`. Raises ValueError for a line that is not of that form.
     """
     stacks: dict[Stack, float] = defaultdict(float)
-    known: dict[str, Frame] = {}
     samples = 0
     for text, share in zip_longest(collapsed, main_shares):
-        main, others = _seen(text, known, threads)
+        main, others = _seen(text, threads)
         counts = main.total(), others.total()
         samples += sum(counts)
         weights = (1.0, 1.0)
@@ -218,30 +218,33 @@ def threads_of(collapsed: Iterable[str], main_shares: Sequence[float | None]) ->
     ]
     if not working:
         return Threads.IDLE
-    seen = all(_seen(text, {}, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in working)
+    seen = all(_seen(text, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in working)
     return Threads.SEEN if seen else Threads.UNSEEN
 
 
-def _seen(text: str, known: dict[str, Frame], threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
+def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
     """Returns the samples of the main thread, and of all others, without those that wait for something to do."""
     seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
+    for is_main, stack, count in stacks_in(text):
+        if not _waits(stack[-1], threads):
+            seen[not is_main][stack] += count
+    return seen
+
+
+def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
+    """Yields the stacks of a text of py-spy: whether it is one of a main thread, and how many samples had it.
+
+    Raises ValueError for a line that is no such stack.
+    """
     for line in text.splitlines():
         words, _, count = line.rpartition(" ")
         if not count.isdecimal():
             raise ValueError(f"{line[:80]!r} is not a stack and a count of samples")
         thread = _THREAD.match(words)
         words = words[thread.end() :] if thread else words
-        if not words:
-            continue  # it ran, and nothing was on its stack: a sample that was torn
-        stack = tuple(known.setdefault(word, _frame(word)) for word in words.split(";"))
-        if not _waits(stack[-1], threads):
-            seen[thread is not None and "MainThread" not in thread[0]][stack] += int(count)
-    return seen
-
-
-def stack_of(words: str) -> Stack:
-    """Returns the stack of a line of py-spy, without its count."""
-    return tuple(map(_frame, words.split(";")))
+        if words:  # else it ran, and nothing was on its stack: a sample that was torn
+            is_main = thread is None or "MainThread" in thread[0]
+            yield is_main, tuple(map(_frame, words.split(";"))), int(count)
 
 
 def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:
@@ -295,6 +298,7 @@ def _inside(file: str, root: str) -> str | None:
         return None
 
 
+@lru_cache(maxsize=4096)
 def _frame(word: str) -> Frame:
     match = _FRAME.fullmatch(word)
     if match is None:

@@ -18,7 +18,7 @@ from statistics import fmean
 import numpy as np
 
 from pytest_fileperf.host.sample import MainThread, Sample
-from pytest_fileperf.measure.blame import Frame, Stack, stack_of
+from pytest_fileperf.measure.blame import Frame, Stack, stacks_in
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
 from pytest_fileperf.measure.usage import CHILDREN_WORK, CoreUse, ThreadShares, Usage, busiest_title, usage_of
@@ -586,7 +586,6 @@ LEAST_STALL_NS = 10_000_000
 _LEAST_LOOKS = 2
 _HOLDS = 0.5
 """Share of the time of a blocked loop that makes a function its holder."""
-_MAIN = re.compile(r"thread \(\w+\): MainThread")
 _LOOP = re.compile(r".*/(?:selectors|asyncio/(?:runners|base_events|events)|uvloop/\w+|uvicorn/\w+|trio/_core/\w+)\.py")
 """Where the innermost function is while a loop has nothing to do."""
 
@@ -640,13 +639,9 @@ def held_by(collapsed: Iterable[str]) -> Stack | None:
     thread that holds Python's lock is not on its stack.
     """
     seen: Counter[Stack] = Counter()
-    for line in (line for text in collapsed for line in text.splitlines()):
-        words, _, number = line.rpartition(" ")
-        thread, _, rest = words.partition(";")
-        if rest and _MAIN.fullmatch(thread):
-            stack = stack_of(rest)
-            if not _LOOP.fullmatch(stack[-1].file.replace("\\", "/")):
-                seen[stack] += int(number)
+    for is_main, stack, count in (found for text in collapsed for found in stacks_in(text)):
+        if is_main and not _LOOP.fullmatch(stack[-1].file.replace("\\", "/")):
+            seen[stack] += count
     held: list[Frame] = []
     while True:
         next_: Counter[Frame] = Counter()

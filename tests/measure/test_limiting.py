@@ -444,7 +444,7 @@ def test_the_functions_that_hold_it() -> None:
 {ROOT};call (/p/app.py:3);small (/p/app.py:20) 30
 thread (8): worker;work (/p/app.py:1) 999
 """
-    held = held_by([text])
+    held = held_by([text.strip()])
 
     assert held is not None
     assert [frame.function for frame in held][-2:] == ["call", "export"]
