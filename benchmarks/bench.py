@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -26,6 +26,7 @@ SERVER_CORES = frozenset((0,))
 PYTHONPATH = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 """With it a test can name apps of `bench_apps`."""
 INI = "[pytest]\npythonpath = .\nfileperf_app = {app}\n"
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly")
 LONGEST_RUN_S = 600
 READY_WITHIN_S = 20
 END_WITHIN_S = 10
@@ -59,6 +60,14 @@ Row: TypeAlias = Mapping[str, Any]
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Returns a parser that shows a script's docstring as it is."""
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def chosen(options: argparse.ArgumentParser, asked: str, cases: Collection[str]) -> list[str]:
+    """Returns the cases that are asked for, with commas between them, or all of them; ends if there is none such."""
+    names = asked.split(",") if asked else list(cases)
+    if unknown := set(names) - set(cases):
+        options.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
+    return names
 
 
 # --- cores
@@ -165,9 +174,8 @@ def pytest(directory: Path, *options: str, **environment: str) -> subprocess.Com
     """Runs pytest in a process of its own."""
     # With CI a test without a baseline fails; with the other one each start would compile every plugin anew.
     kept = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTHONDONTWRITEBYTECODE")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *options]
     return subprocess.run(
-        command,
+        [*PYTEST, *options],
         cwd=directory,
         env={**kept, **environment},
         capture_output=True,

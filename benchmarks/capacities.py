@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench import HERE, Row, campaign, parser, read, spread, table
+from bench import HERE, Row, campaign, chosen, parser, read, spread, table
 
 from pytest_fileperf import LimitExceededError, Uvicorn, payload
 from pytest_fileperf.drive.run import Run
@@ -64,14 +64,15 @@ def main() -> None:
     """Makes the searches that are missing, or prints the table."""
     options = parser(__doc__)
     options.add_argument("--results", type=Path, required=True)
-    options.add_argument("--cases", default=",".join(CASES), help="servers to search, of several: %(default)s")
+    options.add_argument("--cases", default="", help=f"servers to search, of several: {','.join(CASES)}")
     options.add_argument("--searches", type=int, default=10, help="searches for each server")
     options.add_argument("--minutes", type=float, default=120.0, help="stop after so long")
     options.add_argument("--table", action="store_true", help="print what is in the results, and search for nothing")
     asked = options.parse_args()
     sys.path.append(str(HERE.parent / "examples"))
     if not asked.table:
-        campaign(asked.results, asked.cases.split(","), search, runs=asked.searches, minutes=asked.minutes)
+        cases = chosen(options, asked.cases, CASES)
+        campaign(asked.results, cases, search, runs=asked.searches, minutes=asked.minutes)
     print(found_table(read(asked.results)))
 
 

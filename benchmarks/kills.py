@@ -32,7 +32,7 @@ from itertools import product
 from pathlib import Path
 
 import psutil
-from bench import Row, parser, read, table
+from bench import PYTEST, Row, parser, read, table
 
 WAIT_S = 5.0
 REACHED_S = 60.0
@@ -159,8 +159,7 @@ def killed(case: Case, *, ignores_ctrl_c: bool = False) -> dict[str, object]:
             "DETACHES": str(int(kind != "in-process")),  # pytest itself does not look after what is detached from it
             "PYTHONPATH": str(project),
         }
-        profile = ["--fileperf-profile"] if stage == "profile" else []
-        command = (sys.executable, "-m", "pytest", "--fileperf", "-q", "-pno:cacheprovider", "-pno:randomly", *profile)
+        command = (*PYTEST, "--fileperf", *["--fileperf-profile"] * (stage == "profile"))
         if ignores_ctrl_c:
             command = ("sh", "-c", 'trap "" INT; exec "$@"', "sh", *command)
         with (Path(directory) / "log.txt").open("w+b") as log:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import PYTHONPATH, Row, parser, reported
+from bench import PYTHONPATH, Row, chosen, parser, reported
 
 TEST = """
 import pytest
@@ -82,13 +82,11 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--runs", type=int, default=10, help="measurements of each case (default: 10)")
     options.add_argument("--seconds", type=float, default=2.0, help="length of a measurement (default: 2)")
-    options.add_argument("--cases", default=",".join(CASES), help="which cases (default: all)")
+    options.add_argument("--cases", default="", help="which cases (default: all)")
     asked = options.parse_args()
-    chosen = asked.cases.split(",")
-    if unknown := set(chosen) - set(CASES):
-        options.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+    names = chosen(options, asked.cases, CASES)
     print("| load | limit | named | what else was said | example |\n| --- | --- | ---: | --- | --- |")
-    for name in chosen:
+    for name in names:
         found = limits_named(name, asked.runs, asked.seconds)
         print(f"{name}: {found}", file=sys.stderr)
         print("| " + " | ".join(row(name, found)) + " |", flush=True)

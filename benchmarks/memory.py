@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from bench import INI, PYTHONPATH, parser
+from bench import INI, PYTEST, PYTHONPATH, parser
 
 MB = 1_000_000
 LOOK_S = 0.5
@@ -82,11 +82,10 @@ def watched(*, work: str, count: int, duration: str) -> list[tuple[float, int, i
         (project / "pytest.ini").write_text(INI.format(app="bench_apps:counted"), encoding="utf-8")
         text = TESTS.format(work=work, count=count, duration=duration)
         (project / "test_it.py").write_text(text, encoding="utf-8")
-        command = (sys.executable, "-m", "pytest", "--fileperf", "-q", "-pno:cacheprovider", "-pno:randomly")
         env = {name: value for name, value in os.environ.items() if name != "CI"} | {"PYTHONPATH": PYTHONPATH}
         with (
             (project / "log.txt").open("w+b") as log,
-            subprocess.Popen(command, cwd=project, env=env, stdout=log) as run,
+            subprocess.Popen((*PYTEST, "--fileperf"), cwd=project, env=env, stdout=log) as run,
         ):
             seen = list(looks(project, run))
             if run.returncode:

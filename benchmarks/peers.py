@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from bench import MIB, client_cores, nginx, nginx_program, parser, table, uvicorn
+from bench import MIB, chosen, client_cores, nginx, nginx_program, parser, table, uvicorn
 from clients import CLIENTS, OURS, PROGRAMS, TWO_OF_OURS, Case, Figures, absent
 
 from pytest_fileperf import payload
@@ -197,10 +197,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # clients and servers open as many files as they may
     with tempfile.TemporaryDirectory(prefix="fileperf-peers-") as directory:
         cases = cases_in(Path(directory))
-        chosen = asked.cases.split(",") if asked.cases else list(cases)
-        if unknown := set(chosen) - set(cases):
-            options.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
-        for served in (cases[name] for name in chosen):
+        for served in (cases[name] for name in chosen(options, asked.cases, cases)):
             if why := why_not(served):
                 left_out[served.title] = why
                 continue
