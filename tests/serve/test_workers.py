@@ -142,7 +142,7 @@ def test_not_stabilised_when_not_wanted(kind: Kind, boot: Boot, monkeypatch: pyt
 def test_an_app_that_does_not_load_is_an_error_as_the_server_saw_it_and_leaves_nothing_behind(
     workers: int, kind: Kind, boot: Boot, scratch: Path
 ) -> None:
-    """Every reason is in `test_loading`."""
+    """Every reason is in `test_app`."""
     with pytest.raises(AppLoadError, match=r'"serve.apps:make_failing\(\)" failed: RuntimeError: no database here'):
         boot(kind(workers=workers), "serve.apps:make_failing()")
     assert list(scratch.iterdir()) == []
