@@ -39,7 +39,7 @@ from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import GeneratorError, LoadError, log_block
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation
-from pytest_fileperf.host.files import MAKE_ROOM
+from pytest_fileperf.host.files import not_started
 from pytest_fileperf.measure.recorder import merged_leads, merged_rounds, paced
 from pytest_fileperf.measure.recording import GeneratorProcess, Round, WarmUp, without_samples
 from pytest_fileperf.plan.load import Alternation, LoadPlan, generators_used, split
@@ -276,15 +276,12 @@ class Generator:
         self.tracer = tracer_in(env)
         try:
             self._child = child = Child("generator")
-        except OSError as error:
-            raise GeneratorError(f"the load generator's files cannot be written: {error}; {MAKE_ROOM}") from error
-        # -P: the directory that the tests run in may hold modules named as those of the standard library.
-        program = (sys.executable, "-P", "-m", "pytest_fileperf.drive")
-        command = (*program, *scratch.supervising(child.directory), str(child.directory))
-        try:
+            # -P: the directory that the tests run in may hold modules named as those of the standard library.
+            program = (sys.executable, "-P", "-m", "pytest_fileperf.drive")
+            command = (*program, *scratch.supervising(child.directory), str(child.directory))
             process = child.start(Invocation(command=command, env=env), stdout=subprocess.PIPE)
         except OSError as error:
-            raise GeneratorError(f"the load generator cannot be started: {error}") from error
+            raise GeneratorError(not_started("the load generator", error)) from error
         self._process, self._pid, self._put = process, None, lambda _: None
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         self.send(list(sys.path if self._path is None else self._path))
@@ -298,8 +295,9 @@ class Generator:
                     self._pid = message
                 else:
                     self._put(message)
+        put = self._put  # before the question: another process may begin after it
         if process is self._process:
-            self._put(None)
+            put(None)
 
     def ended(self) -> str:
         """Returns `'s process ended with exit code 7`, to stand behind its name."""

@@ -157,7 +157,8 @@ class Child:
     def ask_to_end(self, number: int = signal.SIGTERM) -> None:
         """Asks it to end, by a signal where there are any, and does not wait for it."""
         if self._process is not None and self.ended() is None:
-            self._asked_s = self._asked_s or time.monotonic()
+            if number == signal.SIGTERM:  # a profiler that is asked for what it has gets its own time to end
+                self._asked_s = self._asked_s or time.monotonic()
             _ask_to_end(self._process, number)
 
     def end(self, *, patience_s: float = 0, ask: bool = True) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host.scratch import beside
 
-__all__ = ("MAKE_ROOM", "full_disk", "put_bytes", "put_text", "write_text")
+__all__ = ("MAKE_ROOM", "full_disk", "not_started", "put_bytes", "put_text", "write_text")
 
 MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
 """What to do where a temporary file cannot be written."""
@@ -68,6 +68,12 @@ def put_bytes(path: Path, data: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         fresh.replace(path)
+
+
+def not_started(what: str, error: OSError) -> str:
+    """Returns that a program cannot be started, why, and what to do where there is no room for its files."""
+    advice = f"; {MAKE_ROOM}" if error.errno in _FULL else ""
+    return f"{what} cannot be started from {tempfile.gettempdir()}: {error}{advice}"
 
 
 def full_disk() -> str:

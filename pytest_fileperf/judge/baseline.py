@@ -49,13 +49,11 @@ from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.plan.request import PLAIN, described_argument, described_recipes, described_url, digest, shown_url
 
 __all__ = (
-    "LOCAL",
     "SCHEMA",
     "BaselineStore",
     "Entry",
     "Found",
     "Why",
-    "keep_local",
     "new_salt",
     "sealed",
     "stale_among",
@@ -374,7 +372,7 @@ def _work(work: Mapping[str, object]) -> dict[str, object]:
 SCHEMA = 3
 _DIGESTS_SINCE = 3
 """The schema that has no values of requests any more."""
-LOCAL = ".local"
+_LOCAL = ".local"
 """What is of this machine alone, below the directory of the baselines. Git ignores it."""
 _LOCK_S = 30.0
 """Storing takes milliseconds: who holds the lock for longer is stopped, or on a disk that hangs."""
@@ -387,7 +385,7 @@ _PROFILES = "*-" + "[0-9a-f]" * 8
 """Matches machine profiles, so that other JSON files near the baselines are left alone."""
 
 
-def keep_local(directory: Path) -> None:
+def _keep_local(directory: Path) -> None:
     """Makes the directory, which Git is to ignore, where it is not there. Raises OSError."""
     ignored = directory / ".gitignore"
     if not ignored.exists():
@@ -519,8 +517,8 @@ class BaselineStore:
         """Keeps other runs from storing. Raises BaselineError where one of them does not end."""
         with ExitStack() as held:
             try:
-                keep_local(self.directory / LOCAL)
-                held.enter_context(locked(self.directory / LOCAL / "lock", within_s=_LOCK_S))
+                _keep_local(self.directory / _LOCAL)
+                held.enter_context(locked(self.directory / _LOCAL / "lock", within_s=_LOCK_S))
             except TimeoutError as error:
                 raise BaselineError(
                     f"another run has been storing baselines in {self.directory} for {_LOCK_S:g} s: "

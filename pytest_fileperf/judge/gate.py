@@ -95,7 +95,8 @@ def _of_sessions(metric: Metric) -> Spread:
     return Spread(sd=RULES.environment_sd * tail_factor(metric), df=math.inf)
 
 
-_SAME_SESSION = Spread(sd=0.0, df=math.inf)
+_BOOTS_ALONE = Spread(sd=0.0, df=math.inf)
+"""For a change of which the deviations of sessions are counted afterwards."""
 
 
 # --- gate
@@ -291,7 +292,7 @@ def judge_world(
     for name, tolerance in tolerances.items():
         metric, entry = METRICS[name], found.entry
         comparison = compare(
-            metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=_SAME_SESSION
+            metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=_BOOTS_ALONE
         )
         if comparison.change is None or comparison.low is None:
             continue
@@ -322,13 +323,14 @@ def unless_environment(
 ) -> tuple[MetricComparison, ...]:
     """Returns the comparisons of code that is no worse, with what the `world` did to it, a `busy` machine apart.
 
-    INCONCLUSIVE where sessions hardly differ so; where none do, REGRESSED by the stored figures.
+    A good one is INCONCLUSIVE where sessions hardly differ so. Where none do, it is REGRESSED by the stored figures,
+    and so is one that is INCONCLUSIVE: requests that take 30 times as long leave no time to compare.
     """
     worlds = {item.metric: item for item in world}
     return tuple(
-        item
-        if item.outcome not in _GOOD or item.metric not in worlds
-        else _in_environment(item, worlds[item.metric], busy)
+        _in_environment(item, worlds[item.metric], busy)
+        if item.metric in worlds and item.outcome in (*_GOOD, Outcome.INCONCLUSIVE)
+        else item
         for item in comparisons
     )
 
@@ -338,16 +340,18 @@ def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy)
     off, seen = _deviations(world, worse, busy), _deviations(world, worse, Busy())
     if seen <= RULES.environment_noted or world.reason is None:
         return code
+    reason = replace(world.reason, kind=ReasonKind.ENVIRONMENT)
+    # By the nearer bound of the interval: a short measurement on a busy machine knows little.
+    least = _deviations(world, min(_bounds(world)), busy)
+    if least > RULES.environment_failed and world.outcome is Outcome.REGRESSED:
+        return replace(world, outcome=Outcome.REGRESSED, reason=reason)
+    if code.outcome not in _GOOD:
+        return code
     if off <= RULES.environment_noted:  # others explain it, but not however much it is
         if seen <= RULES.environment_failed:
             return code
         return replace(code, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
-    reason = replace(world.reason, kind=ReasonKind.ENVIRONMENT)
-    # By the nearer bound of the interval: a short measurement on a busy machine knows little.
-    least = _deviations(world, min(_bounds(world)), busy)
-    if least <= RULES.environment_failed or world.outcome is not Outcome.REGRESSED:
-        return replace(code, outcome=Outcome.INCONCLUSIVE, reason=reason)
-    return replace(world, outcome=Outcome.REGRESSED, reason=reason)
+    return replace(code, outcome=Outcome.INCONCLUSIVE, reason=reason)
 
 
 def judge_same_code(

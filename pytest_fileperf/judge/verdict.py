@@ -195,7 +195,7 @@ class Note:
     @property
     def why_no_code(self) -> str:
         """Why the code of the baseline was not measured again; empty if that was not asked for."""
-        return self.texts[0] if self.kind in (NoteKind.FIGURES_ONLY, NoteKind.FILES_CHANGED) else ""
+        return next(iter(self.texts), "") if self.kind in (NoteKind.FIGURES_ONLY, NoteKind.FILES_CHANGED) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

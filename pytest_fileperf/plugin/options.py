@@ -35,8 +35,8 @@ DEFAULT_BASELINES = ".fileperf"
 CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "confirm": (
         ("always", "never"),
-        "whether the code of a stored baseline is measured again, in turn with the code here (always, the default), or "
-        "only its stored figures compare (never)",
+        "measure the code of a stored baseline again, in turn with the code here (always, the default), or compare "
+        "with its stored figures only (never)",
     ),
     "base_packages": (
         ("now", "stored"),

@@ -197,9 +197,8 @@ def others_text(loss: Loss) -> str:
     """Returns how much of the loss may be that others had the core; empty where that is little."""
     if loss.others_s < A_GOOD_PART * loss.total_s:
         return ""
-    return told(
-        f"The machine was busy: up to {_of_total(loss.others_s, loss)} more may be waiting for a core that others had"
-    )
+    part = _of_total(loss.others_s, loss)
+    return told(f"Requests take longer: up to {part} more may be waiting for a core that other processes used")
 
 
 def _of_total(part_s: float, loss: Loss) -> str:

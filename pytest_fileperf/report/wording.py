@@ -135,7 +135,7 @@ SATURATED = (
 )
 _LONGER = "give it a longer max_duration"
 _IN_TURN = (
-    "sessions differ by up to 25 %, so more boots do not help:"
+    "runs at other times differ by up to 25 %, so more start-ups do not help:"
     " compare in turn, with a baseline whose code is found or with --fileperf-against"
 )
 _APART = "measure with the packages of then, by --fileperf-base-packages=stored, to see what they cost"
@@ -160,12 +160,11 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.SAME_CODE: "the code is that of {side}",
     ReasonKind.SAME_FILES: "both sides ran {differences}, which Git does not have, so a change of it cannot be seen:"
     " commit it, or compare with a directory that has the old one (--fileperf-against=DIR)",
-    ReasonKind.NO_CODE: "stored figures alone do not tell it on this machine, and the baseline's code was not measured"
-    " again: {text}",
+    ReasonKind.NO_CODE: "stored figures alone do not tell it, and the baseline's code was not measured again: {text}",
     ReasonKind.WORLD: "{metric} of the baseline's own code is {ratio:.2f} times what is stored: the machine, the"
     " packages or the environment changed, not your code{changed}",
     ReasonKind.WORLD_UNCLEAR: "{metric} of the baseline's own code is {ratio:.2f} times what is stored, which may be"
-    " how sessions differ{changed}",
+    " how runs at other times differ{changed}",
     ReasonKind.ENVIRONMENT: "the baseline's own code runs at {ratio:.2f} of what was stored ({metric}), more than"
     " sessions differ: packages, files that Git ignores, or the machine changed{changed}; {apart}",
     ReasonKind.ABSENT: "{text}",
@@ -202,10 +201,10 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.PAIRS_TOTAL_UNSEEN: "the typical turn is not worse, but the total over all turns may be,"
     " by up to {share}: {more_time}",
     ReasonKind.PAIRS_NEARLY: "most likely worse by more than {share}, but not certain enough to fail the test:"
-    " that takes more than the interval shows: {more_time}",
-    ReasonKind.PAIRS_NOISE: "may be worse by more than {share}, but the noise hides it: {more_time}",
-    ReasonKind.PAIRS_PASS: "the figures are worse by more than {tolerance}, though pairs of start-ups are not:"
     " {more_time}",
+    ReasonKind.PAIRS_NOISE: "may be worse by more than {share}, but the noise hides it: {more_time}",
+    ReasonKind.PAIRS_PASS: "worse by more than {tolerance} over the whole run, but not from start-up to start-up:"
+    " measure again with nothing else running",
     ReasonKind.PAIRS_UNSEEN: "only a worsening of {share} could have been seen in the time there was: {more_time}",
 }
 
@@ -444,7 +443,7 @@ def _meaning(comparison: MetricComparison) -> str:
         case Outcome.IMPROVED:
             return ": the machine, packages or environment changed"
         case Outcome.INCONCLUSIVE if kind in (None, ReasonKind.WORLD_UNCLEAR):
-            return ", which may be how sessions differ"
+            return ", which may be how runs at other times differ"
         case Outcome.INCONCLUSIVE:
             return f": {sentence(comparison.reason)}"
         case _:

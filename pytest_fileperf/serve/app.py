@@ -144,9 +144,9 @@ def _by_value() -> Iterator[None]:
     kinds = {kind: reduce for kind, reduce in reducers.items() if kind and kind not in copyreg.dispatch_table}
     known = cloudpickle.list_registry_pickle_by_value()
     modules = [module for name, module in _modules() if _is_test_module(name, module) and name not in known]
-    copyreg.dispatch_table.update(kinds)
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
+    copyreg.dispatch_table.update(kinds)
     try:
         yield
     finally:

@@ -168,9 +168,7 @@ class Job:
             if target is None:
                 try:
                     target = pickle.loads(self.value)  # noqa: S301 # written by the test process for us
-                except (
-                    Exception
-                ) as error:  # unpickling imports and calls the user's code: whatever it raises is reported
+                except Exception as error:  # it imports and calls the user's code: whatever that raises is reported
                     raise AppLoadError(
                         f"{self.app_name} cannot be rebuilt in the server process ({type(error).__name__}: {error}): "
                         'put it in a module of its own and give it as "module:attribute"'

@@ -201,8 +201,14 @@ class Preloads:
         """Returns a fork of an import, once that is made."""
         if key in self._why_fresh:
             return self._why_fresh[key]
-        held = self._held[key]
+        held = self._held.get(key)
+        if held is None:  # too many were held
+            return ""
+        is_new = not held.has_imported
         why = held.why_not_imported()
+        if why is None and is_new and not held.is_current():  # nobody waited for it, and the code was edited since
+            self._held.pop(key).close()
+            return ""
         if why is None:
             (run_directory / "log.txt").write_text("".join(f"{line}\n" for line in held.process.log), encoding="utf-8")
             pid = held.fork(run_directory, env)

@@ -5,10 +5,8 @@ What differs between them is in `workers` for uvicorn and gunicorn, and in `comm
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ import psutil
 
 from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
 from pytest_fileperf.host.child import PATIENCE_S, Child, Invocation, is_alive
-from pytest_fileperf.host.files import MAKE_ROOM
+from pytest_fileperf.host.files import not_started
 from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.job import Failed, left
 from pytest_fileperf.serve.preload import Fork, Order, Ordered
@@ -41,7 +39,6 @@ __all__ = (
 
 STAGES = Path(__file__).parent
 """Where the scripts lie that a server's process runs on its start."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _STARTS_TRIED = 5
 _ENDED_AS_ASKED = (0, -2, -15, 130, 143)
 """How programs end that got SIGTERM, or SIGINT from a supervisor of their own: some return what shells do."""
@@ -176,10 +173,7 @@ class ProcessLaunch(ABC):
         try:
             yield
         except OSError as error:
-            raise ServerStartError(
-                f"{self.spec.name} cannot be started from {tempfile.gettempdir()}: {error}"
-                + (f"; {MAKE_ROOM}" if error.errno in _NO_ROOM else "")
-            ) from error
+            raise ServerStartError(not_started(self.spec.name, error)) from error
 
     def ready(self) -> RunningServer:
         """Waits until it answers. Raises AppLoadError or ServerStartError, with the last log lines."""

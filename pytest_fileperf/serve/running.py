@@ -223,13 +223,16 @@ class UrlLaunch:
 
 @RunningServer.register
 class _ServingServer:
-    """Whatever it is asked for, it asks the boot that serves."""
+    """Whatever it is asked for, it asks the boot that serves, also for methods that are called later."""
 
     def __init__(self, now: Callable[[], RunningServer]) -> None:
         self._now = now
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._now(), name)
+        if name.startswith("_"):  # a copy has no `_now` yet, and no look at it is to boot a server
+            raise AttributeError(name)
+        found = getattr(self._now(), name)
+        return (lambda *args, **kwargs: getattr(self._now(), name)(*args, **kwargs)) if callable(found) else found
 
 
 def serving_server(now: Callable[[], RunningServer]) -> RunningServer:

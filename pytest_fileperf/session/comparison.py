@@ -269,7 +269,7 @@ class Comparison:
         if self._searches is None and self._plan.turn is None and least_ns > self._plan.most_in_turn_ns:
             base, now = (_seconds(_under_way_in(self._probes[side])) for side in Side)
             took = f"{self._plan.work.name} takes {now} here and {base} in {self._base.title}"
-            return self._too_slow(f"{took}, so a comparison takes {_seconds(least_ns)} at the least")
+            return self._too_slow(f"{took}, so a comparison takes {_seconds(least_ns)} at least")
         return None
 
     def _answer_of_base(self, servers: BothServers) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any
 
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.run import Run, RunProgress
@@ -118,10 +117,10 @@ class Measured:
     notes: tuple[str, ...] = ()
     """What a user has to know of the other side, where it could not be measured; they may have several lines."""
 
-    def judged(self, judge: Callable[[Plan, Result], Result], **changes: Any) -> Measured:
+    def judged(self, judge: Callable[[Plan, Result], Result]) -> Measured:
         """Returns it with results as they are judged: parts first, as the whole has the last word on the error left."""
-        results = [*map(judge, reversed(self.subjects), reversed(self.results))]
-        return replace(self, results=tuple(reversed(results)), **changes)
+        results = [judge(*each) for each in reversed([*zip(self.subjects, self.results, strict=True)])]
+        return replace(self, results=tuple(reversed(results)))
 
 
 def notes_of(server: RunningServer) -> tuple[Note, ...]:

@@ -85,8 +85,7 @@ class Options:
     save: str | None = None
     """The name to save under, empty for one made of commit and time; None saves nothing."""
     confirm: str = "always"
-    """Whether the code of a stored baseline is measured again: where stored figures cannot decide (`auto`), `always`,
-    or `never`."""
+    """Whether the code of a stored baseline is measured again: `always`, or `never`."""
     base_packages: str = "now"
     """Packages that this code runs with: those installed here (`now`), or those `stored` with the baseline."""
     preloads: bool = True

@@ -17,7 +17,6 @@ from judge.sides import MS, known
 from pytest_fileperf.errors import BaselineError
 from pytest_fileperf.judge import baseline
 from pytest_fileperf.judge.baseline import (
-    LOCAL,
     SCHEMA,
     BaselineStore,
     Entry,
@@ -285,7 +284,7 @@ def test_entries_are_removed_from_every_profile_and_nothing_empty_is_left(store:
     store.write(MODULE, "gone", ENTRY, replace(HERE, cores=4))
     assert store.remove({"gone", "never stored"}) == 3
     assert list(store.directory.rglob("*.json")) == [kept]
-    assert sorted(store.directory.iterdir()) == [store.directory / LOCAL, kept.parent]
+    assert sorted(store.directory.iterdir()) == [store.directory / ".local", kept.parent]
     assert store.keys() == {"kept": 1}
     assert store.remove({"gone"}) == 0
 

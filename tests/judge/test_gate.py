@@ -95,7 +95,7 @@ def test_more_boots_are_not_advised_where_sessions_are_what_differs() -> None:
     ):  # fmt: skip
         said = sentence(gate(BASE, now, spread=spread).reason)
         assert said.startswith(what)
-        assert "sessions differ by up to 25 %, so more boots do not help: compare in turn" in said
+        assert "runs at other times differ by up to 25 %, so more start-ups do not help: compare in turn" in said
 
 
 def test_beyond_half_nothing_can_be_told() -> None:
@@ -499,7 +499,7 @@ def test_what_stored_figures_leave_undecided_says_why_the_code_was_not_measured_
     seen = judged(tolerances={"rps": 0.05}, no_code="this clone has no commit of it: fetch with fetch-depth: 0")
     assert seen.outcome is Outcome.INCONCLUSIVE
     assert sentence(seen.reason) == (
-        "stored figures alone do not tell it on this machine, and the baseline's code was not measured again:"
+        "stored figures alone do not tell it, and the baseline's code was not measured again:"
         " this clone has no commit of it: fetch with fetch-depth: 0"
     )
 
@@ -618,7 +618,8 @@ def test_a_slower_world_is_unclear_as_sessions_differ() -> None:
     (seen,) = world(side(1500, 1510, 1490))
     assert seen.outcome is Outcome.INCONCLUSIVE
     assert sentence(seen.reason) == (
-        "requests/s of the baseline's own code is 0.75 times what is stored, which may be how sessions differ"
+        "requests/s of the baseline's own code is 0.75 times what is stored, which may be how runs at"
+        " other times differ"
     )
 
 
@@ -657,6 +658,14 @@ def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(rps: float,
             " differ: packages, files that Git ignores, or the machine changed; uvicorn 0.54.0 → 0.55.0; measure with"
             " the packages of then, by --fileperf-base-packages=stored, to see what they cost"
         )
+
+
+def test_an_environment_in_which_no_session_is_fails_what_could_not_be_compared_too() -> None:
+    code = MetricComparison(metric="rps", outcome=Outcome.INCONCLUSIVE, tolerance=0.05)
+    (failed,) = unless_environment([code], world(side(60, 60.3, 59.7)), QUIET)
+    assert failed.outcome is Outcome.REGRESSED
+    assert "runs at 0.03 of what was stored" in sentence(failed.reason)
+    assert unless_environment([code], world(side(1000, 1005, 995)), QUIET) == (code,)
 
 
 def test_an_environment_fails_unchanged_code_only_by_the_whole_interval() -> None:

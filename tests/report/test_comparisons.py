@@ -332,7 +332,7 @@ def on_terminal(shown: Result, *, verbosity: int = 0) -> str:
         (
             (replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.WORLD_UNCLEAR)),),
             "your baseline's own code runs at 0.83 of what was stored (rps −17.0 % from 5,210/s),"
-            " which may be how sessions differ",
+            " which may be how runs at other times differ",
         ),
         (
             (replace(SLOWER_WORLD, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.SATURATED)),),

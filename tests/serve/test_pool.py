@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import socket
@@ -105,11 +106,13 @@ def test_a_server_that_is_not_there_is_an_error(pool: ServerPool) -> None:
 
 def test_tests_see_the_boot_that_serves(pool: ServerPool) -> None:
     server = serving_server(lambda: pool.any_boot(Uvicorn(), APP, None))
+    assert isinstance(copy.copy(server), RunningServer)
+    assert pool.running is None, "a copy boots nothing"
+    identity = server.identity
     assert server.pids == pool.any_boot(Uvicorn(), APP, None).pids
     second = pool.boot(Uvicorn(), APP, 1, None)
     assert (server.url, server.title, server.pids) == (second.url, second.title, second.pids)
-    assert server.identity() == second.identity()
-    assert isinstance(server, RunningServer)
+    assert server.identity() == identity() == second.identity()
     pool.close()
     assert facts(server)["env"]["PYTHONHASHSEED"] == "1"
 
