@@ -271,13 +271,21 @@ MOST_BYTES = 1 << 16
 """Of a message between them."""
 
 
+_PACKAGES = f"{os.sep}site-packages{os.sep}"
+
+
 def stamps_of(files: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Returns size and times of each file that is there."""
+    """Returns what changes with each file that is there: its size and times.
+
+    Of a package it is the inode in place of the second time, which changes when uv links the file into another
+    environment.
+    """
     stamps: dict[str, tuple[int, ...]] = {}
     for file in files:
         try:
             about = os.stat(file)  # noqa: PTH116 # hundreds of files at each boot
         except OSError:
             continue
-        stamps[file] = (about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+        other = about.st_ino if _PACKAGES in file else about.st_ctime_ns
+        stamps[file] = (about.st_size, about.st_mtime_ns, other)
     return stamps

@@ -18,6 +18,7 @@ from serve.processes import facts, linux, posix, remaining_after
 from pytest_fileperf.errors import AppLoadError, ServerStartError
 from pytest_fileperf.serve import preload
 from pytest_fileperf.serve.app import AppSpec, app_spec
+from pytest_fileperf.serve.job import stamps_of
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
@@ -182,3 +183,16 @@ def test_nothing_is_left_of_an_import_that_ctrl_c_interrupts(scratch: Path, monk
         launch.start()
     launch.stop()
     assert list(scratch.iterdir()) == []
+
+
+@posix
+def test_a_file_of_a_package_is_as_it_was_though_another_environment_links_it(tmp_path: Path) -> None:
+    """As uv does, which changes the time of the link count."""
+    package = tmp_path / "site-packages" / "package.py"
+    package.parent.mkdir()
+    package.write_text("a = 1")
+    before = stamps_of((str(package),))
+    (tmp_path / "other.py").hardlink_to(package)
+    assert stamps_of((str(package),)) == before
+    package.write_text("a = 2")
+    assert stamps_of((str(package),)) != before
