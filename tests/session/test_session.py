@@ -13,6 +13,7 @@ from session.fakes import MS, App, Clock, Host, Loads, Server, rig_of
 
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import BaselineError, PerformanceError
+from pytest_fileperf.host.sample import CoreTime, ProcessUse, Sample
 from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.record import Result, TestId
@@ -20,7 +21,7 @@ from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.report.progress import ProgressLine
-from pytest_fileperf.session.loads import recording_of
+from pytest_fileperf.session.loads import core_delay, recording_of
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.settings import Options, Settings
 
@@ -261,3 +262,24 @@ def test_progress_of_a_run_is_told_as_progress_of_the_whole() -> None:
     assert sink.lines == [
         ProgressLine(title="test_any", run=progress, boot=2, boots=3, elapsed_s=4.0, total_s=9.0, requests=105)
     ]
+
+
+@pytest.mark.parametrize(
+    "busy,waited,stolen,delay",
+    [(800, 0, 0, 1.0), (1000, 100, 0, 1.75), (1000, 900, 0, 1.75), (800, 0, 80, 1.1), (1000, 100, 80, 1.85)],
+)
+def test_what_others_had_of_a_core_may_be_more_than_was_seen_and_what_the_host_took_is_known(
+    busy: int, waited: int, stolen: int, delay: float
+) -> None:
+    """Two servers in turn, each of which had the core for 400 ms; in milliseconds."""
+
+    def sample(ran: int, waited: int, busy: int, stolen: int) -> Sample:
+        use = ProcessUse(
+            pid=1, cpu_ns=ran * MS, main_cpu_ns=ran * MS, waiting_ns=waited * MS, rss_bytes=0, threads=1, files=None,
+            written_bytes=None, read_bytes=None,
+        )  # fmt: skip
+        cores = (CoreTime(core=0, busy_ns=busy * MS, stolen_ns=stolen * MS), CoreTime(core=1, busy_ns=0, stolen_ns=0))
+        return Sample(at_ns=ran, server=(use,), cores=cores)
+
+    side = [sample(0, 0, 0, 0), sample(400, waited, busy, stolen)]
+    assert core_delay([side, side], 0, {0}) == pytest.approx(delay)
