@@ -135,7 +135,7 @@ SATURATED = (
 )
 _LONGER = "give it a longer max_duration"
 _IN_TURN = (
-    "runs at other times differ by up to 25 %, so more start-ups do not help:"
+    "runs at other times differ by some 25 %, so more start-ups do not help:"
     " compare in turn, with a baseline whose code is found or with --fileperf-against"
 )
 _APART = "measure with the packages of then, by --fileperf-base-packages=stored, to see what they cost"

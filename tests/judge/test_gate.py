@@ -95,7 +95,7 @@ def test_more_boots_are_not_advised_where_sessions_are_what_differs() -> None:
     ):  # fmt: skip
         said = sentence(gate(BASE, now, spread=spread).reason)
         assert said.startswith(what)
-        assert "runs at other times differ by up to 25 %, so more start-ups do not help: compare in turn" in said
+        assert "runs at other times differ by some 25 %, so more start-ups do not help: compare in turn" in said
 
 
 def test_beyond_half_nothing_can_be_told() -> None:
