@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ import psutil
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation
-from pytest_fileperf.host.cpu import cpu_times_ns
+from pytest_fileperf.host.cpu import TreeCpu, cpu_times_ns
 from pytest_fileperf.host.sample import read_start
 
 __all__ = (
@@ -43,6 +43,10 @@ RATE_HZ = 200
 """Takes a fifth of the generator's core, and gives 400 samples in two seconds of a busy worker."""
 MOST_PAUSED_THREADS = 8
 """A process with more threads is not paused: each takes 0.3 ms to stop, and then has to come to rest again."""
+MOST_CHILDREN = 4
+"""Child processes of the server that are looked at, too; each takes the generator's core as a worker does."""
+LEAST_CHILD_NS = 50_000_000
+"""A child with less CPU time has only started, as the resource tracker of `multiprocessing`."""
 START_S = 15.0
 """It reads the symbols of the interpreter first: half a second, or more on a busy machine."""
 TAIL_S = 2.0
@@ -74,6 +78,8 @@ class Sampled:
     """Per process, the share of its CPU time that its main thread had meanwhile; None where that is not known."""
     torn: bool
     """Whether a process was not paused for its samples: its stacks may be of more than one moment."""
+    unseen_share: float = 0.0
+    """The share of the CPU time that child processes had meanwhile whose functions were not seen."""
     notes: tuple[str, ...] = ()
     """What kept single processes from being sampled, a line each; the others were."""
 
@@ -83,7 +89,9 @@ class ProfilerUnavailableError(FilePerfError):
 
 
 class Profiler:
-    """Samples processes from its start to `stop`. A context manager: leaving it ends all that it started.
+    """Samples processes, and child processes of theirs that work, from its start to `stop`.
+
+    A context manager: leaving it ends all that it started.
 
         with Profiler(server.worker_pids, seconds=3, cores=generator_cores) as profiler:
             ... the load ...
@@ -107,6 +115,9 @@ class Profiler:
         self._all_time = all_time
         self._cores = cores
         self._spies: list[_Spy] = []
+        self._tree = TreeCpu(self._pids)
+        self._began_ns: int | None = None
+        self._own_ns: Mapping[int, int] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -123,19 +134,30 @@ class Profiler:
         """Ends the sampling and returns what was seen; to be called once. Raises ProfilerUnavailableError."""
         deadline_s = time.monotonic() + END_S
         shares = {spy.pid: _main_share(spy.cpu_before, _cpu_ns(spy.pid)) for spy in self._spies}
+        ended_ns = self._tree.spent_ns()
         for spy in self._spies:
             spy.ask_to_end()
         seen = [(spy, text) for spy in self._spies if (text := spy.collected(deadline_s)) is not None]
-        notes = tuple(spy.problem for spy in self._spies if spy.problem)
+        notes = tuple(spy.problem for spy in self._spies if spy.problem and spy.pid in self._pids)
         self._end()
-        if not seen:
+        if not any(spy.pid in self._pids for spy, _ in seen):
             raise ProfilerUnavailableError(notes[0])
         return Sampled(
             collapsed=tuple(text for _, text in seen),
             main_shares=tuple(shares[spy.pid] for spy, _ in seen),
             torn=not all(spy.pauses for spy, _ in seen),
+            unseen_share=self._unseen_share([spy.pid for spy, _ in seen], ended_ns),
             notes=notes,
         )
+
+    def _unseen_share(self, seen: Sequence[int], ended_ns: int | None) -> float:
+        """Returns the share of the CPU time that other processes had than those that were seen, and the workers."""
+        if self._began_ns is None or ended_ns is None or ended_ns <= self._began_ns:
+            return 0.0
+        now_ns = self._tree.own_ns()
+        looked = {*seen, *self._pids}
+        seen_ns = sum(now_ns[pid] - self._own_ns.get(pid, 0) for pid in looked & now_ns.keys())
+        return min(1.0, max(0.0, 1 - seen_ns / (ended_ns - self._began_ns)))
 
     def _start(self) -> None:
         program = find_py_spy()
@@ -145,15 +167,24 @@ class Profiler:
             raise ProfilerUnavailableError("the server has no process that could be looked at")
         if os.getpid() in self._pids:
             raise ProfilerUnavailableError("the app runs in the test process, together with the load")
-        for pid in self._pids:
+        for pid in (*self._pids, *self._working_children()):
             self._spies.append(_Spy(pid))
         for spy in self._spies:
             spy.start(self._command(program, spy))
         deadline_s = time.monotonic() + START_S
-        if not [spy for spy in self._spies if spy.has_begun(deadline_s)]:
+        if not any([spy.has_begun(deadline_s) and spy.pid in self._pids for spy in self._spies]):  # noqa: C419 # each
             raise ProfilerUnavailableError(self._spies[0].problem)
         for spy in self._spies:
             spy.cpu_before = _cpu_ns(spy.pid)
+        self._began_ns = self._tree.spent_ns()
+        self._own_ns = self._tree.own_ns()
+
+    def _working_children(self) -> list[int]:
+        """Returns the child processes that have had most CPU time."""
+        self._tree.spent_ns()
+        had_ns = self._tree.own_ns()
+        children = [pid for pid in had_ns if pid not in self._pids and had_ns[pid] >= LEAST_CHILD_NS]
+        return sorted(children, key=lambda pid: -had_ns[pid])[:MOST_CHILDREN]
 
     def _command(self, program: str, spy: _Spy) -> tuple[str, ...]:
         duration_s = math.ceil(self._seconds + TAIL_S)

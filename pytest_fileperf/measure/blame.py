@@ -16,12 +16,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
 __all__ = (
+    "CHILD_PROCESSES",
     "GREW",
+    "SMALL_SHARE",
     "Calls",
     "Frame",
     "FunctionCost",
@@ -62,8 +64,8 @@ is shorter than a pause takes, they are hardly ever seen at it, however much of 
 _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
 """Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there as it
 waits for the core or for Python's lock."""
-_SMALL_SHARE = 0.05
-"""Threads that have less of the CPU time need not be seen."""
+SMALL_SHARE = 0.05
+"""Threads and child processes that have less of the CPU time need not be seen."""
 _WAITING = re.compile(
     r"(?:.*\.)?(?:wait|_wait_for_tstate_lock|join) .*/threading\.py"
     r"|_worker .*/concurrent/futures/thread\.py"
@@ -102,6 +104,8 @@ class Threads(Enum):
 
 
 _OTHER_THREADS: Stack = (Frame(function="other threads, whose calls are too short to be seen", file="", line=0),)
+CHILD_PROCESSES = Frame(function="child processes, whose functions are not seen", file="", line=0)
+"""All that programs do which the server starts, such as `git` or `ffmpeg`: they are gone too soon, or no Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,13 +179,15 @@ def profile_of(
     main_shares: Sequence[float | None] = (),
     threads: Threads = Threads.SEEN,
     torn: bool = False,
+    unseen_share: float = 0.0,
     notes: tuple[str, ...] = (),
 ) -> Profile:
     """Returns the profile of texts as py-spy writes them with `--format raw --full-filenames --function --threads`.
 
     Several texts are those of several processes of one side; `main_shares` has for each of them the share of CPU time
     that its main thread had. A thread that waits for the core is seen, too: samples alone would give it that time.
-    `threads` is that of `threads_of`. Raises ValueError for a line that is not of that form.
+    `threads` is that of `threads_of`. `unseen_share` is the share of CPU time of child processes that no text is of.
+    Raises ValueError for a line that is not of that form.
     """
     stacks: dict[Stack, float] = defaultdict(float)
     samples = 0
@@ -197,7 +203,9 @@ def profile_of(
             weights = share * sum(counts) / counts[0], (1 - share) * sum(counts) / counts[1]
         for own, weight in zip((main, others), weights, strict=True):
             for stack, number in own.items():
-                stacks[stack] += number * weight
+                stacks[stack] += number * weight * (1 - unseen_share)
+    if unseen_share:
+        stacks[CHILD_PROCESSES,] = samples * unseen_share
     return Profile(
         stacks=dict(stacks),
         samples=samples,
@@ -214,7 +222,7 @@ def threads_of(collapsed: Iterable[str], main_shares: Sequence[float | None]) ->
     working = [
         text
         for text, share in zip(collapsed, main_shares, strict=True)
-        if share is not None and 1 - share >= _SMALL_SHARE
+        if share is not None and 1 - share >= SMALL_SHARE
     ]
     if not working:
         return Threads.IDLE
@@ -338,11 +346,13 @@ class Work:
     after_s: float
 
 
-def costs_by_calls(side: Profile, root: Path | None, lines: dict[CodePlace, int], *, torn: bool) -> dict[Calls, float]:
+def costs_by_calls(
+    side: Profile, root: Path | None, lines: dict[CodePlace, int], around: set[str], *, torn: bool
+) -> dict[Calls, float]:
     """Returns what each stack costs, from the project's outermost function on; notes where functions begin.
 
-    What is around that function serves it, and is another one for each thread. Of a torn stack the project's innermost
-    function is left, and nothing of one without any.
+    What is `around` that function serves it, and is another one for each thread: it notes those packages. Of a torn
+    stack the project's innermost function is left, and nothing of one without any.
     """
     costs_s: dict[Calls, float] = defaultdict(float)
     places: dict[Frame, CodePlace] = {}
@@ -354,19 +364,25 @@ def costs_by_calls(side: Profile, root: Path | None, lines: dict[CodePlace, int]
         seen = tuple(places[frame] for frame in stack)
         path = tuple(place for above, place in zip((None, *seen), seen, strict=False) if not _is_inner(place, above))
         own = [at for at, place in enumerate(path) if place.own_code and place.function != "<module>"]
-        if torn:
+        if torn and CHILD_PROCESSES not in stack:
             path = path[own[-1] : own[-1] + 1] if own else ()
         elif own:
+            around.update(map(_package, path[: own[0]]))
             path = path[own[0] :]
         costs_s[path] += count * side.per_sample_s
     return costs_s
+
+
+def _package(place: CodePlace) -> str:
+    """Returns the package that a library's function is of, or its part of the standard library."""
+    return place.package or place.file.partition("/")[0]
 
 
 def _is_inner(place: CodePlace, above: CodePlace | None) -> bool:
     """Returns whether a function of the standard library is called by the same part of it: the one called says more."""
     if above is None or place.own_code or above.own_code or place.package or above.package:
         return False
-    return place.file.partition("/")[0] == above.file.partition("/")[0]
+    return _package(place) == _package(above)
 
 
 def aligned(before: Mapping[Calls, float], after: Mapping[Calls, float], *, sample_s: float) -> tuple[Work, ...]:
@@ -493,7 +509,7 @@ class _Cause:
     parts: tuple[_Part, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Search:
     """Looks for the causes of a growth."""
 
@@ -502,6 +518,8 @@ class _Search:
     sample_s: tuple[float, float]
     """What a sample stands for, before and after."""
     least_s: float
+    around: Collection[str]
+    """The packages that serve the app: server and framework."""
 
     def causes(self) -> list[_Cause]:
         """Returns the functions that grew clearly, and by more than the rest of the program did."""
@@ -542,8 +560,16 @@ class _Search:
         for all_s, own_s, sample_s in zip(_sums(self.whole), _sums(parts), self.sample_s, strict=True):
             share = (own_s + sample_s) / (all_s + 2 * sample_s)  # drawn to the middle: none of ten is not surely none
             variance += (own_s + sample_s) * sample_s * (1 - share)
-        frame_s = sum(work.before_s for work, _ in parts if not any(place.own_code for place in work.path))
+        frame_s = sum(work.before_s for work, _ in parts if self._serves(work.path))
         return math.hypot(math.sqrt(variance), _UNSTEADY * frame_s)
+
+    def _serves(self, path: Calls) -> bool:
+        """Returns whether server and framework do this, without the project's functions or called by them."""
+        if CHILD_PROCESSES.function in (place.function for place in path):
+            return False
+        beneath = list(takewhile(lambda place: not place.own_code, reversed(path)))
+        is_called = len(beneath) < len(path)
+        return not is_called or (bool(beneath) and all(_package(place) in self.around for place in beneath))
 
     def _below(self, place: CodePlace | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
         """Yields the causes in what a function calls, or else the function itself; None stands for the whole.
@@ -614,12 +640,16 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
         return ()
     torn = base.torn or now.torn
     lines: dict[CodePlace, int] = {}
-    sides = [costs_by_calls(side, root, lines, torn=torn) for side, root in ((base, base_root), (now, now_root))]
+    around: set[str] = set()
+    roots = (base_root, now_root)
+    sides = [
+        costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip((base, now), roots, strict=True)
+    ]
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = aligned(*sides, sample_s=max(samples_s))
-    search = _Search(whole=[(work, -1) for work in works], sample_s=samples_s, least_s=_WORTH_NAMING * whole_s)
+    search = _Search([(work, -1) for work in works], samples_s, _WORTH_NAMING * whole_s, around)
     back = [(replace(work, before_s=work.after_s, after_s=work.before_s), -1) for work in works]
-    savings = _Search(whole=back, sample_s=samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s)
+    savings = _Search(back, samples_s[::-1], 2 * _WORTH_NAMING * whole_s, around)
     grown = search.causes()
     saved = savings.causes() if grown else []
     told = [

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_fileperf.measure.blame import GREW, Frame, FunctionCost, FunctionGrowth, Profile, Stack, place_of
+from pytest_fileperf.measure.blame import (
+    CHILD_PROCESSES,
+    GREW,
+    Frame,
+    FunctionCost,
+    FunctionGrowth,
+    Profile,
+    Stack,
+    place_of,
+)
 from pytest_fileperf.measure.codec import named
 from pytest_fileperf.measure.limiting import A_GOOD_PART, Limit, LimitKind, Loss, Stalls
 from pytest_fileperf.report.message import WIDTH
@@ -82,7 +91,8 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> s
 
 
 def _costs(profile: Profile, costs: Sequence[FunctionCost]) -> str:
-    own = [cost for cost in costs if cost.own_code and cost.frame.function != "<module>"][:NAMED]
+    shown = (cost for cost in costs if cost.own_code or cost.frame == CHILD_PROCESSES)
+    own = [cost for cost in shown if cost.frame.function != "<module>"][:NAMED]
     head = f"CPU per request {format_duration(profile.cost * 1e9)}"
     if not profile.samples:
         return told("CPU per request: nothing was seen in the server's processes")

@@ -15,7 +15,7 @@ from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import FilePerfError, LoadError
 from pytest_fileperf.host.profiler import RATE_HZ, Profiler, ProfilerUnavailableError, Sampled
 from pytest_fileperf.judge.record import Explanation
-from pytest_fileperf.measure.blame import Profile, Stack, costs, growth, profile_of, threads_of
+from pytest_fileperf.measure.blame import SMALL_SHARE, Profile, Stack, costs, growth, profile_of, threads_of
 from pytest_fileperf.measure.limiting import (
     A_GOOD_PART,
     Limit,
@@ -248,6 +248,7 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Pro
     texts = [[text for sampled, _ in looks for text in sampled.collapsed] for looks in seen]
     shares = [[share for sampled, _ in looks for share in sampled.main_shares] for looks in seen]
     threads = threads_of([*chain(*texts)], [*chain(*shares)])
+    unseen = [fmean(sampled.unseen_share for sampled, _ in looks) for looks in seen]
     return [
         profile_of(
             texts[index],
@@ -257,6 +258,7 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Pro
             main_shares=shares[index],
             threads=threads,
             torn=any(sampled.torn for sampled, _ in looks),
+            unseen_share=unseen[index] if max(unseen) >= SMALL_SHARE else 0.0,
             notes=tuple(dict.fromkeys(note for sampled, _ in looks for note in sampled.notes)),
         )
         for index, (side, looks) in enumerate(zip(sides, seen, strict=True))

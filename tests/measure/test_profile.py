@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.measure.blame import (
+    CHILD_PROCESSES,
     Frame,
     FunctionGrowth,
     Profile,
@@ -516,3 +517,21 @@ def test_costs_are_those_of_each_function_with_and_without_what_it_calls() -> No
         "walk": pytest.approx((50, 20)),
         "dumps": pytest.approx((30, 30)),
     }
+
+
+def test_what_no_sample_is_of_has_its_share_of_the_cost() -> None:
+    read = profile_of(["f (a.py:1) 20\n"], rate_hz=100, requests=1, cpu_per_request=0.010, unseen_share=0.75)
+
+    assert {cost.frame.function: cost.cost_s for cost in costs(read, root=None)} == pytest.approx(
+        {CHILD_PROCESSES.function: 0.0075, "f": 0.0025}
+    )
+
+
+@pytest.mark.parametrize("more,named", [(40, ["burn"]), (300, ["burn", "parse"])])
+def test_a_server_s_function_that_costs_a_little_more_where_it_is_called_is_no_cause(
+    more: int, named: list[str]
+) -> None:
+    """Caches are colder after other work; called more often, it is a cause."""
+    base = with_more({f"{HANDLER} > parse": 100})
+    now = Counter(base) + Counter({f"{HANDLER} > burn": 400, f"{HANDLER} > parse": more})
+    assert sorted(one.frame.function for one in blamed(now, base)) == named
