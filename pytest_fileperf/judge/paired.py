@@ -42,7 +42,15 @@ from pytest_fileperf.judge.evidence import BootEvidence, Pair, requests_alike, s
 from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.unit import clustering, mean_difference, unit_of
-from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Reason, ReasonKind, unless_far_worse
+from pytest_fileperf.judge.verdict import (
+    MetricComparison,
+    NoiseOf,
+    Outcome,
+    Reason,
+    ReasonKind,
+    agreeing,
+    unless_far_worse,
+)
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, Metric
 
@@ -333,7 +341,7 @@ class Sequential:
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
         """Returns whether a regression is found, or nothing that is undecided can be decided in the time there is.
 
-        Without a regression it takes a few more pairs.
+        Without a regression it takes a few more pairs. What would PASS is no PASS while its figures are worse by more.
         """
         if any(item.outcome is Outcome.REGRESSED for item in found):
             return True
@@ -342,5 +350,5 @@ class Sequential:
         return all(
             is_hopeless(METRICS[item.metric], pairs, tolerance=item.tolerance, alpha=self._alpha, at=at)
             for item in found
-            if item.outcome not in (Outcome.PASS, Outcome.IMPROVED)
+            if item.outcome not in (Outcome.PASS, Outcome.IMPROVED) or agreeing(item, item.now, item.base).is_beyond
         )

@@ -21,6 +21,7 @@ __all__ = (
     "Reason",
     "ReasonKind",
     "Verdict",
+    "agreeing",
     "as_the_run_shows",
     "check_limits",
     "unless_far_worse",

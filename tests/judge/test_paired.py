@@ -736,3 +736,13 @@ def test_the_time_for_the_smallest_worsening_is_the_time_there_was() -> None:
 def test_too_little_to_tell_has_no_figures() -> None:
     floor = noise_floor(P99, spread_pairs(0.02, count=2), tolerance=0.1, alpha=ALPHA, seconds=7)
     assert (floor.metric, floor.seconds, floor.smallest, floor.seconds_for) == ("p99", 7, None, {})
+
+
+def test_it_goes_on_while_pairs_would_pass_and_their_figures_are_beyond_the_tolerance() -> None:
+    stalled = [value * (0.5 if turn in (0, 7) else 1) for turn, value in enumerate(EVEN * 3)]
+    pairs = [pair(EVEN * 3, stalled if number < 4 else EVEN * 3, requests=10) for number in range(9)]
+    (last,) = gates("rps").look(pairs, elapsed_s=58.0, next_s=3.0) or ()
+
+    assert last.outcome is Outcome.PASS
+    assert (last.base, last.now) == pytest.approx((1000, 975), abs=1)
+    assert gates("rps").look(pairs, elapsed_s=13.0, next_s=3.0) is None
