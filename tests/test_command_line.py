@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from report.samples import every_kind
-from report.variants import stacks
+from report.stored import stored
 
 from pytest_fileperf.__main__ import main
-from pytest_fileperf.judge.groups import SessionRecord, session_record
+from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.report.markdown import markdown_report
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import results_json
@@ -25,7 +24,7 @@ def _small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def record() -> SessionRecord:
-    return session_record([*every_kind(), *stacks()])
+    return stored("every_kind")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 
+from pytest_fileperf.host.sample import ProcessUse, Sample
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import (
     LimitCheck,
@@ -22,9 +23,6 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
 
-ALL_STABILISED = ("hash seed", "addresses")
-KIB = 1024
-
 
 def recording(
     *,
@@ -36,8 +34,6 @@ def recording(
     client_cpu_share: float = 0.61,
     engine: str = "replay",
     why_engine: str = "",
-    pinned: bool = True,
-    stabilised: tuple[str, ...] = ALL_STABILISED,
     server_known: bool = True,
 ) -> Recording:
     """Returns rounds of half a second on each boot with `requests` requests each, evenly from 5 ms to the slowest."""
@@ -57,7 +53,7 @@ def recording(
                     requests=requests,
                     latency=latency,
                     ttfb=ttfb,
-                    bytes_sent=requests * 256 * KIB,
+                    bytes_sent=requests * 256 * 1024,
                     bytes_received=requests * 190,
                     statuses=((200, requests),) if requests else (),
                     failures=failures if boot == index == 0 else (),
@@ -72,7 +68,7 @@ def recording(
                 index=boot,
                 pids=(1,),
                 peak_rss_bytes=(68 << 20) + boot if server_known else None,
-                stabilised=stabilised,
+                stabilised=("hash seed", "addresses"),
             )
             for boot in range(boots)
         ),
@@ -80,7 +76,7 @@ def recording(
         engine=engine,
         why_engine=why_engine,
         wait_ns=15_200_000,
-        pinned=pinned,
+        pinned=True,
     )
 
 
@@ -95,7 +91,6 @@ def result(
     name: str = "test_upload",
     *,
     recorded: Recording | None = None,
-    base: Recording | None = None,
     verdict: Verdict | None = None,
     label: str | None = None,
     group: str | None = None,
@@ -105,19 +100,17 @@ def result(
     server: str = "uvicorn ×1 (uvloop, httptools)",
     load: str = "32 connections, 6 s",
     params: dict[str, object] | None = None,
-    baseline_written: bool = False,
     smoke: bool = False,
     limit: Limit | None = None,
     saturated: bool = False,
 ) -> Result:
     """Returns a result with these parts; a quiet one without gates when none is given.
 
-    With `base` its figures are those of a comparison with this recording.
     Without `limit` it is what the recording tells, which has nothing that would show what limited it.
     """
     recorded, measurement = (recorded, measurement_of(recorded)) if recorded is not None else _usual()
     verdict = verdict or Verdict()
-    agreed = as_the_run_shows(verdict.comparisons, recorded, base)
+    agreed = as_the_run_shows(verdict.comparisons, recorded, None)
     return Result(
         test=TestId(
             nodeid=nodeid or f"{module}::{name}",
@@ -136,9 +129,7 @@ def result(
             measurement, limit=limit or measurement.limit, saturated=measurement.saturated or saturated
         ),
         verdict=replace(verdict, comparisons=agreed),
-        baseline_written=baseline_written,
         smoke=smoke,
-        base=base,
     )
 
 
@@ -169,8 +160,6 @@ CPU_REGRESSED = MetricComparison(
     low=0.081, high=0.104, confidence=0.95, detectable=0.012,
 )  # fmt: skip
 SERVER_CPU = Limit(kind=LimitKind.SERVER_CPU, evidence="at 97 % of 1 core")
-GENERATOR = Limit(kind=LimitKind.GENERATOR, evidence="at 97 % of its core")
-CONCURRENCY = Limit(kind=LimitKind.CONCURRENCY, evidence="31 requests in flight on 32 connections, server CPU 23 %")
 NO_ERRORS = LimitCheck(name="max_error_rate", metric="error_rate", limit=0.0, value=0.0, holds=True)
 ERRORS = LimitCheck(name="max_error_rate", metric="error_rate", limit=0.0, value=0.00113, holds=False)
 TOO_FEW = LimitCheck(name="min_rps", metric="rps", limit=2400.0, value=2050.0, holds=False)
@@ -180,47 +169,54 @@ FAILURES = (
 )
 
 
-def every_kind() -> tuple[Result, ...]:
-    """Returns one result of each standing, in two groups and none, with awkward names."""
-    saturated = recording(requests=6100, slowest_ms=7.0, client_cpu_share=0.97)
-    journey = recording(
-        requests=205, slowest_ms=180, engine="client", why_engine="a journey runs its own code on httpx's client"
+def steady(rps: int, *, boots: int = 1, rounds: int = 12) -> Recording:
+    """Returns a closed loop with so many requests a second, each round as good as the other."""
+    slowest_ms = max(5.1, 64_000 / rps - 5)
+    return recording(requests=rps // 2, boots=boots, rounds=rounds, slowest_ms=slowest_ms)
+
+
+def process_use(
+    pid: int, cpu_ns: int, *, threads: int = 5, files: int | None = 40, busy: int | None = None
+) -> ProcessUse:
+    return ProcessUse(
+        pid=pid,
+        cpu_ns=cpu_ns,
+        main_cpu_ns=None,
+        waiting_ns=None,
+        rss_bytes=50 << 20,
+        threads=threads,
+        files=files,
+        written_bytes=None,
+        read_bytes=None,
+        busy_threads=busy,
     )
-    return (
-        result(
-            "test_upload",
-            verdict=Verdict(limits=(NO_ERRORS,), comparisons=(REGRESSED, TAIL_IMPROVED)),
-            limit=SERVER_CPU,
-        ),
-        result(
-            "test_download[256KiB-chunked]",
-            verdict=Verdict(limits=(NO_ERRORS,), comparisons=(PASSED, TAIL_IMPROVED)),
-            limit=CONCURRENCY,
-        ),
-        result(
-            "test_form_of_a_very_long_name_that_says_what_it_does[256KiB-crlf-multipart]",
-            verdict=Verdict(limits=(NO_ERRORS,), comparisons=(PASSED, TAIL_INCONCLUSIVE)),
-            group="forms",
-        ),
-        result(
-            "test_photo",
-            label="写真のアップロード 📷",
-            verdict=Verdict(comparisons=NEW),
-            group="forms",
-            limit=SERVER_CPU,
-        ),
-        result(
-            "test_broken",
-            recorded=recording(failures=FAILURES),
-            verdict=Verdict(limits=(ERRORS, TOO_FEW), comparisons=(PASSED,)),
-        ),
-        result("test_tiny", recorded=saturated, limit=GENERATOR),
-        result("test_roundtrip", recorded=journey, work="roundtrip"),
-        result(
-            "test_down",
-            recorded=recording(
-                requests=0, failures=(Failure(kind="connect", count=640, example="connection refused"),)
-            ),
-            verdict=Verdict(limits=(replace(ERRORS, value=1.0),)),
-        ),
-    )
+
+
+def watched(
+    recorded: Recording, *, workers: int = 1, looks: int = 8, growing: int = 0, busy: bool = False
+) -> Recording:
+    """Returns the recording with looks at its boots: workers at 90 %, 80 % … of a core, the generator at 50 %."""
+    boots = []
+    for boot in recorded.boots:
+        rounds = [round_ for round_ in recorded.rounds if round_.boot == boot.index]
+        start_ns, end_ns = rounds[0].started_ns, rounds[-1].ended_ns
+        pids = tuple(range(100 * boot.index + 10, 100 * boot.index + 10 + workers))
+        samples: list[Sample] = []
+        for at_ns in np.linspace(start_ns, end_ns, looks).astype(int).tolist():
+            passed_ns = at_ns - start_ns
+            more = growing * len(samples)
+            server = [
+                process_use(
+                    pid,
+                    round(passed_ns * (0.9 - 0.1 * place)),
+                    threads=5 + more,
+                    files=40 + more,
+                    busy=more if busy else None,
+                )
+                for place, pid in enumerate(pids)
+            ]
+            samples.append(
+                Sample(at_ns=at_ns, server=(process_use(1, 0), *server), generators=(process_use(2, passed_ns // 2),))
+            )
+        boots.append(replace(boot, pids=(1, *pids), worker_pids=pids, samples=tuple(samples)))
+    return replace(recorded, boots=tuple(boots))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest_benchmark.stats import Stats
 from report.samples import FAILURES, REGRESSED, recording, result
@@ -20,7 +20,7 @@ from pytest_fileperf.judge.groups import session_record
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Verdict
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.recording import Phase, Recording, Round
+from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.report.benchmark_json import benchmark_json, benchmarks_of, run_document, save_benchmarks
 
 INFO: dict[str, object] = {
@@ -40,26 +40,8 @@ def document(*results: Result) -> Any:
 
 
 def of_latencies(values_ns: list[int]) -> Recording:
-    histogram = Histogram.of(np.array(values_ns))
-    return Recording(
-        rounds=(
-            Round(
-                boot=0,
-                index=0,
-                phase=Phase.ROUND,
-                started_ns=0,
-                ended_ns=10**9,
-                requests=len(values_ns),
-                latency=histogram,
-                ttfb=histogram,
-                bytes_sent=0,
-                bytes_received=0,
-            ),
-        ),
-        boots=(),
-        connections=1,
-        engine="replay",
-    )
+    histogram, recorded = Histogram.of(np.array(values_ns)), recording(requests=len(values_ns), boots=1, rounds=1)
+    return replace(recorded, rounds=(replace(recorded.rounds[0], latency=histogram, ttfb=histogram),))
 
 
 def stats_of(values_ns: list[int]) -> Any:
@@ -117,6 +99,7 @@ def test_what_has_no_latency_or_was_only_smoke_is_left_out() -> None:
     assert document(result(recorded=recording(requests=0)), result(smoke=True))["benchmarks"] == []
 
 
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 10**10), min_size=1, max_size=60))
 def test_statistics_are_pytest_benchmarks_own_to_the_histograms_precision(values_ns: list[int]) -> None:
     stats, truth = stats_of(values_ns), Stats()  # type: ignore[no-untyped-call]
@@ -158,15 +141,12 @@ def cli(directory: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_the_real_command_lists_and_compares_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_command_compares_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = run_of(result("test_upload"), result("test_download", group="downloads"))
     after = run_of(result("test_upload", recorded=recording(requests=900, slowest_ms=40.0)))
     saved = [save_benchmarks(run, name=name, storage="file://saved") for run, name in ((before, "old"), (after, "new"))]
     assert [path.name for path in saved if path] == ["0001_old.json", "0002_new.json"]
-
-    listed = cli(tmp_path, "list").splitlines()
-    assert [Path(line) for line in listed] == [path for path in saved if path]
 
     table = cli(tmp_path, "compare", "--columns=median,ops,rounds", "--sort=fullname")
     row = re.search(r"^test_upload \(0001_old\) +18\.\d+ \(1\.0\) +2\.0500 \(1\.0\) +12300$", table, re.MULTILINE)
@@ -186,13 +166,8 @@ def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.Mon
     stored = json.loads(path.read_text())
     assert stored["machine_info"]["python_implementation"] == "CPython"
     assert (stored["commit_info"]["id"], stored["commit_info"]["project"]) == ("unversioned", "a project")
-
-
-def test_the_default_name_tells_the_commit_and_that_it_was_changed(tmp_path: Path) -> None:
-    path = save_benchmarks(
-        {**run_of(result()), "commit_info": {"id": "0123abc", "dirty": True}},
-        storage=str(tmp_path),
-    )
+    changed = {**run_of(result()), "commit_info": {"id": "0123abc", "dirty": True}}
+    path = save_benchmarks(changed, storage=str(tmp_path))
     assert path is not None
     assert re.fullmatch(r"0001_0123abc_\d{8}_\d{6}_uncommitted-changes\.json", path.name)
 

@@ -81,16 +81,13 @@ def test_live_progress_covers_a_longer_line_before() -> None:
     assert stream.getvalue()[first:] == "\r" + "test_upload  warming up 2/3".ljust(first - 1)
 
 
-def test_live_progress_leaves_the_last_column_free() -> None:
+def test_live_progress_leaves_the_last_column_free_and_writes_nothing_when_nothing_was_shown() -> None:
     stream = io.StringIO()
-    LiveProgress(stream, columns=lambda: 30, clock=Clock()).update(replace(LINE, title="test_" + "x" * 80))
-    assert len(stream.getvalue()) == 1 + 29
-
-
-def test_live_progress_writes_nothing_when_nothing_was_shown() -> None:
-    stream = io.StringIO()
-    LiveProgress(stream, columns=lambda: 80, clock=Clock()).done()
+    live = LiveProgress(stream, columns=lambda: 30, clock=Clock())
+    live.done()
     assert stream.getvalue() == ""
+    live.update(replace(LINE, title="test_" + "x" * 80))
+    assert len(stream.getvalue()) == 1 + 29
 
 
 def test_plain_progress_is_one_line_for_each_test_that_takes_long() -> None:
