@@ -1,18 +1,24 @@
-"""A load through a cluster, made by a process of its own, as one in another network namespace: prints what it found.
+"""Makes loads through a cluster for whoever writes orders to it, as in another network namespace: prints what it found.
 
-python far.py SCHEDULER HOST SECONDS [--allow ADDRESS] [--url URL] [--generators 2]
+python far.py SCHEDULER
+
+Each order is a line of JSON, and may have: `host`, where the server is; `allow`, an address that the load may go to;
+`url`, where it goes in place of the server; `redirect`, where the server sends its clients; `seconds`; `generators`;
+`anew`, for a connection and generators of its own; and `set`, names of the package with the values that they get.
+The answer is a line `begun` once the load is going, and a line of JSON.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
+import importlib
 import json
+import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
+from typing import Any
 
 import httpx
-from drive.scripted import Handler, answer, scripted
+from drive.scripted import GET, MS, answer, hello, saying, scripted
 
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.group import Generators
@@ -22,23 +28,7 @@ from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.measure.recording import Phase
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.network import Network
-from pytest_fileperf.plan.request import Journey, Operation
-
-MS = 1_000_000
-
-
-async def hello(number: int, writer: asyncio.StreamWriter) -> None:
-    """Answers at once."""
-    writer.write(answer(b"hello"))
-
-
-def leading_to(url: str) -> Handler:
-    """Returns what sends every client there."""
-
-    async def handler(number: int, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer(b"", "302 Found", f"Location: {url}\r\n"))
-
-    return handler
+from pytest_fileperf.plan.request import Journey
 
 
 async def follow(client: httpx.AsyncClient) -> None:
@@ -46,73 +36,65 @@ async def follow(client: httpx.AsyncClient) -> None:
     await client.get("/", follow_redirects=True)
 
 
-def main() -> None:
-    """Makes the load and prints one line of JSON, after a line `begun`."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("scheduler")
-    parser.add_argument("host")
-    parser.add_argument("seconds", type=float)
-    parser.add_argument("--allow", default="")
-    parser.add_argument("--url", default="")
-    parser.add_argument("--redirect", default="", help="where the server sends its clients")
-    parser.add_argument("--silent", action="store_true", help="say how many workers do not answer")
-    parser.add_argument("--generators", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=2.0)
-    parser.add_argument("--loads", type=int, default=1)
-    asked = parser.parse_args()
-    plan = LoadPlan(
-        connections=4,
-        warmup_ns=0,
-        round_ns=round(asked.seconds * 1000 * MS / 2),
-        rounds=2,
-        timeout_ns=round(asked.timeout * 1000 * MS),
-        generators=asked.generators,
-    )
-    told = False
+def load(order: dict[str, Any], cluster: Cluster, generators: Generators) -> dict[str, object]:
+    """Makes one load; returns what it found, or the error."""
+    count, redirect = order.get("generators", 2), order.get("redirect", "")
+    round_ns = round(order.get("seconds", 0.3) * 1000 * MS / 2)
+    plan = LoadPlan(connections=6, warmup_ns=0, round_ns=round_ns, rounds=2, timeout_ns=2000 * MS, generators=count)
+    told: list[RunProgress] = []
 
-    def tell(_: RunProgress) -> None:
-        nonlocal told
+    def tell(moment: RunProgress) -> None:
         if not told:
-            told = True
             print("begun", flush=True)
+        told.append(moment)
 
-    with (
-        scripted(leading_to(asked.redirect) if asked.redirect else hello, host=asked.host) as url,
-        closing(Cluster(asked.scheduler)) as cluster,
-        closing(Generators(cluster=cluster)) as generators,
-    ):
-        target = Target(boot=1, url=asked.url or url, network=Network(addresses=frozenset(filter(None, [asked.allow]))))
-        for _ in range(asked.loads):
-            begun_s = time.monotonic()
-            found: dict[str, object] = {}
-            try:
-                (result,) = generators.run(
-                    (Journey(name="follow", function=follow) if asked.redirect else Operation(method="GET", url="/"),),
-                    plan,
-                    (target,),
-                    pids=((),),
-                    cores=None,
-                    progress=tell,
-                    check=lambda: None,
-                )
-            except (FilePerfError, httpx.ConnectError) as error:
-                found["error"] = f"{type(error).__name__}: {error}"
+    served = saying(answer(b"", "302 Found", f"Location: {redirect}\r\n")) if redirect else hello
+    network = Network(addresses=frozenset(filter(None, [order.get("allow")])))
+    with scripted(served, host=order["host"]) as url:
+        begun_s = time.monotonic()
+        try:
+            (result,) = generators.run(
+                (Journey(name="follow", function=follow) if redirect else GET,),
+                plan,
+                (Target(boot=1, url=order.get("url", url), network=network),),
+                pids=((),),
+                cores=None,
+                progress=tell,
+                check=lambda: None,
+            )
+        except (FilePerfError, httpx.ConnectError) as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+    members = [generators.member(number) for number in range(1, count + 1)]
+    return {
+        "lost": result.lost,
+        "silent": len(cluster.workers().silent),
+        "failures": sorted({failure.example for own in result.rounds for failure in own.failures}),
+        "rounds": [
+            [own.started_ns / 1e9 - begun_s, own.ended_ns / 1e9 - begun_s, len(own.generators)]
+            for own in result.rounds
+            if own.phase is Phase.ROUND
+        ],
+        "clocks": [[own.clock.ahead_ns, own.clock.error_ns, own.clock.distance_ns] for own in members],
+    }
+
+
+def main(scheduler: str) -> None:
+    """Carries out all orders."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(closing(Cluster(scheduler)))
+        generators = stack.enter_context(closing(Generators(cluster=cluster)))
+        for line in sys.stdin:
+            order = json.loads(line)
+            for name, value in order.get("set", {}).items():
+                module, _, attribute = name.rpartition(".")
+                setattr(importlib.import_module(f"pytest_fileperf.{module}"), attribute, value)
+            if order.get("anew"):
+                with closing(Cluster(scheduler)) as other, closing(Generators(cluster=other)) as own:
+                    found = load(order, other, own)
             else:
-                found["lost"] = result.lost
-                if asked.silent:
-                    found["silent"] = len(cluster.workers().silent)
-                found["requests"] = sum(own.requests for own in result.rounds)
-                found["failures"] = sorted({failure.example for own in result.rounds for failure in own.failures})
-                found["rounds"] = [
-                    [own.started_ns / 1e9 - begun_s, own.ended_ns / 1e9 - begun_s, len(own.generators)]
-                    for own in result.rounds
-                    if own.phase is Phase.ROUND
-                ]
-                members = [generators.member(number) for number in range(1, asked.generators + 1)]
-                found["clocks"] = [[own.clock.ahead_ns, own.clock.error_ns, own.clock.distance_ns] for own in members]
-            found["seconds"] = time.monotonic() - begun_s
+                found = load(order, cluster, generators)
             print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -10,11 +10,15 @@ from contextlib import closing, contextmanager
 
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run, RunProgress, run_load
+from pytest_fileperf.measure.recording import Failure, merge_failures
 from pytest_fileperf.plan.load import Alternation, LoadPlan
+from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
+MS = 1_000_000
+GET = Operation(method="GET", url="/")
 Handler = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
 """Gets the number of the request (from 0, over all connections) after its head and body were read."""
 
@@ -23,8 +27,27 @@ def answer(body: bytes, status: str = "200 OK", extra: str = "") -> bytes:
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{extra}\r\n".encode() + body
 
 
-async def hello(number: int, writer: asyncio.StreamWriter) -> None:
-    writer.write(answer(b"hello"))
+HELLO, CLOSING = answer(b"hello"), answer(b"hello", extra="Connection: close\r\n")
+SILENT, ABORT = b"", b"abort"
+
+
+def saying(*answers: bytes, after_s: float = 0.0) -> Handler:
+    """Returns a server that gives these answers, one after the other and again; each after that time."""
+
+    async def handler(number: int, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(after_s)
+        said = answers[number % len(answers)]
+        if said == ABORT:
+            writer.transport.abort()
+            return
+        writer.write(said)
+        if said == CLOSING:
+            writer.close()
+
+    return handler
+
+
+hello = saying(HELLO)
 
 
 @contextmanager
@@ -98,3 +121,34 @@ def loaded(
         return runner.run(
             run_load([work] * len(urls), plan, targets, files=files, server_cpu=server_cpu[: len(urls)], progress=tell)
         )
+
+
+def counted(requests: int, connections: int = 1, timeout_ms: int = 5000) -> LoadPlan:
+    return LoadPlan(
+        connections=connections,
+        warmup_ns=0,
+        round_ns=20_000 * MS,
+        rounds=1,
+        timeout_ns=timeout_ms * MS,
+        requests=requests,
+    )
+
+
+def run(
+    handler: Handler,
+    work: Work = GET,
+    plan: LoadPlan | None = None,
+    tell: Callable[[RunProgress], None] = lambda _: None,
+) -> Run:
+    with scripted(handler) as url:
+        (result,) = loaded([url], work, plan or counted(6), tell)
+    return result
+
+
+def failures(result: Run) -> tuple[Failure, ...]:
+    return merge_failures(failure for round_ in result.rounds for failure in round_.failures)
+
+
+def totals(result: Run) -> tuple[int, dict[str, int]]:
+    """Returns how many requests succeeded, and the failures by kind."""
+    return sum(r.requests for r in result.rounds), {failure.kind: failure.count for failure in failures(result)}

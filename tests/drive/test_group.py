@@ -1,4 +1,4 @@
-"""Several generator processes that make one load together."""
+"""Several generators that make one load together: processes of this machine, and on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import os
 import re
 import signal
+from array import array
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,22 +17,33 @@ from time import monotonic
 import httpx
 import psutil
 import pytest
-from drive.scripted import hello, scripted
+from distributed import LocalCluster
+from drive.scripted import GET, HELLO, MS, saying, scripted
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_fileperf.drive.group import Generators, own_cores
+from pytest_fileperf.drive.cluster import Cluster
+from pytest_fileperf.drive.group import (
+    SAME_CLOCK,
+    ClockOffset,
+    Generators,
+    Reading,
+    offset_of,
+    on_this_clock,
+    own_cores,
+)
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import GeneratorError
-from pytest_fileperf.measure.recording import Phase
+from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.measure.recording import Boot, Phase, Round
 from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work
 
-MS = 1_000_000
-GET = Operation(method="GET", url="/")
-PLAN = LoadPlan(connections=6, warmup_ns=0, round_ns=200 * MS, rounds=3, timeout_ns=2000 * MS, generators=3)
+PLAN = LoadPlan(connections=4, warmup_ns=0, round_ns=150 * MS, rounds=2, timeout_ns=2000 * MS, generators=2)
 COUNTED = replace(PLAN, round_ns=20_000 * MS, rounds=1)
 SEEN: list[tuple[bytes, bytes]] = []
 """Head and body of each request that the server got."""
@@ -39,14 +51,41 @@ SEEN: list[tuple[bytes, bytes]] = []
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with scripted(hello, SEEN) as base:
+    with scripted(saying(HELLO, after_s=0.004), SEEN) as base:  # so that few loads need a whole core
         yield base
 
 
+@contextmanager
+def local_cluster(workers: int) -> Iterator[LocalCluster]:
+    """Gives a cluster whose workers are threads of this process."""
+    with LocalCluster(
+        n_workers=workers, processes=False, threads_per_worker=1, dashboard_address="127.0.0.1:0", protocol="tcp"
+    ) as cluster:
+        yield cluster
+
+
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Generators]:
+def scheduler() -> Iterator[str]:
+    with local_cluster(2) as cluster:
+        yield str(cluster.scheduler_address)
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Generators]:
     with closing(Generators()) as generators:
         yield generators
+
+
+@pytest.fixture(scope="module")
+def there(scheduler: str) -> Iterator[Generators]:
+    with closing(Cluster(scheduler)) as cluster, closing(Generators(cluster=cluster)) as generators:
+        yield generators
+
+
+@pytest.fixture(params=["here", "there"])
+def group(request: pytest.FixtureRequest) -> Generators:
+    found: Generators = request.getfixturevalue(request.param)
+    return found
 
 
 def load(
@@ -62,125 +101,131 @@ def load(
     return result
 
 
-def dies_once(marker: Path) -> Journey:
-    """Ends the process of the first call, after some time."""
-
-    async def journey(client: httpx.AsyncClient) -> None:
-        await client.get("/")
-        await asyncio.sleep(0.1)
-        with suppress(FileExistsError):
-            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-            os._exit(7)
-
-    return Journey(name="dies once", function=journey)
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-def test_requests_errors_and_bytes_add_up_to_what_was_asked(shared: Generators, url: str) -> None:
-    result = load(shared, url, replace(COUNTED, requests=1007))
+def by_numbers(result: Run) -> set[int]:
+    return {own.number for round_ in result.rounds for own in round_.generators}
+
+
+def test_what_all_send_adds_up_and_each_row_and_body_is_sent_once(group: Generators, url: str) -> None:
+    recipe = Operation(method="POST", url="/{id}", arguments={"content": payload("64B", unique=True)})
+    work = Requests(recipes=(recipe,), columns={"id": tuple(range(301))})
+    result = load(group, url, replace(COUNTED, requests=301), work)
 
     (only,) = result.rounds
-    assert len(SEEN) == 1007
-    assert (only.requests, only.failed, only.bytes_received, only.latency.count) == (1007, 0, 5 * 1007, 1007)
-    assert [(own.number, own.requests) for own in only.generators] == [(1, 336), (2, 336), (3, 335)]
+    assert (only.requests, only.failed, only.bytes_received, only.latency.count) == (301, 0, 5 * 301, 301)
+    assert [(own.number, own.requests) for own in only.generators] == [(1, 151), (2, 150)]
     assert only.client_cpu_ns == sum(own.cpu_ns for own in only.generators) > 0
-    assert (result.due, result.lost) == (1007, {})
+    assert (result.due, result.lost) == (301, {})
+    assert sorted(int(head.split()[1][1:]) for head, _ in SEEN) == list(range(301))
+    assert len({body for _, body in SEEN}) == 301
 
 
-def test_every_row_of_a_feed_is_sent_once_and_every_body_is_unique(shared: Generators, url: str) -> None:
-    recipe = Operation(method="POST", url="/{id}", arguments={"content": payload("64B", unique=True)})
-    work = Requests(recipes=(recipe,), columns={"id": tuple(range(100))})
+def test_requests_of_an_open_loop_are_due_when_one_generator_would_send_them(here: Generators, url: str) -> None:
+    result = load(here, url, replace(PLAN, rate=200.0, round_ns=300 * MS, rounds=1))
 
-    load(shared, url, replace(COUNTED, requests=100), work)
-
-    assert sorted(int(head.split()[1][1:]) for head, _ in SEEN) == list(range(100))
-    assert len({body for _, body in SEEN}) == 100
-
-
-def test_requests_of_an_open_loop_are_due_when_one_generator_would_send_them(shared: Generators, url: str) -> None:
-    result = load(shared, url, replace(PLAN, rate=200.0, round_ns=500 * MS, rounds=1))
-
-    assert result.due == sum(round_.requests for round_ in result.rounds) == len(SEEN) == 100
+    assert result.due == sum(round_.requests for round_ in result.rounds) == len(SEEN) == 60
     assert result.boot.leads is not None
-    assert result.boot.leads.due_ns == tuple(range(0, 500 * MS, 5 * MS))
-    assert result.attack_ns == 495 * MS
+    assert result.boot.leads.due_ns == tuple(range(0, 300 * MS, 5 * MS))
+    assert result.attack_ns == 295 * MS
 
 
-def test_rounds_are_the_same_stretches_of_time_for_all(shared: Generators, url: str) -> None:
+def test_rounds_are_the_same_stretches_of_time_for_all(group: Generators, url: str) -> None:
     told: list[RunProgress] = []
-    result = load(shared, url, tell=told.append)
+    result = load(group, url, replace(PLAN, rounds=3), tell=told.append)
 
     rounds = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
-    assert [round_.duration_ns for round_ in rounds] == [200 * MS] * 3
+    assert [round_.duration_ns for round_ in rounds] == [150 * MS] * 3
     assert all(earlier.ended_ns == later.started_ns for earlier, later in pairwise(rounds))
-    assert all(len(round_.generators) == 3 and round_.server_cpu_ns for round_ in rounds)
+    assert [[(own.number, own.requests > 0) for own in round_.generators] for round_ in rounds] == [
+        [(1, True), (2, True)]
+    ] * 3
     assert told[-1].requests <= sum(round_.requests for round_ in result.rounds)
+    if not group.member(1).worker:
+        assert all(round_.server_cpu_ns for round_ in rounds)
+        return
+    for number in (1, 2):
+        member = group.member(number)
+        assert member.worker.startswith("tcp://127.0.0.1:")
+        assert (member.clock.ahead_ns, member.clock.error_ns) == (0, 0)  # this machine's own
+        assert 0 < member.clock.distance_ns < 1000 * MS
+        assert member.pid is not None
 
 
-def test_all_take_turns_of_two_servers_together(shared: Generators, url: str) -> None:
+def test_all_take_turns_of_two_servers_together(group: Generators, url: str) -> None:
     plan = Alternation(
-        connections=6,
+        connections=4,
         warmup_ns=20 * MS,
         turns_ns=(50 * MS,) * 3,
         handover_ns=5 * MS,
         firsts=(Side.BASE, Side.NOW, Side.NOW),
         timeout_ns=2000 * MS,
-        generators=3,
+        generators=2,
     )
     targets = (Target(boot=0, url=url), Target(boot=0, url=url))
-    pids = ((os.getpid(),), (os.getpid(),))
-    made = shared.run((GET, GET), plan, targets, pids=pids, cores=None, progress=lambda _: None, check=lambda: None)
+    pids: tuple[tuple[int, ...], ...] = ((os.getpid(),), ())  # both servers are threads of this process
+    made = group.run((GET, GET), plan, targets, pids=pids, cores=None, progress=lambda _: None, check=lambda: None)
 
     for side, result in zip(Side, made, strict=True):
         turns = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
         zero_ns = result.rounds[0].started_ns
         assert [(turn.started_ns - zero_ns, turn.ended_ns - zero_ns) for turn in turns] == list(plan.rounds(side))
-        assert all(len(turn.generators) == 3 for turn in turns)
-        # A rate by all answers: three rates by those of a generator each would not see each other's.
+        assert all(len(turn.generators) == 2 for turn in turns)
+        assert all(bool(turn.server_cpu_ns) == (side == Side.BASE and not group.member(1).worker) for turn in turns)
+        # A rate by all answers: two rates by those of a generator each would not see each other's.
         assert all(turn.typical_rps is not None for turn in turns if turn.requests > 32)
 
 
 def test_one_that_dies_is_named_and_what_the_others_measured_is_kept(
-    shared: Generators, url: str, tmp_path: Path
+    group: Generators, url: str, tmp_path: Path
 ) -> None:
-    made = load(shared, url, work=dies_once(tmp_path / "died"))
+    marker = tmp_path / "died"
 
+    async def journey(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/there")).text == "hello"
+        await asyncio.sleep(0.1)
+        with suppress(FileExistsError):
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+            os._exit(7)
+
+    made = load(group, url, work=Journey(name="dies once", function=journey))
     ((number, why),) = made.lost.items()
     assert why == "'s process ended with exit code 7"
-    others = {1, 2, 3} - {number}
-    assert {own.number for round_ in made.rounds for own in round_.generators} == others
-    assert all(round_.requests for round_ in made.rounds if round_.phase is Phase.ROUND)
-    again = load(shared, url)
-    assert again.lost == {}
-    assert len(again.rounds[0].generators) == 3
+    assert by_numbers(made) == {3 - number}
+    assert all(round_.requests and not round_.failed for round_ in made.rounds if round_.phase is Phase.ROUND)
+    again = load(group, url)
+    assert (again.lost, by_numbers(again)) == ({}, {1, 2})
 
 
-def test_one_that_hangs_is_given_up(shared: Generators, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_fileperf.drive.group._SILENT_S", 2.0)
+def test_one_that_hangs_is_given_up(here: Generators, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_fileperf.drive.group._SILENT_S", 1.0)
     stopped: list[int] = []
 
     def stop_second(_: RunProgress) -> None:
-        pid = shared.member(2).pid
+        pid = here.member(2).pid
         if pid is not None and not stopped:
             stopped.append(pid)
             os.kill(pid, signal.SIGSTOP)
 
     begun_s = monotonic()
-    made = load(shared, url, replace(PLAN, timeout_ns=500 * MS), tell=stop_second)
+    made = load(here, url, replace(PLAN, rounds=4, timeout_ns=600 * MS), tell=stop_second)
 
     assert made.lost == {2: " said nothing for 2 s"}
-    assert shared.member(2).pid is None  # the next load starts a new one
+    assert here.member(2).pid is None  # the next load starts a new one
     assert monotonic() - begun_s < 20
     assert sum(round_.requests for round_ in made.rounds)
 
 
-def test_those_that_are_idle_are_none_of_a_load(shared: Generators, url: str) -> None:
-    load(shared, url)
-    assert shared.pids == tuple(shared.member(number).pid for number in (1, 2, 3))
+def test_those_that_are_idle_are_none_of_a_load(here: Generators, url: str) -> None:
+    load(here, url)
+    assert here.pids == tuple(here.member(number).pid for number in (1, 2))
     during: list[tuple[int, ...]] = []
-    load(shared, url, replace(PLAN, generators=1), tell=lambda _: during.append(shared.pids))
+    load(here, url, replace(PLAN, generators=1), tell=lambda _: during.append(here.pids))
 
-    assert {shared.pids, *during} == {(shared.member(1).pid,)}
-    assert shared.member(3).pid is not None  # it waits for the next load that wants it
+    assert {here.pids, *during} == {(here.member(1).pid,)}
+    assert here.member(2).pid is not None  # it waits for the next load that wants it
 
 
 class Deadly:
@@ -190,31 +235,116 @@ class Deadly:
         return exec, ("import os; os.write(2, b'no licence'); os._exit(3)",)
 
 
-def test_nothing_is_kept_of_a_load_that_did_not_begin(shared: Generators, url: str) -> None:
+def test_nothing_is_kept_of_a_load_that_did_not_begin(here: Generators, url: str) -> None:
     async def journey(client: httpx.AsyncClient, value: object) -> None:
         """Is never called."""
 
     work = Journey(name="any", function=journey, arguments=(Deadly(),))
     with pytest.raises(GeneratorError) as caught:
-        load(shared, url, work=work)
-    ended = r"before the load began, generator \d of 3's process ended with exit code 3"
-    lost = ended + r"\nlast lines of its log:\n  \| no licence"
-    assert re.fullmatch(lost, str(caught.value))
-    assert shared.pids == ()
+        load(here, url, work=work)
+    ended = r"before the load began, generator \d of 2's process ended with exit code 3"
+    assert re.fullmatch(ended + r"\nlast lines of its log:\n  \| no licence", str(caught.value))
+    assert here.pids == ()
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, httpx.ConnectError])
-def test_an_error_leaves_no_process(shared: Generators, url: str, error: type[BaseException]) -> None:
-    def interrupt(_: RunProgress) -> None:
-        raise KeyboardInterrupt
+def interrupt(_: RunProgress) -> None:
+    raise KeyboardInterrupt
 
-    before = {child.pid for child in psutil.Process().children(recursive=True)} - set(shared.pids)
-    with pytest.raises(error):
-        load(shared, url if error is KeyboardInterrupt else "http://127.0.0.1:9", tell=interrupt)
-    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+
+def test_an_interrupt_leaves_no_process_and_the_next_load_has_new_ones(group: Generators, url: str) -> None:
+    load(group, url)
+    pids, begun_s = group.pids, monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        load(group, url, replace(PLAN, round_ns=60_000 * MS), tell=interrupt)
+    assert monotonic() - begun_s < 20
+    assert group.pids == ()
+    assert children().isdisjoint(pids)
+    assert load(group, url).lost == {}
+
+
+def test_a_server_that_is_not_there_leaves_no_process(here: Generators) -> None:
+    with pytest.raises(httpx.ConnectError):
+        load(here, "http://127.0.0.1:9")
+    assert here.pids == ()
 
 
 def test_each_generator_has_a_core_of_its_own_where_there_are_enough() -> None:
     assert own_cores(frozenset({4, 2, 7}), 2) == [frozenset({2}), frozenset({4})]
     assert own_cores(frozenset({4}), 2) == [frozenset({4})] * 2
     assert own_cores(None, 2) == [None, None]
+
+
+# --- how far another machine's clock is ahead, by questions that take their time
+
+HALF_SECOND = Round(
+    boot=1,
+    index=0,
+    phase=Phase.ROUND,
+    started_ns=100 * MS,
+    ended_ns=600 * MS,
+    requests=3,
+    latency=Histogram.of([5 * MS, 6 * MS, 7 * MS]),
+    ttfb=EMPTY,
+    bytes_sent=0,
+    bytes_received=30,
+)
+RESULT = Run(
+    plan=LoadPlan(connections=1, warmup_ns=0, round_ns=500 * MS, rounds=1, timeout_ns=MS),
+    boot=Boot(index=0),
+    rounds=(HALF_SECOND,),
+    engine="replay",
+    why_engine="",
+    attack_ns=10,
+    subjects={("a", ""): (HALF_SECOND,), ("a", "login"): (HALF_SECOND,)},
+    attack=(10, 20),
+    last_end_ns=30,
+    ends=((array("q", [1, 2, 3]),),),
+)
+WAYS = st.tuples(st.integers(0, 60 * MS), st.integers(0, 60 * MS))
+
+
+def readings(ahead_ns: int, ways: list[tuple[int, int]]) -> list[Reading]:
+    """Returns questions whose ways there and back took these times."""
+    found, now_ns = [], 1_000 * MS
+    for there_ns, back_ns in ways:
+        heard_ns = now_ns + there_ns + back_ns
+        found.append((now_ns, now_ns + there_ns + ahead_ns, heard_ns))
+        now_ns = heard_ns
+    return found
+
+
+@given(st.integers(-(10**15), 10**15), st.lists(WAYS, min_size=1, max_size=20))
+def test_the_offset_is_off_by_no_more_than_it_says(ahead_ns: int, ways: list[tuple[int, int]]) -> None:
+    each = readings(ahead_ns, ways)
+    found = offset_of(each, now_ns=each[-1][-1])
+    assert abs(found.ahead_ns - ahead_ns) <= found.error_ns + 1
+    assert found.distance_ns == min(there + back for there, back in ways)
+
+
+def test_the_quickest_answer_tells_most() -> None:
+    each = readings(3_000 * MS, [(40 * MS, 10 * MS), (2 * MS, 2 * MS), (10 * MS, 60 * MS)])
+    found = offset_of(each, now_ns=each[-1][-1])
+    assert found.ahead_ns == 3_000 * MS
+    assert found.error_ns == 2 * MS + round(70 * MS * 1e-4)
+
+
+def test_an_old_answer_tells_less_as_clocks_drift_apart() -> None:
+    old, new = readings(0, [(1 * MS, 1 * MS), (3 * MS, 3 * MS)])
+    minute_ns = 60_000 * MS
+    new = (new[0] + minute_ns, new[1] + minute_ns, new[2] + minute_ns)
+    found = offset_of([old, new], now_ns=new[-1])
+    assert found.error_ns == 3 * MS  # the old one is worth 1 ms and 6 ms of drift
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_instants_come_back_from_another_clock_as_they_were(ahead_ns: int) -> None:
+    there = on_this_clock(RESULT, ClockOffset(ahead_ns=-ahead_ns))
+    assert on_this_clock(there, ClockOffset(ahead_ns=ahead_ns)) == RESULT
+
+
+def test_what_was_measured_stays_as_it_is() -> None:
+    shifted = on_this_clock(RESULT, ClockOffset(ahead_ns=7 * MS))
+    assert [own.started_ns for own in shifted.rounds] == [own.started_ns - 7 * MS for own in RESULT.rounds]
+    assert [own.duration_ns for own in shifted.rounds] == [own.duration_ns for own in RESULT.rounds]
+    assert [own.latency for own in shifted.rounds] == [own.latency for own in RESULT.rounds]
+    assert on_this_clock(RESULT, SAME_CLOCK) is RESULT

@@ -10,9 +10,8 @@ from time import monotonic_ns
 
 import httpx
 import pytest
-from drive.scripted import answer, hello
+from drive.scripted import MS, answer, counted, hello, run, totals
 from drive.test_loop import FakeSlot
-from drive.test_run import counted, run, totals
 from drive.test_steps import latency
 
 from pytest_fileperf.drive.journey import Client
@@ -25,8 +24,6 @@ from pytest_fileperf.plan.pacing import ClosedLoop
 from pytest_fileperf.plan.request import Journey
 from pytest_fileperf.plan.work import Pause, parse_pause
 from pytest_fileperf.wire.connection import Connection
-
-MS = 1_000_000
 
 
 def load(pacing: ClosedLoop, pause: Pause | None, slots: int) -> tuple[int, int]:

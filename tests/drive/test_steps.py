@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from drive.scripted import answer, hello
-from drive.test_run import MS, counted, run, totals
+from drive.scripted import MS, answer, counted, hello, run, totals
 
 from pytest_fileperf.drive.journey import Client
 from pytest_fileperf.drive.run import Run

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from drive.scripted import Handler, answer
-from drive.test_run import counted, first_failure, run, totals
+from drive.scripted import MS, Handler, answer, counted, failures, run, totals
 
 from pytest_fileperf.drive.run import Run
 from pytest_fileperf.measure.histogram import Histogram
@@ -18,7 +17,6 @@ from pytest_fileperf.plan.work import Stream
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 EVENTS = Stream(operation=Operation(method="GET", url="/events"))
-MS = 1_000_000
 
 
 def chunk(data: bytes) -> bytes:
@@ -100,7 +98,7 @@ def test_a_time_in_which_nothing_comes_is_a_failure(through: Through) -> None:
     result = run(server(1, every_s=10), through(replace(EVENTS, lasts_ns=20 * MS)), counted(1))
 
     assert totals(result) == (0, {"stream": 1})
-    assert first_failure(result).example == "no event came within 20.0 ms"
+    assert failures(result)[0].example == "no event came within 20.0 ms"
 
 
 @ENGINES
@@ -108,12 +106,12 @@ def test_an_answer_that_ends_too_early_is_a_failure(through: Through) -> None:
     result = run(server(2), through(replace(EVENTS, events=3)), counted(2))
 
     assert totals(result) == (0, {"stream": 2})
-    assert "the answer ended after 2 of 3 events" in first_failure(result).example
+    assert "the answer ended after 2 of 3 events" in failures(result)[0].example
 
 
 @ENGINES
 def test_an_answer_without_events_is_a_failure(through: Through) -> None:
-    assert "without any events" in first_failure(run(server(0), through(EVENTS), counted(1))).example
+    assert "without any events" in failures(run(server(0), through(EVENTS), counted(1)))[0].example
 
 
 @ENGINES
@@ -121,7 +119,7 @@ def test_a_stream_that_breaks_off_is_a_failure_and_says_how_far_it_came(through:
     result = run(server(3, end=None, every_s=0.01), through(EVENTS), counted(2))
 
     assert totals(result) == (0, {"disconnected": 2})
-    assert first_failure(result).example.endswith(", after 3 events")
+    assert failures(result)[0].example.endswith(", after 3 events")
 
 
 @ENGINES
@@ -139,7 +137,7 @@ def test_an_answer_of_another_kind_is_a_failure(through: Through) -> None:
     result = run(page, through(EVENTS), counted(3))
 
     assert totals(result) == (0, {"stream": 3})
-    assert "the answer is text/html, and events come as text/event-stream" in first_failure(result).example
+    assert "the answer is text/html, and events come as text/event-stream" in failures(result)[0].example
 
 
 @ENGINES
@@ -150,7 +148,7 @@ def test_a_bad_status_fails_and_shows_the_body(through: Through) -> None:
     result = run(broken, through(EVENTS), counted(3))
 
     assert totals(result) == (0, {"status 503": 3})
-    assert "no more streams" in first_failure(result).example
+    assert "no more streams" in failures(result)[0].example
 
 
 @ENGINES
@@ -201,7 +199,7 @@ def test_a_journey_may_say_what_the_pieces_of_an_answer_are() -> None:
     assert events_of(result) == (6, 3, 3)
 
     wrong = run(two_lines, Journey(name="nonsense", function=nonsense), counted(1))
-    assert "fileperf_each: 'word' is no piece of an answer" in first_failure(wrong).example
+    assert "fileperf_each: 'word' is no piece of an answer" in failures(wrong)[0].example
 
 
 def test_other_answers_of_a_journey_have_no_events() -> None:
