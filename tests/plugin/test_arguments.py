@@ -1,4 +1,4 @@
-"""What a verb's arguments become: repeatable requests and journeys, or problems that say what to write instead."""
+"""What users write in a verb becomes an operation, a list of requests, a stream or a journey, or gets a sentence."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ import functools
 import gzip
 import hashlib
 import io
+import json
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import IO
 
 import httpx
 import pytest
 
+from pytest_fileperf import payload
 from pytest_fileperf.plan.feed import Order, Requests
-from pytest_fileperf.plan.payload import Payload, payload
+from pytest_fileperf.plan.network import Network
+from pytest_fileperf.plan.payload import Payload
 from pytest_fileperf.plan.request import Expectation, Journey, Operation
-from pytest_fileperf.settings.arguments import journey_from, request_from
+from pytest_fileperf.plan.work import Stream
+from pytest_fileperf.plugin.invocation import read_network, server_problems
+from pytest_fileperf.serve.spec import Url, Uvicorn
+from pytest_fileperf.settings.arguments import STREAM_GATE, journey_from, request_from, stream_from
+from pytest_fileperf.settings.keywords import part
+from pytest_fileperf.settings.targets import many_from
 
 
 def operation(**arguments: object) -> Operation:
@@ -48,24 +56,17 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def file(path: Path) -> Iterator[IO[bytes]]:
-    with path.open("rb") as opened:
-        yield opened
+# --- one request
 
 
 def test_httpx_s_arguments_make_the_operation_and_the_marker_s_are_settings() -> None:
     call = request_from("post", "/upload", {"json": [1], "params": None, "connections": 3, "max_p99": "1s"})
     assert call.work == Operation(method="POST", url="/upload", arguments={"json": [1]})
-    assert call.keys == {"connections": 3, "max_p99": "1s"}
-    assert call.problems == ()
-
-
-def test_cookies_of_a_jar_are_carried_as_pairs() -> None:
+    assert (call.keys, call.problems) == ({"connections": 3, "max_p99": "1s"}, ())
+    assert operation(json={"text": "{name}"}).arguments == {"json": {"text": "{name}"}}, "no feed, so no field"
     cookies = httpx.Cookies({"session": "1"})
     for given in (cookies, cookies.jar):
         assert operation(cookies=given).arguments == {"cookies": [("session", "1")]}
-    assert operation(cookies={"session": "1"}).arguments == {"cookies": {"session": "1"}}
 
 
 def test_unknown_keywords_are_named_with_all_valid_ones() -> None:
@@ -77,185 +78,131 @@ def test_unknown_keywords_are_named_with_all_valid_ones() -> None:
     assert "expect_status, expect_bytes, expect_body, feed, order, seed, per_connection, connections" in problem
 
 
-@pytest.mark.parametrize(
-    "given,expected",
-    [
+def test_what_a_good_answer_is() -> None:
+    bodies = (b"abc", "ä".encode())
+    abc, umlaut = (Expectation(size_bytes=len(body), sha256=hashlib.sha256(body).hexdigest()) for body in bodies)
+    cases: list[tuple[dict[str, object], Expectation]] = [
         ({"expect_status": 404}, Expectation(statuses=(404,))),
         ({"expect_status": (200, 404)}, Expectation(statuses=(200, 404))),
         ({"expect_bytes": "1KiB"}, Expectation(size_bytes=1024)),
         ({"expect_bytes": 0}, Expectation(size_bytes=0)),
-        ({"expect_body": b"abc"}, Expectation(size_bytes=3, sha256=hashlib.sha256(b"abc").hexdigest())),
-        ({"expect_body": "ä"}, Expectation(size_bytes=2, sha256=hashlib.sha256("ä".encode()).hexdigest())),
+        ({"expect_body": b"abc"}, abc),
+        ({"expect_body": b"abc", "expect_bytes": 3}, abc),
+        ({"expect_body": "ä"}, umlaut),
         ({"expect_body": payload(9)}, Expectation(size_bytes=9, sha256=payload(9).sha256())),
-        (
-            {"expect_body": b"abc", "expect_bytes": 3},
-            Expectation(size_bytes=3, sha256=hashlib.sha256(b"abc").hexdigest()),
-        ),
-    ],
-)
-def test_what_a_good_answer_is(given: dict[str, object], expected: Expectation) -> None:
-    assert operation(**given).expect == expected
+    ]
+    assert [operation(**given).expect for given, _ in cases] == [expected for _, expected in cases]
+
+
+def test_content_is_made_repeatable(path: Path, tmp_path: Path) -> None:
+    for content in (b"abc", bytearray(b"abc"), memoryview(b"abc"), [b"a", b"bc"], io.BytesIO(b"abc")):
+        assert operation(content=content).arguments == {"content": b"abc"}
+    assert operation(content="abc").arguments == {"content": "abc"}
+    assert operation(content=payload(3)).arguments == {"content": payload(3)}
+    with path.open("rb") as file:
+        assert operation(content=file).arguments == {"content": payload(path, content_type="text/plain")}
+        file.read(5)
+        assert operation(content=file).arguments == {"content": b"56789"}, "httpx sends it from where the file stands"
+    with tempfile.TemporaryFile() as file:  # without a name
+        file.write(b"abc")
+        file.seek(0)
+        assert operation(content=file).arguments == {"content": b"abc"}
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"abc"))
+    with gzip.open(tmp_path / "a.gz") as unpacked:
+        assert operation(content=unpacked).arguments == {"content": b"abc"}
+
+
+def test_files_of_forms_are_sent_from_their_start(path: Path) -> None:
+    content = payload(path, content_type="text/plain")
+    source = io.BytesIO(b"abc")
+    source.read()
+    with path.open("rb") as file:
+        file.read(5)
+        files = {
+            "plain": (file, content),
+            "named": (("a.bin", file), ("a.bin", content, "application/octet-stream")),
+            "typed": (("a.bin", file, "text/x"), ("a.bin", content, "text/x")),
+            "source": (source, ("upload", b"abc", "application/octet-stream")),
+            "titled": (("x.txt", io.BytesIO(b"d")), ("x.txt", b"d", "text/plain")),
+        }
+        repeatable = (b"abc", "abc", payload(3), ("a.bin", b"abc"), (None, "abc"), ("a.bin", payload(3)))
+        files |= {str(number): (item, item) for number, item in enumerate(repeatable)}
+        given = {name: item for name, (item, _) in files.items()}
+        expected = {name: item for name, (_, item) in files.items()}
+        assert operation(files=given).arguments == {"files": expected}
+        assert operation(files=[("field", file)]).arguments == {"files": [("field", content)]}
+    with tempfile.NamedTemporaryFile() as written:
+        written.write(b"abc")  # which is not flushed
+        sent = operation(files={"field": written}).arguments["files"]
+        assert isinstance(sent, dict)
+        assert isinstance(sent["field"], Payload)
+        assert sent["field"].size_bytes == 3
+
+
+def test_methods_are_words_and_urls_are_paths() -> None:
+    elsewhere = "'http://127.0.0.1/upload' names a server: write only the path, "
+    for method, url, problem in (
+        ("", "/", "method '' is not an HTTP method"),
+        ("GET /", "/", "method 'GET /' is not an HTTP method"),
+        (5, "/", "method 5 is not an HTTP method"),
+        ("GET", 5, '5 is not a URL: write a path on the server, as in "/upload"'),
+        ("GET", "http://127.0.0.1/upload", elsewhere),
+        ("GET", httpx.URL("http://127.0.0.1/upload"), elsewhere),
+    ):
+        (found,) = request_from(method, url, {}).problems
+        assert found.startswith(problem)
+    assert request_from("GET", "/redirect?to=http://127.0.0.1/", {}).problems == ()
+
+
+ONCE = "can be sent once only"
+NO_BODY = "is not a body: use bytes, a text, payload(…) or an open file"
+NO_PAIRS: tuple[list[object], ...] = ([None], [[]], ["ab"], [("a", "b", "c")])
+NO_STATUS = "is not a status code from 100 to 599, or a tuple of them"
 
 
 @pytest.mark.parametrize(
     "given,problem",
     [
-        ({"expect_status": 99}, "expect_status: 99 is not a status code from 100 to 599, or a tuple of them"),
-        ({"expect_status": ()}, "expect_status: () is not a status code from 100 to 599, or a tuple of them"),
-        ({"expect_status": "2xx"}, "expect_status: '2xx' is not a status code from 100 to 599, or a tuple of them"),
-        ({"expect_bytes": "many"}, "expect_bytes: 'many' is not a size: *"),
-        ({"expect_bytes": 1.5}, "expect_bytes: 1.5 is not a size: *"),
+        ({"expect_status": 99}, f"expect_status: 99 {NO_STATUS}"),
+        ({"expect_status": ()}, f"expect_status: () {NO_STATUS}"),
+        ({"expect_status": "2xx"}, f"expect_status: '2xx' {NO_STATUS}"),
+        ({"expect_bytes": "many"}, "expect_bytes: 'many' is not a size: "),
+        ({"expect_bytes": 1.5}, "expect_bytes: 1.5 is not a size: "),
         ({"expect_body": 5}, "expect_body: int is not a body: use bytes, a text or payload(…)"),
         ({"expect_body": payload(99, unique=True)}, "expect_body: a unique payload is different in every request"),
         ({"expect_body": b"abc", "expect_bytes": 4}, "expect_bytes is 4 bytes, but expect_body has 3"),
+        ({"content": blocks()}, f"content: a generator {ONCE}"),
+        ({"content": async_blocks()}, f"content: an async_generator {ONCE}"),
+        ({"content": iter([b"a"])}, f"content: a list_iterator {ONCE}"),
+        ({"content": map(bytes, [b"a"])}, f"content: a map {ONCE}"),
+        ({"content": 5}, f"content: int {NO_BODY}"),
+        ({"content": io.StringIO("abc")}, 'content: the file is open as text: open it in binary mode, "rb"'),
+        ({"files": {"field": blocks()}}, f"files['field']: a generator {ONCE}"),
+        ({"files": {"field": ("name", blocks())}}, f"files['field']: a generator {ONCE}"),
+        ({"files": {"field": 5}}, "files['field']: int is not a file: use bytes, payload(…) or an open file"),
+        ({"files": "abc"}, "files: give a mapping of field name to file, or a list of such pairs"),
+        ({"data": b"a=b"}, "data: give a mapping of form fields; raw bytes are content="),
+        *(
+            ({name: value}, f"{name}: give a mapping of names to values, or a list of such pairs")
+            for name in ("cookies", "headers", "params")
+            for value in NO_PAIRS
+        ),
     ],
 )
-def test_a_good_answer_that_makes_no_sense(given: dict[str, object], problem: str) -> None:
+def test_what_cannot_be_sent_gets_a_sentence(given: dict[str, object], problem: str) -> None:
     (found,) = problems(**given)
-    assert found.startswith(problem.removesuffix("*"))
-
-
-@pytest.mark.parametrize(
-    "content,sent",
-    [
-        (b"abc", b"abc"),
-        ("abc", "abc"),
-        (bytearray(b"abc"), b"abc"),
-        (memoryview(b"abc"), b"abc"),
-        ([b"a", b"bc"], b"abc"),
-        (io.BytesIO(b"abc"), b"abc"),
-        (payload(3), payload(3)),
-    ],
-)
-def test_content_is_made_repeatable(content: object, sent: object) -> None:
-    assert operation(content=content).arguments == {"content": sent}
-
-
-@pytest.mark.parametrize(
-    "content,problem",
-    [
-        (blocks(), "content: a generator can be sent once only"),
-        (async_blocks(), "content: an async_generator can be sent once only"),
-        (iter([b"a"]), "content: a list_iterator can be sent once only"),
-        (map(bytes, [b"a"]), "content: a map can be sent once only"),
-        (5, "content: int is not a body: use bytes, a text, payload(…) or an open file"),
-        (io.StringIO("abc"), 'content: the file is open as text: open it in binary mode, "rb"'),
-    ],
-)
-def test_content_that_cannot_be_repeated(content: object, problem: str) -> None:
-    (found,) = problems(content=content)
     assert found.startswith(problem)
-    if "once only" in found:
+    if found.startswith("content: ") and ONCE in found:
         assert "use payload(size or path), or write a journey" in found
 
 
-def test_an_open_file_stays_a_file(file: IO[bytes], path: Path) -> None:
-    assert operation(content=file).arguments == {"content": payload(path, content_type="text/plain")}
-    file.read(5)
-    assert operation(content=file).arguments == {"content": b"56789"}, "httpx sends content from where the file stands"
-
-
-def test_files_in_forms_stay_files_and_are_sent_from_their_start(file: IO[bytes], path: Path) -> None:
-    file.read(5)
-    content = payload(path, content_type="text/plain")
-    files: dict[str, object] = {"plain": file, "named": ("a.bin", file), "typed": ("a.bin", file, "text/x")}
-    assert operation(files=files).arguments == {
-        "files": {
-            "plain": content,
-            "named": ("a.bin", content, "application/octet-stream"),
-            "typed": ("a.bin", content, "text/x"),
-        }
-    }
-    assert operation(files=[("field", file)]).arguments == {"files": [("field", content)]}
-
-
-def test_other_files_in_forms_are_read() -> None:
-    source = io.BytesIO(b"abc")
-    source.read()
-    assert operation(files={"one": source, "two": ("x.txt", io.BytesIO(b"d"))}).arguments == {
-        "files": {
-            "one": ("upload", b"abc", "application/octet-stream"),
-            "two": ("x.txt", b"d", "text/plain"),
-        }
-    }
-
-
-@pytest.mark.parametrize("item", [b"abc", "abc", payload(3), ("a.bin", b"abc"), (None, "abc"), ("a.bin", payload(3))])
-def test_files_that_are_repeatable_are_left_alone(item: object) -> None:
-    assert operation(files={"field": item}).arguments == {"files": {"field": item}}
-
-
-@pytest.mark.parametrize(
-    "files,problem",
-    [
-        ({"field": blocks()}, "files['field']: a generator can be sent once only"),
-        ({"field": ("name", blocks())}, "files['field']: a generator can be sent once only"),
-        ({"field": 5}, "files['field']: int is not a file: use bytes, payload(…) or an open file"),
-        ("abc", "files: give a mapping of field name to file, or a list of such pairs"),
-    ],
-)
-def test_files_that_cannot_be_repeated(files: object, problem: str) -> None:
-    assert problems(files=files)[0].startswith(problem)
-
-
-def test_what_was_just_written_is_sent() -> None:
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(b"abc")
-        content = operation(files={"field": file}).arguments["files"]
-        assert isinstance(content, dict)
-        assert isinstance(content["field"], Payload)
-        assert content["field"].size_bytes == 3
-
-
-def test_a_file_that_has_no_name_any_more_is_read() -> None:
-    with tempfile.TemporaryFile() as file:
-        file.write(b"abc")
-        file.seek(0)
-        assert operation(content=file).arguments == {"content": b"abc"}
-
-
-def test_a_file_that_decompresses_is_not_its_compressed_form(tmp_path: Path) -> None:
-    path = tmp_path / "a.gz"
-    path.write_bytes(gzip.compress(b"abc"))
-    with gzip.open(path) as file:
-        assert operation(content=file).arguments == {"content": b"abc"}
-
-
-def test_a_closed_file_is_told(file: IO[bytes]) -> None:
-    file.close()
+def test_a_closed_file_is_told(path: Path) -> None:
+    with path.open("rb") as file:
+        pass
     assert problems(content=file) == ("content: the file is closed",)
 
 
-@pytest.mark.parametrize("name", ["cookies", "headers", "params"])
-@pytest.mark.parametrize("value", [[None], [[]], ["ab"], [("a", "b", "c")]], ids=repr)
-def test_a_list_of_what_is_no_pair_is_refused(name: str, value: object) -> None:
-    assert problems(**{name: value}) == (f"{name}: give a mapping of names to values, or a list of such pairs",)
-
-
-def test_raw_form_data_is_refused() -> None:
-    assert problems(data=b"a=b") == ("data: give a mapping of form fields; raw bytes are content=",)
-
-
-@pytest.mark.parametrize(
-    "url,problem",
-    [
-        (5, '5 is not a URL: write a path on the server, as in "/upload"'),
-        ("http://127.0.0.1/upload", "'http://127.0.0.1/upload' names a server: write only the path, *"),
-        (httpx.URL("http://127.0.0.1/upload"), "'http://127.0.0.1/upload' names a server: write only the path, *"),
-    ],
-)
-def test_urls_are_paths(url: object, problem: str) -> None:
-    (found,) = request_from("GET", url, {}).problems
-    assert found.startswith(problem.removesuffix("*"))
-
-
-def test_a_url_in_a_query_is_no_server() -> None:
-    assert request_from("GET", "/redirect?to=http://127.0.0.1/", {}).problems == ()
-
-
-@pytest.mark.parametrize("method", ["", "GET /", 5])
-def test_methods_are_words(method: object) -> None:
-    assert request_from(method, "/", {}).problems == (f"method {method!r} is not an HTTP method",)
+# --- journeys
 
 
 async def roundtrip(client: httpx.AsyncClient) -> None: ...
@@ -273,85 +220,56 @@ class Calls:
     async def method(self, client: httpx.AsyncClient) -> None: ...
 
 
-@pytest.mark.parametrize(
-    "function,name",
-    [
+def test_journeys_are_async_functions_of_a_client() -> None:
+    for function, name in (
         (roundtrip, "roundtrip"),
         (Calls().method, "method"),
         (Calls(), "Calls"),
         (functools.partial(roundtrip), "roundtrip"),
-    ],
-)
-def test_journeys_are_async_functions_of_a_client(function: object, name: str) -> None:
-    call = journey_from(function, {"connections": 20})
-    assert call.problems == ()
-    assert isinstance(call.work, Journey)
-    assert call.work.name == name
-    assert call.work.function is function
-    assert call.keys == {"connections": 20}
+    ):
+        call = journey_from(function, {"connections": 20})
+        assert isinstance(call.work, Journey)
+        assert (call.work.name, call.work.function, call.keys) == (name, function, {"connections": 20})
+        assert call.problems == ()
+    takes = "run takes an async function with one argument, the httpx.AsyncClient"
+    for wrong, problem in (
+        (not_async, f"{takes}; not_async is not async"),
+        (async_blocks, f"{takes}; async_blocks is not async"),
+        ("/upload", f"{takes}; '/upload' is not async"),
+        (without_argument, f"{takes}: too many positional arguments"),
+        # It is closed, too: nobody will await it.
+        (without_argument(), "run takes the function itself: write run(without_argument), without calling it"),
+    ):
+        assert journey_from(wrong, {}).problems == (problem,)
+    (found,) = journey_from(roundtrip, {"content": b"", "expect_status": 200}).problems
+    assert found.startswith("unknown key 'content', unknown key 'expect_status'; valid keys are steps, connections, ")
 
 
-@pytest.mark.parametrize(
-    "function,problem",
-    [
-        (not_async, "run takes an async function with one argument, the httpx.AsyncClient; not_async is not async"),
-        (
-            async_blocks,
-            "run takes an async function with one argument, the httpx.AsyncClient; async_blocks is not async",
-        ),
-        ("/upload", "run takes an async function with one argument, the httpx.AsyncClient; '/upload' is not async"),
-        (
-            without_argument,
-            "run takes an async function with one argument, the httpx.AsyncClient: too many positional arguments",
-        ),
-    ],
-)
-def test_what_is_no_journey(function: object, problem: str) -> None:
-    assert journey_from(function, {}).problems == (problem,)
+# --- feeds
 
 
-def test_a_journey_that_was_already_called_is_told() -> None:
-    """And is closed: nobody will await it."""
-    assert journey_from(without_argument(), {}).problems == (
-        "run takes the function itself: write run(without_argument), without calling it",
-    )
-
-
-def test_a_journey_takes_no_request_arguments() -> None:
-    (problem,) = journey_from(roundtrip, {"content": b"", "expect_status": 200}).problems
-    assert problem.startswith("unknown key 'content', unknown key 'expect_status'; valid keys are steps, connections, ")
-
-
-def test_a_feed_makes_many_requests() -> None:
+def test_a_feed_or_what_is_unique_makes_many_requests() -> None:
     call = request_from("GET", "/files/{id}", {"feed": ["a", "b"], "order": "shuffle", "seed": 3})
-    assert call.problems == ()
     assert isinstance(call.work, Requests)
+    assert (call.problems, call.keys) == ((), {})
     assert (call.work.name, call.work.count, call.work.columns) == ("GET /files/{id}", 2, {"id": ("a", "b")})
     assert call.work.order == Order(kind="shuffle", seed=3)
-    assert call.keys == {}
-
-
-def test_a_function_makes_the_rows_now_or_of_what_the_setup_returned() -> None:
     drawn = request_from("GET", "/{id}", {"feed": lambda: (number for number in range(3))}).work
-    made = request_from("GET", "/{id}", {"feed": lambda ids: ids, "per_connection": True}).work
     assert isinstance(drawn, Requests)
-    assert isinstance(made, Requests)
     assert drawn.columns == {"id": (0, 1, 2)}
-    assert made.make is not None
+    made = request_from("GET", "/{id}", {"feed": lambda ids: ids, "per_connection": True}).work
+    assert isinstance(made, Requests)
+    assert made.make is not None, "of what the setup returns"
     assert made.order.each
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"content": payload("1KiB", unique=True)}, {"json": {"key": "{unique}"}}, {"content": "{unique}"}]
-)
-def test_what_is_unique_makes_many_requests_of_one(arguments: dict[str, object]) -> None:
-    work = request_from("POST", "/", arguments).work
-    assert isinstance(work, Requests)
-    assert work.count == 1
-
-
-def test_braces_in_a_body_are_no_fields_without_a_feed() -> None:
-    assert operation(json={"text": "{name}"}).arguments == {"json": {"text": "{name}"}}
+    unique: tuple[dict[str, object], ...] = (
+        {"content": payload("1KiB", unique=True)},
+        {"json": {"key": "{unique}"}},
+        {"content": "{unique}"},
+    )
+    for arguments in unique:
+        work = request_from("POST", "/", arguments).work
+        assert isinstance(work, Requests)
+        assert work.count == 1
 
 
 @pytest.mark.parametrize(
@@ -373,3 +291,233 @@ def test_braces_in_a_body_are_no_fields_without_a_feed() -> None:
 def test_a_feed_that_does_not_fit_gets_a_sentence(url: object, arguments: dict[str, object], problem: str) -> None:
     (found,) = request_from("GET", url, arguments).problems
     assert problem in found
+
+
+# --- lists and files of requests
+
+VEGETA = """
+# a comment
+GET http://example.org:9090/a?x=1
+X-Account: 8675309
+
+POST /b
+Content-Type: text/plain
+@body.txt
+
+GET /c
+GET /d
+"""
+
+
+def requests(given: object, **arguments: object) -> Requests:
+    call = many_from(given, arguments)
+    assert call.problems == ()
+    assert isinstance(call.work, Requests)
+    return call.work
+
+
+def rows(work: Requests) -> list[Operation]:
+    return [work.operation(row, "") for row in range(work.count)]
+
+
+def get(url: str, **arguments: object) -> Operation:
+    return Operation(method="GET", url=url, arguments=arguments)
+
+
+def test_every_form_of_a_request() -> None:
+    work = requests(
+        [
+            ("get", "/a"),
+            ("GET", "/b", {"params": {"x": 1}, "expect_status": 404, "name": "b"}),
+            {"url": "/c?y=2"},
+            part.get("/d", headers={"X": "1"}),
+            httpx.Request("POST", "http://example.org/e?z", content=b"body", headers={"X-Own": "1"}),
+        ]
+    )
+    a, b, c, d, e = rows(work)
+    assert (a, c, d) == (get("/a"), get("/c?y=2"), get("/d", headers={"X": "1"}))
+    expect = Expectation(statuses=(404,))
+    assert b == Operation(method="GET", url="/b", arguments={"params": {"x": 1}}, expect=expect)
+    assert (e.method, e.url, e.arguments["content"]) == ("POST", "/e?z", b"body")
+    assert ("x-own", "1") in e.arguments["headers"]  # type: ignore[operator]
+    assert work.names == ("other GET", "b", "other GET", "other POST")
+
+
+def test_many_plain_requests_share_a_recipe_and_few_have_names() -> None:
+    many = requests([("GET", f"/{number}") for number in range(1000)], order="shuffle", seed=3)
+    assert (len(many.recipes), many.names, many.uses, many.count) == (1, (), (), 1000)
+    assert many.order == Order(kind="shuffle", seed=3)
+    few = requests([("GET", "/a"), ("GET", "/b"), ("GET", "/a")])
+    assert (few.names, few.uses) == (("GET /a", "GET /b"), (0, 1, 0))
+
+
+def test_files_of_vegeta_s_targets_and_of_json_lines(tmp_path: Path) -> None:
+    (tmp_path / "body.txt").write_text("hello")
+    (tmp_path / "targets.txt").write_text(VEGETA)
+    a, b, c, d = rows(requests(str(tmp_path / "targets.txt")))
+    assert a == get("/a?x=1", headers=[("X-Account", "8675309")])
+    assert b.arguments == {"headers": [("Content-Type", "text/plain")], "content": payload(tmp_path / "body.txt")}
+    assert (c, d) == (get("/c"), get("/d"))
+    lines = [
+        {"method": "POST", "url": "/a", "json": {"x": 1}, "name": "a"},
+        {"method": "GET", "url": "http://host/b", "header": {"X": ["1", "2"]}, "body": "aGVsbG8="},
+    ]
+    (tmp_path / "requests.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    a, b = rows(requests(tmp_path / "requests.jsonl"))
+    assert a == Operation(method="POST", url="/a", arguments={"json": {"x": 1}})
+    assert b == get("/b", headers=[("X", "1"), ("X", "2")], content=b"hello")
+
+
+@pytest.mark.parametrize(
+    "given,problem",
+    [
+        ([], "there is no request in it"),
+        (5, "requests takes a list of requests, or the path of a file of them"),
+        ({"url": "/"}, "requests takes a list of requests, or the path of a file of them"),
+        (["/a"], "request 0 is str: write (method, url)"),
+        ([("GET", "/a"), ("GET", "/b", {"jsn": 1})], "request 1: unknown key 'jsn' (did you mean json?)"),
+        ([("GET", "/b", {"rate": 1})], "request 0: keys of a load belong to requests(…)"),
+        ([("GET", "/{id}")], "request 0: '/{id}' has a field"),
+        ([{"method": "GET"}], "request 0: None is not a URL"),
+        ([part.get("/{id}", feed=["a"])], "request 0: only one plain request"),
+        ("/no/such/file", "/no/such/file cannot be read as a file of requests"),
+    ],
+)
+def test_what_is_no_request_gets_a_sentence(given: object, problem: str) -> None:
+    found = many_from(given, {}).problems
+    assert any(one.startswith(problem) for one in found), found
+
+
+def test_a_file_with_a_mistake_is_told_by_its_line(tmp_path: Path) -> None:
+    base64, header = "line 1: body is no Base64", "line 1: header is no object with a list of values for each name"
+    for text, problem in (
+        ('{"url": "/a"}\n{"url"', "line 2: no JSON"),
+        ('{"url": "/a"}\n[1]', "line 2: no object with method and url"),
+        ('{"url": "/a", "body": "no base64!"}', base64),
+        ('{"url": "/a", "body": 5}', base64),
+        ('{"url": "/a", "header": ["X"]}', header),
+        ('{"url": "/a", "header": {"X": 5}}', header),
+        ('{"url": ' + "[" * 100_000, "line 1: no JSON"),
+        ("GET http://[::1/a", "line 1: 'http://[::1/a' is no URL: Invalid IPv6 URL"),
+        ("GET /a\nnonsense", "line 2: it is no method with a URL, no header and no @FILE"),
+    ):
+        (tmp_path / "file").write_text(text)
+        (found,) = many_from(tmp_path / "file", {}).problems
+        assert problem in found
+
+
+# --- streams
+
+
+def test_a_stream_is_a_request_whose_pieces_are_events() -> None:
+    plain = Stream(operation=Operation(method="GET", url="/events"))
+    assert stream_from("/events", {}).work == plain
+    assert stream_from("/events", dict.fromkeys(("each", "events", "listen_for", "method"))).work == plain
+    call = stream_from("/events", {"events": 5, "connections": 2})
+    assert (call.where, call.keys, call.default_gate) == ("stream GET /events", {"connections": 2}, STREAM_GATE)
+    given = {"method": "post", "each": "64KiB", "events": "20", "listen_for": "2s", "json": {"a": 1}}
+    made = stream_from("/events", given).work
+    assert isinstance(made, Stream)
+    assert (made.each, made.events, made.lasts_ns) == (65536, 20, 2_000_000_000)
+    assert (made.operation.method, made.operation.arguments) == ("POST", {"json": {"a": 1}})
+
+
+def test_a_stream_that_makes_no_sense_gets_a_sentence() -> None:
+    found = stream_from("/events", {"event": 5, "events": 0, "each": "word", "listen_for": "soon"}).problems
+    assert "unknown key 'event' (did you mean events?)" in found[0]
+    assert [problem.partition(":")[0] for problem in found[1:]] == ["each", "events", "listen_for"]
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"events": 5, "expect_bytes": 10}, "expect_bytes is of the whole answer, and events ends the stream before"),
+        ({"listen_for": 1, "expect_body": b"a"}, "expect_body is of the whole answer, and listen_for ends the stream"),
+        ({"content": payload("1KiB", unique=True)}, "and what is unique makes another one of it each time"),
+        ({"headers": {"x": "{id}"}, "feed": ["a"]}, "a stream is of one request, and a feed makes many"),
+        ({"method": "HEAD"}, "a HEAD request has an answer without a body"),
+    ]
+    for arguments, problem in cases:
+        assert problem in stream_from("/events", arguments).problems[0]
+
+
+# --- where servers listen, and where load may go
+
+
+def read(
+    host: str | None = None, allowed: list[str] | None = None, ini_host: object = None, ini_allowed: object = None
+) -> tuple[Network, tuple[str, ...]]:
+    return read_network(option_host=host, option_allowed=allowed, ini_host=ini_host, ini_allowed=ini_allowed)
+
+
+def test_addresses_are_taken_as_they_are_and_names_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if host != "files.test":
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(socket.AF_INET, 1, 6, "", (address, 0)) for address in ("10.0.0.5", "10.0.0.6")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    five = frozenset({"10.0.0.5"})
+    for found, network in (
+        (read(), Network()),
+        (read("127.0.0.2"), Network(host="127.0.0.2")),
+        (read("::1"), Network(host="::1")),
+        (read("10.0.0.5", ["10.0.0.5"]), Network(host="10.0.0.5", addresses=five)),
+        (read(None, ["10.0.0.5", "fd00::0:1"]), Network(addresses=five | {"fd00::1"})),
+        (read(ini_host="10.0.0.5", ini_allowed=["10.0.0.5"]), Network(host="10.0.0.5", addresses=five)),
+        (read(allowed=["10.0.0.6"], ini_allowed=["10.0.0.5"]), Network(addresses=frozenset({"10.0.0.6"}))),
+        (read(None, ["files.test"]), Network(addresses=five | {"10.0.0.6"})),
+    ):
+        assert found == (network, ())
+    _, (problem,) = read(None, ["other.test"])
+    assert problem == "--fileperf-allow-host=other.test: there is no such host (Name or service not known)"
+
+
+HOST, ALLOW = "--fileperf-host=", "--fileperf-allow-host="
+NO_NAME = "write an address as in 10.0.0.5, or a name, without a port"
+NO_HOST = "write an address of this machine, as in 10.0.0.5"
+NOT_ONE = "it is not the address of one machine"
+LINK = "a link-local address means another machine on each link: name another one"
+
+
+@pytest.mark.parametrize(
+    "found, problem",
+    [
+        (read("10.0.0.5"), f"{HOST}10.0.0.5: load would go there, which has to be said: add {ALLOW}10.0.0.5"),
+        (read("::"), f"{HOST}::: write the one address at which servers are reached, as in 10.0.0.5"),
+        (read("files"), f"{HOST}files: {NO_HOST}"),
+        (read(ini_host="files"), f"fileperf_host = files: {NO_HOST}"),
+        (read("fe80::1"), f"{HOST}fe80::1: {LINK}"),
+        (read("224.0.0.1"), f"{HOST}224.0.0.1: {NOT_ONE}"),
+        (read("255.255.255.255"), f"{HOST}255.255.255.255: {NOT_ONE}"),
+        (read(ini_allowed=["::"]), f"fileperf_allow_host = ::: {NOT_ONE}"),
+        (read(None, ["fe80::1%lo"]), f"{ALLOW}fe80::1%lo: {LINK}"),
+        *(
+            (read(None, [name]), f"{ALLOW}{name}: {NO_NAME}")
+            for name in ("10.0.0.0/8", "10.0.0.5:80", "*", "", "010.0.0.1", "127.1", "0x7f.0x1", "a..b", "a" * 64)
+        ),
+        *((read(None, [name]), f"{ALLOW}{name}: {NOT_ONE}") for name in ("0.0.0.0", "255.255.255.255", "224.0.0.1")),
+    ],
+)
+def test_what_is_no_address_is_told(found: tuple[Network, tuple[str, ...]], problem: str) -> None:
+    assert found[1] == (problem,)
+    assert found[0].host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "url, allowed, is_fine",
+    [
+        ("http://127.0.0.1:8000", (), True),
+        ("http://localhost:8000", (), True),
+        ("http://[::1]:8000", (), True),
+        ("http://10.0.0.5:8000", (), False),
+        ("http://10.0.0.5:8000", ("10.0.0.5",), True),
+        ("http://10.0.0.6:8000", ("10.0.0.5",), False),
+        ("http://files.test", (), False),
+        ("http://files.test", ("10.0.0.5",), True),  # where it leads is seen when it is looked up
+        ("http://127.0.0.1.example.org", (), False),
+    ],
+)
+def test_a_server_elsewhere_has_to_be_allowed(url: str, allowed: tuple[str, ...], is_fine: bool) -> None:
+    found = server_problems(Url(url), Network(addresses=frozenset(allowed)))
+    assert (found == ()) is is_fine
+    if not is_fine:
+        assert "is not on this machine: load only goes to this machine" in found[0]
+        assert "--fileperf-allow-host=" in found[0]
+    assert server_problems(Uvicorn(), Network()) == ()

@@ -1,4 +1,4 @@
-"""What the arguments of `stream` become, and whole runs of streams on servers of several kinds."""
+"""Whole runs of streams on servers of several kinds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ import json
 from collections.abc import Callable
 
 import pytest
-
-from pytest_fileperf import payload
-from pytest_fileperf.plan.request import Operation
-from pytest_fileperf.plan.work import Stream
-from pytest_fileperf.settings.arguments import STREAM_GATE, stream_from
 
 Run = Callable[..., pytest.RunResult]
 
@@ -83,52 +78,6 @@ def test_journey(fileperf):
     result = fileperf.run(follow, connections=2, requests=4, gate="none")
     assert result.events.count >= 12 or result.requests > 4
 """
-
-
-def stream(**arguments: object) -> Stream:
-    call = stream_from("/events", arguments)
-    assert call.problems == ()
-    assert isinstance(call.work, Stream)
-    return call.work
-
-
-def problems(**arguments: object) -> tuple[str, ...]:
-    call = stream_from("/events", arguments)
-    assert call.work is None
-    return call.problems
-
-
-def test_a_stream_is_a_request_whose_pieces_are_events() -> None:
-    assert stream() == Stream(operation=Operation(method="GET", url="/events"))
-    call = stream_from("/events", {"events": 5, "connections": 2})
-    assert (call.where, call.keys, call.default_gate) == ("stream GET /events", {"connections": 2}, STREAM_GATE)
-
-
-def test_its_keywords_are_read_as_they_may_be_written() -> None:
-    made = stream(method="post", each="64KiB", events="20", listen_for="2s", json={"a": 1})
-    assert (made.each, made.events, made.lasts_ns) == (65536, 20, 2_000_000_000)
-    assert (made.operation.method, made.operation.arguments) == ("POST", {"json": {"a": 1}})
-    assert stream(each=None, events=None, listen_for=None, method=None) == stream()
-
-
-def test_every_mistake_is_named_at_once() -> None:
-    found = problems(event=5, events=0, each="word", listen_for="soon")
-    assert "unknown key 'event' (did you mean events?)" in found[0]
-    assert [problem.partition(":")[0] for problem in found[1:]] == ["each", "events", "listen_for"]
-
-
-@pytest.mark.parametrize(
-    "arguments,problem",
-    [
-        ({"events": 5, "expect_bytes": 10}, "expect_bytes is of the whole answer, and events ends the stream before"),
-        ({"listen_for": 1, "expect_body": b"a"}, "expect_body is of the whole answer, and listen_for ends the stream"),
-        ({"content": payload("1KiB", unique=True)}, "and what is unique makes another one of it each time"),
-        ({"headers": {"x": "{id}"}, "feed": ["a"]}, "a stream is of one request, and a feed makes many"),
-        ({"method": "HEAD"}, "a HEAD request has an answer without a body"),
-    ],
-)
-def test_what_does_not_go_together_says_why(arguments: dict[str, object], problem: str) -> None:
-    assert problem in problems(**arguments)[0]
 
 
 @pytest.fixture
