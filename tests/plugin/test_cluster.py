@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -62,32 +61,6 @@ def test_the_workers_of_a_cluster_make_the_load(project: pytest.Pytester, run_ap
     again.stdout.no_fnmatch_line("*NEW*")
     without = run_apart("--fileperf", "-k", "download", "--fileperf-generators=2")
     without.stdout.fnmatch_lines(["*INCONCLUSIVE rps: the baseline is of something else (load from was cluster,*"])
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (("--fileperf-cluster=",), "--fileperf-cluster: it is empty, give a scheduler's address"),
-        (("--fileperf-cluster=missing.json",), "--fileperf-cluster: missing.json is neither an address with a port"),
-        (("--fileperf-cluster=tcp://127.0.0.1:9", "--fileperf-host=10.0.0.5"), "add --fileperf-allow-host=10.0.0.5"),
-        (("--fileperf-server=http://10.0.0.5:80",), "load only goes to this machine"),
-        (("--fileperf-against=http://10.0.0.5:80",), "load only goes to this machine"),
-    ],
-)
-def test_what_makes_no_sense_is_a_usage_error(
-    project: pytest.Pytester, run: Run, arguments: tuple[str, ...], words: str
-) -> None:
-    project.makepyfile("def test_it(fileperf): fileperf.get('/')")
-    result = run("--fileperf", *arguments)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{words}*"])
-
-
-def test_a_cluster_needs_its_extra(project: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    project.makepyfile("def test_it(fileperf): fileperf.get('/')")
-    result = run("--fileperf-cluster=tcp://127.0.0.1:8786", "--fileperf")
-    result.stderr.fnmatch_lines(['*install it with pip install "pytest-fileperf?cluster?"'])
 
 
 def test_an_app_in_this_process_is_loaded_by_no_cluster(

@@ -156,26 +156,6 @@ def test_a_setup_that_measures_is_refused_at_once(store: pytest.Pytester, run: R
     assert "did not end within" not in said
 
 
-def test_wrong_setups_of_a_marker_are_a_usage_error(store: pytest.Pytester, run: Run) -> None:
-    store.makepyfile(
-        """
-        import pytest
-
-        def yields(client):
-            yield
-
-        @pytest.mark.fileperf(setup=yields, teardown=lambda: None)
-        def test_both(fileperf):
-            fileperf.get("/")
-        """
-    )
-    result = run("--fileperf-smoke")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    text = result.stderr.str()
-    assert "setup: yields yields: write an async function, or a plain one, that takes one argument" in text
-    assert "teardown: <lambda> takes other arguments: write an async function" in text
-
-
 def test_a_journey_without_its_setup_is_named(store: pytest.Pytester, run: Run) -> None:
     store.makepyfile(
         """

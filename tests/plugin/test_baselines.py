@@ -1,0 +1,273 @@
+"""What is stored, and why; which baselines are stale, as their tests are gone, and who removes them."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from judge.sides import side
+from plugin.conftest import Run
+
+from pytest_fileperf.judge.baseline import BaselineStore, Entry
+from pytest_fileperf.judge.environment import Environment
+
+QUICK = ("--fileperf-duration=0.1s", "--fileperf-rounds=4", "--fileperf-boots=1", "--fileperf-warmup=0")
+
+# --- what is stored
+
+GOOD = """
+LOAD = dict(connections=1, gate="rps", tolerance="9900%")
+
+def test_slower(fileperf):
+    fileperf.get("/", connections=1, gate=("rps", "p50"), tolerance={"p50": "9900%"})
+
+def test_twice(fileperf):
+    fileperf.get("/", **LOAD)
+    fileperf.get("/pid", **LOAD)
+"""
+OTHERS = """
+import pytest
+
+LOAD = dict(connections=1, gate="rps")
+
+def test_asserts(fileperf):
+    assert fileperf.get("/", **LOAD).requests == -1
+
+@pytest.fixture
+def broken(fileperf):
+    yield
+    raise KeyError("left over")
+
+def test_torn_down(broken, fileperf):
+    fileperf.get("/", **LOAD)
+
+def test_skips(fileperf):
+    fileperf.get("/", **LOAD)
+    pytest.skip("enough")
+
+@pytest.mark.xfail
+def test_expected(fileperf):
+    fileperf.get("/", **LOAD)
+    raise OSError
+"""
+
+
+def test_what_passed_is_stored_with_its_reason_and_is_stale_when_it_is_not_measured_any_more(
+    project: pytest.Pytester, run_load: Run
+) -> None:
+    project.makepyfile(test_good=GOOD, test_others=OTHERS)
+    reason = "--fileperf-reason=responses are signed\n  since #12"
+    result = run_load("--fileperf-update=all", "--fileperf-prune", reason, "--junitxml=junit.xml", *QUICK)
+    result.assert_outcomes(passed=3, failed=1, errors=1, skipped=1, xfailed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "3 baselines stored*",
+            "4 not stored: the test did not pass*",
+            "fileperf: no stale baselines in the modules that were collected whole",
+        ]
+    )
+    told = {
+        (case.get("name"), each.get("value"))
+        for case in ET.parse(project.path / "junit.xml").iter("testcase")
+        for each in case.iter("property")
+        if each.get("name") == "fileperf_not_stored"
+    }
+    others = ("asserts", "torn_down", "skips", "expected")
+    assert told == {(f"test_{name}", "the test did not pass") for name in others}
+    (file,) = (project.path / ".fileperf").rglob("*.json")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert {key.partition("::")[2] for key in content["tests"]} == {"test_slower", "test_twice", "test_twice#2"}
+    entry = content["tests"]["test_good.py::test_slower"]
+    assert entry["reason"] == "responses are signed since #12"
+    reviewed = ["captured", "tree", "commit", "reason", "summary", "precision", "busy", "packages"]
+    also = [name for name in ("conditions", "loaded") if name in entry]
+    assert also[:1] == ["conditions"]
+    assert list(entry) == [*reviewed, *also, "identity", "evidence"]
+    assert list(entry["summary"]) == ["rps", "p50 ms"]
+
+    for boot in entry["evidence"]["boots"]:
+        boot["rounds"]["rps"] = [value * 1e9 for value in boot["rounds"]["rps"]]
+    file.write_text(json.dumps(content), encoding="utf-8")
+    project.makepyfile(test_good=GOOD.replace('fileperf.get("/pid"', '# fileperf.get("/pid"'))
+    result = run_load("--fileperf", *QUICK, "test_good.py")
+    assert result.parseoutcomes().get("failed") == 1
+    text = " ".join(re.sub(r"^E? *", "", line) for line in result.stdout.lines)
+    day = entry["captured"][:10]
+    assert text.count(f"the baseline of {day} was stored because: responses are signed since #12") == 1
+    result.stdout.fnmatch_lines(
+        ["1 stale baseline; --fileperf-prune removes it", "  test_good.py::test_twice#2: its test passed without *"]
+    )
+
+
+def test_what_cannot_be_stored_is_an_error(project: pytest.Pytester, run_load: Run) -> None:
+    (project.path / ".fileperf").symlink_to("/proc/nowhere")  # nobody can make it
+    project.makepyfile("def test_passes(fileperf): fileperf.get('/', connections=1, gate='rps')")
+    result = run_load("--fileperf-update=all", *QUICK)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*cannot be written*"])
+    assert "Traceback" not in result.stdout.str()
+
+
+# --- what is stale
+
+HERE = Environment(system="Linux", machine="x86_64", cpu="CPU", cores=2, python="CPython 3.11")
+ELSEWHERE = Environment(system="Darwin", machine="arm64", cpu="CPU", cores=8, python="CPython 3.12")
+ENTRY = Entry(identity={}, evidence=side(2000, 2010), captured="2026-01-02T03:04:05+00:00")
+MODULE = """
+import pytest
+
+def test_kept(): pass
+
+@pytest.mark.parametrize("size", ["1"])
+class TestClass:
+    def test_param(self, size): pass
+
+def test_failed(): raise AssertionError
+
+@pytest.mark.skip(reason="today")
+def test_skipped(): pass
+
+@pytest.mark.xfail(strict=False, reason="perhaps")
+def test_expected_to_fail(): pass
+"""
+NOT_TOLD = ("test_a.py::test_failed", "test_a.py::test_skipped#2", "test_a.py::test_expected_to_fail")
+"""Tests that are there and did not pass."""
+STALE = ("test_a.py::TestClass::test_param[2]", "test_a.py::test_kept#2", "test_a.py::test_old", "test_gone.py::test_x")
+LISTED = [
+    "5 stale baselines; --fileperf-prune removes them",
+    "  test_a.py::TestClass::test_param?2?: no such test",
+    "  test_a.py::test_kept#2: its test passed without this measurement",
+    "  test_a.py::test_old: no such test",
+    "  test_gone.py::test_x: no such file",
+]
+STAYING = {*NOT_TOLD, *STALE[:-1], "test_b.py::test_old"}
+
+
+def store(directory: Path, keys: Iterable[str], environment: Environment = HERE) -> BaselineStore:
+    """Stores a baseline for each node id."""
+    baselines = BaselineStore(directory)
+    for key in keys:
+        baselines.write(key.partition("::")[0], key, ENTRY, environment)
+    return baselines
+
+
+@pytest.fixture
+def stored(pytester: pytest.Pytester, run: Run) -> BaselineStore:
+    """A project whose baselines are stale in part, on two machines."""
+    pytester.makepyfile(test_a=MODULE, test_b="import pytest\n@pytest.mark.skip\ndef test_old(): pass")
+    baselines = store(pytester.path / ".fileperf", (*NOT_TOLD, *STALE, "test_b.py::test_old"))
+    store(baselines.directory, ["test_gone.py::test_x"], ELSEWHERE)
+    return baselines
+
+
+def test_what_is_stale_is_listed_and_removed_if_asked(stored: BaselineStore, run: Run) -> None:
+    before = stored.keys()
+    listed = run("--fileperf").stdout
+    listed.fnmatch_lines(["*= fileperf =*", *LISTED], consecutive=True)
+    listed.no_fnmatch_line("*test_b.py::test_old: *")
+    counted = run("--fileperf", "-q", "test_a.py").stdout
+    counted.fnmatch_lines([LISTED[0]])
+    counted.no_fnmatch_line(LISTED[3])
+    run("--fileperf-smoke").stdout.no_fnmatch_line("* stale baseline*")
+    assert stored.keys() == before
+
+    removed = run("--fileperf", "--fileperf-prune", "test_a.py").stdout
+    removed.fnmatch_lines(["fileperf: measuring; removing stale baselines; *"])
+    removed.fnmatch_lines(["*= fileperf =*", "removed 5 stale baselines", *LISTED[1:]], consecutive=True)
+    assert stored.keys() == dict.fromkeys((*NOT_TOLD, "test_b.py::test_old"), 1)
+    assert {path.name for path in stored.directory.iterdir()} - {".local"} == {HERE.profile}
+    run("--fileperf-prune").stdout.fnmatch_lines(["*no stale baselines in the modules that were collected whole"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "test_a.py::test_kept",
+        "test_a.py::TestClass test_b.py",
+        "-k kept",
+        "-m skip",
+        "--deselect test_a.py::test_failed",
+    ],
+)
+def test_of_modules_collected_in_part_nothing_is_said(stored: BaselineStore, run: Run, arguments: str) -> None:
+    """Only the module that is not there any more is left behind."""
+    run("--fileperf", "--fileperf-prune", *arguments.split())
+    assert stored.keys().keys() == STAYING
+
+
+def test_of_modules_that_are_left_out_or_skipped_nothing_is_said(
+    pytester: pytest.Pytester, stored: BaselineStore, run: Run
+) -> None:
+    run("--fileperf", plugins=("cacheprovider",)).assert_outcomes(passed=2, failed=1, skipped=2, xpassed=1)
+    run("--fileperf", "--fileperf-prune", "--lf", plugins=("cacheprovider",)).assert_outcomes(failed=1)
+    assert stored.keys().keys() == STAYING
+    pytester.makepyfile(test_a='import pytest\npytest.skip("here", allow_module_level=True)')
+    run("--fileperf", "--fileperf-prune", "test_a.py")
+    assert stored.keys().keys() == STAYING
+    pytester.makepyfile(test_b="")  # which is collected whole
+    result = run("--fileperf", "--fileperf-prune", "test_b.py")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["removed 1 stale baseline", "  test_b.py::test_old: no such test"])
+
+
+@pytest.mark.parametrize(
+    "test_c,arguments,why",
+    [
+        ("import missing_module", ("--continue-on-collection-errors",), "collection had errors"),
+        ("import missing_module", (), "*"),
+        ("", ("--collect-only",), "tests were only collected"),
+        ("import pytest\ndef test_c(): pytest.exit('enough')", (), "the session was not finished"),
+    ],
+    ids=["errors, and on", "errors", "only collected", "interrupted"],
+)
+def test_nothing_is_removed_where_nobody_knows(
+    pytester: pytest.Pytester, stored: BaselineStore, run: Run, test_c: str, arguments: tuple[str, ...], why: str
+) -> None:
+    before = stored.keys()
+    pytester.makepyfile(test_c=test_c)
+    result = run("--fileperf", "--fileperf-prune", *arguments)
+    result.stdout.fnmatch_lines([f"fileperf: no baselines removed, {why}"])
+    result = run("--fileperf", *arguments)
+    result.stdout.no_fnmatch_line("* stale baseline*")
+    assert stored.keys() == before
+
+
+def test_baselines_outside_the_root_may_be_of_other_projects(
+    pytester: pytest.Pytester, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    shared = tmp_path_factory.mktemp("shared")
+    pytester.makepyfile(test_a=MODULE)
+    baselines = store(shared, STALE)
+    run("--fileperf", "--fileperf-prune", f"--fileperf-baselines={shared}").stdout.fnmatch_lines(
+        ["removed 3 stale baselines"]
+    )
+    assert baselines.keys().keys() == {"test_gone.py::test_x"}
+
+
+def test_a_damaged_file_is_told_once_and_fails_only_where_something_was_to_be_removed(
+    pytester: pytest.Pytester, stored: BaselineStore, run: Run
+) -> None:
+    path = stored.path_of("test_other.py", ELSEWHERE)
+    path.write_text("{", encoding="utf-8")
+    told = [f"fileperf: a baseline is damaged: not JSON: * ({path})"]
+    listed = run("--fileperf", "test_b.py")
+    listed.stdout.fnmatch_lines(told)
+    assert listed.ret == pytest.ExitCode.OK
+    pruned = run("--fileperf", "--fileperf-prune", "test_b.py")
+    pruned.stdout.fnmatch_lines(told)
+    assert pruned.ret == pytest.ExitCode.TESTS_FAILED
+    pytester.makepyfile(
+        test_failing="from pytest_fileperf.judge.baseline import BaselineStore\n"
+        f"def test_failing(): BaselineStore(__import__('pathlib').Path({str(path.parents[1])!r})).keys()\n"
+    )
+    text = run("--fileperf", "test_failing.py").stdout.str()
+    assert "BaselineError: a baseline is damaged: not JSON: " in text
+    assert "fileperf: a baseline" not in text
+    short = next(line for line in text.splitlines() if line.startswith("FAILED "))
+    assert short.startswith("FAILED test_failing.py::test_failing - a baseline is damaged: not JSON")
+    path.unlink()
+    assert stored.keys()["test_gone.py::test_x"] == 2
