@@ -14,11 +14,12 @@ import psutil
 from pytest_fileperf.drive.cluster import Workers
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import AppLoadError, AppMissingError, ServerDiedError
+from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Round
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
 from pytest_fileperf.plan.request import Operation
-from pytest_fileperf.plan.work import Work, parts_of
+from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve import launch
 from pytest_fileperf.serve.app import AppSpec
@@ -63,8 +64,6 @@ class App:
     """Standard deviation of the logarithm of how many requests fit into a round."""
     client_cpu_ns: int = CPU_NS // 5
     """CPU that a request costs the generator."""
-    slow_part: str = ""
-    """The part of a load of which it answers half as many requests as of others."""
 
 
 class Clock:
@@ -128,8 +127,6 @@ class Host:
     clock: Clock = field(default_factory=Clock)
     files: tuple[str, ...] = ()
     """What servers have loaded."""
-    is_known: bool = False
-    """Whether that is all."""
     booted: list[Booted] = field(default_factory=list)
     servers: list[Server] = field(default_factory=list)
     most_alive: int = 0
@@ -147,7 +144,7 @@ class Host:
         self.most_alive = max(self.most_alive, 1 + sum(not server.is_over for server in self.servers))
         made = Server(app, latency_ns=latency_ns, number=len(self.servers), cores=asked.cores)
         modules = tuple(_in_tree(file, code_tree) for file in self.files)
-        made.loaded = LoadedFiles(modules=modules, is_known=self.is_known)
+        made.loaded = LoadedFiles(modules=modules)
         self.booted.append(asked)
         self.servers.append(made)
         return made
@@ -278,8 +275,7 @@ class Loads:
         self, server: RunningServer, work: Work, index: int, phase: Phase, begun_ns: int, long_ns: int, count: int
     ) -> Round:
         assert isinstance(server, Server)
-        works = tuple(part.work for part in parts_of(work)) or (work,)
-        there = all(isinstance(own, Operation) and own.url in server.paths for own in works)
+        there = isinstance(work, Operation) and work.url in server.paths
         good = 0 if not there else count // server.app.good_of if server.app.good_of else count
         server.requests += count
         kind = server.app.failing
@@ -323,8 +319,6 @@ class Loads:
         tell(RunProgress(phase="round", elapsed_ns=taken_ns, requests=requests, rps=0.0, p99_ns=None, failed=0))
         server.check()
         rounds = tuple(replace(round_, boot=index) for round_ in rounds)
-        names = [part.name for part in parts_of(work)]
-        shares = {name: (0.5 if name == server.app.slow_part else 1.0) / len(names) for name in names}
         return Run(
             plan=plan,
             pinned=cores is not None,
@@ -333,7 +327,6 @@ class Loads:
             why_engine="",
             attack=(0, taken_ns),
             attack_ns=taken_ns,
-            subjects={(name, ""): tuple(_of_part(own, share) for own in rounds) for name, share in shares.items()},
             boot=Boot(
                 index=index,
                 pids=(server.number,),
@@ -343,14 +336,6 @@ class Loads:
                 worker_pids=(server.number,),
             ),
         )
-
-
-def _of_part(round_: Round, share: float) -> Round:
-    """Returns the round of a part that has this share of the requests."""
-    typical = None if round_.typical_rps is None else share * round_.typical_rps
-    requests = round(share * round_.requests)
-    received = requests * (round_.bytes_received // max(1, round_.requests))
-    return replace(round_, requests=requests, bytes_received=received, typical_rps=typical)
 
 
 def _status_of(kind: str) -> int:
@@ -370,6 +355,10 @@ class Sink:
 
     def done(self) -> None:
         self.is_done = True
+
+
+GET = Operation(method="GET", url="/")
+TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
 
 
 def rig_of(host: Host, *, seed: int = 1) -> tuple[Rig, Loads, Sink]:

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from session.fakes import App, Host, Server, rig_of
+from session.fakes import GET, MS, TEST, App, Host, Loads, Server, rig_of
 
-from pytest_fileperf.errors import PerformanceError, PlanError, RegressionError
-from pytest_fileperf.judge.record import Result, TestId
+from pytest_fileperf.drive.run import Run
+from pytest_fileperf.errors import BaselineError, PerformanceError, PlanError, ServerDiedError
+from pytest_fileperf.judge.baseline import BaselineStore
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
-from pytest_fileperf.plan.request import Operation
-from pytest_fileperf.plan.work import Mix, Part, Work
-from pytest_fileperf.report.wording import note_text, notes_text
+from pytest_fileperf.plan.load import Side
+from pytest_fileperf.report.wording import notes_text
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source, SourceState
 from pytest_fileperf.versions.tree import CodeTree
 
-MS = 1_000_000
-DAY_NS = 86_400 * 1_000 * MS
-GET = Operation(method="GET", url="/")
-TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
 SETTINGS = Settings(app="app:app", connections=2, duration_ns=600 * MS, rounds=6, warmup_ns=0, gate=("rps",))
-MIX = Mix(parts=tuple(Part(name=name, work=GET, gate=("rps",), tolerances={"rps": 0.2}) for name in ("a", "b")))
-PARTS_ONLY = replace(SETTINGS, gate=())
 OLD, NEW = "a" * 40, "b" * 40
 """Trees."""
 
@@ -42,11 +38,9 @@ class Code(Source):
     def __init__(self, directory: Path, here: str | None, known: Iterable[str] = (OLD, NEW)) -> None:
         self._directory = directory
         self._here = here
-        self.known = set(known)
+        self._known = set(known)
         self.kept: list[str] = []
         self.forgotten: list[str] = []
-        self.is_closed = False
-        self.ignored: tuple[str, ...] = ()
         self.edited: tuple[str, ...] = ()
         self.beside: dict[str, str] | None = None
 
@@ -55,9 +49,6 @@ class Code(Source):
 
     def changed(self) -> tuple[str, ...]:
         return self.edited
-
-    def path(self, name: str) -> Path:
-        return self._directory / name
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
         return self.here
@@ -68,7 +59,7 @@ class Code(Source):
         return self.beside
 
     def ignored_since(self, when: datetime) -> tuple[str, ...]:
-        return self.ignored
+        return ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -81,7 +72,7 @@ class Code(Source):
         return SourceState(tree=self._here, commit="1" * 40, dirty=True)
 
     def code(self, tree: str | None, commit: str | None) -> CodeTree:
-        if tree is None or tree not in self.known:
+        if tree is None or tree not in self._known:
             raise PlanError("its code is not in this repository: store it again")
         if tree == self._here:
             return CodeTree(title=tree[:7], here=self._directory)
@@ -96,7 +87,7 @@ class Code(Source):
         self.forgotten += trees
 
     def close(self) -> None:
-        self.is_closed = True
+        pass
 
 
 @dataclass
@@ -104,40 +95,37 @@ class Project:
     """A project with a baseline directory, on a machine."""
 
     directory: Path
-    results: tuple[Result, ...] = ()
+    notes: list[str] = field(default_factory=list)
     """Of the last session."""
 
-    @property
-    def baselines(self) -> Path:
-        return self.directory / "baselines"
-
-    @contextmanager
-    def session(self, host: Host, code: Source | None, **options: object) -> Iterator[Session]:
-        made = Options(baselines=self.baselines, **options)  # type: ignore[arg-type]
-        host.files = host.files or (str(self.directory / "app.py"),)
-        with Session(made, replace(rig_of(host)[0], source=code)) as session:
-            yield session
+    def code(self, here: str | None = NEW, **known: Iterable[str]) -> Code:
+        return Code(self.directory, here, **known)
 
     def run(
-        self, host: Host, code: Source | None, settings: Settings = SETTINGS, *, work: Work = GET, **options: object
+        self, host: Host | App, code: Source, settings: Settings = SETTINGS, loads: Loads | None = None, **options: Any
     ) -> Result:
-        """Measures in a session of its own; a verdict that fails is no error here. Returns the last result."""
-        with self.session(host, code, **options) as session:
+        """Measures in a session of its own; a verdict that fails is no error here."""
+        host = host if isinstance(host, Host) else Host(base=App(), now=host)
+        host.files = host.files or (str(self.directory / "app.py"),)
+        rig, own, _ = rig_of(host)
+        rig = replace(rig, source=code, loads=loads or own)
+        with Session(Options(baselines=self.directory / "baselines", **options), rig) as session:
             with suppress(PerformanceError):
-                session.measure(work, settings, TEST)
+                session.measure(GET, settings, TEST)
                 session.settle(TEST.nodeid, passed=True)
-            self.results = tuple(session.results)
-            return self.results[-1]
+            self.notes = list(session.notes)
+            return session.results[-1]
 
-    def store(
-        self, app: App | None = None, tree: str | None = OLD, *, work: Work = GET, settings: Settings = SETTINGS
-    ) -> Result:
-        """Stores the baseline of an app."""
-        return self.run(Host(now=app or App()), Code(self.directory, tree), settings, work=work, update="new")
+    def store(self, settings: Settings = SETTINGS, *, code: Code | None = None) -> Result:
+        return self.run(App(), code or self.code(OLD), settings, update="new")
 
-    def entry(self) -> dict[str, object]:
-        (file,) = self.baselines.glob("*/*.json")
-        entry: dict[str, object] = json.loads(file.read_text(encoding="utf-8"))["tests"][TEST.nodeid]
+    @property
+    def file(self) -> Path:
+        (file,) = (self.directory / "baselines").glob("*/*.json")
+        return file
+
+    def entry(self) -> dict[str, Any]:
+        entry: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))["tests"][TEST.nodeid]
         return entry
 
 
@@ -146,8 +134,11 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def outcomes_of_parts(project: Project) -> dict[str, Outcome]:
-    return {result.test.part: outcome_of(result) for result in project.results if result.test.part}
+@pytest.fixture
+def stored(project: Project) -> Project:
+    """With the baseline of an app that answers in 2 ms."""
+    assert project.store().baseline_written
+    return project
 
 
 def outcome_of(result: Result) -> Outcome:
@@ -155,113 +146,79 @@ def outcome_of(result: Result) -> Outcome:
     return comparison.outcome
 
 
-def test_a_baseline_has_its_code_its_precision_and_its_packages(project: Project) -> None:
-    code = Code(project.directory, OLD)
-    result = project.run(Host(), code, update="new")
+def said_of(result: Result) -> str:
+    return notes_text(result.verdict.code_notes)
+
+
+def test_a_baseline_has_its_code_its_precision_and_its_packages_or_says_what_it_lacks(project: Project) -> None:
+    code = project.code(OLD)
+    project.store(code=code)
     entry = project.entry()
-    assert result.baseline_written
-    assert entry["tree"] == OLD
-    assert entry["precision"]["rps"] <= 0.015  # type: ignore[index]
-    assert entry["packages"]["pytest"]  # type: ignore[index]
-    assert code.kept == [OLD]
-
-
-def test_a_baseline_without_a_repository_has_figures_only_and_says_so(project: Project) -> None:
-    result = project.store(tree=None)
+    assert (entry["tree"], code.kept) == (OLD, [OLD])
+    assert entry["precision"]["rps"] <= 0.015
+    assert entry["packages"]["pytest"]
+    project.file.unlink()
+    result = project.store(code=project.code(None))
     assert project.entry()["tree"] is None
-    assert "only figures were stored" in notes_text(result.verdict.code_notes)
-    assert "no Git repository" in notes_text(result.verdict.code_notes)
+    assert "only figures were stored" in said_of(result)
+    assert "no Git repository" in said_of(result)
 
 
-def test_the_code_of_a_baseline_is_measured_in_turn(project: Project) -> None:
-    project.store()
-    host = Host(base=App(), now=App())
-    result = project.run(host, Code(project.directory, NEW))
-    assert outcome_of(result) is Outcome.PASS
-    assert result.verdict.against.startswith(f"its baseline ({OLD[:7]} of ")
-    assert result.pairs
-    assert result.stored_latency is None
+SLOWER, SLOWEST = App(latency_ns=5 * MS), App(latency_ns=15 * MS)
 
 
-def test_slower_code_is_regressed_whatever_the_machine_does(project: Project) -> None:
-    """The machine is half as fast as when the baseline was stored: the code has lost a tenth."""
-    project.store()
-    host = Host(base=App(latency_ns=4 * MS), now=App(latency_ns=4_400_000))
-    with project.session(host, Code(project.directory, NEW)) as session, pytest.raises(RegressionError) as failed:
-        session.measure(GET, SETTINGS, TEST)
-    (comparison,) = session.results[0].verdict.comparisons
-    assert comparison.change == pytest.approx(1 / 1.1 - 1, abs=0.02)
-    assert "worse than its baseline (aaaaaaa of " in " ".join(str(failed.value).split())
-
-
-@pytest.mark.parametrize("stored,now", [("", "coverage"), ("coverage", "")])
-def test_traced_figures_are_never_compared_with_others(
-    stored: str, now: str, project: Project, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "base, now, tree, outcome, reason, world",
+    [
+        (App(), App(), NEW, Outcome.PASS, None, 0.0),
+        (App(), App(), OLD, Outcome.PASS, ReasonKind.SAME_CODE, 0.0),
+        (App(latency_ns=4 * MS), App(latency_ns=4_400_000), NEW, Outcome.REGRESSED, None, -0.5),
+        (App(latency_ns=3 * MS), App(latency_ns=3 * MS), NEW, Outcome.PASS, None, -0.33),
+        (SLOWER, SLOWER, NEW, Outcome.INCONCLUSIVE, ReasonKind.ENVIRONMENT, -0.6),
+        (SLOWER, SLOWER, OLD, Outcome.INCONCLUSIVE, ReasonKind.ENVIRONMENT, -0.6),
+        (SLOWEST, SLOWEST, NEW, Outcome.REGRESSED, ReasonKind.ENVIRONMENT, -0.87),
+        (SLOWEST, SLOWEST, OLD, Outcome.REGRESSED, ReasonKind.ENVIRONMENT, -0.87),
+    ],
+)
+def test_the_code_is_judged_by_its_baseline_s_code_and_the_machine_by_its_figures(
+    base: App, now: App, tree: str, outcome: Outcome, reason: ReasonKind | None, world: float, stored: Project
 ) -> None:
-    monkeypatch.setattr(Server, "tracer", stored)
-    project.store()
-    monkeypatch.setattr(Server, "tracer", now)
-    result = project.run(Host(), Code(project.directory, NEW), confirm="never")
+    result = stored.run(Host(base=base, now=now), stored.code(tree))
+    (comparison,) = result.verdict.comparisons
+    assert comparison.outcome is outcome
+    assert reason is None or (comparison.reason is not None and comparison.reason.kind is reason)
+    (of_world,) = result.verdict.world
+    assert of_world.change == pytest.approx(world, abs=0.03)
+    if tree == OLD:
+        assert not result.pairs
+        assert result.stored_latency is not None
+        return
+    assert result.verdict.against.startswith(f"its baseline ({OLD[:7]} of ")
+    if reason is None:
+        assert comparison.change == pytest.approx(base.latency_ns / now.latency_ns - 1, abs=0.03)
+
+
+def test_figures_of_another_tracer_are_never_compared(stored: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Server, "tracer", "coverage")
+    result = stored.run(App(), stored.code(), confirm="never")
     (comparison,) = result.verdict.comparisons
     assert comparison.outcome is Outcome.INCONCLUSIVE
     assert comparison.reason is not None
-    assert comparison.reason.differences == (f"tracer was {stored or 'not set'}, is {now or 'not set'}",)
-    assert result.verdict.world == ()
+    assert comparison.reason.differences == ("tracer was not set, is coverage",)
+    in_turn = stored.run(App(), stored.code())
+    assert outcome_of(in_turn) is Outcome.PASS
+    assert in_turn.pairs
 
 
-def test_traced_code_is_measured_in_turn_with_traced_code(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project.store()
-    monkeypatch.setattr(Server, "tracer", "coverage")
-    result = project.run(Host(), Code(project.directory, NEW))
-    assert outcome_of(result) is Outcome.PASS
-    assert result.pairs
-    assert all(world.outcome is not Outcome.REGRESSED for world in result.verdict.world)
-
-
-def test_the_same_code_on_a_slower_machine_passes_and_the_world_says_so(project: Project) -> None:
-    project.store()
-    slow = App(latency_ns=3 * MS)
-    result = project.run(Host(base=slow, now=slow), Code(project.directory, NEW))
-    assert outcome_of(result) is Outcome.PASS
-    (world,) = result.verdict.world
-    assert world.change == pytest.approx(-0.33, abs=0.02)
-
-
-@pytest.mark.parametrize("latency_ms,outcome", [(5, Outcome.INCONCLUSIVE), (15, Outcome.REGRESSED)])
-@pytest.mark.parametrize("tree", [OLD, NEW])
-def test_the_same_code_on_a_machine_that_is_far_slower_is_no_pass(
-    project: Project, latency_ms: int, outcome: Outcome, tree: str
-) -> None:
-    project.store()
-    slow = App(latency_ns=latency_ms * MS)
-    result = project.run(Host(base=slow, now=slow), Code(project.directory, tree))
-    assert outcome_of(result) is outcome
-    (comparison,) = result.verdict.comparisons
-    assert comparison.reason is not None
-    assert comparison.reason.kind is ReasonKind.ENVIRONMENT
-
-
-def test_unchanged_code_is_not_measured_in_turn(project: Project) -> None:
-    project.store()
-    host = Host()
-    result = project.run(host, Code(project.directory, OLD))
-    (comparison,) = result.verdict.comparisons
-    assert comparison.outcome is Outcome.PASS
-    assert comparison.reason is not None
-    assert comparison.reason.kind is ReasonKind.SAME_CODE
-    assert not result.pairs
-    assert result.verdict.world
-    assert result.stored_latency is not None
-
-
-def test_code_that_is_not_found_leaves_the_stored_figures(project: Project) -> None:
-    project.store()
-    result = project.run(Host(), Code(project.directory, NEW, known=()))
+def test_code_that_is_not_found_leaves_the_stored_figures(stored: Project) -> None:
+    result = stored.run(App(), stored.code(known=()))
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "store it again" in notes_text(result.verdict.code_notes)
+    assert "store it again" in said_of(result)
     assert result.stored_latency is not None
-    evidence: Any = project.entry()["evidence"]
-    assert result.stored_latency.count == sum(boot["requests"] for boot in evidence["boots"])
+    assert result.stored_latency.count == sum(boot["requests"] for boot in stored.entry()["evidence"]["boots"])
+    never = stored.run(App(latency_ns=2_400_000), stored.code(), confirm="never")
+    assert not never.pairs
+    assert "fileperf_confirm=never" in said_of(never)
 
 
 @pytest.mark.parametrize(
@@ -275,202 +232,169 @@ def test_code_that_is_not_found_leaves_the_stored_figures(project: Project) -> N
         (App(paths=()), "has no good answer"),
     ],
 )
-def test_a_baseline_whose_code_does_not_work_any_more_leaves_its_figures(base: App, why: str, project: Project) -> None:
-    project.store()
-    result = project.run(Host(base=base), Code(project.directory, NEW))
+def test_a_baseline_whose_code_does_not_work_any_more_leaves_its_figures(base: App, why: str, stored: Project) -> None:
+    result = stored.run(Host(base=base), stored.code())
     assert outcome_of(result) in (Outcome.INCONCLUSIVE, Outcome.PASS)
-    assert why in notes_text(result.verdict.code_notes)
-    assert "\n" not in notes_text(result.verdict.code_notes)
+    assert why in said_of(result)
+    assert "\n" not in said_of(result)
 
 
-def test_a_server_here_that_dies_is_an_error_and_no_reason_to_measure_otherwise(project: Project) -> None:
-    project.store()
-    from pytest_fileperf.errors import ServerDiedError
-
-    with (
-        project.session(Host(now=App(dies_after=100)), Code(project.directory, NEW)) as session,
-        pytest.raises(ServerDiedError),
-    ):
-        session.measure(GET, SETTINGS, TEST)
+def test_a_server_here_that_dies_is_an_error_and_no_reason_to_measure_otherwise(stored: Project) -> None:
+    with pytest.raises(ServerDiedError):
+        stored.run(App(dies_after=100), stored.code())
 
 
-def test_the_parts_of_a_load_are_measured_in_turn_too(project: Project) -> None:
-    project.store(work=MIX, settings=PARTS_ONLY)
-    slow, code = Host(now=App(slow_part="b")), Code(project.directory, NEW)
-    project.run(slow, code, PARTS_ONLY, work=MIX)
-    assert outcomes_of_parts(project) == {"a": Outcome.PASS, "b": Outcome.REGRESSED}
-    assert all(result.pairs for result in project.results)
-    project.run(Host(base=App(slow_part="b"), now=App(slow_part="b")), code, PARTS_ONLY, work=MIX)
-    assert outcomes_of_parts(project) == {"a": Outcome.PASS, "b": Outcome.PASS}, "the machine is slower, not the code"
+def test_a_baseline_whose_code_cannot_be_set_up_leaves_its_figures_and_its_log_is_shown(project: Project) -> None:
+    host = Host()
 
+    def fill(client: httpx.Client) -> None:
+        if host.booted and host.booted[host.servers[client.base_url.port or 0].number].side is Side.BASE:
+            raise OSError("no such table: items")
 
-def test_a_part_that_improved_is_stored(project: Project) -> None:
-    project.store(App(slow_part="b"), work=MIX, settings=PARTS_ONLY)
-    code, host = Code(project.directory, NEW), Host(base=App(slow_part="b"))
-    assert project.run(host, code, PARTS_ONLY, work=MIX, update="passed").baseline_written
-    assert outcomes_of_parts(project) == {"a": Outcome.PASS, "b": Outcome.IMPROVED}
-
-
-def test_always_and_never(project: Project) -> None:
-    project.store()
-    assert project.run(Host(), Code(project.directory, NEW), confirm="always").pairs
-    slow = App(latency_ns=2_400_000)
-    never = project.run(Host(now=slow), Code(project.directory, NEW), confirm="never")
-    assert not never.pairs
-    assert "fileperf_confirm=never" in notes_text(never.verdict.code_notes)
-
-
-@pytest.mark.parametrize("update, stores", [("new", False), ("passed", False), ("all", True)])
-def test_a_baseline_that_passes_stays_as_it_is(update: str, stores: bool, project: Project) -> None:
-    project.store()
-    before = project.entry()
-    result = project.run(Host(), Code(project.directory, NEW), update=update)
-    assert outcome_of(result) is Outcome.PASS
-    assert (project.entry() != before) is stores
-    assert result.baseline_written is stores
-
-
-def test_an_improvement_that_was_measured_in_turn_is_stored_and_its_old_code_goes(project: Project) -> None:
-    project.store()
-    code = Code(project.directory, NEW)
-    result = project.run(Host(now=App(latency_ns=1_500_000)), code, update="passed")
-    assert outcome_of(result) is Outcome.IMPROVED
-    assert result.baseline_written
-    assert project.entry()["tree"] == NEW
-    assert (code.kept, code.forgotten) == ([NEW], [OLD])
-
-
-def test_small_losses_do_not_add_up(project: Project) -> None:
-    """Five commits that cost 2 % each, with an update after each one."""
-    project.store()
-    outcomes = []
-    for number in range(1, 6):
-        slower = App(latency_ns=round(2 * MS * 1.02**number))
-        result = project.run(Host(now=slower), Code(project.directory, NEW), update="passed")
-        outcomes.append(outcome_of(result))
-    assert Outcome.REGRESSED in outcomes[:4]
-    assert project.entry()["tree"] == OLD
-
-
-def test_a_baseline_of_another_machine_is_as_good(project: Project) -> None:
-    project.store()
-    (file,) = project.baselines.glob("*/*.json")
-    content = json.loads(file.read_text(encoding="utf-8"))
-    content["environment"]["cpu"] = "another one"
-    other = file.parent.with_name("linux-x86_64-2-cpython3.11-00000000")
-    other.mkdir()
-    (other / file.name).write_text(json.dumps(content), encoding="utf-8")
-    file.unlink()
-    result = project.run(Host(now=App(latency_ns=2_400_000)), Code(project.directory, NEW))
-    assert outcome_of(result) is Outcome.REGRESSED
-    assert result.verdict.world == ()
-
-
-def test_a_level_that_stays_unclear_is_stored_when_the_time_is_over_and_says_so(project: Project) -> None:
-    host = Host(now=App(noise=0.5))
-    settings = replace(SETTINGS, duration_ns=6_000 * MS)
-    result = project.run(host, Code(project.directory, OLD), settings, update="new")
-    assert result.baseline_written
-    assert "the stored level is known to" in notes_text(result.verdict.code_notes)
-    assert project.entry()["precision"]["rps"] > 0.015  # type: ignore[index]
-    assert 20 < host.clock.now_s - 1000 < 40
-
-
-def test_a_server_whose_code_is_not_in_the_tree_is_not_taken_for_the_same(project: Project) -> None:
-    project.store()
-    host = Host(files=("/usr/lib/app.py",))
-    result = project.run(host, Code(project.directory, OLD))
+    settings = replace(SETTINGS, setup=fill)
+    project.store(settings)
+    result = project.run(host, project.code(), settings)
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "the server's code is not in it" in notes_text(result.verdict.code_notes)
+    assert "only stored figures compare: setup " in said_of(result)
+    (note,) = project.notes
+    assert note.startswith("test_any: setup ")
+    assert "no such table: items" in note
 
 
-@pytest.mark.parametrize(
-    "program, outcome, said",
-    [
-        ("server", Outcome.PASS, "the code here is that of"),
-        ("/opt/server", Outcome.INCONCLUSIVE, "code outside it may have changed: /opt"),
-    ],
-)
-def test_a_command_that_runs_in_the_tree_is_the_same_unless_its_program_lies_elsewhere(
-    program: str, outcome: Outcome, said: str, project: Project
-) -> None:
-    project.store()
-    host = Host(files=(str(project.directory), str(project.directory / program)))
-    result = project.run(host, Code(project.directory, OLD))
-    assert outcome_of(result) is outcome
-    assert said in notes_text(result.verdict.code_notes)
-
-
-def test_ignored_files_that_are_newer_than_the_baseline_are_in_doubt(project: Project) -> None:
-    project.store()
-    code = Code(project.directory, OLD)
-    code.ignored = ("local_settings.py",)
-    result = project.run(Host(), code)
+@pytest.mark.parametrize("files", [("/usr/lib/app.py",), ("{project}", "/opt/server")])
+def test_code_outside_of_the_tree_is_not_taken_for_the_same(files: tuple[str, ...], stored: Project) -> None:
+    inside = [file.replace("{project}", str(stored.directory)) for file in files]
+    result = stored.run(Host(files=tuple(inside)), stored.code(OLD))
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "local_settings.py" in notes_text(result.verdict.code_notes)
-
-
-def test_code_that_was_edited_while_it_was_measured_is_not_stored(project: Project) -> None:
-    code = Code(project.directory, OLD)
-    code.edited = ("app.py", "app.log")
-    result = project.run(Host(is_known=True), code, update="new")
-    assert not result.baseline_written
-    assert result.not_stored == "app.py changed while it was measured, so run it again"
-    result = project.run(Host(), code, update="new")  # nobody knows what a command loads
-    assert result.not_stored == "app.py, app.log changed while it was measured, so run it again"
-
-
-def test_a_file_that_no_server_loaded_may_change(project: Project) -> None:
-    code = Code(project.directory, OLD)
-    code.edited = ("app.log",)
-    result = project.run(Host(is_known=True), code, update="new")
-    assert result.baseline_written
-    assert [*map(note_text, result.notes)] == ["app.log changed while it was measured"]
+    assert "the server's code is not in it" in said_of(result) or "may have changed: /opt" in said_of(result)
 
 
 @pytest.mark.parametrize("tree", [OLD, NEW])
 def test_a_file_that_no_tree_has_and_that_changed_leaves_it_to_the_figures(project: Project, tree: str) -> None:
-    code = Code(project.directory, OLD)
-    code.beside = {"engine.py": "1"}
-    project.run(Host(), code, update="new")
-    assert project.entry()["loaded"] == {"engine.py": "1"}
-    code = Code(project.directory, tree)
-    code.beside = {"engine.py": "1"}
-    assert outcome_of(project.run(Host(), code)) is Outcome.PASS
-    code.beside = {"engine.py": "2"}
-    result = project.run(Host(), code)
+    old, same, other = project.code(OLD), project.code(tree), project.code(tree)
+    old.beside, same.beside, other.beside = {"engine.py": "1"}, {"engine.py": "1"}, {"engine.py": "2"}
+    project.store(code=old)
+    assert outcome_of(project.run(App(), same)) is Outcome.PASS
+    result = project.run(App(), other)
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "engine.py" in notes_text(result.verdict.code_notes)
+    assert "engine.py" in said_of(result)
 
 
-def test_what_would_replace_a_baseline_keeps_to_the_limits_too(project: Project) -> None:
-    """Some requests fail only after a while: in turn on fresh boots they do not."""
-    project.store()
-    result = project.run(
-        Host(now=App(good_of=2)),
-        Code(project.directory, NEW),
-        replace(SETTINGS, limits={"max_error_rate": 0.0}),
-        update="all",
-    )
-    assert not result.baseline_written
+def test_packages_that_cannot_be_had_are_told(stored: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(stored.directory / "cache"))
+    content = json.loads(stored.file.read_text(encoding="utf-8"))
+    content["tests"][TEST.nodeid]["packages"]["not-here"] = "1.0 (git 1a2b3c4)"
+    stored.file.write_text(json.dumps(content), encoding="utf-8")
+    result = stored.run(App(), stored.code(OLD), base_packages="stored")
+    assert outcome_of(result) is Outcome.PASS
+    assert "not-here" in said_of(result)
+    assert "it runs with the packages installed here" in said_of(result)
 
 
-def test_a_baseline_of_other_work_is_replaced_where_new_ones_are_asked_for(project: Project) -> None:
-    project.store()
+# --- What is stored
+
+BETTER, WORSE, BROKEN = (
+    App(latency_ns=1_500_000),
+    App(latency_ns=2_400_000),
+    replace(SETTINGS, limits={"min_rps": 1e12}),
+)
+FAILING = replace(SETTINGS, limits={"max_error_rate": 0.0})
+
+
+@pytest.mark.parametrize(
+    "now, settings, outcome, stores",
+    [
+        (App(), SETTINGS, Outcome.PASS, {"all"}),
+        (BETTER, SETTINGS, Outcome.IMPROVED, {"all", "passed"}),
+        (WORSE, SETTINGS, Outcome.REGRESSED, {"all"}),
+        (App(), BROKEN, Outcome.PASS, set()),
+        (App(good_of=2), FAILING, Outcome.REGRESSED, set()),
+    ],
+)
+def test_a_baseline_is_replaced_by_better_ones_or_where_all_are_asked_for(
+    now: App, settings: Settings, outcome: Outcome, stores: set[str], stored: Project
+) -> None:
+    before = stored.file.read_text(encoding="utf-8")
+    for update in ("new", "passed", "all"):
+        code = stored.code()
+        result = stored.run(now, code, settings, update=update)
+        assert outcome_of(result) is outcome
+        assert result.baseline_written is (update in stores)
+        assert (stored.file.read_text(encoding="utf-8") != before) is (update in stores)
+        assert (code.kept, code.forgotten) == (([NEW], [OLD]) if update in stores else ([], []))
+        stored.file.write_text(before, encoding="utf-8")
+
+
+def test_a_baseline_of_other_work_is_replaced_where_new_ones_are_asked_for(stored: Project) -> None:
     more = replace(SETTINGS, connections=4)
-    assert project.run(Host(), Code(project.directory, OLD), more, update="new").baseline_written
+    assert stored.run(App(), stored.code(OLD), more, update="new").baseline_written
 
 
-def test_packages_that_cannot_be_had_are_told_where_the_code_is_the_same_too(
+def test_small_losses_do_not_add_up(stored: Project) -> None:
+    """Five commits that cost 2 % each, with an update after each one."""
+    outcomes = [
+        outcome_of(stored.run(App(latency_ns=round(2 * MS * 1.02**number)), stored.code(), update="passed"))
+        for number in range(1, 6)
+    ]
+    assert Outcome.REGRESSED in outcomes[:4]
+    assert stored.entry()["tree"] == OLD
+
+
+def test_a_level_that_stays_unclear_is_stored_when_the_time_is_over_and_says_so(project: Project) -> None:
+    host = Host(now=App(noise=0.5))
+    result = project.run(host, project.code(OLD), replace(SETTINGS, duration_ns=6_000 * MS), update="new")
+    assert result.baseline_written
+    assert "the stored level is known to" in said_of(result)
+    assert project.entry()["precision"]["rps"] > 0.015
+    assert 20 < host.clock.now_s - 1000 < 40
+
+
+def test_code_that_was_edited_while_it_was_measured_is_not_stored(project: Project) -> None:
+    code = project.code(OLD)
+    code.edited = ("app.py", "app.log")
+    assert project.store(code=code).not_stored == "app.py, app.log changed while it was measured, so run it again"
+
+
+def test_a_baseline_is_the_one_that_was_there_before_the_load_and_a_damaged_one_is_told_before(stored: Project) -> None:
+    file = stored.file
+
+    class Removing(Loads):
+        def make(self, *args: Any, **keywords: Any) -> Run:
+            file.unlink(missing_ok=True)
+            return super().make(*args, **keywords)
+
+    host, text = Host(), file.read_text(encoding="utf-8")
+    result = stored.run(host, stored.code(), loads=Removing(host.clock), update="new")
+    assert outcome_of(result) is Outcome.PASS
+    assert not result.baseline_written
+    assert not file.exists()
+    file.write_text(text[:1], encoding="utf-8")
+    host = Host()
+    with pytest.raises(BaselineError, match="not JSON"):
+        stored.run(host, stored.code())
+    assert host.booted == []
+
+
+def test_a_baseline_that_cannot_be_written_keeps_no_other_from_being_stored(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(project.directory / "cache"))
-    project.store()
-    (file,) = project.baselines.glob("*/*.json")
-    content = json.loads(file.read_text(encoding="utf-8"))
-    content["tests"][TEST.nodeid]["packages"]["not-here"] = "1.0 (git 1a2b3c4)"
-    file.write_text(json.dumps(content), encoding="utf-8")
-    result = project.run(Host(), Code(project.directory, OLD), base_packages="stored")
-    assert outcome_of(result) is Outcome.PASS
-    assert "not-here" in notes_text(result.verdict.code_notes)
-    assert "it runs with the packages installed here" in notes_text(result.verdict.code_notes)
+    write = BaselineStore.write
+
+    def failing(self: BaselineStore, module: str, nodeid: str, *args: Any, **keywords: Any) -> None:
+        if nodeid == TEST.nodeid:
+            raise BaselineError("the disk is full")
+        write(self, module, nodeid, *args, **keywords)
+
+    monkeypatch.setattr(BaselineStore, "write", failing)
+    with Session(Options(baselines=project.directory, update="new"), rig_of(Host())[0]) as session:
+        for further in ("", "#2", "#3"):
+            session.measure(GET, SETTINGS, replace(TEST, nodeid=TEST.nodeid + further))
+        session.settle("test_any.py::test_other", passed=True)
+        assert not list(project.directory.rglob("*.json"))
+        with pytest.raises(BaselineError, match="the disk is full"):
+            session.settle(TEST.nodeid, passed=True)
+        assert [(one.baseline_written, one.not_stored) for one in session.results] == [
+            (False, "it could not be written"),
+            (True, ""),
+            (True, ""),
+        ]

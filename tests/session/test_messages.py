@@ -103,48 +103,15 @@ def message_of(
     saturated: bool = False,
     strict: bool = False,
     ci: bool = False,
+    explained: str = "",
 ) -> str:
+    shown = replace(judged(verdict, saturated=saturated), explanation=Explanation(text=explained))
     with pytest.raises(PerformanceError) as caught:
-        raise_for(judged(verdict, saturated=saturated), strict=strict, ci=ci)
+        raise_for(shown, strict=strict, ci=ci)
     assert type(caught.value) is error
     text = str(caught.value)
     assert all(len(line) <= 80 for line in text.splitlines())
     return text
-
-
-def test_the_message_of_a_regression() -> None:
-    """What got worse and by how much, since which baseline, why, and what to do."""
-    verdict = Verdict(comparisons=(REGRESSED, PASSED), since="its baseline of 2026-11-20")
-    assert message_of(RegressionError, verdict) == (
-        """\
-rps −15.1 % [−18.8, −11.3], worse than its baseline of 2026-11-20
-
-metric  baseline      now    change in % [90 %]  tolerance  outcome
-rps      2,050/s  1,740/s  −15.1 [−18.8, −11.3]        5 %  REGRESSED
-p99      31.0 ms  35.0 ms   +12.9 [−3.2, +31.7]       25 %  PASS
-
-rps: since the baseline, uvicorn 0.34.0 → 0.54.0
-limited by: thread pool: 40 threads busy
-if the new level is meant to stay, store it with --fileperf-update=all"""
-    )
-
-
-def test_functions_come_before_reasons_and_what_to_do() -> None:
-    verdict = Verdict(comparisons=(REGRESSED,))
-    explanation = "CPU per request grew by 209 µs (+61.5 %), of it\n  209 µs in slow_digest (app.py:60)"
-    with pytest.raises(RegressionError) as caught:
-        raise_for(replace(judged(verdict), explanation=Explanation(text=explanation)), strict=False, ci=False)
-    assert str(caught.value).split("\n\n")[2:] == [
-        explanation,
-        "rps: since the baseline, uvicorn 0.34.0 → 0.54.0\n"
-        "limited by: thread pool: 40 threads busy\n"
-        "if the new level is meant to stay, store it with --fileperf-update=all",
-    ]
-
-
-def test_the_first_paragraph_is_a_line_of_its_own_for_a_short_summary() -> None:
-    text = message_of(NotMeasuredError, Verdict(comparisons=(UNCLEAR,)), strict=True)
-    assert headline(text) == "p99 +12.9 % [−3.2, +31.7]: inconclusive, which fails under --fileperf-strict"
 
 
 def test_a_further_measurement_of_a_test_is_named() -> None:
@@ -156,16 +123,23 @@ def test_a_further_measurement_of_a_test_is_named() -> None:
 
 
 def test_the_message_of_a_regression_with_limits() -> None:
-    verdict = Verdict(comparisons=(replace(REGRESSED, reason=None), UNCLEAR), limits=(FAST_RPS, SLOW_P99, NO_RSS))
-    assert message_of(RegressionError, verdict, strict=True, ci=True) == (
+    """What got worse and by how much, since which baseline, why, and what to do."""
+    since = "its baseline of 2026-11-20"
+    verdict = Verdict(comparisons=(REGRESSED, UNCLEAR), limits=(FAST_RPS, SLOW_P99, NO_RSS), since=since)
+    explained = "CPU per request grew by 209 µs (+61.5 %), of it\n  209 µs in slow_digest (app.py:60)"
+    assert message_of(RegressionError, verdict, strict=True, ci=True, explained=explained) == (
         """\
-rps −15.1 % [−18.8, −11.3], worse than its baseline; max_p99 30.0 ms,
-  measured 35.0 ms; max_rss 256 MiB, not measured
+rps −15.1 % [−18.8, −11.3], worse than its baseline of 2026-11-20;
+  max_p99 30.0 ms, measured 35.0 ms; max_rss 256 MiB, not measured
 
 metric  baseline      now    change in % [90 %]  tolerance  outcome
 rps      2,050/s  1,740/s  −15.1 [−18.8, −11.3]        5 %  REGRESSED
 p99      31.0 ms  35.0 ms   +12.9 [−3.2, +31.7]       25 %  INCONCLUSIVE
 
+CPU per request grew by 209 µs (+61.5 %), of it
+  209 µs in slow_digest (app.py:60)
+
+rps: since the baseline, uvicorn 0.34.0 → 0.54.0
 p99: only a worsening of 120 % could have been seen: use more boots or a
   longer duration, or use a tolerance of 44 %
 max_rss: server peak RSS was not measured in this run
@@ -174,36 +148,14 @@ if the new level is meant to stay, store it with --fileperf-update=all"""
     )
 
 
-def test_metrics_with_the_same_reason_share_a_line() -> None:
-    verdict = Verdict(comparisons=(NEW, replace(NEW, metric="p99")))
-    assert "\nrps, p99: there is no baseline: store one with --fileperf-update\n" in message_of(
-        NotMeasuredError, verdict, strict=True
-    )
-
-
-def test_the_message_of_a_limit() -> None:
-    assert message_of(LimitExceededError, Verdict(comparisons=(NEW, IMPROVED), limits=(SLOW_P99,))) == (
-        """\
-max_p99 30.0 ms, measured 35.0 ms
-
-metric  baseline      now    change in % [90 %]  tolerance  outcome
-rps            –  2,050/s                     –        5 %  NEW
-rps      2,050/s  2,500/s  +21.9 [+17.0, +27.0]        5 %  IMPROVED
-
-rps: there is no baseline: store one with --fileperf-update
-rps: better than its baseline: store the new level with
-  --fileperf-update=all
-limited by: thread pool: 40 threads busy"""
-    )
-
-
 NEW_MESSAGE = """\
-rps: not compared, which fails {where}
+rps, p99: not compared, which fails {where}
 
 metric  baseline      now  change in %  tolerance  outcome
 rps            –  2,050/s            –        5 %  NEW
+p99            –        –            –        5 %  NEW
 
-rps: there is no baseline: store one with --fileperf-update
+rps, p99: there is no baseline: store one with --fileperf-update
 limited by: thread pool: 40 threads busy"""
 
 
@@ -212,8 +164,13 @@ limited by: thread pool: 40 threads busy"""
     [(True, False, "under --fileperf-strict"), (False, True, "in CI"), (True, True, "under --fileperf-strict")],
 )
 def test_the_message_of_a_new_one_where_that_fails(strict: bool, ci: bool, where: str) -> None:
-    found = message_of(NotMeasuredError, Verdict(comparisons=(NEW,)), strict=strict, ci=ci)
+    verdict = Verdict(comparisons=(NEW, replace(NEW, metric="p99", now=None)))
+    found = message_of(NotMeasuredError, verdict, strict=strict, ci=ci)
     assert found == NEW_MESSAGE.format(where=where)
+    broken = Verdict(comparisons=(NEW, IMPROVED), limits=(SLOW_P99,))
+    said = message_of(LimitExceededError, broken, strict=strict, ci=ci)
+    assert headline(said) == "max_p99 30.0 ms, measured 35.0 ms"
+    assert said.count("\nrps: ") == 2
 
 
 def test_the_message_of_an_inconclusive_one_under_strict() -> None:
@@ -255,13 +212,6 @@ def test_what_does_not_fail(verdict: Verdict, saturated: bool, strict: bool, ci:
     assert error_of(lambda: raise_for(judged(verdict, saturated=saturated), strict=strict, ci=ci)) is None
 
 
-def test_the_widest_table_fits_80_columns() -> None:
-    wide = replace(UNCLEAR, metric="cpu_per_request", base=0.000512, now=0.000812, change=12.5, low=-0.5, high=99.0)
-    rate = replace(REGRESSED, metric="throughput", base=574.0 * (1 << 20), now=174.0 * (1 << 20), reason=None)
-    text = message_of(RegressionError, Verdict(comparisons=(wide, rate)))
-    assert max(map(len, text.splitlines())) <= 80
-
-
 NO_RUN = measurement_of(Recording(rounds=(), boots=(), connections=1, engine="replay"))
 TIMEOUTS = Failure(kind="timeout", count=3, example="no answer within 30 s")
 BROKEN = Failure(
@@ -300,6 +250,7 @@ def test_the_message_of_failed_requests() -> None:
 
 
 def test_the_message_when_none_succeeded() -> None:
+    assert failed_message(run_of(0), 1.0) == "no request was made"
     assert failed_message(run_of(0, TIMEOUTS), 1.0) == (
         """\
 none of 3 requests succeeded: timeout
@@ -318,16 +269,9 @@ def test_connections_that_close_with_the_answers_of_an_app_that_raises_are_expla
     assert "disconnected" not in failed_message(run_of(12_000, BROKEN))
 
 
-def test_the_message_when_none_was_made() -> None:
-    assert failed_message(run_of(0), 1.0) == "no request was made"
-
-
-def test_a_rare_failure_is_not_shown_as_none() -> None:
+def test_a_rare_failure_is_shown_and_many_kinds_are_cut_short() -> None:
     first = failed_message(run_of(99_999, replace(TIMEOUTS, count=1))).splitlines()[0]
     assert first == "1 of 100,000 requests failed (0.001 %, allowed 0 %): timeout"
-
-
-def test_many_kinds_are_cut_short() -> None:
     kinds = [Failure(kind=f"status {500 + index}", count=1, example="") for index in range(11)]
     assert failed_message(run_of(5, *kinds)).splitlines()[-2:] == ["1 × status 507", "and 3 more of 3 other kinds"]
 

@@ -1,0 +1,378 @@
+"""How a session spreads loads over start-ups, generators and rates, and what it makes of the runs; on fake servers."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from session.fakes import GET, MS, TEST, App, Clock, Host, Loads, Server, Sink, rig_of
+
+from pytest_fileperf.drive.cluster import Workers
+from pytest_fileperf.drive.run import Run
+from pytest_fileperf.errors import NotMeasuredError, PerformanceError, PlanError
+from pytest_fileperf.host.sample import CoreTime, ProcessUse, Sample
+from pytest_fileperf.judge.record import Result, Standing
+from pytest_fileperf.judge.verdict import Outcome
+from pytest_fileperf.measure.capacity import CapacityEnd
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.limiting import LimitKind
+from pytest_fileperf.measure.recording import GeneratorProcess, GeneratorRound, Phase, Round
+from pytest_fileperf.plan.load import Alternation, LoadPlan, generators_used
+from pytest_fileperf.plan.work import Work
+from pytest_fileperf.report.figures import figure_rows
+from pytest_fileperf.report.remarks import notes
+from pytest_fileperf.report.story import undecided_texts
+from pytest_fileperf.report.wording import notes_text
+from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Tell, core_delay, recording_of
+from pytest_fileperf.session.session import Session
+from pytest_fileperf.session.sides import Base
+from pytest_fileperf.settings.keys import AUTO
+from pytest_fileperf.settings.settings import Options, Settings, for_capacity, resolve
+from pytest_fileperf.versions.tree import CodeTree
+
+QUICK = Settings(
+    app="serve.apps:app", connections=16, duration_ns=300 * MS, rounds=6, boots=2, warmup_ns=0, gate=("rps",)
+)
+
+# --- Start-ups
+
+
+def test_boots_serve_one_after_the_other_in_an_order_of_chance_and_the_last_goes_on(tmp_path: Path) -> None:
+    host = Host()
+    rig, loads, sink = rig_of(host, seed=3)
+    three = replace(QUICK, boots=3)
+    with Session(Options(baselines=tmp_path), rig) as session:
+        session.measure(GET, three, TEST)
+        kept = session.server(three, TEST.nodeid).title
+        session.measure(GET, three, TEST)
+        first, second = session.results
+    rounds = [(round_.boot, round_.index) for round_ in first.recording.rounds]
+    assert rounds == [(boot, index) for boot in range(3) for index in range(2)]
+    started = [round_.started_ns for round_ in first.recording.rounds]
+    assert started == sorted(started)
+    numbers = [asked.boot for asked in host.booted]
+    assert len(numbers) == 5
+    assert numbers[:3] != sorted(numbers[:3]) == sorted(numbers[2:]) == [0, 1, 2]
+    assert first.server == kept == host.servers[2].title
+    assert second.recording.boots[0].pids == first.recording.boots[2].pids
+    assert host.most_alive == 1
+    assert [(line.boot, line.boots, line.total_s) for line in sink.lines[:3]] == [(n, 3, 0.3) for n in (1, 2, 3)]
+    assert [line.requests for line in sink.lines[:3]] == sorted({line.requests for line in sink.lines[:3]})
+    assert loads.is_closed
+
+
+def test_limits_are_no_baseline_s_business(tmp_path: Path) -> None:
+    """What a limit has judged may be NEW in CI; a smoke run judges none."""
+    for options, limits in (({"ci": True}, {"min_rps": 1.0}), ({"smoke": True}, {"min_rps": 1e12})):
+        with Session(Options(baselines=tmp_path, **options), rig_of(Host())[0]) as session:  # type: ignore[arg-type]
+            session.measure(GET, replace(QUICK, limits=limits), TEST)
+            assert (session.results[0].verdict.limits == ()) is ("smoke" in options)
+
+
+# --- Generators
+
+
+class SharedLoads(Loads):
+    """Loads that need some cores of generators, and in which one of these may be lost."""
+
+    def __init__(self, cores: float = 0.5, lost: dict[int, str] | None = None) -> None:
+        super().__init__(Clock())
+        self.cores = cores
+        self.lost = lost or {}
+        self.made: list[int] = []
+        """With how many generators loads were made."""
+
+    def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
+        return self._shared(super().make(work, plan, index, server, cores, tell), plan)
+
+    def alternate(
+        self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
+    ) -> tuple[Run, Run]:
+        base, now = super().alternate(works, plan, index, servers, cores, tell)
+        return self._shared(base, plan), self._shared(now, plan)
+
+    def _shared(self, run: Run, plan: LoadPlan | Alternation) -> Run:
+        count = generators_used(plan)
+        self.made.append(count)
+        rounds = tuple(self._own_round(round_, count) for round_ in run.rounds)
+        processes = tuple(
+            GeneratorProcess(number=number, of=count, connections=4, lost=self.lost.get(number, ""))
+            for number in range(1, count + 1)
+        )
+        return replace(run, rounds=rounds, boot=replace(run.boot, generators=processes if count > 1 else ()))
+
+    def _own_round(self, round_: Round, count: int) -> Round:
+        each_ns = round(min(1.0, self.cores / count) * round_.duration_ns)
+        own = tuple(
+            GeneratorRound(number=number, requests=round_.requests // count, failed=0, cpu_ns=each_ns - number)
+            for number in range(1, count + 1)
+            if number not in self.lost
+        )
+        return replace(round_, client_cpu_ns=each_ns * count, generators=own if count > 1 else ())
+
+
+def measured(directory: Path, settings: Settings, loads: Loads, host: Host | None = None, **options: object) -> Result:
+    """Measures once; returns the result also where its verdict fails the test."""
+    host = host or Host()
+    rig, *_ = rig_of(host)
+    loads.clock = host.clock
+    with Session(Options(baselines=directory, **options), replace(rig, loads=loads)) as session:  # type: ignore[arg-type]
+        with suppress(PerformanceError):
+            session.measure(GET, settings, TEST)
+            session.settle(passed=True)
+        return session.results[0]
+
+
+BUSIEST = "the busiest used 100 % of its core"
+
+
+@pytest.mark.parametrize(
+    "cores, workers, needed, connections, generators, made, said",
+    [
+        (8, None, 0.5, 16, AUTO, [1], "generators=auto took 1: it used 50 % of its core"),
+        (8, None, 3.0, 16, AUTO, [1, 2, 4], "generators=auto took 4: the busiest used 75 % of its core"),
+        (4, None, 9.0, 16, AUTO, [1, 2, 3], f"generators=auto took 3: {BUSIEST}, and no core is free for another one"),
+        (8, None, 9.0, 2, AUTO, [1, 2], f"generators=auto took 2: {BUSIEST}, and the load has no more connections"),
+        (2, None, 9.0, 16, AUTO, [], "generators=auto took 1: no core is free for another one"),
+        (8, None, 9.0, 1, AUTO, [], "generators=auto took 1: the load has one connection"),
+        (8, None, 0.5, 3, 7, [3], "3 of 7 generators made the load: it has only 3 connections"),
+        (8, 3, 9.0, 16, None, [3], ""),
+        (8, 3, 9.0, 16, 2, [2], ""),
+        (8, 3, 9.0, 2, None, [2], "2 of 3 workers made the load: it has only 2 connections"),
+        (8, 3, 9.0, 16, AUTO, [1, 2, 3], f"generators=auto took 3: {BUSIEST}, and the cluster has no more workers"),
+        (8, 1, 9.0, 16, AUTO, [], "generators=auto took 1: the cluster has no more workers"),
+    ],
+)
+def test_as_many_generators_are_taken_as_it_takes(
+    cores: int,
+    workers: int | None,
+    needed: float,
+    connections: int,
+    generators: int | str | None,
+    made: list[int],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    loads = SharedLoads(needed)
+    loads.cluster = None if workers is None else Workers(count=workers)
+    settings = replace(QUICK, connections=connections, generators=generators)
+    result = measured(tmp_path, settings, loads)
+    taken = made[-1] if made else 1
+    assert loads.made[-2:] == [taken, taken]  # the two boots
+    assert generators != AUTO or loads.made[:-2] == made
+    assert notes_text(result.notes) == said
+    identity = {"connections": connections} | ({"generators": taken} if taken > 1 else {})
+    assert workers is not None or result.identity["load"] == identity
+
+
+def test_a_saturated_generator_is_named(tmp_path: Path) -> None:
+    result = measured(tmp_path, replace(QUICK, generators=4), SharedLoads(3.9))
+    limit = result.measurement.limit
+    assert result.standing is not Standing.PASS
+    assert (limit.kind, limit.evidence) == (LimitKind.GENERATOR, "generator 1 of 4 at 97 % of its core")
+    assert f"generator saturated: {limit.evidence}; these figures are the generators' own" in notes(result)
+    assert dict(figure_rows(result))["generator 4"][:2] == ["any core", "4 connections"]
+
+
+LOST, SAID = {2: "'s process ended with exit code -9"}, "generator 2 of 3's process ended with exit code -9"
+
+
+def test_a_load_that_lost_a_generator_is_never_a_pass_and_becomes_no_baseline(tmp_path: Path) -> None:
+    settings = replace(QUICK, generators=3)
+    result = measured(tmp_path / "alone", replace(settings, gate=()), SharedLoads(lost=LOST))
+    assert (result.standing, result.lost) == (Standing.INCONCLUSIVE, SAID)
+    assert result.unfit == "a run of which a part is missing"
+    assert undecided_texts(result) == (f"{SAID}: a part of the load is missing",)
+    assert f"a part of the load is missing: {SAID}" in notes(result)
+    rig, *_ = rig_of(Host())
+    strict = Session(Options(baselines=tmp_path, strict=True), replace(rig, loads=SharedLoads(lost=LOST)))
+    with strict, pytest.raises(NotMeasuredError, match=r"generator 2 of 3's process ended"):
+        strict.measure(GET, replace(settings, gate=()), TEST)
+    # Without its part the code would seem slower than its baseline, which is of all of the load.
+    slower = Host(now=App(latency_ns=3 * MS))
+    assert measured(tmp_path, settings, SharedLoads(), update="new").baseline_written
+    compared = measured(tmp_path, settings, SharedLoads(lost=LOST), slower)
+    assert [item.outcome for item in compared.verdict.comparisons] == [Outcome.INCONCLUSIVE]
+    assert compared.standing is Standing.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    "workers, said",
+    [
+        (Workers(count=2, silent=("tcp://10.0.0.7:4000",)), "worker tcp://10.0.0.7:4000 did not answer, and made no"),
+        (Workers(count=2, is_shared=True), "another test run has load generators on the same workers, and both dist"),
+    ],
+)
+def test_what_is_wrong_with_a_cluster_is_said(workers: Workers, said: str, tmp_path: Path) -> None:
+    loads = SharedLoads()
+    loads.cluster = workers
+    assert notes_text(measured(tmp_path, QUICK, loads).notes).startswith(said)
+    with pytest.raises(PlanError, match="generators=4, and the cluster has 2 workers: start more, or ask for less"):
+        measured(tmp_path, replace(QUICK, generators=4), loads)
+
+
+# --- Rates, in a search for the capacity
+
+
+class Queues(Loads):
+    """Serves one request after the other: at a rate, requests wait for those before them."""
+
+    def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
+        if plan.seed is None:
+            return super().make(work, plan, index, server, cores, tell)
+        assert isinstance(server, Server)
+        due_ns, pacing = list[int](), plan.pacing()
+        while (at := pacing.due(0, len(due_ns), 0)) is not None and at < plan.duration_ns:
+            due_ns.append(at)
+        due = np.array(due_ns, dtype=np.int64)
+        work_ns = np.cumsum(np.full(due.size, server.latency_ns))
+        latency = np.maximum.accumulate(due - work_ns + server.latency_ns) + work_ns - due
+        begun_ns, rounds = round(self.clock() * 1e9) + plan.warmup_ns, []
+        for place in range(plan.rounds):
+            start_ns = plan.warmup_ns + place * plan.round_ns
+            own = Histogram.of(latency[(due >= start_ns) & (due < start_ns + plan.round_ns)])
+            at_ns = begun_ns + place * plan.round_ns
+            made = self._round(server, work, place, Phase.ROUND, at_ns, plan.round_ns, own.count)
+            rounds.append(replace(made, latency=own, service=own, ttfb=own))
+        return self._ended(server, work, plan, index, rounds, plan.duration_ns, cores, tell)
+
+
+class LosesOnce(Queues):
+    """Two generators make the loads; the first one that breaks the limit loses one of them."""
+
+    lost = False
+
+    def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
+        run = super().make(work, plan, index, server, cores, tell)
+        latency = Histogram.merged(round_.latency for round_ in run.rounds)
+        breaks = plan.seed is not None and latency.percentile_ns(99) > 100 * MS
+        why, self.lost = ("'s process is gone", True) if breaks and not self.lost else ("", self.lost)
+        own = (GeneratorProcess(number=number, of=2, connections=1, lost=why * (number == 2)) for number in (1, 2))
+        return replace(run, boot=replace(run.boot, generators=tuple(own)))
+
+
+def searched(
+    directory: Path,
+    host: Host,
+    loads: type[Queues] = Queues,
+    *,
+    update: str | None = None,
+    old: str = "",
+    **keys: object,
+) -> tuple[Result, Sink]:
+    """Searches once, of two versions with `old`; returns the result also where the verdict fails."""
+    rig, _, sink = rig_of(host)
+    asked = for_capacity(resolve(verb={"app": "serve.apps:app", "max_p99": "100ms", "connections": 1, **keys}))
+    against = Base(title=old, code_tree=CodeTree(here=Path("/here"), there=Path("/there"), title=old)) if old else None
+    rig = replace(rig, loads=loads(host.clock))
+    with Session(Options(baselines=directory, update=update), rig, against=against) as session:
+        with suppress(PerformanceError):
+            session.capacity(GET, asked, TEST)
+        session.settle(passed=True)
+        return session.results[0], sink
+
+
+FIVE_MS = App(latency_ns=5 * MS)
+
+
+def test_a_capacity_is_found_on_three_boots_with_the_figures_of_loads_that_hold(tmp_path: Path) -> None:
+    host = Host(now=replace(FIVE_MS, latency_of_first_boot_ns=7 * MS))
+    result, sink = searched(tmp_path, host, min_capacity=300)
+    found = result.capacity
+    assert found is not None
+    assert found.ended is CapacityEnd.FOUND
+    assert found.low < found.rate < found.high
+    assert found.rate == pytest.approx(165, rel=0.1)
+    assert {load.boot for load in found.tried} == {round_.boot for round_ in result.recording.rounds} == {0, 1, 2}
+    slow, *others = (boot.capacity.rate for boot in result.recording.boots if boot.capacity is not None)
+    assert all(slow / other == pytest.approx(5 / 7, rel=0.15) for other in others)
+    assert 0.8 * found.rate < result.measurement.rps < 1.1 * found.rate
+    assert result.measurement.latency.p99 <= 0.1
+    assert [check.name for check in result.verdict.limits if not check.holds] == ["min_capacity"]
+    assert {line.boot for line in sink.lines} == {1, 2, 3}
+    assert host.clock.now_s - 1000 < 63
+
+
+def test_a_capacity_is_compared_with_a_stored_one(tmp_path: Path) -> None:
+    stored, _ = searched(tmp_path, Host(now=FIVE_MS), update="new")
+    assert stored.baseline_written
+    slow, _ = searched(tmp_path, Host(now=App(latency_ns=15 * MS)))
+    (comparison,) = slow.verdict.comparisons
+    assert (comparison.metric, comparison.outcome) == ("capacity", Outcome.REGRESSED)
+    assert comparison.change == pytest.approx(-2 / 3, abs=0.12)
+
+
+def test_two_versions_are_searched_in_turn(tmp_path: Path) -> None:
+    result, _ = searched(tmp_path, Host(base=FIVE_MS, now=App(latency_ns=8 * MS)), old="old", max_duration="30s")
+    (comparison,) = result.verdict.comparisons
+    assert comparison.outcome is Outcome.REGRESSED
+    assert comparison.change == pytest.approx(-0.4, abs=0.12)
+    assert result.base_capacity is not None
+    assert result.base_capacity.rate == pytest.approx(177, rel=0.1)
+    assert len(result.pairs) >= 3
+    assert result.base_seconds is not None
+    assert result.base_seconds < 65
+
+
+def test_a_generator_in_the_way_of_a_search_is_not_taken_for_the_server(tmp_path: Path) -> None:
+    used_up = App(latency_ns=MS // 5, client_cpu_ns=1_600_000)
+    result, _ = searched(tmp_path / "used", Host(now=used_up), connections=32, max_duration="20s")
+    assert result.capacity is not None
+    assert result.capacity.ended is CapacityEnd.GENERATOR
+    assert result.capacity.rate < 650
+    assert result.measurement.saturated
+    # A load is told although its figures are not kept.
+    result, _ = searched(tmp_path / "lost", Host(now=FIVE_MS), LosesOnce, max_duration="20s")
+    assert (result.lost, result.standing) == ("generator 2 of 2's process is gone", Standing.INCONCLUSIVE)
+
+
+# --- What runs become
+
+
+def test_runs_become_a_recording_in_the_order_of_boots() -> None:
+    plan = LoadPlan(connections=2, warmup_ns=0, round_ns=100 * MS, rounds=2, timeout_ns=1000 * MS)
+    loads = Loads(Clock())
+    servers = [Server(App(), latency_ns=MS, number=number, cores=None) for number in range(2)]
+    runs = [loads.make(GET, plan, boot, servers[boot], None, lambda _: None) for boot in (1, 0, 1)]
+    times = {"attack": (0, 2), "attack_ns": 2, "last_end_ns": 5, "pinned": True}
+    made = [
+        replace(run, due=due, boot=replace(run.boot, peak_rss_bytes=peak), **times)  # type: ignore[arg-type]
+        for run, due, peak in zip(runs, (3, None, 5), (9, 4, 1), strict=True)
+    ]
+    recording = recording_of(made)
+    places = [(round_.boot, round_.index) for round_ in recording.rounds]
+    assert places == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    started = [round_.started_ns for round_ in recording.rounds if round_.boot == 1]
+    assert started == sorted(started)
+    assert [(boot.index, boot.peak_rss_bytes) for boot in recording.boots] == [(0, 4), (1, 9)]
+    assert (recording.connections, recording.open_loop, recording.pinned) == (2, False, True)
+    assert (recording.due, recording.attack_ns, recording.wait_ns) == (8, 6, 9)
+    assert recording_of(runs).due is None
+
+
+@pytest.mark.parametrize(
+    "busy,waited,stolen,delay",
+    [(800, 0, 0, 1.0), (1000, 100, 0, 1.75), (1000, 900, 0, 1.75), (800, 0, 80, 1.1), (1000, 100, 80, 1.85)],
+)
+def test_what_others_had_of_a_core_may_be_more_than_was_seen_and_what_the_host_took_is_known(
+    busy: int, waited: int, stolen: int, delay: float
+) -> None:
+    """Two servers in turn, each of which had the core for 400 ms; in milliseconds."""
+
+    def sample(ran: int, waited: int, busy: int, stolen: int) -> Sample:
+        use = ProcessUse(
+            pid=1, cpu_ns=ran * MS, main_cpu_ns=ran * MS, waiting_ns=waited * MS, rss_bytes=0, threads=1, files=None,
+            written_bytes=None, read_bytes=None,
+        )  # fmt: skip
+        cores = (CoreTime(core=0, busy_ns=busy * MS, stolen_ns=stolen * MS), CoreTime(core=1, busy_ns=0, stolen_ns=0))
+        return Sample(at_ns=ran, server=(use,), cores=cores)
+
+    side = [sample(0, 0, 0, 0), sample(400, waited, busy, stolen)]
+    assert core_delay([side, side], 0, {0}) == pytest.approx(delay)
