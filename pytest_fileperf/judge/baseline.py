@@ -397,8 +397,8 @@ class Found:
     """The baseline of a test, of this machine profile or of another."""
 
     entry: Entry
-    differences: tuple[str, ...] = ()
-    """How this machine differs, `cores was 2, is 4`; empty where the profile is the same."""
+    differences: Mapping[str, str] = field(default_factory=dict)
+    """How this machine differs, `cores was 2, is 4`, by what does; empty where the profile is the same."""
     salt: str = ""
     """Of the digests in the entry's identity; empty where they are plain ones, of an earlier schema."""
 
@@ -691,8 +691,8 @@ _WORDS: Mapping[str, str] = {
 }
 
 
-def work_differences(was: Mapping[str, object], now: Mapping[str, object]) -> tuple[str, ...]:
-    """Returns what differs between two identities: `load.rounds was 4, is 8`, `header 'X-Token' changed`.
+def work_differences(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
+    """Returns what differs between two identities, by place: `load.rounds was 4, is 8`, `header 'X-Token' changed`.
 
     A header, a parameter or another part of a request that only one of them has is `new` or `gone`.
     """

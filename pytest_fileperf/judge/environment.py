@@ -77,8 +77,8 @@ class Environment:
         readable = re.sub(r"[^a-z0-9_.-]+", "_", words)
         return f"{readable}-{hashlib.sha256(exact.encode()).hexdigest()[:8]}"
 
-    def differences(self, other: Environment) -> tuple[str, ...]:
-        """Returns how this environment differs from an earlier one, in what keeps runs apart: `cores was 2, is 4`."""
+    def differences(self, other: Environment) -> dict[str, str]:
+        """Returns how it differs from an earlier one, in what keeps runs apart: `{"cores": "cores was 2, is 4"}`."""
         return differences(other.to_json(), self.to_json())
 
     def to_json(self) -> dict[str, object]:
@@ -107,14 +107,14 @@ def differences(
     now: Mapping[str, object],
     *,
     said: Callable[[str, Mapping[str, object], Mapping[str, object]], str] = was_is,
-) -> tuple[str, ...]:
+) -> dict[str, str]:
     """Returns what differs between two mappings of JSON values, as `was_is` says it; nested keys have dots."""
     before, after = dict(_flat(was)), dict(_flat(now))
-    return tuple(
-        said(key, before, after)
+    return {
+        key: said(key, before, after)
         for key in sorted(before.keys() | after.keys())
         if key not in before or key not in after or before[key] != after[key]
-    )
+    }
 
 
 def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:

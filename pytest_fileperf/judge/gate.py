@@ -234,9 +234,10 @@ def judge_stored(
     if found is None:
         apart = Reason(kind=ReasonKind.NO_BASELINE_SATURATED if saturated else ReasonKind.NO_BASELINE)
     elif found.differences:
-        apart = Reason(kind=ReasonKind.OTHER_MACHINE, differences=found.differences, text=no_code)
+        differences = tuple(found.differences.values())
+        apart = Reason(kind=ReasonKind.OTHER_MACHINE, differences=differences, text=no_code)
     else:
-        apart = _other_work(found, identity)
+        apart = _why_other_work(_other_work(found, identity))
     comparisons = []
     for name, tolerance in tolerances.items():
         metric = METRICS[name]
@@ -253,7 +254,7 @@ def judge_stored(
             changed, about = package_changes(entry.packages, packages), None
             if changed or entry.reason:
                 day, why = entry.captured.partition("T")[0], entry.reason or ""
-                about = Reason(kind=ReasonKind.SINCE_BASELINE, differences=changed, day=day, text=why)
+                about = Reason(kind=ReasonKind.SINCE_BASELINE, packages=changed, day=day, text=why)
             comparison = _unless_explained(replace(comparison, reason=about), busy)
         elif comparison.outcome in _GOOD:
             comparison = _unless_stored_busy(comparison, entry.busy or Busy())
@@ -281,13 +282,10 @@ def judge_world(
     measured `now`. Empty for a baseline of another machine, though not of another Python alone, or of other work; a
     metric without figures is left out. REGRESSED where no sessions differ so.
     """
-    if any(not one.startswith("python was ") for one in found.differences) or _other_work(found, identity):
+    if not found.differences.keys() <= {"python"} or _other_work(found, identity):
         return ()
-    changed = (
-        *found.differences,
-        *condition_changes(found.entry.conditions, conditions),
-        *package_changes(found.entry.packages, packages),
-    )
+    changed = (*found.differences.values(), *condition_changes(found.entry.conditions, conditions))
+    of_packages = package_changes(found.entry.packages, packages)
     comparisons = []
     for name, tolerance in tolerances.items():
         metric, entry = METRICS[name], found.entry
@@ -303,7 +301,7 @@ def judge_world(
             comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE)
         undecided = comparison.outcome is Outcome.INCONCLUSIVE
         kind = ReasonKind.WORLD_UNCLEAR if undecided else ReasonKind.WORLD
-        about = Reason(kind=kind, metric=metric.name, ratio=ratio, differences=changed)
+        about = Reason(kind=kind, metric=metric.name, ratio=ratio, differences=changed, packages=of_packages)
         comparison = replace(comparison, reason=None if comparison.outcome is Outcome.PASS else about)
         if comparison.outcome is Outcome.REGRESSED:
             comparison = _unless_explained(comparison, busy)
@@ -368,10 +366,10 @@ def judge_same_code(
     measured `now`, what a saturated generator measured, and all of it where the baseline is of other work. Figures of
     the baseline are shown where they are of this machine profile and of the same work, started in the same way.
     """
-    other_work, comparisons = _other_work(found, identity), []
-    alike = not found.differences and other_work is None
-    if other_work is not None and all(one.startswith("server.stabilised ") for one in other_work.differences):
-        other_work = None  # only figures depend on what was held alike between start-ups
+    differences, comparisons = _other_work(found, identity), []
+    alike = not found.differences and not differences
+    # Only figures depend on what was held alike between start-ups.
+    other_work = None if differences.keys() <= {"server.stabilised"} else _why_other_work(differences)
     for name, tolerance in tolerances.items():
         metric, level = METRICS[name], level_of(METRICS[name], now)
         base = level_of(metric, found.entry.evidence) if alike else None
@@ -521,14 +519,19 @@ def _worse(comparison: MetricComparison, change: float | None) -> float:
     return METRICS[comparison.metric].worse_sign * (math.log1p(change) if change > -1 else -math.inf)
 
 
-def _other_work(found: Found, identity: Mapping[str, object]) -> Reason | None:
-    """Returns how the work, the server or the load differ from those of the baseline; None where they do not."""
+def _other_work(found: Found, identity: Mapping[str, object]) -> Mapping[str, str]:
+    """Returns how the work, the server or the load differ from those of the baseline, by place."""
     # As JSON, so that a tuple is the list that the file gave back.
     now = json.loads(json.dumps(identity))
     same_form = sealed(now, found.salt) if found.salt else now
     assert isinstance(same_form, dict)
-    different = work_differences(found.entry.identity, same_form)
+    return work_differences(found.entry.identity, same_form)
+
+
+def _why_other_work(different: Mapping[str, str]) -> Reason | None:
+    """Returns the reason of what differs so from the baseline; None where nothing does."""
     if not different:
         return None
-    only_rows = all(difference.startswith("work.rows.") for difference in different)
-    return Reason(kind=ReasonKind.OTHER_ROWS if only_rows else ReasonKind.OTHER_WORK, differences=different)
+    only_rows = all(place.startswith("work.rows.") for place in different)
+    kind = ReasonKind.OTHER_ROWS if only_rows else ReasonKind.OTHER_WORK
+    return Reason(kind=kind, differences=tuple(different.values()))

@@ -50,7 +50,6 @@ __all__ = (
     "is_world_notable",
     "limit_text",
     "limiting_text",
-    "names_package",
     "noise_texts",
     "note_of",
     "note_text",
@@ -228,9 +227,9 @@ def sentence(reason: Reason | None) -> str:
         bunches=f"about {reason.together:.2g}" if reason.together >= 2 else "some",
         ratio=reason.ratio,
         differences="; ".join(reason.differences),
-        changed=f"; {'; '.join(reason.differences)}" if reason.differences else "",
+        changed="".join(f"; {one}" for one in (*reason.differences, *reason.packages)),
         because=f", and its code was not measured again: {reason.text}" if reason.text else "",
-        apart=_APART if any(map(names_package, reason.differences)) else _AGAIN,
+        apart=_APART if reason.packages else _AGAIN,
         busy=reason.busy,
         text=reason.text,
         why=f": processes of the server changed ({reason.text})" if reason.text else "",
@@ -244,15 +243,10 @@ def brief_sentence(reason: Reason | None) -> str:
     return re.split(r": | \(", plain(sentence(reason)))[0]
 
 
-def names_package(difference: str) -> bool:
-    """Returns whether a difference of two environments is of a package, and not of Python or the machine."""
-    return not difference.startswith(("CPU limit ", "Python ", "python was "))
-
-
 def _since_baseline(reason: Reason) -> str:
     parts = [
         f"{reason.busy}, which explains less than this" if reason.busy else "",
-        f"since the baseline, {'; '.join(reason.differences)}" if reason.differences else "",
+        f"since the baseline, {'; '.join(reason.packages)}" if reason.packages else "",
         f"the baseline of {reason.day} was stored because: {reason.text}" if reason.text else "",
     ]
     return "; ".join(filter(None, parts))
@@ -453,9 +447,9 @@ def _meaning(comparison: MetricComparison) -> str:
 def _changed(comparison: MetricComparison) -> str:
     if comparison.reason is None or comparison.reason.kind not in (ReasonKind.WORLD, ReasonKind.WORLD_UNCLEAR):
         return ""
-    changed = comparison.reason.differences
-    label = "changed packages" if all(map(names_package, changed)) else "changed"
-    return f"; {label}: {', '.join(changed)}" if changed else ""
+    others, packages = comparison.reason.differences, comparison.reason.packages
+    label = "changed" if others else "changed packages"
+    return f"; {label}: {', '.join((*others, *packages))}" if others or packages else ""
 
 
 # --- Tests that failed for another reason than a figure, in words

@@ -178,7 +178,7 @@ def store(tmp_path: Path) -> BaselineStore:
 def entry(store: BaselineStore, key: str = "a") -> Entry:
     """Returns what the store has for this machine."""
     found = known(store.find(MODULE, key, HERE))
-    assert found.differences == ()
+    assert found.differences == {}
     return found.entry
 
 
@@ -194,7 +194,7 @@ def test_the_file(store: BaselineStore) -> None:
 def test_what_is_stored_is_found(store: BaselineStore) -> None:
     store.write(MODULE, "a", ENTRY, HERE)
     found = known(store.find(MODULE, "a", HERE))
-    assert found.differences == ()
+    assert found.differences == {}
     assert found.entry.evidence.to_json() == ENTRY.evidence.to_json()
     as_stored = replace(ENTRY, precision={"rps": 0.01}, busy=Busy(server=0.012), evidence=found.entry.evidence)
     assert found.entry == as_stored
@@ -340,7 +340,7 @@ def test_a_baseline_of_another_machine_is_found_with_how_this_one_differs(store:
     store.write(MODULE, "a", ENTRY, replace(HERE, cores=8, system="Darwin"))
     store.write(MODULE, "a", ENTRY, near)
     found = known(store.find(MODULE, "a", HERE))
-    assert found.differences == ("cores was 4, is 2",)
+    assert found.differences == {"cores": "cores was 4, is 2"}
     assert found.entry.tree == TREE
     assert store.find(MODULE, "b", HERE) is None
 
@@ -372,7 +372,7 @@ def test_a_file_copied_to_this_machine_s_directory_is_still_of_the_other(store: 
     path = store.write(MODULE, "a", ENTRY, replace(HERE, cores=4))
     path.parent.rename(path.parent.with_name(HERE.profile))
     found = known(store.find(MODULE, "a", HERE))
-    assert found.differences == ("cores was 4, is 2",)
+    assert found.differences == {"cores": "cores was 4, is 2"}
 
 
 def test_all_trees(store: BaselineStore) -> None:
@@ -690,7 +690,7 @@ def test_equal_values_are_equal_with_one_salt_and_not_with_another() -> None:
 )
 def test_what_changed_is_told_without_values(changed: dict[str, object], said: str) -> None:
     found = work_differences(work(), work(**changed))
-    assert said in found
+    assert said in found.values()
     assert "s3cret" not in str(found)
 
 
@@ -699,15 +699,15 @@ def test_what_changed_in_a_part_of_a_load_is_told_by_its_name() -> None:
         named = Operation(method="GET", url="/", arguments={"headers": {"X-Token": token}})
         return {"work": Mix(parts=(Part(name="front", work=named), Part(name="a.b", work=OPERATION))).identity()}
 
-    assert work_differences(mix("1"), mix("2")) == ("header 'X-Token' of front changed",)
+    assert [*work_differences(mix("1"), mix("2")).values()] == ["header 'X-Token' of front changed"]
     texts = [
         {"work": Operation(method="GET", url="/", arguments={"params": text}).identity()} for text in ("a=1", "a=2")
     ]
-    assert work_differences(*texts) == ("parameters changed",)
+    assert [*work_differences(*texts).values()] == ["parameters changed"]
     many = [{"work": Requests(recipes=(OPERATION, replace(OPERATION, url=url))).identity()} for url in ("/", "/?a=1")]
-    assert "parameter 'a' of request 1 is new" in work_differences(*many)
+    assert "parameter 'a' of request 1 is new" in work_differences(*many).values()
     commands = [{"server": {"command": f"sha256:{number * 64}"}} for number in "01"]
-    assert work_differences(*commands) == ("the server's command changed",)
+    assert work_differences(*commands) == {"server.command": "the server's command changed"}
 
 
 def test_values_of_earlier_schemas_are_those_of_now() -> None:

@@ -324,7 +324,7 @@ OTHER_MACHINE = ("cores was 4, is 2", "cpu was A, is B")
 
 
 def found(entry: Entry = STORED, *differences: str) -> Found:
-    return Found(entry=entry, differences=differences)
+    return Found(entry=entry, differences={text.split()[0]: text for text in differences})
 
 
 def judged(

@@ -46,7 +46,7 @@ REGRESSED = MetricComparison(
     low=-0.188,
     high=-0.1131,
     confidence=0.9,
-    reason=Reason(kind=ReasonKind.SINCE_BASELINE, differences=("uvicorn 0.34.0 → 0.54.0",)),
+    reason=Reason(kind=ReasonKind.SINCE_BASELINE, packages=("uvicorn 0.34.0 → 0.54.0",)),
 )
 NEW = MetricComparison(
     metric="rps",
