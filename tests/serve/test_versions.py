@@ -6,12 +6,11 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TypeAlias
 
 import httpx
 import pytest
@@ -30,11 +29,6 @@ from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec,
 from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.versions.checkout import parse_against
 from pytest_fileperf.versions.tree import HERE, CodeTree
-
-Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
-kinds = pytest.mark.parametrize(
-    "kind", [pytest.param(Uvicorn, id="uvicorn"), pytest.param(Gunicorn, id="gunicorn", marks=posix)]
-)
 
 APP = AppSpec("versioned_app:app")
 ANSWER = """
@@ -73,7 +67,7 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CodeTree:
         (tmp_path / tree / "src" / "versioned_app.py").write_text(code)
         (tmp_path / tree / "serve.py").write_text(PROGRAM.format(answer=repr(answer)))
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.syspath_prepend(tmp_path / "here" / "src")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "here" / "src"), *sys.path])
     return CodeTree(title="main (1a2b3c4)", here=tmp_path / "here", there=tmp_path / "base")
 
 
@@ -91,7 +85,6 @@ def answer(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> str:
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param(Uvicorn(), id="uvicorn"),
         pytest.param(Uvicorn(workers=2), id="uvicorn-2"),
         pytest.param(Gunicorn(), id="gunicorn", marks=posix),
     ],
@@ -106,13 +99,12 @@ def test_each_side_runs_its_own_version_in_its_own_directory_and_says_which_file
             assert f"{directory}/src/versioned_app.py" in server.loaded.modules
 
 
-@kinds
-def test_both_sides_boot_by_the_same_steps(kind: Kind, trees: CodeTree, tmp_path: Path) -> None:
+def test_both_sides_boot_by_the_same_steps(trees: CodeTree, tmp_path: Path) -> None:
     made = {}
     (tmp_path / MARK).touch()
     for name, code_tree in (("here", HERE), ("base", trees)):
         (tmp_path / f"run {name}").mkdir()
-        program = AsgiLaunch(kind(), APP, StartUp(number=3, cores=None, code_tree=code_tree), Imports())
+        program = AsgiLaunch(Uvicorn(), APP, StartUp(number=3, cores=None, code_tree=code_tree), Imports())
         made[name] = program.prepare(tmp_path / f"run {name}"), Job.read(tmp_path / f"run {name}")
 
     def seen(name: str) -> tuple[object, ...]:
@@ -123,15 +115,6 @@ def test_both_sides_boot_by_the_same_steps(kind: Kind, trees: CodeTree, tmp_path
         return env, words, paths, Path(invocation.cwd or "").relative_to(tmp_path / name)
 
     assert seen("here") == seen("base")
-
-
-def test_an_app_that_is_sent_has_no_file() -> None:
-    with booted(Uvicorn(), HERE, AppSpec(sent_app)) as server:
-        assert getattr(server, "app_file", "") is None
-
-
-async def sent_app(scope: dict[str, object], receive: object, send: object) -> None:
-    """Serves nothing."""
 
 
 def test_programs_that_an_app_starts_are_of_its_version(
@@ -152,71 +135,60 @@ def failure(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> Except
     return caught.value
 
 
-@kinds
-def test_an_attribute_that_is_not_there_is_missing(kind: Kind, trees: CodeTree, tmp_path: Path) -> None:
-    (tmp_path / "base" / "src" / "versioned_app.py").write_text(source("''", name="application"))
-    error = failure(kind(), trees)
-    assert type(error) is AppMissingError
-    assert str(error).startswith('main (1a2b3c4): app "versioned_app:app" was not found')
+def _attribute_gone(top: Path) -> None:
+    (top / "base" / "src" / "versioned_app.py").write_text(source("''", name="application"))
 
 
-def test_a_module_that_is_not_there_is_missing(trees: CodeTree, tmp_path: Path) -> None:
-    (tmp_path / "base" / "src" / "versioned_app.py").unlink()
-    error = failure(Uvicorn(), trees)
-    assert type(error) is AppMissingError
-    assert "No module named 'versioned_app'" in str(error)
+def _module_gone(top: Path) -> None:
+    (top / "base" / "src" / "versioned_app.py").unlink()
 
 
-def test_a_module_in_a_directory_that_is_not_there_is_missing_and_not_taken_from_here(
-    trees: CodeTree, tmp_path: Path
-) -> None:
-    (tmp_path / "base" / "src").rename(tmp_path / "base" / "sources")
-    error = failure(Uvicorn(), trees)
-    assert type(error) is AppMissingError
-    assert f"on this side is {tmp_path / 'here' / 'src' / 'versioned_app.py'}" in str(error)
+def _directory_gone(top: Path) -> None:
+    (top / "base" / "src").rename(top / "base" / "sources")
 
 
-@pytest.mark.parametrize("code", ["import versioned_nowhere", "1 / 0"])
-def test_an_app_that_breaks_is_not_missing(code: str, trees: CodeTree, tmp_path: Path) -> None:
-    (tmp_path / "base" / "src" / "versioned_app.py").write_text(code)
-    error = failure(Uvicorn(), trees)
-    assert type(error) is AppLoadError
-    assert "main (1a2b3c4): " in str(error)
-    assert code in str(error)
+def _broken(top: Path) -> None:
+    (top / "base" / "src" / "versioned_app.py").write_text("import versioned_nowhere")
 
 
-def test_a_copy_that_hides_the_other_version_is_an_error(
-    trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "copy").mkdir()
-    (tmp_path / "copy" / "versioned_app.py").write_text(NEW)
-    monkeypatch.syspath_prepend(tmp_path / "copy")
-    error = failure(Uvicorn(), trees)
-    assert type(error) is AppOriginError
-    assert f"versioned_app was loaded from {tmp_path / 'copy' / 'versioned_app.py'}" in str(error)
-    assert f"and not from {trees.there}" in str(error)
-    assert answer(Uvicorn(), HERE).startswith("new")
+def _copied(top: Path) -> None:
+    (top / "copy").mkdir()
+    (top / "copy" / "versioned_app.py").write_text(NEW)
+    sys.path.insert(0, str(top / "copy"))  # which the trees' fixture takes back
 
 
-def test_a_link_to_this_tree_is_an_error(trees: CodeTree, tmp_path: Path) -> None:
-    (tmp_path / "base" / "src" / "versioned_app.py").unlink()
-    (tmp_path / "base" / "src" / "versioned_app.py").symlink_to(tmp_path / "here" / "src" / "versioned_app.py")
-    error = failure(Uvicorn(), trees)
-    assert type(error) is AppOriginError
-    assert f"was loaded from {tmp_path / 'here'}" in str(error)
+def _linked(top: Path) -> None:
+    _module_gone(top)
+    (top / "base" / "src" / "versioned_app.py").symlink_to(top / "here" / "src" / "versioned_app.py")
 
 
-def test_another_module_that_is_this_tree_s_is_an_error(trees: CodeTree, tmp_path: Path) -> None:
+def _with_a_stray(top: Path) -> None:
     for tree in ("here", "base"):
-        (tmp_path / tree / "libs").mkdir()
-        (tmp_path / tree / "libs" / "versioned_lib.py").touch()
-    path = str(tmp_path / "here" / "libs")
-    (tmp_path / "base" / "src" / "versioned_app.py").write_text(
-        source("''", more=f"sys.path.append({path!r}); import versioned_lib")
-    )
+        (top / tree / "libs").mkdir()
+        (top / tree / "libs" / "versioned_lib.py").touch()
+    more = f"sys.path.append({str(top / 'here' / 'libs')!r}); import versioned_lib"
+    (top / "base" / "src" / "versioned_app.py").write_text(source("''", more=more))
+
+
+OTHERS: tuple[tuple[Callable[[Path], None], type[Exception], tuple[str, ...]], ...] = (
+    (_attribute_gone, AppMissingError, ('main (1a2b3c4): app "versioned_app:app" was not found',)),
+    (_module_gone, AppMissingError, ("No module named 'versioned_app'",)),
+    (_directory_gone, AppMissingError, ("on this side is {top}/here/src/versioned_app.py",)),
+    (_broken, AppLoadError, ("main (1a2b3c4): ", "import versioned_nowhere")),
+    (_copied, AppOriginError, ("loaded from {top}/copy/versioned_app.py", "and not from {top}/base")),
+    (_linked, AppOriginError, ("was loaded from {top}/here",)),
+    (_with_a_stray, AppOriginError, ("a module of the project was loaded from {top}/here/libs",)),
+)
+
+
+@pytest.mark.parametrize("change, kind, said", OTHERS, ids=[change.__name__ for change, *_ in OTHERS])
+def test_a_version_that_is_not_there_or_not_itself_is_an_error(
+    change: Callable[[Path], None], kind: type[Exception], said: tuple[str, ...], trees: CodeTree, tmp_path: Path
+) -> None:
+    change(tmp_path)
     error = failure(Uvicorn(), trees)
-    assert type(error) is AppOriginError
-    assert f"a module of the project was loaded from {path}" in str(error)
+    assert type(error) is kind
+    assert [text for text in said if text.format(top=tmp_path) not in str(error)] == []
 
 
 def test_what_a_finder_of_editable_installs_hides_is_found(
@@ -245,21 +217,12 @@ def test_this_package_may_lie_in_both_trees(trees: CodeTree, tmp_path: Path, mon
 
 
 @posix
-@pytest.mark.parametrize(
-    "spec",
-    [
-        pytest.param(SERVE, id="current directory"),
-        pytest.param(Command("{python} ../serve.py {port}", cwd="src"), id="relative directory"),
-    ],
-)
-def test_a_command_runs_in_the_directory_of_its_version(spec: Command, trees: CodeTree) -> None:
-    assert (answer(spec, trees), answer(spec, HERE)) == ("old", "new")
-
-
-@posix
-def test_a_command_may_name_its_code_in_full(trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_runs_the_code_of_its_version(
+    trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     named = Command(["{python}", str(tmp_path / "here" / "serve.py"), "{port}"], cwd=tmp_path)
-    assert (answer(named, trees), answer(named, HERE)) == ("old", "new")
+    for spec in (SERVE, Command("{python} ../serve.py {port}", cwd="src"), named):
+        assert (answer(spec, trees), answer(spec, HERE)) == ("old", "new")
     directory = replace(SERVE, cwd=tmp_path / "here")
     monkeypatch.chdir(tmp_path)
     assert answer(directory, trees) == "old"
@@ -279,28 +242,18 @@ def test_a_build_is_run_once_for_each_side(trees: CodeTree, tmp_path: Path) -> N
 
 
 @posix
-def test_a_build_that_fails_there_says_where(trees: CodeTree, tmp_path: Path) -> None:
-    (tmp_path / "here" / "only-here").touch()
-    spec = replace(SERVE, build="test -e only-here")
-    error = failure(spec, trees)
-    assert type(error) is ServerStartError
-    assert "in main (1a2b3c4) failed with exit code 1" in str(error)
-    assert answer(spec, HERE) == "new"
-
-
-@posix
-def test_a_command_that_has_nothing_of_its_version_is_refused(trees: CodeTree, tmp_path: Path) -> None:
-    (tmp_path / "serve.py").write_text(PROGRAM.format(answer="''"))
-    error = failure(replace(SERVE, cwd=tmp_path), trees)
-    assert type(error) is PlanError
-    assert "would be the same on both sides, here and in main (1a2b3c4)" in str(error)
-
-
-@posix
-def test_what_a_command_needs_and_the_other_version_has_not_is_told(trees: CodeTree, tmp_path: Path) -> None:
+def test_what_a_command_lacks_in_the_other_version_is_told(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "here" / "new").mkdir()
-    assert f"cwd='new' is no directory in {trees.there}" in str(failure(replace(SERVE, cwd="new"), trees))
-    assert f"there is no program {trees.there}/built" in str(failure(Command("./built {port}"), trees))
+    (tmp_path / "serve.py").write_text(PROGRAM.format(answer="''"))
+    for spec, kind, said in (
+        (replace(SERVE, build="test -e new"), ServerStartError, "in main (1a2b3c4) failed with exit code 1"),
+        (replace(SERVE, cwd=tmp_path), PlanError, "would be the same on both sides, here and in main (1a2b3c4)"),
+        (replace(SERVE, cwd="new"), PlanError, f"cwd='new' is no directory in {trees.there}"),
+        (Command("./built {port}"), PlanError, f"there is no program {trees.there}/built"),
+    ):
+        error = failure(spec, trees)
+        assert type(error) is kind
+        assert said in str(error)
 
 
 # What cannot be compared
@@ -319,12 +272,10 @@ REFUSED: dict[str, tuple[ServerSpec, AppSpec, str]] = {
 
 
 @pytest.mark.parametrize("spec,app,said", REFUSED.values(), ids=REFUSED)
-@pytest.mark.parametrize(
-    "code_tree", [CodeTree(here=Path("a"), there=Path("b")), CodeTree(python="python3")], ids=["tree", "python"]
-)
-def test_what_has_no_other_version_is_refused(spec: ServerSpec, app: AppSpec, said: str, code_tree: CodeTree) -> None:
-    with pytest.raises(PlanError, match=said):
-        ServerPool().launch(spec, app, boot=0, cores=None, code_tree=code_tree)
+def test_what_has_no_other_version_is_refused(spec: ServerSpec, app: AppSpec, said: str) -> None:
+    for code_tree in (CodeTree(here=Path("a"), there=Path("b")), CodeTree(python="python3")):
+        with pytest.raises(PlanError, match=said):
+            ServerPool().launch(spec, app, boot=0, cores=None, code_tree=code_tree)
 
 
 # Another interpreter
@@ -356,46 +307,34 @@ def other(environment: Path, tmp_path: Path) -> CodeTree:
 
 @pytest.mark.usefixtures("trees")
 @posix
-@pytest.mark.parametrize("workers", [1, 2])
 def test_another_interpreter_serves_the_code_here_with_its_own_packages(
-    workers: int, other: CodeTree, environment: Path, tmp_path: Path
+    other: CodeTree, environment: Path, tmp_path: Path
 ) -> None:
     says = 'sys.prefix + " " + str("pytest" in sys.modules) + str(importlib.util.find_spec("fastapi"))'
     code = source(says, more="import importlib.util")
     (tmp_path / "here" / "src" / "versioned_app.py").write_text(code)
-    with booted(Uvicorn(workers=workers), other) as server:
+    with booted(Uvicorn(workers=2), other) as server:
         assert httpx.get(server.url, trust_env=False).text == f"{environment} FalseNone"
         assert "(asyncio, h11)" in server.title
 
 
 @pytest.mark.usefixtures("trees")
 @posix
-def test_a_version_that_is_installed_there_is_the_one_that_is_served(
+def test_a_version_that_is_installed_there_is_the_one_that_is_served_and_not_its_copy_of_this_package(
     other: CodeTree, environment: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "here" / "src"))
-    installed = packages_of(environment) / "versioned_app.py"
+    installed, package = (packages_of(environment) / name for name in ("versioned_app.py", "pytest_fileperf"))
     try:
         installed.write_text(OLD)
+        package.mkdir()
+        (package / "__init__.py").write_text("1 / 0")
         with booted(Uvicorn(), other) as server:
             assert httpx.get(server.url, trust_env=False).text.startswith("old")
             assert getattr(server, "app_file", None) == str(installed)
     finally:
         installed.unlink()
-
-
-@posix
-def test_another_version_of_this_package_there_does_not_matter(
-    other: CodeTree, environment: Path, trees: CodeTree
-) -> None:
-    package = packages_of(environment) / "pytest_fileperf"
-    try:
-        package.mkdir()
-        (package / "__init__.py").write_text("1 / 0")
-        assert answer(Uvicorn(), other).startswith("new")
-    finally:
-        (package / "__init__.py").unlink()
-        package.rmdir()
+        shutil.rmtree(package)
 
 
 @pytest.mark.usefixtures("trees")
@@ -441,18 +380,11 @@ def test_packages_that_are_too_old_there_are_told(other: CodeTree, environment: 
     assert "too old packages (cannot import name 'Config' from 'uvicorn'" in str(error)
 
 
+@pytest.mark.usefixtures("trees")
 @posix
-def test_a_command_with_another_interpreter(
-    other: CodeTree, environment: Path, trees: CodeTree, tmp_path: Path
-) -> None:
+def test_a_command_with_another_interpreter(other: CodeTree, environment: Path, tmp_path: Path) -> None:
     (tmp_path / "here" / "serve.py").write_text(PROGRAM.format(answer="sys.prefix"))
-    assert answer(SERVE, other) == str(environment)
-    assert answer(Command("python serve.py {port}"), other) == str(environment)
-    assert answer(SERVE, HERE) == sys.prefix
-
-
-@posix
-def test_a_command_that_another_interpreter_does_not_change_is_refused(other: CodeTree, trees: CodeTree) -> None:
+    assert answer(Command("python serve.py {port}"), other) == answer(SERVE, other) == str(environment)
     error = failure(Command("sh serve.sh {port}"), other)
     assert type(error) is PlanError
     assert "start it with {python}" in str(error)

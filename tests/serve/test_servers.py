@@ -1,0 +1,462 @@
+"""Real uvicorn and gunicorn servers: that they start as asked, serve, say what went wrong, and end."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import errno
+import importlib.util
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, closing
+from dataclasses import replace
+from functools import cache
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import TypeAlias
+
+import httpx
+import psutil
+import pytest
+from fastapi import FastAPI
+from serve import apps
+from serve.processes import Boot, check_until, facts, launch, linux, posix, remaining_after
+
+from pytest_fileperf.errors import AppLoadError, PlanError, ServerDiedError, ServerStartError
+from pytest_fileperf.serve import preload
+from pytest_fileperf.serve.app import AppSpec, app_spec
+from pytest_fileperf.serve.job import Job, stamps_of
+from pytest_fileperf.serve.launch import ServerPool
+from pytest_fileperf.serve.running import RunningServer, serving_server
+from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
+from pytest_fileperf.serve.start import WorkerStart
+
+Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
+Observed: TypeAlias = Callable[[Kind], RunningServer]
+gunicorn = pytest.param(Gunicorn, id="gunicorn", marks=posix)
+kinds = pytest.mark.parametrize("kind", [pytest.param(Uvicorn, id="uvicorn"), gunicorn])
+APP = app_spec("serve.apps:app")
+PROGRAM = Command(("{python}", str(Path(__file__).with_name("program.py")), "--port={port}"))
+ONE_CORE = frozenset({max(os.sched_getaffinity(0))}) if hasattr(os, "sched_getaffinity") else None
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
+    """Boots a server of each kind once, for tests that only look at it: two workers, and all that can be asked for."""
+    directory, temporary = (tmp_path_factory.mktemp(name) for name in ("where the test run works", "temporary"))
+    with ExitStack() as servers:
+
+        def boot_once(kind: Kind) -> RunningServer:
+            spec = kind(workers=2, loop="asyncio", http="h11", env={"COLOUR": "red"})
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(directory)
+                patch.setattr(tempfile, "tempdir", str(temporary))  # tests count what is in theirs
+                patch.setenv("PYTEST_CURRENT_TEST", "gone when the next test runs")
+                return servers.enter_context(launch(spec, APP, cores=ONE_CORE))
+
+        yield cache(boot_once)  # type: ignore[misc]  # typeshed forgets its argument
+
+
+def check_serving(server: RunningServer, kind: Kind, workers: int, loop: str, http: str) -> None:
+    assert server.title == f"{kind.name} ×{workers} ({loop}, {http})"
+    found = server.identity()
+    assert found == {
+        "kind": kind.name, "workers": workers, "loop": loop, "http": http, "stabilised": list(server.stabilised)
+    }  # fmt: skip
+    assert "hash seed" in server.stabilised
+    assert len(server.worker_pids) == workers
+    assert set(server.worker_pids) <= set(server.pids)
+    assert facts(server)["pid"] in server.worker_pids
+    server.check()
+
+
+@kinds
+def test_two_workers_serve_as_was_asked_for(kind: Kind, observed: Observed) -> None:
+    server = observed(kind)
+    check_serving(server, kind, 2, "asyncio", "h11")
+
+    async def ask() -> httpx.Response:
+        async with server.client(headers={"x-test": "1"}) as client:
+            return await client.get("/looked-for")
+
+    response = asyncio.run(ask())
+    assert (response.status_code, response.request.headers["x-test"]) == (200, "1")
+    assert response.request.url.port == httpx.URL(server.url).port
+    assert not any("looked-for" in line for line in server.log)
+    seen = response.json()
+    assert Path(seen["cwd"]).name.startswith("where the test run works")
+    assert seen["env"]["COLOUR"] == "red"
+    assert not [name for name in seen["env"] if name == "PYTEST_CURRENT_TEST" or name.startswith("MALLOC_")]
+    if sys.platform == "linux":
+        assert seen["cores"] == sorted(ONE_CORE or ())
+        (session,) = {os.getsid(pid) for pid in server.pids}
+        assert session != os.getsid(0)
+
+
+@kinds
+def test_one_worker_serves_an_app_of_a_test_module_stabilised_and_ends_after_its_lifespan(
+    kind: Kind, observed: Observed, scratch: Path
+) -> None:
+    marker = scratch / "shut down"
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        marker.touch()
+
+    def make() -> FastAPI:
+        app = FastAPI(lifespan=lifespan)
+        app.get("/")(lambda: apps._facts())
+        return app
+
+    with launch(kind(loop="uvloop", http="httptools"), app_spec(make)) as server:
+        pids = server.pids
+        check_serving(server, kind, 1, "uvloop", "httptools")
+        mine, theirs = facts(server), facts(observed(kind))
+        assert mine["hash"] == theirs["hash"]
+        assert mine["address"] == theirs["address"] or "addresses" not in server.stabilised
+        assert len(list(scratch.iterdir())) == 1
+    assert remaining_after(0, pids) == []
+    assert list(scratch.iterdir()) == [marker]
+
+
+@kinds
+def test_an_app_without_a_lifespan_is_served_and_not_stabilised_when_not_wanted(
+    kind: Kind, boot: Boot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    server = boot(kind(stabilise=False), "serve.apps:without_lifespan")
+    assert server.stabilised == ()
+    assert "PYTEST_FILEPERF_LAYOUT" not in facts(server)["env"]
+
+
+NO_DATABASE = "RuntimeError: no database here"
+
+
+@posix
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "kind, app, workers, error, said, logged",
+    [
+        (Uvicorn, "make_failing()", 1, AppLoadError, rf'"serve.apps:make_failing\(\)" failed: {NO_DATABASE}', ""),
+        (Gunicorn, "make_failing()", 2, AppLoadError, rf'"serve.apps:make_failing\(\)" failed: {NO_DATABASE}', ""),
+        (Uvicorn, "failing_lifespan", 1, ServerStartError, "lifespan", NO_DATABASE),
+        (Uvicorn, "crashing_lifespan", 2, ServerStartError, "lifespan", NO_DATABASE),
+        (Gunicorn, "crashing_lifespan", 2, ServerStartError, "lifespan", NO_DATABASE),
+        (Uvicorn, "make_vanishing()", 1, ServerStartError, "ended with exit code 9 before it was ready", "last words"),
+        (Uvicorn, "make_vanishing()", 2, ServerStartError, "a uvicorn worker ended before it was", "last words"),
+        (Gunicorn, "make_vanishing()", 2, ServerStartError, "a gunicorn worker ended before it was", "last words"),
+    ],
+)
+def test_a_start_that_fails_says_why_and_leaves_nothing_behind(
+    kind: Kind, app: str, workers: int, error: type[ServerStartError], said: str, logged: str, boot: Boot, scratch: Path
+) -> None:
+    """Every reason why an app does not load is in `test_app`."""
+    with pytest.raises(error, match=said) as caught:
+        boot(kind(workers=workers), f"serve.apps:{app}")
+    assert any(logged in line for line in ("", *getattr(caught.value, "log", ())))
+    assert list(scratch.iterdir()) == []
+
+
+@kinds
+def test_what_cannot_start_is_named_before_anything_does(
+    kind: Kind, boot: Boot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(AppLoadError, match='"module:attribute"'):
+        boot(kind(workers=2), FastAPI())
+    with pytest.raises(PlanError, match="no app to boot"), launch(kind(), None):
+        pass
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(PlanError, match="uvloop is not installed"):
+        boot(kind(loop="uvloop"))
+
+
+@posix
+@pytest.mark.hostile
+@kinds
+def test_workers_and_supervisors_that_died_are_told(kind: Kind, boot: Boot) -> None:
+    server = boot(kind(workers=2))
+    pids, worker = server.pids, facts(server)["pid"]
+    os.kill(worker, signal.SIGKILL)
+    assert remaining_after(5, [worker]) == []
+    with pytest.raises(ServerDiedError, match=f"its worker {worker} has ended"):
+        server.check()  # though the supervisor replaces it
+    server = boot(kind(workers=2))
+    pids = server.pids
+    os.kill(pids[0], signal.SIGKILL)
+    with pytest.raises(ServerDiedError, match="ended with signal SIGKILL"):
+        check_until(5, server)
+    assert remaining_after(5, pids) == []
+
+
+@posix
+def test_a_server_that_died_is_told_with_the_signal(boot: Boot) -> None:
+    server = boot()
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{server.url}/die", trust_env=False)
+    assert remaining_after(5, server.pids) == []
+    with pytest.raises(ServerDiedError, match="ended with signal SIGKILL") as caught:
+        server.check()
+    assert any("startup complete" in line for line in caught.value.log)
+
+
+@posix
+def test_a_full_disk_and_a_taken_port_are_named_with_what_to_do(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, text: str, encoding: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ServerStartError, match=rf"port {port} of 127.0.0.1 cannot be used .*leave `port` out"):
+            boot(Uvicorn(port=port))
+    monkeypatch.setattr(Path, "write_text", full)
+    place = f"cannot be started from {tempfile.gettempdir()}"
+    with pytest.raises(ServerStartError, match=f"{place}: .*No space left.*; make room in the temporary directory"):
+        boot()
+
+
+def test_a_hanging_start_ends_with_the_last_lines_of_the_log(boot: Boot) -> None:
+    before = time.monotonic()
+    with pytest.raises(ServerStartError, match=r"not ready to serve serve.apps:hanging_lifespan within 4 s") as caught:
+        boot(Uvicorn(start_timeout_s=4), "serve.apps:hanging_lifespan")  # a busy machine takes 3 s to import it
+    assert "waiting for the database" in caught.value.log
+    assert time.monotonic() - before < 20
+
+
+# --- gunicorn: a package of its own, a configuration that stays out, and an arbiter that watches workers
+
+
+@posix
+def test_gunicorn_has_no_other_configuration_makes_no_socket_and_ends_its_workers(
+    boot: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gunicorn.conf.py").write_text("workers = 3\n")
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "GUNICORN_CMD_ARGS": "--workers=3 --bind=127.0.0.1:1",
+        "WEB_CONCURRENCY": "3",
+        "HOME": str(tmp_path),
+        "XDG_RUNTIME_DIR": str(tmp_path),
+    }.items():
+        monkeypatch.setenv(name, value)
+    server = boot(Gunicorn(workers=2))
+    pids = server.pids
+    assert len(pids) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["gunicorn.conf.py"]
+    os.kill(pids[0], signal.SIGTERM)
+    assert remaining_after(5, pids) == []
+
+
+@posix
+@pytest.mark.parametrize("name", ["gunicorn", "uvicorn_worker"])
+def test_a_missing_package_or_system_is_told(name: str, boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+
+    def find(wanted: str) -> ModuleSpec | None:
+        return None if wanted == name else find_spec(wanted)
+
+    monkeypatch.setattr("importlib.util.find_spec", find)
+    with pytest.raises(PlanError, match=rf'{name} is not installed .*`pip install "pytest-fileperf\[gunicorn\]"`'):
+        boot(Gunicorn())
+    monkeypatch.setattr("pytest_fileperf.host.scratch.IS_SUPERVISED", False)
+    with pytest.raises(PlanError, match="gunicorn does not run on this system"):
+        boot(Gunicorn())
+
+
+@posix
+@pytest.mark.parametrize("start_timeout_s,timeout_s", [(5, 30), (90.5, 91)])
+def test_a_worker_may_take_as_long_to_start_as_the_server(
+    start_timeout_s: float, timeout_s: int, tmp_path: Path
+) -> None:
+    from pytest_fileperf.serve.gunicorn_worker import Application
+
+    job = Job.of(Gunicorn(start_timeout_s=start_timeout_s), APP, lent=tmp_path)
+    assert Application(WorkerStart(job=job, run_directory=tmp_path, port=0), 0).cfg.timeout == timeout_s
+
+
+# --- The server of a run: one boot at a time, kept for who asks for it again, and ended
+
+
+@pytest.fixture
+def pool() -> Iterator[ServerPool]:
+    """Ends its servers after the test, and asserts that all have ended as they were asked to."""
+    with closing(ServerPool()) as pool:
+        yield pool
+    assert not pool.endings
+
+
+@posix
+def test_a_boot_serves_until_another_one_is_asked_for(pool: ServerPool) -> None:
+    first = pool.boot(PROGRAM, APP, 1, None)
+    assert pool.boot(replace(PROGRAM), APP, 1, None) is first
+    assert pool.any_boot(PROGRAM, None, None) is first, "a command is the same server whatever the app"
+    assert pool.serving(PROGRAM, None) == 1
+    second = pool.boot(PROGRAM, None, 2, None)
+    assert remaining_after(0, first.pids) == []
+    assert facts(second)["env"]["PYTHONHASHSEED"] == "3"
+    os.kill(second.pids[0], signal.SIGKILL)
+    assert remaining_after(5, second.pids) == []
+    assert pool.serving(PROGRAM, None) is None
+    replaced = pool.boot(PROGRAM, None, 2, None)
+    replaced.check()
+    here = pool.any_boot(InProcess(), APP, None)
+    assert remaining_after(0, replaced.pids) == []
+    assert pool.any_boot(InProcess(), APP, None) is here
+    assert pool.any_boot(InProcess(), AppSpec("serve.apps:make", factory=True), None) is not here
+
+
+def test_after_a_failed_start_another_server_can_follow(pool: ServerPool) -> None:
+    for spec, app, error in (
+        (Uvicorn(), AppSpec("serve_nowhere:app"), AppLoadError),
+        (Url("http://127.0.0.1:9"), None, ServerStartError),
+    ):
+        with pytest.raises(error):
+            pool.boot(spec, app, 0, None)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    for spec in (Uvicorn(port=port), Uvicorn(port=port, http="h11")):
+        assert pool.any_boot(spec, APP, None).url == f"http://127.0.0.1:{port}"
+
+
+def test_tests_see_the_boot_that_serves(pool: ServerPool) -> None:
+    server = serving_server(lambda: pool.any_boot(PROGRAM, APP, None))
+    assert isinstance(copy.copy(server), RunningServer)
+    assert pool.running is None, "a copy boots nothing"
+    identity = server.identity
+    assert server.pids == pool.any_boot(PROGRAM, APP, None).pids
+    second = pool.boot(PROGRAM, APP, 1, None)
+    assert (server.url, server.title, server.pids) == (second.url, second.title, second.pids)
+    assert server.identity() == identity() == second.identity()
+    pool.close()
+    assert facts(server)["env"]["PYTHONHASHSEED"] == "1"
+
+
+FILLED = {"DATABASE_URL": "sqlite:///data-{boot}.db", "AT": "{worker} of {port}", "LEFT": '{"boot": {x}}'}
+
+
+@posix
+@pytest.mark.parametrize(
+    "spec,workers",
+    [
+        (Uvicorn(workers=2, env=FILLED), {"0", "1"}),
+        (Gunicorn(workers=2, env=FILLED), {"0", "1"}),
+        (replace(PROGRAM, env=FILLED), {"0"}),
+    ],
+    ids=["uvicorn", "gunicorn", "command"],
+)
+def test_names_are_filled_in_before_the_app_is_imported(spec: ServerSpec, workers: set[str], pool: ServerPool) -> None:
+    pool.boot(PROGRAM, None, 0, None)
+    server = pool.boot(spec, APP, 1, None)
+    port = httpx.URL(server.url).port
+    seen: list[tuple[str, ...]] = []
+    while {at.partition(" ")[0] for _, at, _ in seen} != workers:
+        env = facts(server)["env"]
+        seen.append(tuple(env[name] for name in FILLED))
+    assert {database for database, _, _ in seen} == {"sqlite:///data-0001.db"}
+    assert {at for _, at, _ in seen} == {f"{worker} of {port}" for worker in workers}
+    assert {left for _, _, left in seen} == {FILLED["LEFT"]}
+
+
+@pytest.mark.parametrize("spec", [Uvicorn(), pytest.param(Gunicorn(), marks=posix), InProcess()], ids=str)
+def test_an_app_that_fails_in_its_shutdown_is_told(spec: ServerSpec) -> None:
+    pool = ServerPool()
+    running = pool.any_boot(spec, app_spec("serve.apps:failing_shutdown"), None)
+    pool.close()
+    (said,) = pool.endings
+    assert said.startswith(f"{running.title} failed when it was asked to end: ")
+    assert "the files are gone" in said
+
+
+@posix
+@pytest.mark.hostile
+@kinds
+def test_servers_that_do_not_end_in_time_are_killed_and_told_and_how_often(kind: Kind) -> None:
+    pool, spec = ServerPool(), kind(workers=2, stop_timeout_s=0.3)
+    running = pool.boot(spec, app_spec("serve.apps:stubborn"), 1, None)
+    pids = running.pids
+    pool.close()
+    assert remaining_after(0, pids) == []
+    said = f"{running.title} did not end within 0.3 s of being asked to, and was killed"
+    assert pool.endings == {said: 1}
+    stopped = pool.boot(spec, APP, 2, None)
+    pids = stopped.pids
+    psutil.Process(pids[0]).suspend()
+    pool.close()
+    assert remaining_after(0, pids) == []
+    assert pool.endings == {said: 2}
+
+
+@linux
+def test_nothing_is_left_of_an_import_that_ctrl_c_interrupts(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(directory: Path) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(preload, "lend_package", interrupt)
+    launch = ServerPool(preloads=preload.Preloads()).launch(Uvicorn(), APP, boot=0, cores=None)
+    with pytest.raises(KeyboardInterrupt):
+        launch.start()
+    launch.stop()
+    assert list(scratch.iterdir()) == []
+
+
+@posix
+def test_a_file_of_a_package_is_as_it_was_though_another_environment_links_it(tmp_path: Path) -> None:
+    """As uv does, which changes the time of the link count."""
+    package = tmp_path / "site-packages" / "package.py"
+    package.parent.mkdir()
+    package.write_text("a = 1")
+    before = stamps_of((str(package),))
+    (tmp_path / "other.py").hardlink_to(package)
+    assert stamps_of((str(package),)) == before
+    package.write_text("a = 2")
+    assert stamps_of((str(package),)) != before
+
+
+# --- A server that already runs
+
+
+def test_a_server_that_runs_is_used_as_it_is_and_goes_on(observed: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
+    uvicorn = observed(Uvicorn)
+    with launch(Url(f"{uvicorn.url}/api/")) as server:
+        assert server.url == server.title == f"{uvicorn.url}/api"
+        assert server.identity()["kind"] == "url"
+        assert server.log == server.stabilised == ()
+        server.check()
+        assert set(server.pids) in (set(), set(uvicorn.pids))  # some systems show them to an administrator only
+        assert server.pids or sys.platform != "linux"
+    assert httpx.get(uvicorn.url, trust_env=False).status_code == 200
+
+    def denied(kind: str) -> None:
+        raise psutil.AccessDenied
+
+    monkeypatch.setattr(psutil, "net_connections", denied)
+    with launch(Url(uvicorn.url)) as server:
+        assert server.pids == ()
+
+
+def test_a_server_that_is_not_there_or_ends_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        url = f"http://127.0.0.1:{other.getsockname()[1]}"
+        with launch(Url(url)) as server:
+            server.check()
+            other.close()
+            with pytest.raises(ServerDiedError, match="does not answer any more"):
+                server.check()
+    with pytest.raises(ServerStartError, match=rf"nothing answers at {url} .*start the server"), launch(Url(url)):
+        pass
+
+
+def test_a_name_that_leads_to_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 80))]
+    connected: list[object] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: elsewhere)
+    monkeypatch.setattr(socket, "create_connection", lambda address, timeout: connected.append(address))
+    said = r"leads to 10\.0\.0\.1: load only goes to this machine"
+    with pytest.raises(PlanError, match=said), launch(Url("http://localhost")):
+        pass
+    assert connected == []  # nothing was sent there
