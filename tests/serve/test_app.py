@@ -6,7 +6,6 @@ import importlib
 import pickle
 import sys
 import threading
-from collections.abc import Callable
 from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -32,17 +31,23 @@ def make_here() -> FastAPI:
     return here
 
 
-TEXTS = {
-    "app.main:app": AppSpec("app.main:app"),
-    " app.main:app ": AppSpec("app.main:app"),
-    "app.main:make()": AppSpec("app.main:make", factory=True),
-    "app:site.app": AppSpec("app:site.app"),
+OBJECTS: dict[str, tuple[object, AppSpec]] = {
+    "name": ("app.main:app", AppSpec("app.main:app")),
+    "spaces": (" app.main:app ", AppSpec("app.main:app")),
+    "factory": ("app.main:make()", AppSpec("app.main:make", factory=True)),
+    "attribute": ("app:site.app", AppSpec("app:site.app")),
+    "imported app": (apps.app, AppSpec("serve.apps:app")),
+    "imported factory": (apps.make, AppSpec("serve.apps:make", factory=True)),
+    "app of a test": (here, AppSpec(here)),
+    "factory of a test": (make_here, AppSpec(make_here, factory=True)),
+    "partial of a test": (partial_here := partial(make_here), AppSpec(partial_here, factory=True)),
 }
 
 
-@pytest.mark.parametrize("text,spec", TEXTS.items())
-def test_text(text: str, spec: AppSpec) -> None:
-    assert app_spec(text) == spec
+@pytest.mark.parametrize("app, spec", OBJECTS.values(), ids=OBJECTS)
+def test_which_app_is_meant(app: object, spec: AppSpec) -> None:
+    assert app_spec(app) == spec
+    assert app_spec(spec) is spec
 
 
 @pytest.mark.parametrize(
@@ -53,48 +58,20 @@ def test_text_that_names_no_app_is_refused(text: str) -> None:
         app_spec(text)
 
 
-def test_a_spec_stays_as_it_is() -> None:
-    spec = AppSpec("app.main:app")
-    assert app_spec(spec) is spec
-
-
-def test_an_object_of_an_imported_module_becomes_its_import_string() -> None:
-    assert app_spec(apps.app) == AppSpec("serve.apps:app")
-
-
-def test_a_factory_of_an_imported_module_becomes_its_import_string() -> None:
-    spec = app_spec(apps.make)
-    assert spec == AppSpec("serve.apps:make", factory=True)
-    assert spec.name == "serve.apps:make()"
-
-
-@pytest.mark.parametrize(
-    "app,factory", [(here, False), (make_here, True), (partial(make_here), True)], ids=["app", "factory", "partial"]
-)
-def test_what_only_a_test_module_holds_stays_an_object(app: object, factory: bool) -> None:
-    assert app_spec(app) == AppSpec(app, factory)
-
-
 @pytest.mark.parametrize("app", [FastAPI, apps.wsgi, 7, None], ids=["class", "wsgi", "number", "none"])
 def test_an_object_that_is_no_app_is_refused(app: object) -> None:
     with pytest.raises(AppLoadError, match="is not an ASGI app"):
         app_spec(app)
 
 
-def test_an_app_of_a_test_module_is_sent_by_value() -> None:
+def test_an_app_of_a_test_module_is_sent_by_value_to_one_worker_where_it_can_be() -> None:
     rebuilt = pickle.loads(app_spec(here).pickled(workers=1))
     assert isinstance(rebuilt, FastAPI)
     assert rebuilt.title == "in a test module"
     assert rebuilt.state.answer == 42
     assert rebuilt.url_path_for("<lambda>") == "/included"
-
-
-def test_several_workers_need_an_import_string() -> None:
     with pytest.raises(AppLoadError, match=r'cannot be imported by 2 workers: put it in a module.*"module:attribute"'):
         app_spec(here).pickled(workers=2)
-
-
-def test_an_app_that_does_not_pickle_needs_an_import_string() -> None:
     lock = threading.Lock()
 
     async def app(scope: object, receive: object, send: object) -> None:
@@ -128,6 +105,10 @@ NOT_ASGI: dict[str, tuple[object, str]] = {
     "none": (None, "it is None"),
     "class": (FastAPI, "it is the class FastAPI and not an instance: write FastAPI(…)"),
     "wsgi function": (apps.wsgi, "takes (environ, start_response), as a WSGI app does"),
+    "wsgi instance": (
+        type("Flask", (), {"__call__": lambda self, environ, start_response: []})(),
+        "as a WSGI app does",
+    ),
     "handler": (apps.handler, "an async function (handler) that takes (request)"),
     "factory": (apps.make, '"()" at the end'),
 }
@@ -168,69 +149,63 @@ def test_asgi_apps_are_believed(app: object) -> None:
     assert why_not_asgi(app) is None
 
 
-def test_a_wsgi_instance_is_told_apart() -> None:
-    class Flask:
-        def __call__(self, environ: object, start_response: object) -> list[bytes]:
-            return []
-
-    assert "as a WSGI app does" in (why_not_asgi(Flask()) or "")
-
-
-@pytest.mark.parametrize(
-    "target,factory", [("serve.apps:app", False), ("serve.apps:make", True)], ids=["attribute", "factory"]
-)
-def test_loads(target: str, factory: bool) -> None:
-    assert load_app(target, factory=factory) is apps.app
-
-
-FAILS = {
-    "module missing": ("serve_nowhere:app", False, ["No module named 'serve_nowhere'", "pythonpath"]),
-    "package missing": ("serve_nowhere.main:app", False, ["No module named 'serve_nowhere'", "pythonpath"]),
-    "attribute missing": ("serve.apps:ap", False, ['module "serve.apps" has no attribute "ap"', "did you mean app"]),
+FAILS: dict[str, tuple[str, bool, type[AppLoadError], list[str]]] = {
+    "module missing": ("serve_nowhere:app", False, AppMissingError, ["No module named 'serve_nowhere'", "pythonpath"]),
+    "package missing": ("serve_nowhere.a:app", False, AppMissingError, ["No module named 'serve_nowhere'"]),
+    "attribute missing": (
+        "serve.apps:ap",
+        False,
+        AppMissingError,
+        ['module "serve.apps" has no attribute "ap"', "did you mean app"],
+    ),
     "attribute of attribute": (
         "serve.apps:app.inner",
         False,
+        AppMissingError,
         ['"app" of module "serve.apps" has no attribute "inner"'],
     ),
-    "not an app": ("serve.apps:number", False, ['"serve.apps:number" is not an ASGI app', "builtins.int"]),
-    "factory fails": ("serve.apps:make_failing", True, ["failed: RuntimeError: no database here", "in make_failing"]),
-    "app called": ("serve.apps:app", True, ["takes (scope, receive, send)", 'write "serve.apps:app", without "()"']),
-    "factory with arguments": ("serve.apps:handler", True, ["takes (request), and a factory is called with nothing"]),
-    "factory is async": ("serve.apps:make_async", True, ["is an async function"]),
-    "factory makes text": ("serve.apps:make_text", True, ['"serve.apps:make_text()" is not an ASGI app', "str"]),
-    "factory is a number": ("serve.apps:number", True, ["is not callable"]),
+    "not an app": (
+        "serve.apps:number",
+        False,
+        AppLoadError,
+        ['"serve.apps:number" is not an ASGI app', "builtins.int"],
+    ),
+    "factory fails": (
+        "serve.apps:make_failing",
+        True,
+        AppLoadError,
+        ["failed: RuntimeError: no database here", "in make_failing"],
+    ),
+    "app called": (
+        "serve.apps:app",
+        True,
+        AppLoadError,
+        ["takes (scope, receive, send)", 'write "serve.apps:app", without "()"'],
+    ),
+    "factory with arguments": (
+        "serve.apps:handler",
+        True,
+        AppLoadError,
+        ["takes (request), and a factory is called with nothing"],
+    ),
+    "factory is async": ("serve.apps:make_async", True, AppLoadError, ["is an async function"]),
+    "factory makes text": (
+        "serve.apps:make_text",
+        True,
+        AppLoadError,
+        ['"serve.apps:make_text()" is not an ASGI app', "str"],
+    ),
+    "factory is a number": ("serve.apps:number", True, AppLoadError, ["is not callable"]),
 }
 
 
-@pytest.mark.parametrize("target,factory,parts", FAILS.values(), ids=FAILS)
-def test_fails_with_the_reason(target: str, factory: bool, parts: list[str]) -> None:
+@pytest.mark.parametrize("target,factory,kind,parts", FAILS.values(), ids=FAILS)
+def test_loads_or_fails_with_the_reason(target: str, factory: bool, kind: type[AppLoadError], parts: list[str]) -> None:
+    assert load_app("serve.apps:app", factory=False) is load_app("serve.apps:make", factory=True) is apps.app
     with pytest.raises(AppLoadError) as caught:
         load_app(target, factory=factory)
+    assert type(caught.value) is kind
     assert [part for part in parts if part not in str(caught.value)] == []
-
-
-@pytest.mark.parametrize("name", [name for name in FAILS if "missing" in name or "attribute" in name])
-def test_what_is_not_there_is_missing(name: str) -> None:
-    target, factory, _ = FAILS[name]
-    with pytest.raises(AppMissingError):
-        load_app(target, factory=factory)
-
-
-@pytest.mark.parametrize("name", [name for name in FAILS if "missing" not in name and "attribute" not in name])
-def test_what_is_there_and_no_app_is_not_missing(name: str) -> None:
-    target, factory, _ = FAILS[name]
-    with pytest.raises(AppLoadError) as caught:
-        load_app(target, factory=factory)
-    assert type(caught.value) is AppLoadError
-
-
-@pytest.mark.parametrize("line", ["import serve.nowhere", "import nowhere_at_all", "from serve import nowhere"])
-def test_a_module_that_imports_what_is_missing_is_not_missing_itself(
-    line: str, broken_module: Callable[[str], str]
-) -> None:
-    with pytest.raises(AppLoadError) as caught:
-        load_app(broken_module(line), factory=False)
-    assert type(caught.value) is AppLoadError
 
 
 def test_where_a_module_was_loaded_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,29 +220,23 @@ BROKEN = {
     "raises": ("value = 1\nvalue / 0", ["ZeroDivisionError: division by zero", "broken_app.py", "line 2", "value / 0"]),
     "syntax": ("def (:", ["SyntaxError", "broken_app.py", "def (:"]),
     "imports what is missing": ("import serve_nowhere", ["No module named 'serve_nowhere'", "broken_app.py", "line 1"]),
+    "imports another module that is missing": ("import serve.nowhere", ["No module named 'serve.nowhere'"]),
+    "imports a name that is missing": ("from serve import nowhere", ["cannot import name 'nowhere'"]),
     "exits": ("raise SystemExit('no settings')", ["SystemExit: no settings", "broken_app.py"]),
 }
 
 
-@pytest.fixture
-def broken_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def write(source: str) -> str:
-        (tmp_path / "broken_app.py").write_text(source)
-        monkeypatch.delitem(sys.modules, "broken_app", raising=False)
-        return "broken_app:app"
-
-    return write
-
-
 @pytest.mark.parametrize("source,parts", BROKEN.values(), ids=BROKEN)
-def test_an_import_error_is_shown_from_the_user_s_code(
-    source: str, parts: list[str], broken_module: Callable[[str], str]
+def test_an_import_error_is_shown_from_the_user_s_code_and_the_module_is_not_missing(
+    source: str, parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_app.py").write_text(source)
+    monkeypatch.delitem(sys.modules, "broken_app", raising=False)
     with pytest.raises(AppLoadError) as caught:
-        load_app(broken_module(source), factory=False)
+        load_app("broken_app:app", factory=False)
     message = str(caught.value)
+    assert type(caught.value) is AppLoadError
     assert [part for part in parts if part not in message] == []
     assert "importlib" not in message
     assert "loading.py" not in message

@@ -67,25 +67,43 @@ def test_a_program_is_served_on_the_port_it_is_told(tiny: RunningServer) -> None
     assert tiny.url.startswith("http://127.0.0.1:")
     assert tiny.pids == tiny.worker_pids == (facts(tiny)["pid"],)
     assert "the program's own words" in tiny.log
-    tiny.check()
-
-
-def test_the_port_may_be_told_by_an_environment_variable(boot: Boot) -> None:
-    seen = facts(boot(Command(SCRIPT, env={"APP_PORT": "{port}", "JSON": '{"a": 1}'})))
-    assert seen["env"]["JSON"] == '{"a": 1}'
-
-
-def test_a_text_is_split_as_a_shell_does(boot: Boot) -> None:
-    assert "pid" in facts(boot(Command(f"{{python}} '{PROGRAM}' --port {{port}}")))
-
-
-def test_its_identity_is_its_command_or_title_and_never_the_port(tiny: RunningServer, boot: Boot) -> None:
-    other = boot(Command(SERVER, workers=2))
     assert tiny.identity() == {
         "kind": "command", "command": digest("tiny"), "workers": 1, "loop": None, "http": None,
         "stabilised": list(tiny.stabilised),
     }  # fmt: skip
-    assert other.identity()["command"] == digest(without_temporary_paths(" ".join(SERVER)))
+    tiny.check()
+    # What watches over it is none of its processes, and idle.
+    supervisor = tiny.processes[0].parent()
+    assert supervisor is not None
+    assert supervisor.pid not in tiny.pids
+    before = supervisor.cpu_times()
+    for _ in range(20):
+        assert facts(tiny)["session"] != os.getsid(0)
+    assert supervisor.cpu_times() == before
+
+
+def test_a_program_is_told_its_port_directory_and_variables(
+    boot: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "gone when the next test runs")
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    env = {"APP_PORT": "{port}", "JSON": '{"a": 1}'}
+    by_variable = boot(Command(f"{{python}} '{PROGRAM}'", env=env, cwd="below", stabilise=False))
+    seen = facts(by_variable)
+    assert seen["env"]["JSON"] == '{"a": 1}'
+    assert seen["cwd"] == str(tmp_path / "below")
+    assert {"PYTEST_CURRENT_TEST", "PYTEST_FILEPERF_LAYOUT"}.isdisjoint(seen["env"])
+    assert by_variable.stabilised == ()
+    assert by_variable.loaded.modules == (str(tmp_path / "below"), PROGRAM)
+    script = tmp_path / "server"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{PROGRAM}" "$@"\n')
+    script.chmod(0o755)
+    found = boot(Command(["./server", "--port", "{port}"], cwd=tmp_path))
+    assert found.title == "server ×1"
+    assert found.worker_pids == (facts(found)["pid"],)
+    assert found.loaded.modules == (str(tmp_path), str(script))
 
 
 @pytest.mark.parametrize(
@@ -114,71 +132,26 @@ def test_a_temporary_path_is_no_part_of_an_identity(
     assert without_temporary_paths(command) == without
 
 
-def test_its_code_is_in_its_directory_its_program_and_the_files_it_names(boot: Boot, tmp_path: Path) -> None:
-    assert boot(Command([PYTHON, *SERVER[1:]], cwd=tmp_path)).loaded.modules == (str(tmp_path), PROGRAM)
-    script = tmp_path / "server"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{PROGRAM}" "$@"\n')
-    script.chmod(0o755)
-    server = boot(Command(["./server", "--port", "{port}"], cwd=tmp_path))
-    assert server.loaded.modules == (str(tmp_path), str(script))
-
-
-def test_it_runs_in_its_directory(boot: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "below").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTEST_CURRENT_TEST", "gone when the next test runs")
-    seen = facts(boot(Command(SERVER, cwd="below")))
-    assert seen["cwd"] == str(tmp_path / "below")
-    assert "PYTEST_CURRENT_TEST" not in seen["env"]
-
-
-def test_a_program_is_found_in_its_directory(boot: Boot, tmp_path: Path) -> None:
-    script = tmp_path / "server"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{PROGRAM}" "$@"\n')
-    script.chmod(0o755)
-    server = boot(Command(["./server", "--port", "{port}"], cwd=tmp_path))
-    assert server.title == "server ×1"
-    assert server.worker_pids == (facts(server)["pid"],)
-
-
-def test_it_has_a_session_of_its_own(tiny: RunningServer) -> None:
-    assert facts(tiny)["session"] != os.getsid(0)
-
-
 @linux
-def test_it_does_not_inherit_that_python_ignores_broken_pipes(boot: Boot) -> None:
-    server = boot(Command(["sh", "-c", 'cat /proc/$$/status >&2; exec "$0" "$@"', *SERVER]))
-    (ignored,) = (int(line.split()[1], 16) for line in server.log if line.startswith("SigIgn:"))
-    assert not ignored & 1 << signal.SIGPIPE - 1
-
-
-@linux
-def test_it_keeps_to_its_cores_and_to_the_limit_of_open_files(boot: Boot) -> None:
+def test_it_keeps_to_its_cores_limits_and_seed_and_heeds_broken_pipes(boot: Boot, tiny: RunningServer) -> None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     core = max(os.sched_getaffinity(0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    shell = ["sh", "-c", 'cat /proc/$$/status >&2; exec "$0" "$@"', *SERVER]
     try:
-        seen = facts(boot(Command(SERVER), cores=frozenset({core})))
+        server = boot(Command(shell, workers=2), cores=frozenset({core}))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    seen = facts(server)
     assert seen["cores"] == [core]
     assert seen["open files"] == min(soft, 512)
-
-
-@linux
-def test_it_is_stabilised_as_far_as_it_heeds_it(tiny: RunningServer, boot: Boot) -> None:
-    one, same, other = tiny, *(boot(Command(SERVER), number=number) for number in (0, 1))
-    assert "hash seed" in one.stabilised
-    assert facts(one)["hash"] == facts(same)["hash"] != facts(other)["hash"]
-
-
-def test_it_is_not_stabilised_when_not_wanted(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    server = boot(Command(SERVER, stabilise=False))
-    assert server.stabilised == ()
-    assert "PYTEST_FILEPERF_LAYOUT" not in facts(server)["env"]
+    assert "hash seed" in server.stabilised
+    assert facts(tiny)["hash"] == seen["hash"] != facts(boot(Command(SERVER), number=1))["hash"]
+    assert server.identity()["command"] == digest(without_temporary_paths(" ".join(shell)))
+    (ignored,) = (int(line.split()[1], 16) for line in server.log if line.startswith("SigIgn:"))
+    assert not ignored & 1 << signal.SIGPIPE - 1
 
 
 # --- ready
@@ -190,36 +163,35 @@ def test_any_answer_or_a_connection_is_enough(ready: str | None, boot: Boot) -> 
     assert httpx.get(server.url, trust_env=False).status_code == 404
 
 
-def test_both_workers_are_seen_and_not_their_parent(boot: Boot) -> None:
-    server = boot(Command((*SERVER, "--workers=2"), workers=2))
-    workers = server.worker_pids
-    assert len(workers) == 2
-    assert len(server.pids) == 3
-    assert facts(server)["pid"] in workers
-    assert server.pids[0] not in workers
-
-
-def test_a_wrapper_is_no_worker(boot: Boot) -> None:
-    server = boot(Command(["sh", "-c", '"$0" "$@"; exit', *SERVER]))
-    assert len(server.pids) == 2
-    assert server.worker_pids == (facts(server)["pid"],)
-
-
-def test_a_program_that_does_not_answer_is_told_with_what_it_does(boot: Boot) -> None:
-    with pytest.raises(ServerStartError, match=r"not ready within 1 s: it does not listen on 127.0.0.1 port") as caught:
-        boot(Command((*SERVER, "--deaf"), start_timeout_s=1))
-    assert "the program's own words" in caught.value.log
-
-
-def test_a_program_that_takes_another_port_is_told_with_that(boot: Boot) -> None:
-    with pytest.raises(ServerStartError, match=r"it listens on 127.0.0.1 port \d+, and was told 127.0.0.1 port \d+"):
-        boot(Command((*SERVER, "--elsewhere"), start_timeout_s=1))
+@pytest.mark.parametrize(
+    "command, workers, processes",
+    [((*SERVER, "--workers=2"), 2, 3), (("sh", "-c", '"$0" "$@"; exit', *SERVER), 1, 2)],
+    ids=["workers", "wrapper"],
+)
+def test_workers_are_seen_and_not_what_starts_them(
+    command: Sequence[str], workers: int, processes: int, boot: Boot
+) -> None:
+    server = boot(Command(command, workers=workers))
+    assert (len(server.worker_pids), len(server.pids)) == (workers, processes)
+    assert facts(server)["pid"] in server.worker_pids
+    assert server.pids[0] not in server.worker_pids
 
 
 @pytest.mark.hostile
-def test_an_answer_that_is_not_http_is_none(boot: Boot) -> None:
-    with pytest.raises(ServerStartError, match=r"gave no HTTP answer to GET /x \(BadStatusLine: garbage"):
-        boot(Command((*SERVER, "--garbage"), start_timeout_s=1, ready="/x"))
+@pytest.mark.parametrize(
+    "flag, ready, said",
+    [
+        ("--deaf", "/", r"not ready within 1 s: it does not listen on 127.0.0.1 port"),
+        ("--elsewhere", "/", r"it listens on 127.0.0.1 port \d+, and was told 127.0.0.1 port \d+"),
+        ("--garbage", "/x", r"gave no HTTP answer to GET /x \(BadStatusLine: garbage"),
+    ],
+)
+def test_a_program_that_does_not_get_ready_is_told_with_what_it_does(
+    flag: str, ready: str, said: str, boot: Boot
+) -> None:
+    with pytest.raises(ServerStartError, match=said) as caught:
+        boot(Command((*SERVER, flag), start_timeout_s=1, ready=ready))
+    assert flag != "--deaf" or "the program's own words" in caught.value.log
 
 
 @linux
@@ -319,29 +291,18 @@ def test_without_signals_there_are_no_commands(boot: Boot, monkeypatch: pytest.M
 # --- the end
 
 
-@pytest.mark.parametrize("flag", ["--child=beside", "--child=apart", "--workers=2"])
+@pytest.mark.hostile
+@pytest.mark.parametrize("flag", ["--child=beside", "--child=apart", "--workers=2", "--stubborn", "--child=late"])
 def test_everything_is_gone_at_the_end(flag: str, scratch: Path) -> None:
-    with launch(Command((*SERVER, flag))) as server:
+    with launch(Command((*SERVER, flag), stop_timeout_s=0.3)) as server:
         pids = server.pids
-        assert len(pids) > 1
-    assert remaining_after(0, pids) == []
-    assert list(scratch.iterdir()) == []
-
-
-@pytest.mark.hostile
-def test_a_program_that_does_not_end_is_killed() -> None:
-    with launch(Command((*SERVER, "--stubborn"), stop_timeout_s=0.3)) as server:
-        pids = server.pids
-    assert remaining_after(0, pids) == []
-
-
-@linux
-@pytest.mark.hostile
-def test_what_it_starts_when_it_is_asked_to_end_is_killed_too() -> None:
-    with launch(Command((*SERVER, "--child=late"), stop_timeout_s=0.3)) as server:
+        assert len(pids) > (flag not in ("--stubborn", "--child=late"))
         word = f"--port={httpx.URL(server.url).port}"
+    assert remaining_after(0, pids) == []
+    # What it starts when it is asked to end is gone too.
     of_it = (process.pid for process in psutil.process_iter(["cmdline"]) if word in (process.info["cmdline"] or ()))
     assert remaining_after(0, of_it) == []
+    assert list(scratch.iterdir()) == []
 
 
 @linux
@@ -368,16 +329,6 @@ def test_the_program_ends_with_its_supervisor(boot: Boot) -> None:
     assert remaining_after(5, [pid]) == []
     with pytest.raises(ServerDiedError, match="SIGKILL"):
         server.check()
-
-
-def test_the_supervisor_is_none_of_its_processes_and_idle(tiny: RunningServer) -> None:
-    supervisor = tiny.processes[0].parent()
-    assert supervisor is not None
-    assert supervisor.pid not in tiny.pids
-    before = supervisor.cpu_times()
-    for _ in range(20):
-        facts(tiny)
-    assert supervisor.cpu_times() == before
 
 
 # --- the build

@@ -112,17 +112,6 @@ def test_functions_that_were_made_alike_differ_by_what_they_hold() -> None:
     assert describe(outer("a")) != describe(outer("b"))
 
 
-def test_what_holds_itself_has_an_end() -> None:
-    held: list[object] = []
-    held.append(held)
-    assert describe(held) == "((((builtins.list))))"
-
-
-def test_long_texts_are_told_apart() -> None:
-    assert len(describe("x" * 10_000)) < 250
-    assert describe("x" * 10_000) != describe("x" * 9_999)
-
-
 @pytest.mark.parametrize(
     "one, other",
     [
@@ -146,12 +135,17 @@ def test_an_outline_has_texts(one: object, other: object) -> None:
     assert kind_of(one) == kind_of(other)
 
 
-def test_what_leads_in_circles_and_what_is_large_is_described_in_little_time() -> None:
-    held = [Held("a") for _ in range(50)]
+def test_what_is_long_or_leads_in_circles_is_described_in_little_time() -> None:
+    held: list[object] = [Held("a") for _ in range(50)]
     for one in held:
-        one.held = held
+        vars(one)["held"] = held
     assert describe(held) == describe(held)
+    itself: list[object] = []
+    itself.append(itself)
+    assert describe(itself) == "((((builtins.list))))"
     assert describe(list(range(100_000))) == "builtins.list of 100000"
+    assert len(describe("x" * 10_000)) < 250
+    assert describe("x" * 10_000) != describe("x" * 9_999)
 
 
 def test_sets_are_described_alike_in_every_process() -> None:
@@ -175,7 +169,7 @@ def test_sets_are_described_alike_in_every_process() -> None:
         subprocess.run(
             [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True
         ).stdout
-        for seed in "1234"
+        for seed in "12"
     }
     assert len(told) == 1
     assert "hosts=('alpha', 'beta', 'delta', 'gamma')" in told.pop()

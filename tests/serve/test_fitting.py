@@ -171,87 +171,43 @@ def test_what_cannot_be_sent_is_found_by_the_name_that_a_module_gives_it(shop: M
     assert imported().app.dependency_overrides[imported().get_db]() is imported().test_lock
 
 
-def _set_config(shop: ModuleType) -> None:
-    shop.app.state.settings["url"] = "test"
-
-
-def _remove(shop: ModuleType) -> None:
-    del shop.app.state.settings
-
-
-def _override_mounted(shop: ModuleType) -> None:
-    shop.api.dependency_overrides[shop.get_db] = fake_db
-
-
-def _clear_middleware(shop: ModuleType) -> None:
-    shop.app.user_middleware.clear()
-
-
-def _handle(shop: ModuleType) -> None:
-    shop.app.exception_handlers[KeyError] = fake_db
-
-
-def _no_lifespan(shop: ModuleType) -> None:
-    shop.app.router.lifespan_context = fake_db
-
-
-def _own(shop: ModuleType) -> None:
-    shop.own.db = "test"
-
-
-def _startup(shop: ModuleType) -> None:
-    shop.app.router.on_startup.clear()
-
-
-def _rates(shop: ModuleType) -> None:
-    shop.app.state.rates = shop.Rates(10)
-
-
-def _debug(shop: ModuleType) -> None:
-    shop.app.debug = True
-
-
-CHANGES: dict[str, tuple[Callable[[ModuleType], None], str, str, Callable[[ModuleType], bool]]] = {
-    "state": (_set_config, "app", "state.settings", lambda m: m.app.state.settings == {"url": "test"}),
-    "removed": (_remove, "app", "state.settings", lambda m: not hasattr(m.app.state, "settings")),
-    "mounted": (
-        _override_mounted,
+FAKE = {"fake_db": fake_db, "threading": threading}
+SET_URL = "m.app.state.settings['url'] = 'test'"
+CHANGES = (
+    ("app", SET_URL, "state.settings", "m.app.state.settings == {'url': 'test'}"),
+    ("wrapped", SET_URL, "state.settings of .app", "m.app.state.settings == {'url': 'test'}"),
+    ("app", "del m.app.state.settings", "state.settings", "not hasattr(m.app.state, 'settings')"),
+    ("app", "m.app.state.rates = m.Rates(10)", "state.rates", "m.app.state.rates.limit == 10"),
+    ("app", "m.app.state.run = 'of the test'", "state.run", "m.app.state.run == 'of the test'"),
+    (
         "app",
+        "m.api.dependency_overrides[m.get_db] = fake_db",
         "dependency_overrides of /api",
-        lambda m: list(m.api.dependency_overrides) == [m.get_db],
+        "list(m.api.dependency_overrides) == [m.get_db]",
     ),
-    "in a wrapper": (
-        _set_config,
-        "wrapped",
-        "state.settings of .app",
-        lambda m: m.app.state.settings == {"url": "test"},
+    ("app", "m.app.user_middleware.clear()", "user_middleware", "m.app.user_middleware == []"),
+    (
+        "app",
+        "m.app.exception_handlers[KeyError] = fake_db",
+        "exception_handlers",
+        "KeyError in m.app.exception_handlers",
     ),
-    "middleware": (_clear_middleware, "app", "user_middleware", lambda m: m.app.user_middleware == []),
-    "handlers": (_handle, "app", "exception_handlers", lambda m: KeyError in m.app.exception_handlers),
-    "lifespan": (_no_lifespan, "app", "lifespan", lambda m: m.app.router.lifespan_context() == "fake"),
-    "attribute": (_own, "own", "attribute.db", lambda m: m.own.db == "test"),
-    "startup": (_startup, "app", "on_startup", lambda m: m.app.router.on_startup == []),
-    "same class": (_rates, "app", "state.rates", lambda m: m.app.state.rates.limit == 10),
-    "debug": (_debug, "app", "attribute.debug", lambda m: m.app.debug is True),
-}
+    ("app", "m.app.router.lifespan_context = fake_db", "lifespan", "m.app.router.lifespan_context() == 'fake'"),
+    ("app", "m.app.router.on_startup.clear()", "on_startup", "m.app.router.on_startup == []"),
+    ("app", "m.app.debug = True", "attribute.debug", "m.app.debug is True"),
+    ("own", "m.own.db = 'test'", "attribute.db", "m.own.db == 'test'"),
+)
 
 
-@pytest.mark.parametrize("change,name,part,holds", CHANGES.values(), ids=CHANGES)
-def test_what_was_set(
-    shop: ModuleType,
-    tmp_path: Path,
-    change: Callable[[ModuleType], None],
-    name: str,
-    part: str,
-    holds: Callable[[ModuleType], bool],
-) -> None:
-    change(shop)
+@pytest.mark.parametrize("name, change, part, holds", CHANGES, ids=[change for _, change, *_ in CHANGES])
+def test_what_was_set(shop: ModuleType, tmp_path: Path, name: str, change: str, part: str, holds: str) -> None:
+    exec(change, {"m": shop, **FAKE})
     assert [changed for changed, _ in sent(shop, tmp_path, name).changed()] == [part]
-    assert holds(imported())
+    assert eval(holds, {"m": imported()})
 
 
 def test_another_version_is_left_as_it_is(shop: ModuleType, tmp_path: Path) -> None:
-    _set_config(shop)
+    shop.app.state.settings["url"] = "test"
     assert sent(shop, tmp_path, binding=False).changed() == ()
     assert imported().app.state.settings == {"url": "production"}
 
@@ -265,80 +221,52 @@ def test_what_is_shared_stays_shared(shop: ModuleType, tmp_path: Path) -> None:
     assert app.dependency_overrides[imported().get_db]() is app.state.rows
 
 
-def _lock_held(shop: ModuleType) -> None:
-    lock = threading.Lock()
-    shop.app.dependency_overrides[shop.get_db] = lambda: lock
-
-
-def _hidden_key(shop: ModuleType) -> None:
-    shop.app.dependency_overrides[shop.hidden["guard"]] = fake_db
-
-
-def _replaced_key(shop: ModuleType) -> None:
-    shop.app.dependency_overrides[shop.get_db] = fake_db
-    shop.get_db = fake_db  # type: ignore[attr-defined]  # of a module
-
-
-def _new_route(shop: ModuleType) -> None:
-    shop.app.get("/new")(fake_db)
-
-
-def _unsent_state(shop: ModuleType) -> None:
-    shop.app.state.other = threading.Lock()
-
-
-def _same_class(shop: ModuleType) -> None:
-    shop.app.state.store = shop.Store("test")
-
-
-def _much(shop: ModuleType) -> None:
-    shop.app.state.other = [bytes(1 << 20) * 10, bytearray(10 << 20)]
-
-
-REFUSED = {
-    "held": (
-        _lock_held,
-        r"dependency_overrides .*has none\. It cannot be set there: _lock_held.<locals>.<lambda> holds lock "
+LOCKED = "lock = threading.Lock(); m.app.dependency_overrides[m.get_db] = (lambda lock: lambda: lock)(lock)"
+REFUSED = (
+    (
+        LOCKED,
+        r"dependency_overrides .*has none\. It cannot be set there: <lambda>.<locals>.<lambda> holds lock "
         r"\(_thread.lock\), which cannot be sent \(cannot pickle '_thread.lock' object\)\. Put that into a module",
     ),
-    "hidden": (_hidden_key, r"It cannot be set there: no module has Guard by a name\. Put that into a module"),
-    "replaced": (_replaced_key, "It cannot be set there: no module has get_db by a name"),
-    "route": (
-        _new_route,
+    (
+        "m.app.dependency_overrides[m.hidden['guard']] = fake_db",
+        r"It cannot be set there: no module has Guard by a name\. Put that into a module",
+    ),
+    (
+        "m.app.dependency_overrides[m.get_db] = fake_db; m.get_db = fake_db",
+        "It cannot be set there: no module has get_db by a name",
+    ),
+    (
+        "m.app.get('/new')(fake_db)",
         f"app has routes GET /new {__name__}.fake_db, which the one that the server imports lacks",
     ),
-    "state": (_unsent_state, r"the test's app has state.other _thread.lock, the one that the server imports has none"),
-    "same class": (
-        _same_class,
-        r"state.store fitting_shop.Store\(…url='test'\), the one .*'production'",
+    (
+        "m.app.state.other = threading.Lock()",
+        r"the test's app has state.other _thread.lock, the one that the server imports has none",
     ),
-    "much": (_much, "It cannot be set there: it has more than 16 MiB"),
-}
+    ("m.app.state.store = m.Store('test')", r"state.store fitting_shop.Store\(…url='test'\), the one .*'production'"),
+    ("m.app.state.other = [bytes(10 << 20), bytearray(10 << 20)]", "It cannot be set there: it has more than 16 MiB"),
+)
 
 
-@pytest.mark.parametrize("change,message", REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_set_is_refused(
-    shop: ModuleType, tmp_path: Path, change: Callable[[ModuleType], None], message: str
-) -> None:
-    change(shop)
+@pytest.mark.parametrize("change, message", REFUSED, ids=[change for change, _ in REFUSED])
+def test_what_cannot_be_set_is_refused(shop: ModuleType, tmp_path: Path, change: str, message: str) -> None:
+    exec(change, {"m": shop, **FAKE})
     with pytest.raises(AppLoadError, match=rf'(?s){message}.* [Gg]ive a factory .*"package.module:make\(\)"'):
         sent(shop, tmp_path)
 
 
-def test_what_the_server_s_environment_sets_stays(shop: ModuleType, tmp_path: Path) -> None:
+def test_what_the_server_s_environment_sets_stays_unless_the_test_has_set_it(shop: ModuleType, tmp_path: Path) -> None:
     shop.app.state.settings["url"] = "test"
     fitting = sent(shop, tmp_path, env={"SHOP_URL": "of this boot"})
     assert imported().app.state.url == "of this boot"
     assert dict(fitting.changed()).keys() == {"state.settings"}
     assert dict(fitting.own())["state.url"] == "the server's env sets it"
-
-
-def test_what_the_test_and_the_server_s_environment_set_is_refused(shop: ModuleType, tmp_path: Path) -> None:
-    shop.app.state.url = "of the test"
-    with pytest.raises(
-        AppLoadError, match=r"state.url 'of the test', .* the test has set it, and so does the server's env"
-    ):
-        sent(shop, tmp_path, env={"SHOP_URL": "of this boot"})
+    again = imported()
+    again.app.state.url = "of the test"
+    said = r"state.url 'of the test', .* the test has set it, and so does the server's env"
+    with pytest.raises(AppLoadError, match=said):
+        sent(again, tmp_path, env={"SHOP_URL": "of this boot"})
 
 
 def test_what_differs_at_each_import_is_the_server_s_own(shop: ModuleType, tmp_path: Path) -> None:
@@ -347,12 +275,6 @@ def test_what_differs_at_each_import_is_the_server_s_own(shop: ModuleType, tmp_p
     assert fitting.changed() == ()
     assert fitting.own() == (("state.run", "it is another one at each import"),)
     assert imported().app.state.run != before
-
-
-def test_a_text_in_place_of_what_differs_at_each_import_is_set(shop: ModuleType, tmp_path: Path) -> None:
-    shop.app.state.run = "of the test"
-    assert sent(shop, tmp_path).changed() == (("state.run", "'of the test'"),)
-    assert imported().app.state.run == "of the test"
 
 
 def _run_lifespan(app: object) -> None:
@@ -389,21 +311,24 @@ def test_what_a_lifespan_has_set_was_used_since(shop: ModuleType, tmp_path: Path
     assert fitting.changed() == ()
 
 
-def test_another_object_than_the_lifespan_sets_is_refused(shop: ModuleType, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ("m.app.state.pool = m.Store('test')", r"state\.pool fitting_shop.Store.*, the one .* has _thread.lock"),
+        (
+            "m.app.state.other = threading.Lock()",
+            r"state\.other _thread.lock, the one that the server imports has none",
+        ),
+    ],
+)
+def test_what_the_lifespan_does_not_set_so_is_refused_after_it(
+    shop: ModuleType, tmp_path: Path, change: str, said: str
+) -> None:
     _run_lifespan(shop.app)
-    shop.app.state.pool = shop.Store("test")
+    exec(change, {"m": shop, **FAKE})
     fitting = sent(shop, tmp_path)
     _run_lifespan(imported().app)
-    with pytest.raises(AppLoadError, match=r"state\.pool fitting_shop.Store.*, the one .* has _thread.lock"):
-        fitting.started()
-
-
-def test_what_no_lifespan_sets_is_refused_after_it(shop: ModuleType, tmp_path: Path) -> None:
-    _run_lifespan(shop.app)
-    shop.app.state.other = threading.Lock()
-    fitting = sent(shop, tmp_path)
-    _run_lifespan(imported().app)
-    with pytest.raises(AppLoadError, match=r"state\.other _thread.lock, the one that the server imports has none"):
+    with pytest.raises(AppLoadError, match=said):
         fitting.started()
 
 

@@ -6,7 +6,7 @@ import _thread
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -37,46 +37,32 @@ async def where(request: Request) -> dict[str, str]:
     return {"lifespan": request.state.thread, "request": threading.current_thread().name}
 
 
-@pytest.fixture
-def server() -> Iterator[RunningInProcess]:
-    events.clear()
-    with launch(InProcess(), app_spec(app)) as server:
-        assert isinstance(server, RunningInProcess)
-        yield server
-
-
-def test_requests_run_on_the_loop_of_the_lifespan(server: RunningInProcess) -> None:
+def test_requests_run_on_the_loop_of_the_lifespan_which_ends_with_the_block() -> None:
     async def ask() -> object:
         async with server.client() as client:
             return (await client.get("/")).json()
 
-    assert server.run(ask) == {"lifespan": "fileperf in-process app", "request": "fileperf in-process app"}
-    assert server.url == "http://in-process"
-    assert server.pids == (os.getpid(),)
-    assert server.identity()["kind"] == "in-process"
-    assert server.title.startswith("in-process (")
-    server.check()
+    async def fail() -> None:
+        raise LookupError("nothing there")
 
-
-def test_the_lifespan_ends_with_the_block() -> None:
     events.clear()
     with launch(InProcess(), app_spec(app)) as server:
-        assert events == ["up"]
         assert isinstance(server, RunningInProcess)
+        assert server.run(ask) == {"lifespan": "fileperf in-process app", "request": "fileperf in-process app"}
+        with pytest.raises(LookupError, match="nothing there"):
+            server.run(fail)
+        assert server.url == "http://in-process"
+        assert server.pids == (os.getpid(),)
+        assert server.identity()["kind"] == "in-process"
+        assert server.title.startswith("in-process (")
+        server.check()
+        assert events == ["up"]
     assert events == ["up", "down"]
     with pytest.raises(ServerDiedError, match="event loop"):
         server.run(lambda: asyncio.sleep(0))
 
 
-def test_what_a_function_raises_is_raised(server: RunningInProcess) -> None:
-    async def fail() -> None:
-        raise LookupError("nothing there")
-
-    with pytest.raises(LookupError, match="nothing there"):
-        server.run(fail)
-
-
-def test_an_interrupt_cancels_what_runs(server: RunningInProcess) -> None:
+def test_an_interrupt_cancels_what_runs() -> None:
     cancelled = threading.Event()
 
     async def wait() -> None:
@@ -88,8 +74,10 @@ def test_an_interrupt_cancels_what_runs(server: RunningInProcess) -> None:
             cancelled.set()
             raise
 
-    with pytest.raises(KeyboardInterrupt):
-        server.run(wait)
+    with launch(InProcess(), app_spec(app)) as server:
+        assert isinstance(server, RunningInProcess)
+        with pytest.raises(KeyboardInterrupt):
+            server.run(wait)
     assert cancelled.wait(5)
 
 

@@ -18,11 +18,8 @@ from pytest_fileperf.serve.spec import Uvicorn
 from pytest_fileperf.serve.stability import tracer_in, tracer_now, untraced
 
 
-def test_the_seed_is_a_function_of_the_boot() -> None:
+def test_a_boot_has_its_seed_and_an_allocator_that_keeps_what_the_user_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [stability.stabilising_env(boot)["PYTHONHASHSEED"] for boot in range(3)] == ["1", "2", "3"]
-
-
-def test_the_allocator_keeps_its_thresholds_and_what_the_user_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     assert "GLIBC_TUNABLES" not in stability.stabilising_env(0)
     assert stability.stabilising_env(0, in_turn=True)["GLIBC_TUNABLES"] == "glibc.malloc.tcache_count=0"
@@ -51,6 +48,7 @@ def test_what_holds_in_this_process_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
     assert "hash seed" not in stability.stabilised_now()
     monkeypatch.setenv("PYTHONHASHSEED", "1")
     assert "hash seed" in stability.stabilised_now()
+    assert stability.stabilised_in(2**22 + 1) == (), "nothing is known of a process that is gone"
 
 
 PROGRAMS: dict[str, tuple[Sequence[str], set[str]]] = {
@@ -82,10 +80,6 @@ def test_what_holds_in_another_program_is_seen_from_outside(
         process.communicate(b"\n")
 
 
-def test_nothing_is_known_of_a_process_that_is_gone() -> None:
-    assert stability.stabilised_in(2**22 + 1) == ()
-
-
 # --- Tracers
 
 OF_COVERAGE = {
@@ -98,11 +92,8 @@ OF_DEVELOPERS = {"PYTHONDEVMODE": "1", "PYTHONASYNCIODEBUG": "1", "PYTHONTRACEMA
 OTHERS = {"PATH": "/bin", "COVERAGE_RCFILE": ".coveragerc", "PYTHONPATH": "src"}
 
 
-def test_what_traces_is_left_out_and_nothing_else() -> None:
+def test_what_traces_is_left_out_and_nothing_else_and_coverage_may_be_asked_for() -> None:
     assert untraced(OF_COVERAGE | OF_DEVELOPERS | OTHERS) == OTHERS
-
-
-def test_coverage_may_be_asked_for_and_nothing_else() -> None:
     assert untraced(OF_COVERAGE | OF_DEVELOPERS | OTHERS, coverage=True) == OF_COVERAGE | OTHERS
 
 

@@ -77,12 +77,17 @@ def test_what_is_there_only_once_makes_the_whole_run(server: ServerSpec) -> None
             {"connections": 1000, "ramp of rate": [[0.0, 50.0], [2.0, 50.0]]},
         ),
         (
+            {"pause": "1s", "connections": 5, "duration": "3s"},
+            "5 connections, 3.00 s, pauses of 1.00 s",
+            {"connections": 5, "pause": {"low": 1.0, "high": 1.0}},
+        ),
+        (
             {"ramp": "2s:50"},
             "ramp 0 → 50.0 connections, 2.00 s",
             {"connections": 50, "ramp of connections": [[2.0, 50.0]]},
         ),
     ],
-    ids=["closed", "requests", "burst", "rate", "rates", "connections"],
+    ids=["closed", "requests", "burst", "rate", "rates", "pause", "connections"],
 )
 def test_a_load_in_words_and_values(keys: dict[str, object], title: str, identity: dict[str, object]) -> None:
     plan = planned(**keys)
@@ -90,26 +95,32 @@ def test_a_load_in_words_and_values(keys: dict[str, object], title: str, identit
     assert load_identity(plan.load) == identity
 
 
-@pytest.mark.parametrize("keys", [{}, {"requests": 1000}, {"burst": 1000}, {"rate": 1000}, {"ramp": "9s:10/s"}])
+@pytest.mark.parametrize(
+    "keys", [{}, {"requests": 1000}, {"burst": 1000}, {"rate": 1000}, {"ramp": "9s:10/s"}, {"pause": "1s"}]
+)
 def test_a_smoke_run_makes_a_few_requests_whatever_the_shape(keys: dict[str, object]) -> None:
     plan = smoked(**keys).load
-    assert (plan.requests, plan.connections, plan.burst, plan.rate, plan.ramp) == (8, 4, None, None, None)
+    assert (plan.requests, plan.connections) == (8, 4)
+    assert (plan.burst, plan.rate, plan.ramp, plan.pause) == (None, None, None, None)
 
 
-def test_the_duration_is_shared_by_boots_and_rounds() -> None:
-    plan = planned(duration="6s", rounds=12).load
-    assert (plan.rounds, plan.round_ns, plan.warmup_ns) == (4, SECOND // 2, 3 * SECOND // 10)
-
-
-def test_a_ramp_takes_its_own_time_and_has_no_warm_up() -> None:
-    plan = planned(ramp="3s:10, 1s:0", duration="60s", rounds=8).load
-    assert (plan.rounds, plan.round_ns, plan.warmup_ns) == (8, SECOND // 2, 0)
-
-
-def test_a_burst_may_take_its_time() -> None:
-    """Its requests are due at once; each of them has the time limit, and the duration is none."""
-    plan = planned(burst=10, duration="1s", timeout="20s").load
-    assert plan.longest_ns == 3 * 20 * SECOND
+@pytest.mark.parametrize(
+    "keys, rounds, round_s, warmup_s, longest_s",
+    [
+        ({"duration": "6s", "rounds": 12}, 4, 0.5, 0.3, None),  # shared by three boots
+        ({"ramp": "3s:10, 1s:0", "duration": "60s", "rounds": 8}, 8, 0.5, 0, None),  # takes its own time
+        # Its requests are due at once; each of them has the time limit, and the duration is none.
+        ({"burst": 10, "duration": "1s", "timeout": "20s"}, 1, 0, 0.3, 60),
+    ],
+)
+def test_how_long_a_load_takes(
+    keys: dict[str, object], rounds: int, round_s: float, warmup_s: float, longest_s: float | None
+) -> None:
+    plan = planned(**keys).load
+    if longest_s is not None:
+        assert plan.longest_ns == longest_s * SECOND
+        return
+    assert (plan.rounds, plan.round_ns, plan.warmup_ns) == (rounds, round_s * SECOND, warmup_s * SECOND)
 
 
 def test_a_rate_too_low_for_a_single_request_is_told() -> None:
@@ -145,16 +156,14 @@ def test_turns_are_as_long_as_requests_need(
     assert (plan.connections, plan.timeout_ns) == (32, min(30, int(max_duration.removesuffix("s"))) * SECOND)
 
 
-def test_later_pairs_are_longer_and_whose_turn_is_first_is_up_to_chance() -> None:
+def test_later_pairs_are_longer_and_chance_draws_whose_turn_is_first_and_how_long_turns_are() -> None:
     first, later = (turns(number) for number in (0, 3))
     assert (len(first.firsts), len(later.firsts)) == (9, 30)
-    orders = {turns(3).firsts for _ in range(20)}
-    assert len(orders) > 1
-    assert {first for order in orders for first in order} == set(Side)
-
-
-def test_chance_draws_the_lengths_of_turns_around_the_usual_one() -> None:
-    lengths_ns = [turn_ns for _ in range(30) for turn_ns in turns(3).turns_ns]
+    assert [Pace(first_pair_ns=1, pair_ns=9).of_pair(number) for number in range(5)] == [1, 1, 1, 9, 9]
+    drawn = [turns(3) for _ in range(30)]
+    assert len({plan.firsts for plan in drawn}) > 1
+    assert {first for plan in drawn for first in plan.firsts} == set(Side)
+    lengths_ns = [turn_ns for plan in drawn for turn_ns in plan.turns_ns]
     assert len(set(lengths_ns)) == 7
     assert sum(lengths_ns) / len(lengths_ns) == pytest.approx(50 * SECOND // 1000, rel=0.03)
 
@@ -167,6 +176,7 @@ def test_chance_draws_the_lengths_of_turns_around_the_usual_one() -> None:
         ({"rate": 1000}, SECOND),
         ({"requests": 10}, 4 * SECOND),
         ({"burst": 10, "timeout": "3s"}, 3 * SECOND),
+        ({"pause": "2s"}, 6 * SECOND),  # in short turns each user would pause in the other side's
     ],
 )
 def test_loads_that_are_no_plain_closed_loop_are_whole_turns(keys: dict[str, object], turn: int | None) -> None:
@@ -174,19 +184,10 @@ def test_loads_that_are_no_plain_closed_loop_are_whole_turns(keys: dict[str, obj
     assert (None if plan is None else plan.rounds * plan.round_ns) == turn
 
 
-@pytest.mark.parametrize(
-    "keys, title",
-    [
-        ({}, "32 connections in turn, 8 pairs of boots, 33.0 s"),
-        ({"requests": 10}, "10 connections, 10 requests in turn, 8 pairs of boots, 33.0 s"),
-    ],
-)
-def test_what_a_comparison_is_called(keys: dict[str, object], title: str) -> None:
-    assert planned(**keys).title_in_turn(8, 33.4) == title
-
-
-def test_a_comparison_has_every_load_that_it_makes() -> None:
-    plan = planned(connections=4, timeout="3s")
+def test_a_comparison_has_a_title_tolerances_and_every_load_that_it_makes() -> None:
+    plan = planned(connections=4, timeout="3s", gate=["rps", "p99"], tolerance={"rps": "10%"})
+    assert plan.title_in_turn(8, 33.4) == "4 connections in turn, 8 pairs of boots, 33.0 s"
+    assert plan.tolerances == {"rps": pytest.approx(0.1), "p99": METRICS["p99"].tolerance}
     assert [load.duration_ns * 1000 // SECOND for load in (plan.probe, plan.limiting, plan.profile)] == [200, 800, 2000]
     assert {load.connections for load in (plan.probe, plan.limiting, plan.profile)} == {4}
     assert {load.timeout_ns for load in (plan.probe, plan.limiting, plan.profile)} == {3 * SECOND}
@@ -205,15 +206,6 @@ def test_a_rate_is_looked_at_for_longer() -> None:
     assert (plan.profile.rate, plan.profile.warmup_ns, plan.profile.round_ns) == (1000, 0, 2 * SECOND)
 
 
-def test_each_gate_has_a_tolerance() -> None:
-    found = planned(gate=["rps", "p99"], tolerance={"rps": "10%"}).tolerances
-    assert found == {"rps": pytest.approx(0.1), "p99": METRICS["p99"].tolerance}
-
-
-def test_the_first_pairs_are_short() -> None:
-    assert [Pace(first_pair_ns=1, pair_ns=9).of_pair(number) for number in range(5)] == [1, 1, 1, 9, 9]
-
-
 @pytest.mark.parametrize("max_s,spent_s,timeout_s", [(5, 3.2, 2.8), (5, 20, 2.5), (20, 7, 14), (40, 9, 30)])
 def test_after_a_comparison_that_was_given_up_no_answer_is_waited_for_beyond_the_time(
     max_s: int, spent_s: float, timeout_s: float
@@ -224,22 +216,6 @@ def test_after_a_comparison_that_was_given_up_no_answer_is_waited_for_beyond_the
     assert found.warmup_ns + found.duration_ns <= found.timeout_ns
     own = settings(max_duration=f"{max_s}s", timeout="7s")
     assert patient_for(own, spent_ns=SECOND) == own
-
-
-def test_a_load_with_pauses_says_so_and_compares_only_with_the_same() -> None:
-    plan = planned(pause="1s", connections=5, duration="3s").load
-    assert load_identity(plan)["pause"] == {"low": 1.0, "high": 1.0}
-    assert load_title(plan, 3) == "5 connections, 3.00 s, pauses of 1.00 s"
-    assert smoked(pause="1s").load.pause is None
-
-
-def test_users_who_pause_are_compared_in_whole_loads() -> None:
-    """In short turns each user would pause in the other side's."""
-    turn = planned(pause="2s").turn
-    assert turn is not None
-    assert turn.pause is not None
-    assert turn.round_ns == 6 * SECOND
-    assert planned().turn is None
 
 
 # --- Settings of a search for the capacity: what it takes over, what it cannot use, and what is its own
@@ -253,15 +229,22 @@ def searched(settings: Settings, *, smoke: bool = False) -> Plan:
     return replace(planned(), settings=settings, smoke=smoke)
 
 
-def test_the_gate_is_that_of_the_capacity_or_none() -> None:
-    assert searching().gate == ("capacity",)
-    assert searching(gate="rps, p50").gate == ("capacity",)
-    assert searching(gate="none").gate == ()
-
-
-@pytest.mark.parametrize("tolerance,expected", [("10%", 0.1), ("capacity=10%", 0.1), ("rps=10%", None)])
-def test_its_tolerance_is_that_of_all_metrics_or_its_own(tolerance: str, expected: float | None) -> None:
-    assert searching(tolerance=tolerance).tolerances.get("capacity") == expected
+@pytest.mark.parametrize(
+    "keys, gate, tolerance",
+    [
+        ({}, ("capacity",), None),
+        ({"gate": "rps, p50", "tolerance": "10%"}, ("capacity",), 0.1),
+        ({"tolerance": "capacity=10%"}, ("capacity",), 0.1),
+        ({"tolerance": "rps=10%"}, ("capacity",), None),
+        ({"gate": "none"}, (), None),
+    ],
+)
+def test_its_gate_is_that_of_the_capacity_or_none_and_its_tolerance_that_of_all_or_its_own(
+    keys: dict[str, object], gate: tuple[str, ...], tolerance: float | None
+) -> None:
+    found = searching(**keys)
+    assert found.gate == gate
+    assert found.tolerances.get("capacity") == tolerance
 
 
 @pytest.mark.parametrize(
@@ -289,19 +272,17 @@ def test_a_load_that_searches_for_nothing_has_no_capacity(verb: dict[str, object
         for_one_load(settings(**verb))
 
 
-def test_it_takes_a_minute_on_three_boots_unless_told_otherwise() -> None:
+def test_it_takes_a_minute_on_three_boots_unless_told_otherwise_and_that_on_each_side() -> None:
     plan = searched(searching())
     assert plan.searches
     assert (plan.boots, plan.settings.search_ns) == (3, 60 * SECOND)
     assert searched(searching(gate="none")).boots == 3
     shorter = searched(searching(max_duration="20s", boots=2))
-    assert (shorter.boots, shorter.settings.search_ns) == (2, 20 * SECOND)
-
-
-def test_in_turn_each_side_has_that_time() -> None:
-    plan = searched(searching(max_duration="20s"))
-    assert plan.max_duration_ns == 40 * SECOND
-    assert 4 * plan.pair_ns(0) < 40 * SECOND < 5 * plan.pair_ns(9)
+    assert (shorter.boots, shorter.settings.search_ns, shorter.max_duration_ns) == (2, 20 * SECOND, 40 * SECOND)
+    assert 4 * shorter.pair_ns(0) < 40 * SECOND < 5 * shorter.pair_ns(9)
+    smoke = searched(searching(), smoke=True)
+    assert not smoke.searches
+    assert smoke.load.requests == 8
 
 
 def test_only_limits_of_latency_and_errors_are_searched_by() -> None:
@@ -318,9 +299,3 @@ def test_a_request_that_takes_far_too_long_has_failed() -> None:
         for asked in (searching(), for_capacity(settings(max_p99="1s")))
     ]
     assert [load.timeout_ns for load in loads] == [5 * SECOND, 20 * SECOND]
-
-
-def test_a_smoke_run_searches_for_nothing() -> None:
-    plan = searched(searching(), smoke=True)
-    assert not plan.searches
-    assert plan.load.requests == 8

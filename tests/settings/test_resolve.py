@@ -14,7 +14,7 @@ from pytest_fileperf.plan.request import REQUEST_ARGUMENTS
 from pytest_fileperf.plan.work import Pause
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.settings.arguments import EXPECTATIONS
-from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
+from pytest_fileperf.settings.keys import KEYS, LIMITS
 from pytest_fileperf.settings.settings import Settings, resolve
 
 SECOND = 1_000_000_000
@@ -104,11 +104,6 @@ def test_values_are_parsed(key: str, value: object, field: str, parsed: object) 
     assert getattr(settings({key: value}), field) == parsed
 
 
-def test_any_object_may_be_the_app() -> None:
-    app = object()
-    assert settings(marker={"app": app}).app is app
-
-
 @pytest.mark.parametrize("name", METRICS)
 def test_each_metric_has_a_limit_on_its_bad_side_in_its_own_unit(name: str) -> None:
     metric = METRICS[name]
@@ -117,16 +112,11 @@ def test_each_metric_has_a_limit_on_its_bad_side_in_its_own_unit(name: str) -> N
     assert settings({key: written}).limits[key] == si
 
 
-def test_each_metric_has_one_limit() -> None:
+def test_each_metric_has_one_limit_and_each_keyword_one_meaning() -> None:
     assert len(LIMITS) == len(METRICS)
-
-
-def test_keywords_of_a_verb_have_one_meaning_each() -> None:
     names = (*KEYS, *REQUEST_ARGUMENTS, *EXPECTATIONS)
     assert len(set(names)) == len(names)
-
-
-def test_a_limit_of_errors_replaces_the_default() -> None:
+    # What is given of errors replaces the default.
     assert settings({"max_error_rate": "1%", "min_rps": 5}).limits == {"max_error_rate": 0.01, "min_rps": 5.0}
 
 
@@ -228,17 +218,19 @@ def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "server,problem",
+    "keys, server, problem",
     [
-        ("inprocess", "workers=2 only goes with uvicorn and gunicorn, not with InProcess()"),
+        ({"workers": 2}, "inprocess", "workers=2 only goes with uvicorn and gunicorn, not with InProcess()"),
         (
+            {"workers": 2},
             Command("./server {port}"),
             "workers=2 does not reach server: tell the program, and say Command(…, workers=)",
         ),
+        ({"burst": 5, "rate": 10}, None, "burst and rate are different shapes of load: give one of them"),
     ],
 )
-def test_workers_go_with_servers_that_we_tell_them(server: object, problem: str) -> None:
-    assert problems(options={"workers": 2}, ini={"server": server}) == (problem,)
+def test_keys_that_do_not_go_together_are_named(keys: dict[str, object], server: object, problem: str) -> None:
+    assert problems(options=keys, ini={} if server is None else {"server": server}) == (problem,)
 
 
 def test_unknown_keys_are_told_with_what_may_have_been_meant_and_what_is_valid() -> None:
@@ -265,6 +257,9 @@ CONNECTION_RAMP = Ramp(
         ({"burst": 1500}, "burst", 1500, 1000),
         ({"burst": "1500", "connections": 200}, "burst", 1500, 200),
         ({"requests": 10}, "requests", 10, 32),
+        ({"pause": "1s"}, "pause", Pause(low_ns=SECOND, high_ns=SECOND), 32),
+        ({"pause": 0}, "pause", None, 32),
+        ({"pause": "1s", "ramp": "0s:20,500ms:50"}, "ramp", CONNECTION_RAMP, 50),
         ({"ramp": "10s:100/s, 30s:0/s"}, "ramp", RATE_RAMP, 1000),
         ({"ramp": [("10s", "100/s"), (30, 0)]}, "ramp", RATE_RAMP, 1000),
         ({"ramp": "0s:20,500ms:50"}, "ramp", CONNECTION_RAMP, 50),
@@ -281,10 +276,6 @@ def test_the_closest_shape_of_load_wins() -> None:
     found = settings({"burst": 5}, marker={"rate": 10})
     assert (found.burst, found.rate) == (5, None)
     assert settings({"rate": None}, marker={"rate": 10}, ini={"connections": 3}) == settings(ini={"connections": 3})
-
-
-def test_two_shapes_in_one_place_are_a_problem() -> None:
-    assert problems({"burst": 5, "rate": 10}) == ("burst and rate are different shapes of load: give one of them",)
 
 
 _RAMP = 'write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
@@ -315,14 +306,16 @@ _RATE = 'write requests per second, as in 10 or "10/s" or "300/min"'
         ),
         ({"ramp": "10s:1.5"}, "ramp: stage ('10s', '1.5'): '1.5' is not a whole number of 1 or more"),
         ({"burst": 0}, "burst: 0 is not a whole number of 1 or more"),
+        ({"generators": 0}, 'generators: 0 is not a whole number of 1 or more, or "auto"'),
+        ({"generators": "many"}, "generators: 'many' is not a whole number of 1 or more, or \"auto\""),
+        (
+            {"generators": 1000},
+            "generators: 1000 is more than there may be: at most 256, and no more than free cores",
+        ),
     ],
 )
 def test_bad_shapes_are_named(written: dict[str, object], problem: str) -> None:
     assert problems(written) == (problem,)
-
-
-def test_known_keys_are_no_problem() -> None:
-    assert unknown_keys(("a",), ("a", "b")) == ()
 
 
 def test_every_problem_of_every_layer_is_told_at_once_in_the_words_of_its_layer() -> None:
@@ -343,13 +336,6 @@ def test_every_problem_of_every_layer_is_told_at_once_in_the_words_of_its_layer(
     ]
 
 
-def test_users_pause_in_a_closed_loop() -> None:
-    assert settings(verb={"pause": "1s"}).pause == Pause(low_ns=10**9, high_ns=10**9)
-    assert settings(verb={"pause": 0}).pause is None
-    assert settings(verb={"pause": "1s", "requests": 5}).pause is not None
-    assert settings(verb={"pause": "1s", "ramp": "10s:50"}).pause is not None
-
-
 @pytest.mark.parametrize("shape", [{"rate": 10}, {"burst": 10}, {"ramp": "10s:50/s"}])
 def test_users_who_pause_are_no_open_loop(shape: dict[str, object]) -> None:
     with pytest.raises(PlanError, match=f"pause is what users do who wait for answers, and {next(iter(shape))} sends"):
@@ -363,18 +349,6 @@ def test_a_number_of_generators_or_as_many_as_it_takes(written: object, count: o
     assert resolve(verb=given).generators == count
     assert resolve(ini=given).generators == count
     assert resolve(verb={}).generators is None
-
-
-@pytest.mark.parametrize(
-    "written, problem",
-    [
-        (0, 'generators: 0 is not a whole number of 1 or more, or "auto"'),
-        ("many", "generators: 'many' is not a whole number of 1 or more, or \"auto\""),
-        (1000, "generators: 1000 is more than there may be: at most 256, and no more than free cores"),
-    ],
-)
-def test_other_numbers_of_generators_are_refused(written: object, problem: str) -> None:
-    assert problems({"generators": written}) == (problem,)
 
 
 def test_an_app_in_this_process_has_one_generator() -> None:
