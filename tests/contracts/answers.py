@@ -1,0 +1,58 @@
+"""The app that most contracts load: its paths say how it answers, and it keeps what it was asked."""
+
+from __future__ import annotations
+
+__all__ = ("answering",)
+
+_APP = """
+import asyncio, hashlib, json, os, sys
+
+SECONDS = 0.0
+seen = []
+if os.environ.get("BREAK") == "import":
+    raise RuntimeError("no settings, says the app")
+
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    method, path, body, more = scope["method"], scope["path"], b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    status, headers, answer = 200, [], b"ok"
+    if path == "/seen":
+        answer = json.dumps(seen).encode()
+    elif path == "/about":
+        answer = json.dumps({**os.environ, "pid": os.getpid()}).encode()
+    else:
+        given = {name.decode(): value.decode() for name, value in scope["headers"]}
+        query, digest = scope["query_string"].decode(), hashlib.sha256(body).hexdigest()
+        seen.append([method, path, query, given, len(body), digest, body[:300].decode("latin-1")])
+        await asyncio.sleep(0.02 if path.startswith("/wait") else SECONDS)
+    if path.startswith("/size/"):
+        answer = b"x" * int(path.rpartition("/")[2])
+    if path.startswith("/bad"):
+        status = 500
+    if path == "/end":
+        print("it ends now", file=sys.stderr, flush=True)
+        os._exit(9)
+    if path.startswith("/moved"):
+        status, headers = 302, [(b"location", b"/new")]
+    if path == "/nothing":
+        status, answer = 204, b""
+    elif path == "/events":
+        headers = [(b"content-type", b"text/event-stream")]
+    else:
+        headers.append((b"content-length", b"%d" % len(answer)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    for number in range(4 if path == "/events" else 0):
+        await send({"type": "http.response.body", "body": b"data: %d\\n\\n" % number, "more_body": True})
+        await asyncio.sleep(0.02)
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" or path == "/events" else answer})
+"""
+
+
+def answering(seconds: float = 0.0) -> str:
+    """Returns its source; most answers take so long."""
+    return _APP.replace("SECONDS = 0.0", f"SECONDS = {seconds}")

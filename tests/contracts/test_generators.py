@@ -1,0 +1,63 @@
+"""Several load generators make exactly the load that was asked for; and what is said where one of them is lost."""
+
+from __future__ import annotations
+
+from contracts.answers import answering
+from contracts.project import Project, results
+
+TESTS = """
+import os
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.fileperf(boots=1, warmup=0, gate="none")
+
+def test_number(fileperf, fileperf_server):
+    result = fileperf.get("/number", requests=11, connections=5, generators=3)
+    with fileperf_server.sync_client() as client:
+        assert len(client.get("/seen").json()) == result.requests == 11
+    assert sorted(own.connections for own in result.client.generators) == [1, 2, 2]
+
+def test_rates(fileperf):
+    result = fileperf.get("/", rate=100, duration="0.4s", connections=20, generators=2)
+    assert (result.due, result.requests) == (40, 40)
+    rising = fileperf.get("/", ramp="0.4s:100/s, 0.2s:100/s, 0.2s:0/s", connections=20)
+    assert 48 <= rising.due <= 52 and rising.requests == rising.due
+    assert fileperf.get("/", ramp="0.2s:4, 0.2s:4", generators=2).most_open == 4
+    result = fileperf.get("/", burst=15, connections=4, generators=2)
+    assert (result.due, result.requests) == (15, 15)
+
+async def breaks_one(client):
+    try:
+        Path(__file__).with_name("broken").touch(exist_ok=False)
+    except FileExistsError:
+        await client.get("/")
+    else:
+        os._exit(7)
+
+def test_lost(fileperf):
+    fileperf.run(breaks_one, duration="0.3s", connections=2, generators=2, gate="rps")
+
+async def computes(client):
+    await client.get("/")
+    sum(range(100_000))
+
+def test_busy(fileperf):
+    load = dict(duration="0.8s", warmup="0.2s", connections=4)
+    assert fileperf.run(computes, **load).limit.kind in ("load generator", "unclear")
+    assert fileperf.get("/", app="busy:app", **load).limit.kind in ("server CPU", "unclear")
+"""
+
+
+def test_all_together_make_the_load_that_was_asked_for(project: Project) -> None:
+    busy = answering(0.002).replace("await asyncio.sleep(", "sum(range(100_000)) or (")
+    project.write({"app.py": answering(0.002), "busy.py": busy, "test_it.py": TESTS})
+    ran = project.run("--tb=short", width=120)
+
+    assert ran.status == 0, ran.text
+    assert "exit code 7" in ran.said, ran.text
+    found = results(ran)
+    assert found["test_lost"]["standing"] == "INCONCLUSIVE"
+    assert sum(own["lost"] != "" for own in found["test_lost"]["summary"]["generators"]) == 1
+    assert found["test_number"]["identity"]["load"] == {"connections": 5, "generators": 3, "requests": 11}
