@@ -1,0 +1,142 @@
+"""Gates: which change has which outcome, what that does to the test and the exit code, and what stays untouched."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from contracts.answers import answering
+from contracts.project import Project, Ran, results
+
+STORED = """
+import os
+import pytest
+
+pytestmark = pytest.mark.fileperf(server="inprocess", connections=2, requests=60, boots=1, gate="rps")
+
+def test_slower(fileperf):
+    fileperf.get("/")
+
+def test_slower_mean(fileperf):
+    fileperf.get("/", gate=("rps", "mean"), tolerance={"rps": "9900%"})
+
+def test_faster(fileperf):
+    fileperf.get("/")
+
+def test_about_the_same(fileperf):
+    fileperf.get("/")
+
+def test_tolerant(fileperf):
+    fileperf.get("/", tolerance="900%")
+
+def test_other_load(fileperf):
+    fileperf.get("/", connections=int(os.environ.get("CONNECTIONS", "2")))
+"""
+NEW = """
+import pytest
+
+pytestmark = pytest.mark.fileperf(server="inprocess", connections=2, requests=20, boots=1)
+
+def test_gated(fileperf):
+    fileperf.get("/")
+
+def test_limited(fileperf):
+    fileperf.get("/", min_rps=1)
+
+@pytest.mark.parametrize("seconds", [0.02, 0.002])
+def test_ranked(fileperf, seconds):
+    fileperf.get("/", app=f"app_{str(seconds).partition('.')[2]}:app", group="sleeps", gate=False)
+"""
+IN_TURN = """
+def test_get(fileperf):
+    fileperf.get("/", connections=4, gate=("rps", "p50"), max_duration="10s")
+
+def test_free(fileperf):
+    fileperf.get("/", connections=2, requests=4, gate="none")
+"""
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose stored figures were changed by hand: some are those of much faster or slower code."""
+    project = Project(top=tmp_path_factory.mktemp("gates"))
+    project.write({"app.py": answering(0.002), "test_it.py": STORED})
+    ran = project.run("--fileperf-update=all", "--fileperf-reason=answers are signed now")
+    assert "6 baselines stored" in ran.said, ran.text
+    (file,) = (project.top / ".fileperf").glob("*-*/test_it.py.json")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    for name, metric, factor in (("slower", "rps", 1e6), ("faster", "rps", 1e-6), ("slower_mean", "mean", 1e-3)):
+        for boot in content["tests"][f"test_it.py::test_{name}"]["evidence"]["boots"]:
+            for values in (boot["rounds"], boot["runs"]):
+                if metric in values:
+                    value = values[metric]
+                    values[metric] = [one * factor for one in value] if isinstance(value, list) else value * factor
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return project
+
+
+@pytest.fixture(scope="module")
+def judged(stored: Project) -> Ran:
+    return stored.run("--fileperf-confirm=never", "--tb=short", env={"CONNECTIONS": "3"}, width=120)
+
+
+def test_outcomes_by_stored_figures(judged: Ran) -> None:
+    standings = {name.removeprefix("test_"): one["standing"] for name, one in results(judged).items()}
+    assert standings == {
+        "slower": "REGRESSED",
+        "slower_mean": "REGRESSED",
+        "faster": "IMPROVED",
+        "about_the_same": "INCONCLUSIVE",
+        "tolerant": "PASS",
+        "other_load": "INCONCLUSIVE",
+    }, judged.text
+    assert (judged.status, "2 failed, 2 passed, 2 inconclusive" in judged.said) == (1, True), judged.text
+    assert "load.connections was 2, is 3" in judged.said, judged.text
+    unbroken = " ".join(judged.text.replace("\nE ", "\n").split())
+    assert unbroken.count("was stored because: answers are signed now") == 2, judged.text
+
+
+def test_a_comparison_has_both_sides_the_right_way_round(judged: Ran) -> None:
+    by_name = {name: one["verdict"]["comparisons"] for name, one in results(judged).items()}
+    (slower,), (faster,), (_, mean) = (by_name[f"test_{name}"] for name in ("slower", "faster", "slower_mean"))
+    assert slower["now"] < slower["base"]
+    assert slower["low"] <= slower["change"] <= slower["high"] < 0 < faster["low"] <= faster["change"]
+    assert mean["now"] > mean["base"]
+    assert (mean["metric"], mean["tolerance"], mean["change"] > 0) == ("mean", 0.06, True)
+
+
+@pytest.mark.parametrize("strict,ci,failed", [(True, "false", 2), (False, "true", 1)])
+def test_what_is_new_fails_where_that_is_asked_for(project: Project, strict: bool, ci: str, failed: int) -> None:
+    apps = {"app.py": answering(), "app_02.py": answering(0.02), "app_002.py": answering(0.002)}
+    ran = project.write({**apps, "test_it.py": NEW}).run(*["--fileperf-strict"][:strict], "--tb=line", env={"CI": ci})
+    assert ran.status == 1, ran.text
+    assert f"{4 - failed} passed" in ran.said, ran.text
+    assert [one["standing"] for one in results(ran).values()] == ["NEW", "NEW", "-", "-"]
+    (ranking,) = ran.record["rankings"]
+    assert ranking["places"]["nodeid"] == [f"test_it.py::test_ranked[{seconds}]" for seconds in (0.002, 0.02)], ranking
+
+
+def test_versions_in_turn(project: Project) -> None:
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=project.top, check=True, capture_output=True, timeout=60)
+        return done.stdout.decode()
+
+    fast, slow = answering(0.002), answering(0.02)
+    project.write({".gitignore": "__pycache__/\n", "app.py": slow, "test_it.py": IN_TURN}).commit()
+    project.write({"app.py": fast}).commit()
+    before = git("rev-parse", "--short=7", "HEAD~1").strip()
+    assert f"against {before} (the commit before HEAD)" in project.run("--fileperf-against=HEAD", "--co").said
+
+    project.write({"app.py": slow, "new.py": "VALUE = 1\n"})
+    untouched = (("status", "--porcelain"), ("stash", "list"), ("worktree", "list"), ("for-each-ref",))
+    state = [git(*words) for words in untouched]
+    ran = project.run("--fileperf-against=HEAD", "--tb=short")
+    assert (ran.status, results(ran)["test_get"]["standing"], "1 passed" in ran.said) == (1, "REGRESSED", True), (
+        ran.text
+    )
+    rps, p50 = results(ran)["test_get"]["verdict"]["comparisons"]
+    assert -0.95 < rps["change"] < -0.7
+    assert p50["now"] > 0.02 > p50["base"] > 0.002
+    assert [git(*words) for words in untouched] == state
+    assert not (project.top / ".fileperf").exists()
