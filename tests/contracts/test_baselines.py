@@ -1,0 +1,137 @@
+"""Baselines: what is stored, replaced, kept and removed, in files and in Git; and what is in no file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contracts.answers import answering
+from contracts.project import Project, results
+
+ALIKE = """
+import pytest
+
+pytestmark = pytest.mark.fileperf(server="inprocess", connections=2, requests=20, boots=1)
+"""
+FIRST = f"""{ALIKE}
+def test_one(fileperf):
+    fileperf.get("/?key=canary-query", headers={{"Authorization": "canary-token"}}, cookies={{"c": "canary-cookie"}})
+
+def test_two(fileperf):
+    fileperf.get("/", json={{"password": "canary-body"}})
+    fileperf.get("/more")
+
+def test_fails(fileperf):
+    assert fileperf.get("/").errors == 1
+"""
+SECOND = f"""{ALIKE}
+def test_three(fileperf):
+    fileperf.get("/")
+"""
+IN_TURN = """
+def test_get(fileperf):
+    fileperf.get("/", connections=4, gate="rps", duration="0.5s", max_duration="10s", warmup="0.1s")
+"""
+
+
+def stored(top: Path) -> Mapping[str, Any]:
+    """Returns the entries of all files, by the tests' node ids."""
+    found: dict[str, Any] = {}
+    for file in top.glob("*-*/*.json"):
+        found |= json.loads(file.read_text(encoding="utf-8"))["tests"]
+    return found
+
+
+def kept(project: Project) -> set[str]:
+    """Returns the trees that are kept in the repository."""
+    command = ["git", "for-each-ref", "--format=%(refname)", "refs/fileperf"]
+    done = subprocess.run(command, cwd=project.top, check=True, capture_output=True, text=True, timeout=60)
+    return {line.rpartition("/")[2] for line in done.stdout.split()}
+
+
+def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
+    files = {".gitignore": "__pycache__/\n", "app.py": answering(0), "test_a.py": FIRST, "test_b.py": SECOND}
+    project.write(files).commit()
+    project.write({"new.py": "VALUE = 1\n"})
+    directory = project.top / ".fileperf"
+
+    ran = project.run("--fileperf-update=all", "--fileperf-reason=why so", "--tb=line")
+    assert ran.status == 1, ran.text
+    first = stored(directory)
+    names = ["test_a.py::test_one", "test_a.py::test_two", "test_a.py::test_two#2", "test_b.py::test_three"]
+    assert sorted(first) == names, ran.text
+    assert "4 baselines stored" in ran.said, ran.text
+    assert "1 not stored: the test did not pass" in ran.said, ran.text
+    assert {name for name, one in results(ran).items() if one["baseline_written"]} == {
+        "test_one",
+        "test_two",
+        "test_three",
+    }
+    assert {one["reason"] for one in first.values()} == {"why so"}
+    assert kept(project) == {one["tree"] for one in first.values()}
+    assert "canary" not in "".join(path.read_text() for path in directory.rglob("*.json")) + str(ran.record)
+
+    # Another code, and one test alone: the others keep what they have.
+    project.write({"new.py": "VALUE = 2\n"})
+    ran = project.run("--fileperf-update=all", "test_a.py::test_one")
+    second = stored(directory)
+    changed = [name for name in second if second[name] != first.get(name)]
+    assert (sorted(second), changed, ran.status) == (names, ["test_a.py::test_one"], 0), ran.text
+    assert kept(project) == {one["tree"] for one in second.values()}
+    assert len(kept(project)) == 2
+
+    # What is there stays, and what is missing is stored, where it was asked for; no code is kept where none is to be.
+    project.write(
+        {"new.py": "VALUE = 3\n", "test_b.py": f"{SECOND}\ndef test_four(fileperf):\n    fileperf.get('/')\n"}
+    )
+    options = ("--fileperf-baselines=other", "-o", "fileperf_keep_trees=false")
+    ran = project.run("--fileperf-update=all", *options, "test_b.py::test_four")
+    assert list(stored(project.top / "other")) == ["test_b.py::test_four"], ran.text
+    assert (stored(directory), len(kept(project))) == (second, 2)
+
+    # Nothing is removed by a selection, and what is gone only where that is asked for.
+    project.write({"test_a.py": FIRST.replace("def test_two", "def test_renamed"), "new.py": "VALUE = 2\n"})
+    (project.top / "test_b.py").unlink()
+    ran = project.run("--fileperf-prune", "test_a.py::test_one")
+    assert [name for name in names if name not in stored(directory)] == ["test_b.py::test_three"], ran.text
+    ran = project.run("--tb=no")
+    assert "stale" in ran.said, ran.text
+    assert len(stored(directory)) == 3
+    project.run("--fileperf-prune", "--tb=no")
+    assert sorted(stored(directory)) == ["test_a.py::test_one"]
+    assert kept(project) == {second["test_a.py::test_one"]["tree"]}
+
+
+@pytest.mark.timeout(300)
+def test_what_got_better_is_stored_where_that_is_asked_for(project: Project) -> None:
+    project.write({".gitignore": "__pycache__/\n", "app.py": answering(0.02), "test_it.py": IN_TURN}).commit()
+    directory = project.top / ".fileperf"
+    assert "1 baseline stored" in project.run("--fileperf-update=all").said
+    before = stored(directory)
+    project.write({"app.py": answering(0.002)})
+
+    ran = project.told("IMPROVED", "--fileperf-update=new", "-v", width=120)
+    assert (ran.status, results(ran)["test_get"]["standing"]) == (0, "IMPROVED"), ran.text
+    assert "in turn" in ran.said, ran.text
+    assert stored(directory) == before, ran.text
+
+
+def test_damage_is_told_by_its_path_and_nothing_is_lost(project: Project) -> None:
+    project.write({"app.py": answering(0), "test_b.py": SECOND})
+    project.run("--fileperf-update=all")
+    (file,) = (project.top / ".fileperf").glob("*-*/test_b.py.json")
+    good = file.read_text(encoding="utf-8")
+    for bad, why in (
+        (good.replace('"schema": 3', '"schema": 99'), "upgrade pytest-fileperf"),
+        (f"<<<<<<< HEAD\n{good}", "conflict markers of a merge"),
+    ):
+        file.write_text(bad, encoding="utf-8")
+        ran = project.run("--fileperf-update=all", "--tb=short")
+        assert ran.status == 1, ran.text
+        assert why in ran.said, ran.text
+        assert "test_b.py.json" in ran.text.replace("\n", "").replace("E     ", ""), ran.text
+        assert file.read_text(encoding="utf-8") == bad
