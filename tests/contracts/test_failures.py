@@ -1,0 +1,136 @@
+"""What fails a run, with which exit code, and where it is said: on the terminal, in files, and to CI."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from contracts.answers import answering
+from contracts.project import Project, Ran, results
+
+TESTS = """
+import pytest
+
+pytestmark = pytest.mark.fileperf(connections=1, requests=40, warmup=0, boots=1, gate="none")
+
+def test_good(fileperf):
+    fileperf.get("/", min_rps=1, max_p50="10s", max_rss="2GiB", max_error_rate=0)
+
+@pytest.mark.parametrize("size", ["a|b:c%"])
+def test_limits(fileperf, size):
+    fileperf.get("/", min_rps=1e9, max_p50="1ns")
+
+def test_some_fail(fileperf):
+    fileperf.get("/{way}", feed=["good", "good", "good", "bad"])
+
+def test_may_fail(fileperf):
+    fileperf.get("/{way}", feed=["good", "good", "good", "bad"], max_error_rate="26%")
+
+def test_all_fail(fileperf):
+    fileperf.get("/bad")
+
+def test_asserts(fileperf):
+    assert fileperf.get("/").errors == 1, "as I say"
+
+def test_setup(fileperf):
+    def fill(client):
+        raise OSError("no such table")
+    fileperf.get("/", setup=fill)
+
+def test_teardown(fileperf):
+    def empty(client):
+        raise KeyError("left over")
+    fileperf.get("/", teardown=empty)
+
+def test_keys(fileperf):
+    fileperf.get("/", conections=3, timeout="soon")
+
+def test_nothing(fileperf):
+    pass
+"""
+LINE = 1 + TESTS.lstrip().split("\n").index('@pytest.mark.parametrize("size", ["a|b:c%"])')
+NOT_BY_FIGURES = {
+    "test_asserts": "as I say",
+    "test_setup": "no such table",
+    "test_teardown": "left over",
+    "test_keys": "did you mean connections",
+    "test_nothing": "measured nothing",
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = Project(top=tmp_path_factory.mktemp("failures"))
+    (made.top / "linked.md").symlink_to("target.md")
+    (made.top / "tmp").mkdir()
+    return made.write(
+        {"app.py": answering(), "target.md": "", "summary": "of another step\n", "tests/test_it.py": TESTS}
+    )
+
+
+@pytest.fixture(scope="module")
+def failed(project: Project) -> Ran:
+    """One run of all of them, as in a step of GitHub's."""
+    files = ("--fileperf-markdown=linked.md", "--fileperf-html=run.html", "--junitxml=run.xml")
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(project.top.parent)}
+    paths = {"GITHUB_STEP_SUMMARY": str(project.top / "summary"), "TMPDIR": str(project.top / "tmp")}
+    return project.run(*files, "--tb=short", env={**github, **paths}, width=120)
+
+
+def test_limits_are_told_with_what_was_measured(failed: Ran) -> None:
+    assert (failed.status, "8 failed, 2 passed" in failed.said) == (1, True), failed.text
+    by_name = {name.removeprefix("test_"): one for name, one in results(failed).items()}
+    found = {name: (one["standing"], one["verdict"]["limits"]) for name, one in by_name.items()}
+    standings = {name: standing for name, (standing, _) in found.items() if name != "asserts"}
+    assert standings == {
+        "good": "-",
+        "limits[a|b:c%]": "LIMIT",
+        "some_fail": "LIMIT",
+        "may_fail": "-",
+        "all_fail": "FAILED",
+    }
+    holds = {one["name"]: one["holds"] for one in found["limits[a|b:c%]"][1]}
+    assert holds == {"min_rps": False, "max_p50": False, "max_error_rate": True}
+    assert all(one["holds"] for one in found["good"][1])
+    assert [found[name][1][0]["value"] for name in ("some_fail", "may_fail")] == [0.25, 0.25]
+    assert "10 of 40 requests failed (25 %, allowed 0 %): status 500" in failed.said, failed.text
+
+
+def test_what_failed_otherwise_is_in_every_file(project: Project, failed: Ran) -> None:
+    told = {one["name"]: one["message"] for one in failed.record["failed"]}
+    assert set(told) == set(NOT_BY_FIGURES), told
+    assert not [name for name, words in NOT_BY_FIGURES.items() if words not in told[name]], told
+    markdown, page = (project.top / "target.md").read_text(), (project.top / "run.html").read_text()
+    assert not [name for name in told if name not in markdown or name not in page], markdown
+    assert (project.top / "summary").read_text() == f"of another step\n\n{markdown}"
+    cases = ElementTree.parse(project.top / "run.xml").iter("testcase")
+    found = {case.get("name"): {one.get("name"): one.get("value") for one in case.iter("property")} for case in cases}
+    assert found["test_limits[a|b:c%]"]["fileperf_outcome"] == "LIMIT"
+    assert float(str(found["test_good"]["fileperf_rps"])) > 0
+
+
+def test_annotations_stand_at_the_test(project: Project, failed: Ran) -> None:
+    lines = [line for line in failed.text.splitlines() if line.startswith("::")]
+    assert len(lines) == 3 + len(NOT_BY_FIGURES), failed.text
+    place = f"file={project.top.name}/tests/test_it.py,line={LINE},title=LIMIT test_limits[a|b%3Ac%25]"
+    assert f"::error {place}::min_rps 1,000,000,000/s, measured" in "\n".join(lines)
+
+
+def test_nothing_is_left_behind(project: Project, failed: Ran) -> None:
+    assert (project.top / "linked.md").is_symlink()
+    assert not [*(project.top / "tmp").iterdir(), *project.top.rglob(".fileperf*")]
+
+
+def test_a_file_that_cannot_be_written_fails_a_run_that_passed(project: Project) -> None:
+    ran = project.run("--fileperf-smoke", "--fileperf-markdown=target.md/it.md", "-k", "test_good")
+    assert (ran.status, "cannot write" in ran.said, "1 passed" in ran.said) == (1, True, True), ran.text
+
+
+def test_a_smoke_run_in_several_processes_is_told_once(project: Project) -> None:
+    options = ("--fileperf-smoke", "-p", "xdist", "-n2", "--tb=no", "-k", "all_fail or asserts or limits")
+    ran = project.run(*options, env={"GITHUB_ACTIONS": "true"})
+    assert [one["name"] for one in ran.record["failed"]] == ["test_asserts"], ran.text
+    assert (ran.status, ran.text.count("title=FAILED test_all_fail")) == (1, 1), ran.text
+    assert all(one["smoke"] for one in ran.record["results"])
+    assert results(ran)["test_limits[a|b:c%]"]["standing"] == "-", "nothing is judged"
+    assert project.run("-p", "xdist", "-n2").status == 4
