@@ -1,0 +1,47 @@
+"""The highest rate that holds a limit: found for a server whose rate is known, or said why there is none."""
+
+from __future__ import annotations
+
+from contracts.answers import answering
+from contracts.project import Project, results
+
+TESTS = """
+import pytest
+
+pytestmark = pytest.mark.fileperf(boots=1, max_duration="2s", gate="none", connections=50)
+
+def test_found(fileperf):
+    found = fileperf.capacity.get("/", max_p95="100ms")
+    assert 0 < found.low <= found.rate <= found.high
+
+def test_too_low(fileperf):
+    fileperf.capacity.get("/", max_p50="200ms", max_duration="1s", min_capacity=100_000)
+
+def test_no_rate(fileperf):
+    fileperf.capacity.get("/", max_p99="1ms", max_duration="1s")
+
+def test_no_limit(fileperf):
+    fileperf.capacity.get("/", rate=10)
+
+def test_no_search(fileperf):
+    fileperf.get("/", gate="capacity")
+"""
+
+
+def test_a_rate_that_is_known_is_found_and_told(project: Project) -> None:
+    """The app blocks its event loop for 10 ms a request: no machine serves more than 100/s, and a busy one fewer."""
+    project.write({"app.py": answering(0.01).replace("await asyncio.sleep(", "__import__('time').sleep(")})
+    ran = project.write({"test_it.py": TESTS}).run("--junitxml=run.xml", "--tb=short")
+
+    assert (ran.status, "4 failed, 1 passed" in ran.said) == (1, True), ran.text
+    found, low = results(ran)["test_found"], results(ran)["test_too_low"]
+    assert 30 <= found["capacity"]["rate"] <= 110, found["capacity"]
+    assert found["identity"]["load"]["capacity"] == {"max_error_rate": 0.0, "max_p95": 0.1}
+    assert [one["name"] for one in low["verdict"]["limits"] if not one["holds"]] == ["min_capacity"]
+    for words in (
+        "no rate that was tried holds max_p99",
+        "rate: a capacity is searched for",
+        "goes with a search only",
+    ):
+        assert words in ran.said, ran.text
+    assert 'name="fileperf_capacity"' in (project.top / "run.xml").read_text()

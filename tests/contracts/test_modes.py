@@ -1,0 +1,100 @@
+"""Every kind of server starts, serves what it was told, and ends; and why one does not serve is told with its log."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+
+from contracts.answers import answering
+from contracts.project import Project, results
+
+TESTS = """
+import pytest
+from app import app
+from pytest_fileperf import Command, Gunicorn, InProcess, Uvicorn
+
+pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, gate="none")
+ENV = {"OWN": "one", "BOOT": "{boot}", "WORKER": "{worker}"}
+BUILD = ["{python}", "-c", "open('builds.txt', 'a').write('x')"]
+COMMAND = Command("{python} -m uvicorn --log-level=warning --port={port} app:app", env=ENV, build=BUILD, title="own")
+SERVERS = [Uvicorn(env=ENV), Uvicorn(2, loop="asyncio", http="h11", env=ENV), Gunicorn(2, env=ENV), COMMAND]
+
+@pytest.mark.parametrize("server", [pytest.param(one, marks=pytest.mark.fileperf(server=one)) for one in SERVERS])
+def test_kinds(fileperf, fileperf_server, server):
+    assert fileperf.get("/").requests == 6
+    with fileperf_server.sync_client() as client:
+        found = client.get("/about").json()
+    assert (found["OWN"], found.get("COV_CORE_SOURCE"), found["pid"] in fileperf_server.pids) == ("one", None, True)
+    assert found["BOOT"].isdecimal() and found["WORKER"] in ("0", "1")[: server.workers]
+
+def test_one_build(fileperf):
+    fileperf.get("/", server=COMMAND, boots=3, requests=None, duration="0.3s")
+
+@pytest.mark.parametrize("given", [app, lambda: app, "app:app"], ids=["object", "factory", "text"])
+def test_here(fileperf, given):
+    assert fileperf.get("/", app=given, server=InProcess()).client.engine == "in-process"
+
+def test_running(fileperf):
+    assert fileperf.get("/", server="http://127.0.0.1:PORT").errors == 0
+
+def test_elsewhere(fileperf):
+    fileperf.get("/", server="http://192.0.2.1:9")
+"""
+BROKEN = """
+import pytest
+from pytest_fileperf import Command, Uvicorn
+
+pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, timeout="2s")
+START = "{python} -m uvicorn app:app --port={port}"
+SERVERS = {
+    "/end": Uvicorn(),
+    "/import": Uvicorn(env={"BREAK": "import"}),
+    "/build": Command(START, build=["{python}", "-c", "raise SystemExit('it does not compile')"]),
+    "/exit": Command(["{python}", "-c", "print('wrong option {port}'); raise SystemExit(3)"]),
+    "/late": Command(["{python}", "-c", "import time; time.sleep(60)  # {port}"], start_timeout_s=0.5),
+}
+
+@pytest.mark.parametrize("path", SERVERS)
+def test(fileperf, path):
+    fileperf.get(path, server=SERVERS[path])
+"""
+TOLD = {
+    "/end": "exit code 9.*it ends now",
+    "/import": "no settings, says the app",
+    "/build": "the build of .*it does not compile",
+    "/exit": "exit code 3.*wrong option",
+    "/late": r"was not ready within 0\.5 s",
+}
+
+
+def test_each_kind_serves_what_it_was_told(project: Project) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    project.write({"app.py": answering(), "test_it.py": TESTS.replace("PORT", str(port))})
+    command = [sys.executable, "-m", "uvicorn", "app:app", f"--port={port}", "--log-level=warning"]
+    with subprocess.Popen(command, cwd=project.top) as running:
+        try:
+            ran = project.run("--tb=short", env={"COV_CORE_SOURCE": "app"}, width=120)
+            assert running.poll() is None, "it is not ours to end"
+        finally:
+            running.terminate()
+
+    assert [one["name"] for one in ran.record["failed"]] == ["test_elsewhere"], ran.text
+    assert "load only goes to this machine" in ran.said, ran.text
+    assert (project.top / "builds.txt").read_text() == "x"
+    servers = {name: one["identity"]["server"] for name, one in results(ran).items()}
+    two = servers["test_kinds[uvicorn-2-asyncio-h11]"]
+    assert (two["kind"], two["workers"], two["loop"], two["http"]) == ("uvicorn", 2, "asyncio", "h11")
+    assert [servers[name]["kind"] for name in ("test_kinds[gunicorn-2]", "test_running")] == ["gunicorn", "url"]
+
+
+def test_why_a_server_does_not_serve_is_told_with_its_log(project: Project) -> None:
+    project.write({"app.py": answering(), "test_it.py": BROKEN})
+    ran = project.run("--tb=short", "--fileperf-smoke", width=200)
+
+    told = {one["name"].removeprefix("test[").removesuffix("]"): one["message"] for one in ran.record["failed"]}
+    assert (ran.status, set(told)) == (1, set(TOLD)), ran.text
+    assert not [path for path, words in TOLD.items() if not re.search(words, told[path], re.DOTALL)], told
