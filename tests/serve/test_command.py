@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -262,15 +263,16 @@ MISSING = {
     "in the directory": (["./no-such-program", "{port}"], {}, "there is no program .*/no-such-program: is it built"),
     "not executable": ([PROGRAM, "{port}"], {}, "is not executable: `chmod"),
     "directory": (SERVER, {"cwd": "no/such/place"}, "cwd='no/such/place' is no directory in"),
+    "of a build": (SERVER, {"build": "no-such-compiler"}, "no program 'no-such-compiler'"),
 }
 
 
 @pytest.mark.parametrize("words,options,said", MISSING.values(), ids=MISSING)
 def test_what_is_missing_is_told_with_what_to_do(
-    words: Sequence[str], options: dict[str, str], said: str, boot: Boot, scratch: Path
+    words: Sequence[str], options: dict[str, Any], said: str, boot: Boot, scratch: Path
 ) -> None:
     with pytest.raises(PlanError, match=said):
-        boot(Command(words, cwd=options.get("cwd")))
+        boot(Command(words, **options))
     assert list(scratch.iterdir()) == []
 
 
@@ -338,18 +340,16 @@ def building(script: str) -> tuple[str, ...]:
     return ("{python}", "-c", script)
 
 
-def test_a_build_is_made_once_before_the_first_boot(tmp_path: Path) -> None:
-    build = building(f"import shutil; shutil.copy({PROGRAM!r}, 'server.py'); open('built', 'a').write('x')")
-    spec = Command(["{python}", "server.py", "--port={port}"], cwd=tmp_path, build=build)
+def test_a_build_is_made_once_in_the_environment_of_the_program_but_without_a_port(tmp_path: Path) -> None:
+    build = building(
+        f"import os, shutil; shutil.copy({PROGRAM!r}, 'server.py')\n"
+        "open('built', 'a').write(os.environ['COLOUR'] + os.environ.get('APP_PORT', ' none'))"
+    )
+    env = {"APP_PORT": PORT, "COLOUR": "red"}
+    spec = Command((PYTHON, "server.py"), cwd=tmp_path, build=build, env=env)
     with closing(ServerPool()) as pool:
         assert len({facts(pool.boot(spec, None, number, None))["pid"] for number in range(2)}) == 2
-    assert (tmp_path / "built").read_text() == "x"
-
-
-def test_a_build_has_the_environment_of_the_program_but_no_port(boot: Boot, tmp_path: Path) -> None:
-    build = building("import os; open('seen', 'w').write(os.environ['COLOUR'] + os.environ.get('APP_PORT', ' none'))")
-    boot(Command((PYTHON, PROGRAM), env={"APP_PORT": PORT, "COLOUR": "red"}, build=build, cwd=tmp_path))
-    assert (tmp_path / "seen").read_text() == "red none"
+    assert (tmp_path / "built").read_text() == "red none"
 
 
 def test_a_build_that_fails_is_told_with_its_last_words_and_not_tried_again(tmp_path: Path) -> None:
@@ -361,11 +361,6 @@ def test_a_build_that_fails_is_told_with_its_last_words_and_not_tried_again(tmp_
                 pool.boot(spec, None, 0, None)
             assert caught.value.log == ("undefined: main",)
     assert (tmp_path / "tried").read_text() == "x"
-
-
-def test_a_build_whose_program_is_missing_is_told(boot: Boot) -> None:
-    with pytest.raises(PlanError, match="no program 'no-such-compiler'"):
-        boot(Command(SERVER, build=["no-such-compiler"]))
 
 
 @pytest.mark.hostile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,20 +11,16 @@ from pytest_fileperf.errors import ServerDiedError
 from pytest_fileperf.host import child as host
 from pytest_fileperf.host.child import Child
 
-LIMIT = 100_000
-
-
-@pytest.fixture
-def child(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
-    monkeypatch.setattr(host, "LONGEST_LOG_BYTES", LIMIT)
-    made = Child("any")
-    yield made
-    made.stop(patience_s=0)
-
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows lets no file be shortened that others write to")
-def test_a_long_log_is_emptied_and_its_last_lines_stay(child: Child) -> None:
+def test_a_long_log_is_emptied_and_its_last_lines_stay(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "LONGEST_LOG_BYTES", 100_000)
+    child = Child("any")
     log = child.directory / "log.txt"
+    assert list(child.log) == []
+    log.write_bytes(b"\n".join(b"%d" % number for number in range(1000)))
+    child.shorten_log()
+    assert child.log == tuple(map(str, range(960, 1000))), "a short log stays as it is, and only its end is read"
     with log.open("ab") as writer:
         for number in range(20):
             writer.write(b"%d %s\n" % (number, b"x" * 10_000))
@@ -39,23 +34,9 @@ def test_a_long_log_is_emptied_and_its_last_lines_stay(child: Child) -> None:
         child.shorten_log()
         assert log.read_bytes() == b"after it\n"
         assert [line[:8] for line in child.log[-2:]] == ["19 " + "x" * 5, "after it"]
-
-
-def test_a_short_log_stays_as_it_is(child: Child) -> None:
-    log = child.directory / "log.txt"
-    assert list(child.log) == []
-    log.write_bytes(b"one\ntwo\n")
-    child.shorten_log()
-    assert log.read_bytes() == b"one\ntwo\n"
-    assert child.log == ("one", "two")
     log.unlink()
     child.shorten_log()
-    assert list(child.log) == []
-
-
-def test_only_the_end_is_read(child: Child) -> None:
-    (child.directory / "log.txt").write_bytes(b"\n".join(b"%d" % number for number in range(1000)))
-    assert child.log == tuple(map(str, range(960, 1000)))
+    child.stop(patience_s=0)
 
 
 def test_lines_of_a_log_are_cut_and_cleaned_where_they_are_shown() -> None:

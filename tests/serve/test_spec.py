@@ -127,10 +127,6 @@ def test_a_bad_command_is_refused(given: dict[str, object], said: str) -> None:
     assert said in problem
 
 
-def test_the_port_may_be_in_a_variable() -> None:
-    assert Command(["server"], env={"PORT": "{port}"}).env == (("PORT", "{port}"),)
-
-
 def test_specs_are_keys_whatever_they_were_written_with() -> None:
     specs = {
         Uvicorn(), Uvicorn(workers=1), Uvicorn(env=(("A", "1"),)), Uvicorn(env={"A": "1"}),
@@ -139,32 +135,29 @@ def test_specs_are_keys_whatever_they_were_written_with() -> None:
         Command("./server {port}", cwd=Path("a")), Command(["./server", "{port}"], cwd="a"),
     }  # fmt: skip
     assert len(specs) == 7
+    assert Command(["server"], env={"PORT": "{port}"}).env == (("PORT", "{port}"),)
 
 
-SPECS: Sequence[tuple[ServerSpec, str, str, int | None]] = (
-    (Uvicorn(), "uvicorn-1", "uvicorn ×1", 1),
-    (Uvicorn(workers=2, loop="asyncio"), "uvicorn-2-asyncio", "uvicorn ×2", 2),
-    (Gunicorn(workers=2, loop="uvloop", http="h11"), "gunicorn-2-uvloop-h11", "gunicorn ×2", 2),
-    (Command("./bin/server {port}", workers=3), "server", "server ×3", 3),
-    (Command("{python} -m granian --port {port}"), "granian", "granian ×1", 1),
-    (Command("{python} server.py {port}"), "python", "python ×1", 1),
-    (Command("./bin/server {port}", title="Go, net/http"), "Go, net/http", "Go, net/http ×1", 1),
-    (InProcess(), "inprocess", "in-process", None),
-    (Url("http://127.0.0.1:8000/api"), "127.0.0.1:8000", "http://127.0.0.1:8000/api", None),
+SPECS: Sequence[tuple[ServerSpec, str, str, int | None, bool, bool]] = (
+    (Uvicorn(), "uvicorn-1", "uvicorn ×1", 1, False, True),
+    (Uvicorn(port=80), "uvicorn-1", "uvicorn ×1", 1, True, True),
+    (Uvicorn(workers=2, loop="asyncio"), "uvicorn-2-asyncio", "uvicorn ×2", 2, False, True),
+    (Gunicorn(workers=2, loop="uvloop", http="h11"), "gunicorn-2-uvloop-h11", "gunicorn ×2", 2, False, True),
+    (Command("./bin/server {port}", workers=3), "server", "server ×3", 3, False, False),
+    (Command("{python} -m granian --port {port}"), "granian", "granian ×1", 1, False, False),
+    (Command("{python} server.py {port}"), "python", "python ×1", 1, False, False),
+    (Command("./bin/server {port}", title="Go, net/http"), "Go, net/http", "Go, net/http ×1", 1, False, False),
+    (InProcess(), "inprocess", "in-process", None, True, True),
+    (Url("http://127.0.0.1:8000/api"), "127.0.0.1:8000", "http://127.0.0.1:8000/api", None, True, False),
 )
 
 
-@pytest.mark.parametrize("spec,name,title,workers", SPECS, ids=[server_id(spec) for spec, *_ in SPECS])
-def test_a_server_has_a_name_for_ids_a_title_and_workers(
-    spec: ServerSpec, name: str, title: str, workers: int | None
+@pytest.mark.parametrize("spec,name,title,workers,once,app", SPECS, ids=[server_id(spec) for spec, *_ in SPECS])
+def test_a_server_has_a_name_for_ids_a_title_and_workers_may_be_there_once_and_may_need_an_app(
+    spec: ServerSpec, name: str, title: str, workers: int | None, once: bool, app: bool
 ) -> None:
     assert (server_id(spec), server_title(spec), worker_count(spec)) == (name, title, workers)
-
-
-def test_what_can_be_there_once_and_what_needs_no_app() -> None:
-    specs = (Uvicorn(), Uvicorn(port=80), Gunicorn(), Command("a {port}"), InProcess(), Url("http://localhost:1"))
-    assert [is_only_once(spec) for spec in specs] == [False, True, False, False, True, True]
-    assert [needs_app(spec) for spec in specs] == [True, True, True, False, True, False]
+    assert (is_only_once(spec), needs_app(spec)) == (once, app)
 
 
 # --- The names in braces that a server's start fills in
@@ -184,13 +177,10 @@ def test_known_names_are_filled_in_and_all_else_stays(text: str, result: str) ->
     assert filled(text, boot=7, port=8000, worker=1) == result
 
 
-def test_what_is_not_known_yet_stays() -> None:
+def test_what_is_not_known_yet_or_not_the_user_s_stays() -> None:
     assert filled("{boot} {port} {worker}", boot=12345) == "12345 {port} {worker}"
     assert has_names("{worker}")
     assert not has_names("{python}")
-
-
-def test_only_variables_of_the_user_are_filled_in() -> None:
     env = {"OURS": "{boot}", "PS1": "{boot}"}
     assert env_filled(env, ["OURS"], boot=1) == {"OURS": "0001", "PS1": "{boot}"}
 
@@ -241,15 +231,15 @@ def test_split(
     assert spec_module.split_cores(workers) == split
 
 
-@pytest.mark.parametrize(
-    "available, generators, own", [(8, 3, {0, 3, 4}), (5, 3, {0, 3, 4}), (4, 3, {0, 3}), (3, 3, {0}), (8, 1, {0})]
-)
 def test_each_of_several_generators_has_a_core_where_there_are_enough(
-    available: int, generators: int, own: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(available)), raising=False)
     monkeypatch.setattr(spec_module, "CPUS", tmp_path)
-    assert spec_module.split_cores(2, generators) == (frozenset({1, 2}), frozenset(own))
+    for available, generators, own in (
+        (8, 3, {0, 3, 4}), (5, 3, {0, 3, 4}), (4, 3, {0, 3}), (3, 3, {0}), (8, 1, {0})
+    ):  # fmt: skip
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, count=available: set(range(count)), raising=False)
+        assert spec_module.split_cores(2, generators) == (frozenset({1, 2}), frozenset(own))
 
 
 def test_without_affinity_nothing_is_split(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from pytest_fileperf.plan.load import Side
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.wording import sentence
-from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
+from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.comparison import Answer, answer_of, described, kinds_of
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
@@ -353,19 +353,6 @@ def test_a_setup_that_fails_is_told_with_its_side_and_tried_again_on_the_base(co
     with pytest.raises(BaseDiedError, match=r"^main \(1a2b3c4\): .*ended with exit status 3"):
         compare(settings=fails_on(Side.BASE, compare, dies=True))
     assert compare(settings=fails_on(Side.BASE, compare, 1)).only.outcome is Outcome.PASS
-
-
-@pytest.mark.parametrize(
-    "server, reason",
-    [
-        (InProcess(), "one process cannot hold two"),
-        (Uvicorn(port=18_123), "two versions cannot have port 18123 at once: leave `port` out"),
-        (Url("http://127.0.0.1:9"), "give its address with --fileperf-against=URL"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(server: ServerSpec, reason: str, compare: Compare) -> None:
-    with pytest.raises(PlanError, match=reason):
-        compare(settings=replace(SETTINGS, server=server))
 
 
 def test_a_base_that_does_not_run_or_is_traced_alone_is_an_error(
