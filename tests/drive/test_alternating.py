@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import groupby
 from time import monotonic_ns
 
 import httpx
-import psutil
 import pytest
-from drive.scripted import Handler, answer, hello, loaded, scripted
+from drive.scripted import ABORT, GET, HELLO, MS, SILENT, Handler, answer, failures, loaded, saying, scripted, totals
 
-from pytest_fileperf.drive.group import Generators
-from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run, RunProgress, edges_of
 from pytest_fileperf.measure.measurement import background_of
-from pytest_fileperf.measure.recording import Failure, Phase, Recording, Round, merge_failures
+from pytest_fileperf.measure.recording import Phase, Recording, Round
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
-from pytest_fileperf.plan.request import Journey, Operation
+from pytest_fileperf.plan.request import Journey
 from pytest_fileperf.plan.work import Work
 
-MS = 1_000_000
-GET = Operation(method="GET", url="/")
-REFUSED = "http://127.0.0.1:9"
+QUICK = saying(HELLO, after_s=0.002)
+"""Leaves the core to others: nothing here depends on how much is answered."""
 Pair = tuple[Run, Run]
 
 
@@ -42,110 +36,57 @@ def plan(
     )
 
 
-async def broken(number: int, writer: asyncio.StreamWriter) -> None:
-    writer.write(answer(b"no database", "500 Internal Server Error"))
-
-
-async def dying(number: int, writer: asyncio.StreamWriter) -> None:
-    if number < 20:
-        writer.write(answer(b"hello"))
-    else:
-        writer.transport.abort()
-
-
 def alternated(
     urls: Sequence[str],
     work: Work = GET,
     planned: Alternation | None = None,
     tell: Callable[[RunProgress], None] = lambda _: None,
 ) -> Pair:
-    """Loads two servers from this process."""
     base, now = loaded(urls, work, planned or plan(), tell)
     return base, now
 
 
+def against(handlers: Sequence[Handler], planned: Alternation) -> Pair:
+    with scripted(handlers[0]) as base, scripted(handlers[1]) as now:
+        return alternated((base, now), planned=planned)
+
+
 @pytest.fixture(scope="module")
 def urls() -> Iterator[tuple[str, str]]:
-    with scripted(hello) as base, scripted(hello) as now:
+    with scripted(QUICK) as base, scripted(QUICK) as now:
         yield base, now
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Generators]:
-    with closing(Generators()) as generators:
-        yield generators
-
-
-def generated(
-    generators: Generators,
-    urls: Sequence[str],
-    planned: Alternation | None = None,
-    pids: tuple[tuple[int, ...], ...] = ((), ()),
-) -> Pair:
-    """Loads two servers from a generator's process."""
-    base, now = generators.run(
-        (GET, GET),
-        planned or plan(),
-        tuple(Target(boot=3, url=url) for url in urls),
-        pids=pids,
-        cores=None,
-        progress=lambda _: None,
-        check=lambda: None,
-    )
-    return base, now
 
 
 def turns(result: Run) -> list[Round]:
     return [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]
 
 
-def good(result: Run) -> int:
-    return sum(round_.requests for round_ in result.rounds)
-
-
-def failures(result: Run) -> tuple[Failure, ...]:
-    return merge_failures(failure for round_ in result.rounds for failure in round_.failures)
-
-
 # --- turns
 
 
-def test_each_cycle_is_a_round_on_both_sides(urls: tuple[str, str]) -> None:
+def test_each_cycle_is_a_round_on_both_sides_at_times_that_are_known_before(urls: tuple[str, str]) -> None:
     planned = plan(Side.BASE, Side.NOW, Side.NOW)
     results = alternated(urls, planned=planned)
 
-    for side in Side:
-        lengths = [(round_.ended_ns - round_.started_ns) // MS for round_ in turns(results[side])]
-        assert lengths == [70, 70, 70]
-        assert results[side].rounds[0].boot == 3
-        assert results[side].attack_ns == 210 * MS
-        assert good(results[side]) > 0
-        assert failures(results[side]) == ()
     zero_ns = turns(results[Side.BASE])[0].started_ns - planned.rounds(Side.BASE)[0][0]
-    for side in Side:
-        measured = tuple((round_.started_ns - zero_ns, round_.ended_ns - zero_ns) for round_ in turns(results[side]))
+    for side, result in zip(Side, results, strict=True):
+        measured = tuple((round_.started_ns - zero_ns, round_.ended_ns - zero_ns) for round_ in turns(result))
         assert measured == planned.rounds(side)
-
-
-def test_it_is_known_before_a_load_when_its_rounds_begin_and_end(urls: tuple[str, str]) -> None:
-    planned = plan(Side.BASE, Side.NOW, Side.NOW)
-    for side, result in zip(Side, alternated(urls, planned=planned), strict=True):
+        assert [end - start for start, end in measured] == [70 * MS] * 3
+        assert (result.rounds[0].boot, result.attack_ns) == (3, 210 * MS)
+        assert (totals(result)[0] > 0, totals(result)[1]) == (True, {})
         edges = edges_of(planned, side)
-        zero_ns = result.rounds[0].started_ns - planned.measured_from_ns
-        assert {own.started_ns - zero_ns for own in result.rounds} <= set(edges)
+        assert {own.started_ns - zero_ns + planned.measured_from_ns for own in result.rounds} <= set(edges)
         assert list(edges) == sorted(set(edges))
+    phases = [[phase.value for phase, _ in groupby(own.phase for own in each.rounds)] for each in results]
+    turn = ["handover", "round"]
+    assert phases == [turn * 3 + ["drain"], turn * 3 + ["handover", "drain"]]  # the last turn is the base's
+
+
+def test_rounds_of_one_server_are_known_before_too() -> None:
     closed = LoadPlan(connections=1, warmup_ns=50 * MS, round_ns=100 * MS, rounds=2, timeout_ns=MS)
     assert edges_of(closed) == (50 * MS, 150 * MS, 250 * MS)
     assert edges_of(replace(closed, warmup_ns=0, rounds=1, requests=5)) == (0,)
-
-
-def test_between_the_turns_is_handover_and_at_the_end_the_drain(urls: tuple[str, str]) -> None:
-    phases = [
-        [phase.value for phase, _ in groupby(round_.phase for round_ in each.rounds)] for each in alternated(urls)
-    ]
-    base, now = phases
-    assert base == ["handover", "round", "handover", "round", "drain"]
-    assert now == ["handover", "round", "handover", "round", "handover", "drain"]  # the last turn is the other side's
 
 
 @pytest.mark.parametrize("firsts", [(Side.BASE, Side.NOW, Side.NOW, Side.BASE, Side.BASE), (Side.BASE,), (Side.NOW,)])
@@ -159,9 +100,9 @@ def test_what_a_side_does_in_the_other_s_turns_is_read_there(urls: tuple[str, st
     assert found.now == 0.0
 
 
-def test_a_side_is_loaded_in_its_turns_only(urls: tuple[str, str]) -> None:
+def test_a_side_is_loaded_in_its_turns_only_and_the_warm_up_is_in_no_round(urls: tuple[str, str]) -> None:
     """A request that is due at the end of a turn may be delayed into the other's, one a connection and no more."""
-    planned = plan(Side.BASE, Side.NOW, Side.BASE, Side.BASE, connections=2, turn_ms=100)
+    planned = plan(Side.BASE, Side.NOW, Side.BASE, Side.BASE, turn_ms=100, warmup_ms=100)
     begun: dict[str, list[int]] = {url: [] for url in urls}
 
     async def journey(client: httpx.AsyncClient) -> None:
@@ -178,19 +119,8 @@ def test_a_side_is_loaded_in_its_turns_only(urls: tuple[str, str]) -> None:
         assert len(outside) <= planned.connections * len(spans)
         assert len(begun[url]) > 3 * planned.connections * len(spans)
         assert min(begun[url]) >= zero_ns + edges_ns[0]
-
-
-def test_the_warm_up_is_in_no_round(urls: tuple[str, str]) -> None:
-    counts = dict.fromkeys(urls, 0)
-
-    async def journey(client: httpx.AsyncClient) -> None:
-        await client.get("/")
-        counts[str(client.base_url).rstrip("/")] += 1
-
-    results = alternated(urls, Journey(name="journey", function=journey), plan(warmup_ms=150))
-
-    for side, url in zip(Side, urls, strict=True):
-        assert 0 < good(results[side]) < counts[url]
+        assert 0 < totals(results[side])[0] < len(begun[url])
+        assert (results[side].engine, results[side].why_engine) == ("client", "a journey is code on a client")
 
 
 def test_without_a_warm_up_it_begins_with_the_first_turn(urls: tuple[str, str]) -> None:
@@ -199,15 +129,9 @@ def test_without_a_warm_up_it_begins_with_the_first_turn(urls: tuple[str, str]) 
     assert turns(results[Side.NOW])[0].started_ns < turns(results[Side.BASE])[0].started_ns
 
 
-def test_both_sides_go_the_same_way(urls: tuple[str, str]) -> None:
-    redirected = Operation(method="GET", url="/", arguments={"follow_redirects": True})
-    engines = [(result.engine, result.why_engine) for result in (*alternated(urls), *alternated(urls, redirected))]
-    assert engines == [("replay", "")] * 2 + [("client", "redirects are followed")] * 2
-
-
 def test_it_tells_how_far_it_is(urls: tuple[str, str]) -> None:
     told: list[RunProgress] = []
-    alternated(urls, planned=plan(Side.BASE, Side.NOW, Side.BASE, warmup_ms=800, turn_ms=150), tell=told.append)
+    alternated(urls, planned=plan(Side.BASE, Side.NOW, Side.BASE, warmup_ms=400, turn_ms=150), tell=told.append)
 
     assert (told[0].phase, told[0].requests) == ("warm-up", 0)
     assert [phase for phase, _ in groupby(moment.phase for moment in told)] in (
@@ -222,58 +146,43 @@ def test_it_tells_how_far_it_is(urls: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("side", Side)
-def test_failures_belong_to_the_side_that_failed(side: int) -> None:
-    handlers: list[Handler] = [hello, hello]
-    handlers[side] = broken
-    with ExitStack() as stack:
-        results = alternated([stack.enter_context(scripted(handler)) for handler in handlers])
+@pytest.mark.parametrize(
+    "handler, kinds",
+    [
+        (saying(answer(b"no database", "500 Internal Server Error"), after_s=0.002), {"status 500"}),
+        (saying(*[HELLO] * 20, *[ABORT] * 10_000), {"disconnected"}),
+        (saying(SILENT), {"timeout"}),
+    ],
+    ids=["broken", "goes away", "silent"],
+)
+def test_failures_belong_to_the_side_that_failed_and_the_other_one_goes_on(
+    handler: Handler, kinds: set[str], side: int
+) -> None:
+    handlers = [QUICK, QUICK]
+    handlers[side] = handler
+    planned = plan(Side.BASE, Side.NOW, Side.NOW, connections=1, timeout_ms=150 if kinds == {"timeout"} else 5000)
+    results = against(handlers, planned)
 
-    assert (good(results[side]), [failure.kind for failure in failures(results[side])]) == (0, ["status 500"])
-    assert "no database" in failures(results[side])[0].example
-    assert good(results[1 - side]) > 0
-    assert failures(results[1 - side]) == ()
-    assert [len(turns(result)) for result in results] == [2, 2]
-
-
-def test_a_server_that_goes_away_has_failed_and_the_other_one_goes_on() -> None:
-    with scripted(hello) as base, scripted(dying) as now:
-        results = alternated((base, now), planned=plan(Side.BASE, Side.NOW, Side.NOW, connections=1))
-
-    assert good(results[Side.NOW]) <= 20
-    assert [failure.kind for failure in failures(results[Side.NOW])] == ["disconnected"]
-    assert all(round_.requests and not round_.failed for round_ in turns(results[Side.BASE]))
-    assert len(turns(results[Side.NOW])) == 3
+    good, failed = totals(results[side])
+    assert good <= 20
+    assert set(failed) == kinds
+    assert kinds != {"status 500"} or "no database" in failures(results[side])[0].example
+    assert all(round_.requests and not round_.failed for round_ in turns(results[1 - side]))
+    assert [len(turns(result)) for result in results] == [3, 3]
 
 
 def test_requests_that_outlast_their_turn_are_waited_for() -> None:
-    async def slow(number: int, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.3)
-        writer.write(answer(b"late"))
+    results = against((QUICK, saying(HELLO, after_s=0.3)), plan(Side.BASE, connections=1, warmup_ms=0))
 
-    with scripted(hello) as base, scripted(slow) as now:
-        results = alternated((base, now), planned=plan(Side.BASE, connections=1, warmup_ms=0))
-
-    assert (good(results[Side.NOW]), failures(results[Side.NOW])) == (1, ())
+    assert totals(results[Side.NOW]) == (1, {})
     assert [(round_.phase, round_.requests) for round_ in results[Side.NOW].rounds][-1] == (Phase.DRAIN, 1)
     assert results[Side.NOW].wait_ns > 0
-
-
-def test_a_silent_server_is_a_timeout_and_ends() -> None:
-    async def silent(number: int, writer: asyncio.StreamWriter) -> None:
-        pass
-
-    with scripted(silent) as base, scripted(hello) as now:
-        results = alternated((base, now), planned=plan(connections=1, timeout_ms=300))
-
-    assert good(results[Side.BASE]) == 0
-    assert {failure.kind for failure in failures(results[Side.BASE])} <= {"timeout"}
-    assert good(results[Side.NOW]) > 0
 
 
 @pytest.mark.parametrize("side", Side)
 def test_a_server_that_refuses_connections_is_a_connect_error(side: int, urls: tuple[str, str]) -> None:
     asked = list(urls)
-    asked[side] = REFUSED
+    asked[side] = "http://127.0.0.1:9"
     with pytest.raises(httpx.ConnectError):
         alternated(asked)
 
@@ -285,24 +194,7 @@ def test_a_listener_that_raises_ends_both_sides(urls: tuple[str, str]) -> None:
     def enough(_: RunProgress) -> None:
         raise EnoughError
 
-    begun_ns = monotonic_ns()
+    begun_ns, planned = monotonic_ns(), plan(*[Side.BASE] * 200)
     with pytest.raises(EnoughError):
-        alternated(urls, planned=plan(*[Side.BASE] * 200), tell=enough)
-    assert monotonic_ns() - begun_ns < plan(*[Side.BASE] * 200).duration_ns
-
-
-# --- in a process of its own
-
-
-def test_a_generator_alternates_and_makes_other_runs_too(shared: Generators, urls: tuple[str, str]) -> None:
-    first, second = generated(shared, urls), generated(shared, urls, planned=plan(Side.NOW))
-    assert [[len(turns(result)) for result in pair] for pair in (first, second)] == [[2, 2], [1, 1]]
-    assert all(good(result) and not failures(result) for pair in (first, second) for result in pair)
-
-
-def test_it_reads_the_cpu_time_of_both_servers(shared: Generators, urls: tuple[str, str]) -> None:
-    own = psutil.Process().pid  # both servers are threads of this process
-    results = generated(shared, urls, pids=((own,), ()))
-    base, now = ([round_.server_cpu_ns for round_ in turns(result)] for result in results)
-    assert all(spent is not None and spent > 0 for spent in base)
-    assert not any(now)
+        alternated(urls, planned=planned, tell=enough)
+    assert monotonic_ns() - begun_ns < planned.duration_ns
