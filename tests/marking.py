@@ -11,7 +11,6 @@ __all__ = ("HOSTILE", "TESTS")
 TESTS = Path(__file__).parent
 HOSTILE = (
     "hostile",
-    "judge/test_storing_at_once.py",
     "serve/test_orphans.py",
     "test_files.py",
     "wire/test_fuzz.py",

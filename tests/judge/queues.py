@@ -82,9 +82,6 @@ class Searched:
     ended: CapacityEnd | None
     broken: str
 
-    def holds(self, truth: float) -> bool:
-        return self.low <= truth <= self.high
-
 
 def searched(
     server: Server,

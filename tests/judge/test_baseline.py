@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import subprocess
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,9 +14,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge.sides import MS, known
+from judge.sides import known
+from measure.recordings import in_ms
 
 from pytest_fileperf.errors import BaselineError
+from pytest_fileperf.host.scratch import locked
 from pytest_fileperf.judge import baseline
 from pytest_fileperf.judge.baseline import (
     SCHEMA,
@@ -32,7 +36,6 @@ from pytest_fileperf.judge.baseline import (
 )
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
-from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.payload import payload
@@ -54,7 +57,7 @@ ENTRY = Entry(
         boots=(
             BootEvidence(
                 turns=({"rps": 2000.12345, "p99": 0.0123456}, {"rps": 2010.0}),
-                latency=Histogram.of([5 * MS, 6 * MS]),
+                latency=in_ms(5, 6),
                 runs={"rss": 52_428_800.0},
             ),
         ),
@@ -113,60 +116,29 @@ GOLDEN = """\
  }
 }
 """  # noqa: E501 - a line for each boot
-OLDEST = """\
-{
- "environment": {
-  "cores": 2,
-  "cpu": "Some CPU",
-  "machine": "x86_64",
-  "python": "CPython 3.11",
-  "system": "Linux"
- },
- "module": "tests/api/test_upload.py",
- "schema": 1,
- "tests": {
-  "a": {
-   "captured": "2026-01-02T03:04:05+00:00",
-   "commit": {
-    "dirty": false,
-    "id": "abc123"
-   },
-   "evidence": {
-    "boots": [
-     {
-      "latency": "%s",
-      "requests": 2,
-      "rounds": {
-       "p99": [0.012346, null],
-       "rps": [2000.1, 2010.0]
-      },
-      "runs": {
-       "rss": 52429000.0
-      }
-     }
-    ],
-    "stabilised": [
-     "hash seed",
-     "addresses"
-    ]
-   },
-   "identity": {
-    "load": {
-     "connections": 32
-    },
-    "work": {
-     "method": "GET",
-     "url": "/ünïcode"
+OLDEST = json.dumps(
+    {
+        "environment": HERE.to_json(),
+        "module": MODULE,
+        "schema": 1,
+        "tests": {
+            "a": {
+                **{key: getattr(ENTRY, key) for key in ("captured", "commit", "identity", "packages")},
+                "evidence": {
+                    "boots": [
+                        {
+                            "latency": "%s",
+                            "requests": 2,
+                            "rounds": {"p99": [0.012346, None], "rps": [2000.1, 2010.0]},
+                            "runs": {"rss": 52429000.0},
+                        }
+                    ],
+                    "stabilised": ["hash seed", "addresses"],
+                },
+            }
+        },
     }
-   },
-   "packages": {
-    "uvicorn": "0.34.0",
-    "uvloop": "0.21.0"
-   }
-  }
- }
-}
-"""
+)
 """As it was before entries had reason and summary."""
 
 
@@ -192,57 +164,30 @@ def test_the_file(store: BaselineStore) -> None:
 
 
 def test_what_is_stored_is_found(store: BaselineStore) -> None:
+    odd = replace(ENTRY, reason='für "alle"', identity={"text": "[\n 1\n]", "list": [[1, 2], []]}, commit=None)
+    store.write(MODULE, "odd", odd, HERE)
+    store.write(MODULE, "a", replace(ENTRY, captured="first", packages={}), HERE)
     store.write(MODULE, "a", ENTRY, HERE)
-    found = known(store.find(MODULE, "a", HERE))
-    assert found.differences == {}
-    assert found.entry.evidence.to_json() == ENTRY.evidence.to_json()
-    as_stored = replace(ENTRY, precision={"rps": 0.01}, busy=Busy(server=0.012), evidence=found.entry.evidence)
-    assert found.entry == as_stored
+    for key, stored in (("a", ENTRY), ("odd", odd)):
+        found = entry(store, key)
+        assert found.evidence.to_json() == ENTRY.evidence.to_json()
+        as_stored = replace(stored, precision={"rps": 0.01}, busy=Busy(server=0.012), evidence=found.evidence)
+        assert found == as_stored
+    assert store.find(MODULE, "b", HERE) is None
+    assert store.find("tests/test_other.py", "a", HERE) is None
 
 
-def test_a_text_that_looks_like_a_list_stays_as_it_is(store: BaselineStore) -> None:
-    odd = replace(ENTRY, identity={"text": "[\n 1,\n 2\n]", "list": [[1, 2], ["a"], []]}, commit=None)
-    store.write(MODULE, "a", odd, HERE)
-    found = entry(store)
-    assert found.identity == odd.identity
-    assert found.commit is None
-
-
-def test_the_oldest_files_are_read(store: BaselineStore) -> None:
+def test_the_oldest_files_are_read_and_made_new_ones(store: BaselineStore) -> None:
     path = store.write(MODULE, "a", ENTRY, HERE)
     path.write_text(OLDEST % ENTRY.evidence.boots[0].latency.encode(), encoding="utf-8")
-    found = entry(store)
-    assert found == replace(ENTRY, tree=None, precision={}, busy=None, evidence=found.evidence)
-    assert found.evidence.to_json() == ENTRY.evidence.to_json()
-
-
-def test_the_reason_is_found_again(store: BaselineStore) -> None:
-    store.write(MODULE, "a", replace(ENTRY, reason='für "alle"'), HERE)
-    found = entry(store)
-    assert found.reason == 'für "alle"'
-
-
-def lines_of(path: Path, key: str) -> list[str]:
-    """Returns the lines of an entry."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    start = lines.index(f'  "{key}": {{')
-    return lines[start : next(at for at in range(start, len(lines)) if lines[at].startswith("  }"))]
-
-
-def test_the_lines_of_other_entries_stay_as_they_are(store: BaselineStore) -> None:
-    odd = replace(
-        ENTRY, identity={"url": "1, 2", "list": [1, "a, b", None], "parts": [{"b": [1], "a": 1e-7}], "no": {}}
-    )
-    store.write(MODULE, "b", odd, HERE, summary_of=("rps",))
-    path = store.write(MODULE, "d", odd, HERE, summary_of=("rps",))
-    before = {key: lines_of(path, key) for key in ("b", "d")}
-    for key in ("a", "c", "e"):
-        store.write(MODULE, key, ENTRY, HERE)
-    store.write(MODULE, "c", replace(ENTRY, reason="another"), HERE)
-    assert list(json.loads(path.read_text(encoding="utf-8"))["tests"]) == ["a", "b", "c", "d", "e"]
-    assert {key: lines_of(path, key) for key in before} == before
-    store.remove({"a", "c"})
-    assert {key: lines_of(path, key) for key in before} == before
+    old = entry(store)
+    assert old == replace(ENTRY, tree=None, precision={}, busy=None, evidence=old.evidence)
+    store.write(MODULE, "b", ENTRY, HERE)
+    assert json.loads(path.read_text(encoding="utf-8"))["schema"] == SCHEMA
+    again = entry(store)
+    assert again == replace(old, evidence=again.evidence)
+    assert again.evidence.to_json() == old.evidence.to_json() == ENTRY.evidence.to_json()
+    assert entry(store, "b").tree == TREE
 
 
 def test_a_run_that_is_alike_changes_few_lines(store: BaselineStore) -> None:
@@ -269,103 +214,49 @@ def test_a_run_that_is_alike_changes_few_lines(store: BaselineStore) -> None:
     assert changed[-1].startswith('{"latency": ')
 
 
-def test_all_keys_with_the_number_of_their_profiles(store: BaselineStore) -> None:
-    assert store.keys() == {}
-    store.write(MODULE, "a", ENTRY, HERE)
-    store.write(MODULE, "a", ENTRY, replace(HERE, cores=4))
-    store.write("tests/test_other.py", "b", ENTRY, HERE)
-    assert store.keys() == {"a": 2, "b": 1}
-
-
-def test_entries_are_removed_from_every_profile_and_nothing_empty_is_left(store: BaselineStore) -> None:
+def test_entries_of_all_profiles_are_known_and_removed_and_nothing_empty_is_left(store: BaselineStore) -> None:
+    assert (store.keys(), store.trees()) == ({}, set())
     kept = store.write(MODULE, "kept", ENTRY, HERE)
-    store.write(MODULE, "gone", ENTRY, HERE)
+    store.write(MODULE, "gone", replace(ENTRY, tree=None), HERE)
     store.write("tests/test_other.py", "gone", ENTRY, HERE)
-    store.write(MODULE, "gone", ENTRY, replace(HERE, cores=4))
-    assert store.remove({"gone", "never stored"}) == 3
-    assert list(store.directory.rglob("*.json")) == [kept]
-    assert sorted(store.directory.iterdir()) == [store.directory / ".local", kept.parent]
-    assert store.keys() == {"kept": 1}
-    assert store.remove({"gone"}) == 0
-
-
-def test_nothing_is_removed_beside_a_damaged_file(store: BaselineStore) -> None:
-    store.write(MODULE, "gone", ENTRY, HERE)
-    damaged = store.write(MODULE, "other", ENTRY, replace(HERE, cores=4))
-    damaged.write_text("{", encoding="utf-8")
-    with pytest.raises(BaselineError, match="is damaged"):
-        store.keys()
-    with pytest.raises(BaselineError, match="is damaged"):
-        store.remove({"gone"})
-    assert entry(store, "gone").captured == ENTRY.captured
-
-
-def test_other_json_files_near_the_baselines_are_left_alone(store: BaselineStore) -> None:
+    store.write(MODULE, "gone", replace(ENTRY, tree="1" * 40), replace(HERE, cores=4))
     other = store.directory / "data" / "test_upload.py.json"
     other.parent.mkdir(parents=True)
-    other.write_text("[]", encoding="utf-8")
+    other.write_text("[]", encoding="utf-8")  # a file of others near them
+    assert (store.keys(), store.trees()) == ({"kept": 1, "gone": 3}, {TREE, "1" * 40})
+    assert store.remove({"gone", "never stored"}) == 3
+    assert set(store.directory.rglob("*.json")) == {kept, other}
+    assert set(store.directory.iterdir()) == {store.directory / ".local", kept.parent, other.parent}
+    assert (store.keys(), store.remove({"gone"})) == ({"kept": 1}, 0)
+
+
+def test_nothing_is_written_or_removed_beside_a_damaged_file(store: BaselineStore) -> None:
     store.write(MODULE, "a", ENTRY, HERE)
-    assert store.keys() == {"a": 1}
-    assert store.remove({"a"}) == 1
-    assert other.read_text(encoding="utf-8") == "[]"
-
-
-def test_a_number_that_is_none_is_damage_also_where_another_entry_is_stored(store: BaselineStore) -> None:
-    path = store.write(MODULE, "a", ENTRY, HERE)
-    path.write_text(changed(path.read_text(encoding="utf-8"), *BOOT, "requests", to=float("nan")), encoding="utf-8")
-    with pytest.raises(BaselineError, match="is damaged: Out of range float values"):
-        store.write(MODULE, "b", ENTRY, HERE)
-
-
-def test_writing_one_entry_keeps_the_others(store: BaselineStore) -> None:
-    store.write(MODULE, "a", ENTRY, HERE)
-    store.write(MODULE, "b", replace(ENTRY, captured="first"), HERE)
-    path = store.write(MODULE, "b", replace(ENTRY, captured="second", packages={}), HERE)
-    stored = json.loads(path.read_text(encoding="utf-8"))["tests"]
-    assert {key: (one["captured"], one["packages"]) for key, one in stored.items()} == {
-        "a": (ENTRY.captured, ENTRY.packages),
-        "b": ("second", {}),
-    }
-
-
-def test_what_was_never_stored_is_none(store: BaselineStore) -> None:
-    assert store.find(MODULE, "a", HERE) is None
-    store.write(MODULE, "a", ENTRY, HERE)
-    assert store.find(MODULE, "b", HERE) is None
-    assert store.find("tests/test_other.py", "a", HERE) is None
-
-
-def test_a_baseline_of_another_machine_is_found_with_how_this_one_differs(store: BaselineStore) -> None:
-    near = replace(HERE, cores=4)
-    store.write(MODULE, "a", ENTRY, replace(HERE, cores=8, system="Darwin"))
-    store.write(MODULE, "a", ENTRY, near)
-    found = known(store.find(MODULE, "a", HERE))
-    assert found.differences == {"cores": "cores was 4, is 2"}
-    assert found.entry.tree == TREE
-    assert store.find(MODULE, "b", HERE) is None
-
-
-def test_this_machine_s_own_baseline_comes_first_whatever_others_have(store: BaselineStore) -> None:
-    store.write(MODULE, "a", replace(ENTRY, tree=None, captured="2025-01-01T00:00:00+00:00"), HERE)
-    store.write(MODULE, "a", ENTRY, replace(HERE, cores=4))
-    assert entry(store).tree is None
+    elsewhere = replace(HERE, cores=4)
+    damaged = store.write(MODULE, "a", ENTRY, elsewhere)
+    damaged.write_text("{", encoding="utf-8")
+    for act in (store.keys, lambda: store.remove({"a"}), lambda: store.write(MODULE, "b", ENTRY, elsewhere)):
+        with pytest.raises(BaselineError, match="is damaged"):
+            act()
+    assert (damaged.read_text(encoding="utf-8"), entry(store).captured) == ("{", ENTRY.captured)
 
 
 def test_of_other_machines_one_with_a_tree_comes_first_then_the_nearest_then_the_newest(store: BaselineStore) -> None:
-    def tree() -> str | None:
-        found = known(store.find(MODULE, "a", HERE))
-        return found.entry.tree
-
-    def stored(tree: str | None, captured: str, environment: Environment) -> None:
+    found = []
+    for tree, captured, environment in (
+        (None, "2026-06-01T00:00:00+00:00", replace(HERE, cores=4)),
+        ("1" * 40, "2026-05-01T00:00:00+00:00", replace(HERE, cores=8, system="Darwin")),
+        ("2" * 40, "2026-01-01T00:00:00+00:00", replace(HERE, cores=8)),
+        ("3" * 64, "2026-02-01T00:00:00+00:00", replace(HERE, cores=16)),
+        (None, "2025-01-01T00:00:00+00:00", HERE),  # this machine's own, whatever others have
+    ):
         store.write(MODULE, "a", replace(ENTRY, tree=tree, captured=captured), environment)
-
-    stored(None, "2026-06-01T00:00:00+00:00", replace(HERE, cores=4))
-    stored("1" * 40, "2026-05-01T00:00:00+00:00", replace(HERE, cores=8, system="Darwin"))
-    assert tree() == "1" * 40
-    stored("2" * 40, "2026-01-01T00:00:00+00:00", replace(HERE, cores=8))
-    assert tree() == "2" * 40
-    stored("3" * 64, "2026-02-01T00:00:00+00:00", replace(HERE, cores=16))
-    assert tree() == "3" * 64
+        best = known(store.find(MODULE, "a", HERE))
+        found.append((best.entry.tree, list(best.differences.items())))
+    assert [tree for tree, _ in found] == [None, "1" * 40, "2" * 40, "3" * 64, None]
+    assert [differences for _, differences in found[2:]] == [
+        [("cores", f"cores was {cores}, is 2")] for cores in (8, 16)
+    ] + [[]]
 
 
 def test_a_file_copied_to_this_machine_s_directory_is_still_of_the_other(store: BaselineStore) -> None:
@@ -373,27 +264,6 @@ def test_a_file_copied_to_this_machine_s_directory_is_still_of_the_other(store: 
     path.parent.rename(path.parent.with_name(HERE.profile))
     found = known(store.find(MODULE, "a", HERE))
     assert found.differences == {"cores": "cores was 4, is 2"}
-
-
-def test_all_trees(store: BaselineStore) -> None:
-    assert store.trees() == set()
-    store.write(MODULE, "a", ENTRY, HERE)
-    store.write(MODULE, "b", replace(ENTRY, tree=None), HERE)
-    store.write("tests/test_other.py", "c", replace(ENTRY, tree="1" * 40), replace(HERE, cores=4))
-    assert store.trees() == {TREE, "1" * 40}
-
-
-def test_storing_into_the_oldest_file_keeps_its_entries_and_makes_it_a_new_one(store: BaselineStore) -> None:
-    path = store.write(MODULE, "a", ENTRY, HERE)
-    path.write_text(OLDEST % ENTRY.evidence.boots[0].latency.encode(), encoding="utf-8")
-    old = entry(store)
-    store.write(MODULE, "b", ENTRY, HERE)
-    assert json.loads(path.read_text(encoding="utf-8"))["schema"] == SCHEMA
-    again = entry(store)
-    assert again == replace(old, evidence=again.evidence)
-    assert again.evidence.to_json() == old.evidence.to_json()
-    assert entry(store, "b").tree == TREE
-    assert store.trees() == {TREE}
 
 
 def test_a_module_s_name_is_no_pattern(store: BaselineStore) -> None:
@@ -418,70 +288,41 @@ def changed(text: str, *keys: str | int, to: object = None) -> str:
 BOOT = ("tests", "a", "evidence", "boots", 0)
 
 
+ONE = ("tests", "a")
+
+
 @pytest.mark.parametrize(
-    "damage,reason",
+    "keys,to,reason",
     [
-        (lambda _: "", "not JSON: Expecting value: line 1 column 1 (char 0)"),
-        (lambda text: text[:200], "not JSON: "),
-        (lambda _: "[" * 100_000, "not JSON: "),
-        (lambda _: "[1]", "its content is not an object"),
-        (lambda text: changed(text, "schema"), "it has no 'schema'"),
-        (lambda text: changed(text, "schema", to="1"), "schema is '1', not a whole number of 0 or more"),
-        (lambda text: changed(text, "schema", to=True), "schema is True, not a whole number"),
-        (lambda text: changed(text, "schema", to=0), "schema is 0, not a whole number of 1 or more"),
-        (lambda text: changed(text, "environment", "cpu"), "environment has no 'cpu'"),
-        (lambda text: changed(text, "environment", to=[]), "environment is [], not an object"),
-        (lambda text: changed(text, "tests", to=[]), "tests is [], not an object"),
-        (lambda text: changed(text, "tests", "a", to=3), "tests['a'] is not an object"),
-        (lambda text: changed(text, "tests", "a", "captured", to=3), "tests['a'].captured is 3, not a text"),
-        (lambda text: changed(text, "tests", "a", "commit", to="abc"), "tests['a'].commit is 'abc', not an object"),
-        (lambda text: changed(text, "tests", "a", "commit"), "tests['a'] has no 'commit'"),
-        (lambda text: changed(text, "tests", "a", "tree", to=3), "tests['a'].tree is 3, not a text"),
-        (
-            lambda text: changed(text, "tests", "a", "tree", to="--output=/tmp/x"),
-            "tests['a'].tree is '--output=/tmp/x', not a hash of Git",
-        ),
-        (
-            lambda text: changed(text, "tests", "a", "precision", "rps", to=-1),
-            "tests['a'].precision.rps is -1, not a finite number of 0 or more",
-        ),
-        (lambda text: changed(text, "tests", "a", "busy", "host"), "tests['a'].busy has no 'host'"),
-        (lambda text: changed(text, "tests", "a", "reason", to=["x"]), "tests['a'].reason is ['x'], not a text"),
-        (
-            lambda text: changed(text, "tests", "a", "evidence", "stabilised", to=[1]),
-            "tests['a'].evidence.stabilised is [1], not a list of texts",
-        ),
-        (
-            lambda text: changed(text, *BOOT, "requests", to=-1),
-            "tests['a'].evidence.boots[0].requests is -1, not a whole number of 0 or more",
-        ),
-        (
-            lambda text: changed(text, *BOOT, "latency", to="HISTFAAAA"),
-            "tests['a'].evidence.boots[0].latency: not an HdrHistogram V2 text: ",
-        ),
-        (
-            lambda text: changed(text, *BOOT, "rounds", "rps", to=[1]),
-            "tests['a'].evidence.boots[0].rounds has lists of different lengths: 1, 2",
-        ),
-        (
-            lambda text: changed(text, *BOOT, "rounds", "rps", 1, to="fast"),
-            "tests['a'].evidence.boots[0].rounds.rps[1] is 'fast', not a finite number of 0 or more",
-        ),
-        (
-            lambda text: changed(text, *BOOT, "rounds", "rps", 1, to=float("nan")),
-            "tests['a'].evidence.boots[0].rounds.rps[1] is nan, not a finite number of 0 or more",
-        ),
-        (
-            lambda text: changed(text, *BOOT, "runs", "rss", to=10**400),
-            "tests['a'].evidence.boots[0].runs.rss is 1000",
-        ),
+        ((), "", "not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ((), "[" * 100_000, "not JSON: "),
+        ((), "[1]", "its content is not an object"),
+        (("schema",), None, "it has no 'schema'"),
+        (("schema",), True, "schema is True, not a whole number"),
+        (("schema",), 0, "schema is 0, not a whole number of 1 or more"),
+        (("salt",), "zz", "salt is not 32 hexadecimal digits"),
+        (("environment", "cpu"), None, "environment has no 'cpu'"),
+        (("tests",), [], "tests is [], not an object"),
+        (ONE, 3, "tests['a'] is not an object"),
+        ((*ONE, "captured"), 3, "tests['a'].captured is 3, not a text"),
+        ((*ONE, "commit"), None, "tests['a'] has no 'commit'"),
+        ((*ONE, "tree"), "--output=/tmp/x", "tests['a'].tree is '--output=/tmp/x', not a hash of Git"),
+        ((*ONE, "precision", "rps"), -1, "tests['a'].precision.rps is -1, not a finite number of 0 or more"),
+        ((*ONE, "busy", "host"), None, "tests['a'].busy has no 'host'"),
+        ((*ONE, "evidence", "stabilised"), [1], "tests['a'].evidence.stabilised is [1], not a list of texts"),
+        ((*BOOT, "requests"), -1, "tests['a'].evidence.boots[0].requests is -1, not a whole number of 0 or more"),
+        ((*BOOT, "latency"), "HISTFA", "tests['a'].evidence.boots[0].latency: not an HdrHistogram V2 text: "),
+        ((*BOOT, "rounds", "rps"), [1], "tests['a'].evidence.boots[0].rounds has lists of different lengths: 1, 2"),
+        ((*BOOT, "rounds", "rps", 1), float("nan"), "tests['a'].evidence.boots[0].rounds.rps[1] is nan, not a finite"),
+        ((*BOOT, "runs", "rss"), 10**400, "tests['a'].evidence.boots[0].runs.rss is 1000"),
     ],
 )
 def test_a_damaged_file_is_an_error_with_path_reason_and_what_to_do(
-    store: BaselineStore, damage: Callable[[str], str], reason: str
+    store: BaselineStore, keys: tuple[str | int, ...], to: object, reason: str
 ) -> None:
     path = store.write(MODULE, "a", ENTRY, HERE)
-    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
+    text = changed(path.read_text(encoding="utf-8"), *keys, to=to) if keys else str(to)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(BaselineError) as caught:
         store.find(MODULE, "a", HERE)
     first, what_to_do = str(caught.value).splitlines()
@@ -493,46 +334,22 @@ def test_a_damaged_file_is_an_error_with_path_reason_and_what_to_do(
 def test_damage_in_the_oldest_files_is_told(store: BaselineStore) -> None:
     path = store.path_of(MODULE, HERE)
     path.parent.mkdir(parents=True)
-    text = OLDEST % Histogram.of([5 * MS]).encode()
+    text = OLDEST % in_ms(5).encode()
     path.write_text(changed(text, "tests", "a", "identity", "work", "arguments", to={"headers": [None]}))
     for act in (lambda: store.find(MODULE, "a", HERE), lambda: store.write(MODULE, "b", ENTRY, HERE)):
         with pytest.raises(BaselineError, match=r"a baseline is damaged: identity\.work is not as an earlier version"):
             act()
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda store: store.find(MODULE, "b", HERE),
-        lambda store: store.trees(),
-        lambda store: store.remove(["a"]),
-    ],
-)
-def test_a_damaged_entry_of_a_long_file_is_damage(
-    act: Callable[[BaselineStore], object], store: BaselineStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_entry_of_a_long_file_is_damage(store: BaselineStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baseline, "_LONG", 0)
     store.write(MODULE, "a", ENTRY, HERE)
     path = store.write(MODULE, "b", ENTRY, HERE)
     begin, end = path.read_text(encoding="utf-8").rsplit('"captured": ', 1)
     path.write_text(f'{begin}"captured": ,{end}', encoding="utf-8")
-    with pytest.raises(BaselineError, match="a baseline is damaged: Expecting value"):
-        act(store)
-
-
-def test_a_file_that_is_not_text_is_damaged(store: BaselineStore) -> None:
-    path = store.write(MODULE, "a", ENTRY, HERE)
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(BaselineError, match="is damaged: 'utf-8' codec"):
-        store.find(MODULE, "a", HERE)
-
-
-def test_a_damaged_file_is_not_written_over(store: BaselineStore) -> None:
-    path = store.write(MODULE, "a", ENTRY, HERE)
-    path.write_text("{", encoding="utf-8")
-    with pytest.raises(BaselineError, match="is damaged"):
-        store.write(MODULE, "b", ENTRY, HERE)
-    assert path.read_text(encoding="utf-8") == "{"
+    for act in (lambda: store.find(MODULE, "b", HERE), store.trees, lambda: store.remove(["a"])):
+        with pytest.raises(BaselineError, match="a baseline is damaged: Expecting value"):
+            act()
 
 
 def test_a_newer_schema_asks_for_an_upgrade(store: BaselineStore) -> None:
@@ -541,13 +358,6 @@ def test_a_newer_schema_asks_for_an_upgrade(store: BaselineStore) -> None:
     with pytest.raises(BaselineError) as caught:
         store.find(MODULE, "a", HERE)
     assert str(caught.value) == f"baseline {path} has schema 4, and this version reads up to 3: upgrade pytest-fileperf"
-
-
-def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("", encoding="utf-8")
-    with pytest.raises(BaselineError, match=r"baseline .* cannot be (read|written): "):
-        BaselineStore(blocked).write(MODULE, "a", ENTRY, HERE)
 
 
 # --- The layout of baseline files: the same JSON, on lines that a diff shows well
@@ -752,20 +562,59 @@ def test_a_file_keeps_its_salt_and_others_have_others(tmp_path: Path) -> None:
     assert store.salt_of("tests/test_none.py", HERE) not in salts
 
 
-def test_a_salt_that_is_none_is_damage(tmp_path: Path) -> None:
-    store = BaselineStore(tmp_path)
-    path = store.write(MODULE, "a", ENTRY, HERE)
-    content = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**content, "salt": "zz"}), encoding="utf-8")
-    with pytest.raises(BaselineError, match="salt is not 32 hexadecimal digits"):
-        store.find(MODULE, "a", HERE)
-
-
 def test_a_generated_payload_stays_in_clear() -> None:
     body = payload("1KiB")
     identity = Operation(method="POST", url="/", arguments={"content": body}).identity()
     assert sealed(identity["arguments"], new_salt()) == {"content": body.identity()}
     assert not is_digest(body.sha256())
+
+
+# --- Runs that store at once, as real processes
+
+
+STORES = """
+import sys
+from pathlib import Path
+from judge.test_baseline import ENTRY, HERE, MODULE
+from pytest_fileperf.judge.baseline import BaselineStore
+
+store, name = BaselineStore(Path(sys.argv[1])), sys.argv[2]
+print("ready", flush=True)
+input()
+for number in range(10):
+    store.write(MODULE, f"{name}-{number}", ENTRY, HERE)
+    store.write(MODULE, f"{name}-passing", ENTRY, HERE)
+    store.remove([f"{name}-passing"])
+"""
+
+
+@pytest.mark.hostile
+def test_no_entry_is_lost(tmp_path: Path) -> None:
+    command, tests = [sys.executable, "-c", STORES, str(tmp_path)], Path(__file__).parents[1]
+    runs = [
+        subprocess.Popen([*command, name], cwd=tests, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for name in "ab"
+    ]
+    assert [known(run.stdout).readline() for run in runs] == ["ready\n"] * 2
+    for run in runs:
+        known(run.stdin).write("go\n")
+        known(run.stdin).flush()
+    for run in runs:
+        run.communicate(timeout=60)
+    assert [run.returncode for run in runs] == [0, 0]
+    (file,) = tmp_path.glob("*-*/*.json")
+    assert set(json.loads(file.read_text())["tests"]) == {f"{name}-{number}" for name in "ab" for number in range(10)}
+
+
+def test_a_run_that_holds_the_lock_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baseline, "_LOCK_S", 0.1)
+    with (
+        locked(tmp_path / ".local" / "lock", within_s=1.0),
+        pytest.raises(BaselineError, match=r"another run has been storing baselines in .* for 0\.1 s: end it"),
+    ):
+        BaselineStore(tmp_path).write(MODULE, "a", ENTRY, HERE)
+    BaselineStore(tmp_path).write(MODULE, "a", ENTRY, HERE)
+    assert (tmp_path / ".local" / ".gitignore").read_text() == "*\n"
 
 
 # --- Which baselines are stale: only those of which nothing is in doubt
@@ -780,38 +629,21 @@ SEEN = partial(
 )
 
 
-@pytest.mark.parametrize(
-    "key,why",
-    [
-        ("whole.py::test_passed", None),
-        ("whole.py::test_passed#2", None),
-        ("whole.py::test_passed#3", Why.FEWER),
-        ("whole.py::test_p[a]", Why.FEWER),
-        ("whole.py::test_failed", None),
-        ("whole.py::test_failed#2", None),
-        ("whole.py::test_p[b]", Why.NO_TEST),
-        ("whole.py::test_p", Why.NO_TEST),
-        ("whole.py::TestOld::test_passed", Why.NO_TEST),
-        ("whole.py::test_old#2", Why.NO_TEST),
-        ("part.py::test_one", None),
-        ("part.py::test_one#2", None),
-        ("part.py::test_two", None),
-        ("gone.py::test_one", Why.NO_MODULE),
-        ("gone.py::test_one[x::y]#2", Why.NO_MODULE),
-        ("not_collected.py::test_one", None),
-    ],
-)
-def test_a_key(key: str, why: Why | None) -> None:
-    expected = {} if why is None else {key: why}
-    assert SEEN([key], is_gone=lambda module: module == "gone.py") == expected
+STALE = {
+    Why.FEWER: ("whole.py::test_passed#3", "whole.py::test_p[a]"),
+    Why.NO_TEST: ("whole.py::test_p[b]", "whole.py::test_p", "whole.py::TestOld::test_passed", "whole.py::test_old#2"),
+    Why.NO_MODULE: ("gone.py::test_one", "gone.py::test_one[x::y]#2"),
+    None: (
+        *("whole.py::test_passed", "whole.py::test_passed#2", "whole.py::test_failed", "whole.py::test_failed#2"),
+        *("part.py::test_one", "part.py::test_one#2", "part.py::test_two", "not_collected.py::test_one"),
+    ),
+}
 
 
-def test_a_number_sign_may_be_part_of_a_test_s_own_name() -> None:
-    odd = "a.yaml::case #2"
-    seen = partial(stale_among, whole={"a.yaml"}, tests={odd}, passed=(), measured=())
-    assert seen([odd], is_gone=lambda _: False) == {}
-
-
-def test_they_come_sorted() -> None:
-    found = SEEN(["b.py::t", "a.py::t"], is_gone=lambda _: True)
-    assert list(found) == ["a.py::t", "b.py::t"]
+def test_only_what_no_test_can_measure_again_is_stale() -> None:
+    keys = [key for own in STALE.values() for key in own]
+    found = SEEN(keys, is_gone=lambda module: module == "gone.py")
+    assert found == {key: why for why, own in STALE.items() if why is not None for key in own}
+    assert list(found) == sorted(found)
+    odd = "a.yaml::case #2"  # a number sign may be part of a test's own name
+    assert stale_among([odd], whole={"a.yaml"}, tests={odd}, passed=(), measured=(), is_gone=lambda _: False) == {}

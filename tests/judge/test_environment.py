@@ -7,6 +7,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,37 +34,40 @@ X86 = "processor : {}\nvendor_id : AuthenticAMD\ncpu family : 25\nmodel : {}\nmo
 ARM = "processor : {}\nCPU implementer : 0x41\nCPU variant : 0x3\nCPU part : {}\nCPU revision : 1\n"
 
 
-def test_the_profile_is_readable_safe_and_the_same_everywhere() -> None:
-    assert HERE.profile == "linux-x86_64-2-cpython3.11-b308b7c1"
-
-
 @pytest.mark.parametrize(
-    "other,difference",
+    "change,difference",
     [
-        (replace(HERE, system="Darwin"), "system was Linux, is Darwin"),
-        (replace(HERE, machine="arm64"), "machine was x86_64, is arm64"),
-        (replace(HERE, cpu="Other CPU"), "cpu was Some CPU @ 2.60GHz, is Other CPU"),
-        (replace(HERE, cores=4), "cores was 2, is 4"),
-        (replace(HERE, python="CPython 3.14"), "python was CPython 3.11, is CPython 3.14"),
+        ({"system": "Darwin"}, "system was Linux, is Darwin"),
+        ({"machine": "arm64"}, "machine was x86_64, is arm64"),
+        ({"cpu": "Other CPU"}, "cpu was Some CPU @ 2.60GHz, is Other CPU"),
+        ({"cores": 4}, "cores was 2, is 4"),
+        ({"python": "CPython 3.14"}, "python was CPython 3.11, is CPython 3.14"),
+        ({"packages": {"uvicorn": "0.54.0"}}, None),
+        ({"conditions": {"CPU limit": "none"}}, None),
     ],
 )
-def test_whatever_must_agree_makes_a_profile_of_its_own(other: Environment, difference: str) -> None:
-    assert other.profile != HERE.profile
-    assert list(other.differences(HERE).values()) == [difference]
+def test_whatever_must_agree_makes_a_profile_of_its_own(change: dict[str, Any], difference: str | None) -> None:
+    other = replace(HERE, **change)
+    assert HERE.profile == "linux-x86_64-2-cpython3.11-b308b7c1"
+    assert (other.profile == HERE.profile) is (difference is None)
+    assert [*other.differences(HERE).values()] == ([] if difference is None else [difference])
 
 
-def test_packages_make_no_profile() -> None:
-    newer = replace(HERE, packages={"uvicorn": "0.54.0"})
-    assert newer.profile == HERE.profile
-    assert newer.differences(HERE) == {}
+def test_odd_words_make_a_safe_name_and_the_stored_form_has_no_packages() -> None:
+    assert re.fullmatch(r"[a-z0-9_.-]+", replace(HERE, system="My/OS: ü", machine="a\\b").profile)
+    assert Environment.from_json(Placed(HERE.to_json())) == replace(HERE, packages={})
 
 
-def test_conditions_make_no_profile_and_are_known_here() -> None:
-    assert replace(HERE, conditions={"CPU limit": "none"}).profile == HERE.profile
+def test_where_this_runs() -> None:
+    """No process is started to find out: tests/marking.py fails an unmarked test that starts one."""
     here = Environment.current()
+    assert here.system == platform.system()
+    assert here.cores >= 1
+    assert here.cpu
+    assert here.python == f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}"
+    assert {"uvicorn", "pytest", "numpy"} <= set(here.packages)
     assert here.conditions["Python"].startswith(platform.python_version())
     assert set(here.conditions) == {"Python", "CPU limit"}
-    assert condition_changes({"a": "1", "b": "1"}, {"b": "2", "c": "2"}) == ("b 1 → 2",)
 
 
 @pytest.mark.parametrize(
@@ -93,29 +97,6 @@ def test_the_limit_of_cpu_is_the_least_of_all_groups(
     assert cpu_limit(tmp_path / "groups", tmp_path / "own") == limit
 
 
-def test_odd_words_make_a_safe_name() -> None:
-    odd = replace(HERE, system="My/OS: ü", machine="a\\b")
-    assert re.fullmatch(r"[a-z0-9_.-]+", odd.profile)
-
-
-def test_the_stored_form_comes_back_without_packages() -> None:
-    assert Environment.from_json(Placed(HERE.to_json())) == replace(HERE, packages={})
-
-
-def test_where_this_runs() -> None:
-    here = Environment.current()
-    assert here.system == platform.system()
-    assert here.cores >= 1
-    assert here.cpu
-    assert here.python == f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}"
-    assert {"uvicorn", "pytest", "numpy"} <= set(here.packages)
-
-
-def test_finding_out_starts_no_process() -> None:
-    """tests/marking.py fails an unmarked test that starts one."""
-    assert Environment.current().cpu
-
-
 @pytest.mark.parametrize(
     "cpuinfo,model",
     [
@@ -138,18 +119,13 @@ def test_the_model_of_the_processor(cpuinfo: str, model: str, tmp_path: Path) ->
 
 
 def test_generations_of_one_name_have_profiles_of_their_own(tmp_path: Path) -> None:
-    file = tmp_path / "cpuinfo"
-    found = []
+    file, found = tmp_path / "cpuinfo", []
     for model in (1, 17):
         file.write_text(X86.format(0, model), encoding="utf-8")
         found.append(Environment.current(file))
-    older, newer = found
-    assert older.profile != newer.profile
-    stored = replace(older, cpu="AMD EPYC")  # as in a baseline of before the numbers were part of it
-    assert newer.differences(stored) == {"cpu": "cpu was AMD EPYC, is AMD EPYC (family 25, model 17, stepping 1)"}
-
-
-def test_where_no_file_names_the_processor_it_is_the_architecture(tmp_path: Path) -> None:
+    assert found[0].profile != found[1].profile
+    stored = replace(found[0], cpu="AMD EPYC")  # as in a baseline of before the numbers were part of it
+    assert found[1].differences(stored) == {"cpu": "cpu was AMD EPYC, is AMD EPYC (family 25, model 17, stepping 1)"}
     assert Environment.current(tmp_path / "none").cpu == platform.machine()
 
 
@@ -168,11 +144,11 @@ def test_changes_name_nested_keys_and_both_values() -> None:
         "y was not set, is {}",
     )
     assert differences(was, was) == {}
+    assert condition_changes({"a": "1", "b": "1"}, {"b": "2", "c": "2"}) == ("b 1 → 2",)
 
 
 MANY = {f"p{number:02}": "1" for number in range(20)}
 CHANGES: dict[str, tuple[dict[str, str], dict[str, str], tuple[str, ...]]] = {
-    "none": ({"a": "1"}, {"a": "1"}, ()),
     "each kind": (
         {"a": "1", "gone": "2", "same": "3"},
         {"a": "1.1", "new": "4", "same": "3"},
@@ -204,7 +180,4 @@ CHANGES: dict[str, tuple[dict[str, str], dict[str, str], tuple[str, ...]]] = {
 @pytest.mark.parametrize("was,now,said", CHANGES.values(), ids=CHANGES)
 def test_changes_of_packages_in_words(was: dict[str, str], now: dict[str, str], said: tuple[str, ...]) -> None:
     assert package_changes(was, now) == said
-
-
-def test_reports_show_the_packages_that_answer_requests() -> None:
     assert server_packages({"a": "1", "uvicorn": "2", "fastapi": "3"}) == {"fastapi": "3", "uvicorn": "2"}

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge.sides import STABILISED, Noise, boot, known, recording_of, round_of, side
+from judge.sides import STABILISED, boot, known, side
+from measure.recordings import alike, recording_of, round_of
 
 from pytest_fileperf.judge.evidence import (
     Answers,
@@ -24,7 +25,6 @@ from pytest_fileperf.judge.evidence import (
     evidence_of,
     excess_of,
     hodges_lehmann,
-    level_of,
     precision_of,
     quantile_variance,
     spread_of,
@@ -47,36 +47,18 @@ TWO_BOOTS = recording_of(
 )
 
 
-def test_each_boot_has_its_own_rounds_latencies_and_runs() -> None:
-    first, second = evidence_of(TWO_BOOTS).boots
-    assert [values["rps"] for values in first.turns] == [300, 200]
-    assert [values["rps"] for values in second.turns] == [400]
-    assert (first.requests, first.latency.count, second.requests) == (504, 504, 400)
+def test_each_boot_has_its_own_rounds_latencies_and_runs_and_what_was_not_measured_is_left_out() -> None:
+    found = evidence_of(TWO_BOOTS)
+    first, second = found.boots
+    assert [[values["rps"] for values in boot.turns] for boot in found.boots] == [[300, 200], [400]]
+    # A round tells a percentile only from its least number of requests on.
+    assert [("p95" in values, "p99" in values) for values in first.turns] == [(True, True), (True, False)]
+    assert all("cpu_per_request" not in values for boot in found.boots for values in boot.turns)
+    assert (first.requests, first.latency.count, second.requests, found.requests) == (504, 504, 400, 904)
     assert (first.runs, second.runs) == ({"rss": 1000}, {"rss": 2000})
-
-
-def test_a_round_tells_a_percentile_only_from_its_least_number_of_requests_on() -> None:
-    first = evidence_of(TWO_BOOTS).boots[0]
-    assert ["p99" in values for values in first.turns] == [True, False]
-    assert ["p95" in values for values in first.turns] == [True, True]
-
-
-def test_what_was_not_measured_is_left_out() -> None:
-    assert all("cpu_per_request" not in values for boot in evidence_of(TWO_BOOTS).boots for values in boot.turns)
-
-
-def test_only_what_all_boots_held_equal_is_stabilised() -> None:
-    assert evidence_of(TWO_BOOTS).stabilised == ("addresses",)
-    assert evidence_of(TWO_BOOTS).requests == 904
-
-
-def test_a_boot_whose_requests_all_ended_in_the_drain_has_the_rate_of_the_run() -> None:
-    late = recording_of(round_of(0, boot=0), round_of(3, boot=0, index=1, phase=Phase.DRAIN), boots=(Boot(index=0),))
-    (boot,) = evidence_of(late).boots
-    assert boot.runs["rps"] == pytest.approx(1.5)
-
-
-def test_nothing_measured_is_no_evidence() -> None:
+    assert found.stabilised == ("addresses",), "what all boots held equal"
+    late = recording_of(round_of(0), round_of(3, index=1, phase=Phase.DRAIN))
+    assert evidence_of(late).boots[0].runs["rps"] == pytest.approx(1.5), "all ended in the drain"
     assert evidence_of(recording_of(boots=())) == Evidence(boots=())
 
 
@@ -89,7 +71,7 @@ BOOTS = st.builds(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(st.builds(Evidence, boots=st.lists(BOOTS, max_size=3).map(tuple), stabilised=st.just(("addresses",))))
 def test_the_stored_form_comes_back_to_five_digits(evidence: Evidence) -> None:
     stored = json.loads(json.dumps(evidence.to_json(), allow_nan=False))
@@ -104,11 +86,6 @@ def test_the_stored_form_comes_back_to_five_digits(evidence: Evidence) -> None:
             pytest.approx(dict(values), rel=1e-4) for values in told
         ]
     assert back.to_json() == stored
-
-
-def test_a_stored_form_that_is_not_an_object_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"^evidence\.boots\[0\] is not an object$"):
-        Evidence.from_json(Placed({"boots": [3], "stabilised": []}, "evidence"))
 
 
 # --- Whether two sides give the same answers
@@ -174,66 +151,21 @@ def test_statuses(base: dict[int, int], now: dict[int, int], differ: bool) -> No
 RPS = METRICS["rps"]
 
 
-def test_it_is_the_usual_deviation_of_boots_and_rounds_where_little_is_known() -> None:
-    """A boot of four rounds: 1 % of its own, and the usual 3 % of a round, whose weight is 4 beside these 3."""
+def test_a_level_is_as_exact_as_its_boots_and_rounds() -> None:
+    """A boot of four rounds has 1 % of its own, and the usual 3 % of a round, whose weight is 3 beside these 4."""
     one = Evidence(boots=(boot(1000, 1000, 1000, 1000),), stabilised=STABILISED)
     assert precision_of(RPS, one) == pytest.approx(math.hypot(0.01, 0.03 * math.sqrt(4 / 7 * math.pi / 3 / 4)))
-
-
-def test_more_boots_and_more_rounds_are_more_exact() -> None:
     errors = [precision_of(RPS, side(*[2000, 2050, 1950] * times)) for times in (1, 3)]
     assert errors[0] / errors[1] > math.sqrt(3) / 1.1
     few, many = (Evidence(boots=(boot(*[990, 1010] * rounds),) * 3, stabilised=STABILISED) for rounds in (2, 12))
     assert precision_of(RPS, many) < precision_of(RPS, few)
-
-
-def test_boots_that_differ_are_less_exact_and_so_are_those_that_were_not_stabilised() -> None:
-    assert precision_of(RPS, side(2000, 2300, 1750)) > 3 * precision_of(RPS, side(2000, 2010, 1990))
-    assert precision_of(RPS, side(2000, 2010, 1990, stabilised=())) > 2 * precision_of(RPS, side(2000, 2010, 1990))
-
-
-def test_no_level_is_not_known_at_all() -> None:
-    assert precision_of(RPS, Evidence(boots=())) == math.inf
-    assert precision_of(METRICS["rss"], side(2000)) == math.inf
-
-
-def test_it_is_what_levels_of_one_session_deviate_by() -> None:
-    """Simulated: 300 sessions of three boots of six rounds."""
-    import numpy as np
-
-    rng, noise = np.random.default_rng(7), Noise(rounds=6, far_off=0.0)
-    sides = [noise.rates(rng, 7.6) for _ in range(300)]
-    levels = [level.mean for one in sides if (level := level_of(RPS, one)) is not None]
-    told = math.sqrt(sum(precision_of(RPS, one) ** 2 for one in sides) / len(sides))
-    assert told == pytest.approx(float(np.std(levels)), rel=0.15)
+    calm = precision_of(RPS, side(2000, 2010, 1990))
+    assert precision_of(RPS, side(2000, 2300, 1750)) > 3 * calm
+    assert precision_of(RPS, side(2000, 2010, 1990, stabilised=())) > 2 * calm
+    assert precision_of(RPS, Evidence(boots=())) == precision_of(METRICS["rss"], side(2000)) == math.inf
 
 
 # --- A side's level: robust locations, spreads and the uncertainty of a percentile
-
-
-@pytest.mark.parametrize(
-    "values,location",
-    [
-        ([3.0], 3.0),
-        ([1.0, 2.0], 1.5),
-        ([1.0, 2.0, 9.0], 2.0 + 1.0 / 4),
-        ([0.0, 0.0, 0.0, -40.0], 0.0),
-        ([1, 2, 3, 4], 2.5),
-    ],
-)
-def test_hodges_lehmann(values: list[float], location: float) -> None:
-    walsh = sorted((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
-    expected = float(np.median(walsh))
-    assert hodges_lehmann(values) == expected
-    if values != [1.0, 2.0, 9.0]:
-        assert expected == location
-
-
-@given(st.lists(st.floats(-5, 5), min_size=1, max_size=9), st.floats(-5, 5))
-def test_hodges_lehmann_moves_with_its_values_and_lies_among_them(values: list[float], shift: float) -> None:
-    location = hodges_lehmann(values)
-    assert min(values) <= location <= max(values)
-    assert hodges_lehmann([value + shift for value in values]) == pytest.approx(location + shift, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -247,24 +179,26 @@ def test_hodges_lehmann_moves_with_its_values_and_lies_among_them(values: list[f
         ([-0.1, 0.0, 0.1] * 5 + [-60, 50, -70, 80] * 3, 0.0),  # 12 of 27 are far off
     ],
 )
-def test_biweight(values: list[float], location: float) -> None:
+def test_robust_locations(values: list[float], location: float) -> None:
     assert biweight(values) == pytest.approx(location, abs=0.05)
+    walsh = [(a + b) / 2 for i, a in enumerate(values) for b in values[i:]]
+    assert hodges_lehmann(values) == float(np.median(walsh))
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=9), st.floats(-5, 5), st.floats(0.1, 10))
-def test_the_biweight_moves_with_its_values_and_lies_among_them(
-    values: list[float], shift: float, scale: float
-) -> None:
+def test_locations_move_with_their_values_and_lie_among_them(values: list[float], shift: float, scale: float) -> None:
     values = [round(value, 3) for value in values]
-    location = biweight(values)
-    assert min(values) - 1e-9 <= location <= max(values) + 1e-9
-    assert biweight([value * scale + shift for value in values]) == pytest.approx(location * scale + shift, abs=1e-3)
+    for location in (biweight, hodges_lehmann):
+        found = location(values)
+        assert min(values) - 1e-9 <= found <= max(values) + 1e-9
+        assert location([value * scale + shift for value in values]) == pytest.approx(found * scale + shift, abs=1e-3)
 
 
 def test_the_biweight_of_normal_values_costs_a_tenth() -> None:
+    """Of 1,500 samples the variance is known to 4 %."""
     rng = np.random.default_rng(5)
-    found = [biweight(rng.standard_normal(30).tolist()) for _ in range(4000)]
-    assert float(np.var(found)) * 30 == pytest.approx(1.1, abs=0.08)
+    found = [biweight(rng.standard_normal(30).tolist()) for _ in range(1500)]
+    assert float(np.var(found)) * 30 == pytest.approx(1.1, abs=0.12)
 
 
 def level(*rounds: tuple[float, ...]) -> Level:
@@ -281,66 +215,46 @@ def test_the_spread_of_rounds_is_that_within_boots_and_not_moved_by_far_off_ones
         assert found[1] == 900
 
 
-def test_single_rounds_have_no_spread() -> None:
+def test_single_rounds_have_no_spread_and_more_make_a_boot_s_location_more_exact() -> None:
     assert spread_of([level((1.0,), (2.0,)), level(())]) is None
-
-
-def test_more_rounds_make_a_boot_s_location_more_exact() -> None:
     assert variance_of_location(0.04, [level((0.0,) * 4)]) == pytest.approx(0.01 * math.pi / 3)
     assert variance_of_location(0.04, [level((0.0,), (0.0,) * 4)]) == pytest.approx(0.025 * math.pi / 3)
 
 
-@pytest.mark.parametrize("count", [300, 2000, 20_000])
+@pytest.mark.parametrize("count", [300, 5000])
 def test_the_variance_of_a_percentile_is_that_of_repeated_samples(count: int) -> None:
     rng = np.random.default_rng(count)
     samples = 5e6 * np.exp(0.4 * rng.standard_normal((400, count)))
     found = np.mean([quantile_variance(Histogram.of(row.astype(np.int64)), 99) for row in samples[:60]])
     seen = float(np.var(np.log(np.quantile(samples, 0.99, axis=1, method="inverted_cdf"))))
     assert math.sqrt(found) == pytest.approx(math.sqrt(seen), rel=0.25)
-
-
-def test_equal_latencies_have_an_exact_percentile() -> None:
-    assert quantile_variance(Histogram.of([5_000_000] * 1000), 99) == 0.0
-    assert quantile_variance(Histogram.of([5_000_000]), 99) == 0.0
+    assert quantile_variance(alike(5, 1000), 99) == quantile_variance(alike(5, 1), 99) == 0.0
 
 
 def stretch(slow: int, of: int = 300) -> Histogram:
     return Histogram.of([30_000_000] * slow + [5_000_000] * (of - slow))
 
 
-def test_requests_that_are_slow_by_chance_of_their_own_are_no_clusters() -> None:
+@pytest.mark.parametrize("together, percent, clusters", [(1, 98.0, 1.0), (32, 90.0, 32)])
+def test_requests_that_wait_for_the_same_pause_go_together(together: int, percent: float, clusters: float) -> None:
     rng = np.random.default_rng(3)
-    stretches = [stretch(int(slow)) for slow in rng.binomial(300, 0.01, size=400)]
-    assert clustering_of([excess_of(stretches, 98.0)]) == pytest.approx(1.0, abs=0.2)
+    drawn = rng.binomial(300, 0.01, size=400) if together == 1 else rng.binomial(1, 0.1, size=400)
+    stretches = [stretch(together * int(slow)) for slow in drawn]
+    assert clustering_of([excess_of(stretches, percent)] * 2) == pytest.approx(clusters, rel=0.2)
+    assert clustering_of([]) == clustering_of([excess_of([], 99.0), excess_of([stretch(0)], 99.0)]) == 1.0
 
 
-def test_requests_that_wait_for_the_same_pause_go_together() -> None:
-    rng = np.random.default_rng(3)
-    stretches = [stretch(32 * int(slow)) for slow in rng.binomial(1, 0.1, size=400)]
-    assert clustering_of([excess_of(stretches, 90.0)] * 2) == pytest.approx(32, rel=0.15)
-
-
-def test_nothing_is_no_cluster() -> None:
-    assert clustering_of([]) == 1.0
-    assert clustering_of([excess_of([], 99.0), excess_of([stretch(0)], 99.0)]) == 1.0
-
-
-@pytest.mark.parametrize("pauses", [0.15, 0.3])
-def test_a_percentile_varies_by_about_what_is_said_where_requests_go_together(pauses: float) -> None:
-    """Pauses of 20 to 60 ms hit 32 requests at once, in so many turns."""
+def test_a_percentile_varies_by_about_what_is_said_where_requests_go_together() -> None:
+    """Pauses of 20 to 60 ms hit 32 requests at once, in so many turns. Of 100 samples a deviation is known to 7 %."""
     rng = np.random.default_rng(11)
     found, clustered, independent = [], [], []
-    for _ in range(300):
-        stretches = []
-        for _ in range(30):
-            values = np.full(300, 5e6) * rng.uniform(0.8, 1.2, 300)
-            if rng.random() < pauses:
-                values[:32] += 30e6 * rng.uniform(0.7, 2.0)
-            stretches.append(Histogram.of(values.astype(np.int64)))
+    for _ in range(100):
+        values = 5e6 * rng.uniform(0.8, 1.2, (30, 300))
+        values[:, :32] += (rng.random((30, 1)) < 0.3) * 30e6 * rng.uniform(0.7, 2.0, (30, 1))
+        stretches = [Histogram.of(each.astype(np.int64)) for each in values]
         latency = Histogram.merged(stretches)
         found.append(math.log(latency.percentile_ns(99)))
         clustered.append(quantile_variance(latency, 99, clustering=clustering_of([excess_of(stretches, 99)])))
         independent.append(quantile_variance(latency, 99))
-    truth = float(np.var(found))
-    assert 0.3 < float(np.mean(clustered)) / truth < 3.3
+    assert 0.3 < float(np.mean(clustered)) / float(np.var(found)) < 3.3
     assert float(np.mean(independent)) < 0.4 * float(np.mean(clustered))

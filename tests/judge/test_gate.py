@@ -1,15 +1,20 @@
-"""One metric against its baseline: the outcome, the figures and the reason."""
+"""One metric against its baseline: the outcome, the figures and the reason; and what the store found, as a test has it.
+
+Sentences of reasons are those of the report: here the kind of a reason is asked for, and the facts that it has.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge.sides import MS, boot, side
+from judge.sides import NO_ANSWER, boot, known, side
+from measure.recordings import in_ms
 
 from pytest_fileperf.judge.baseline import Entry, Found
 from pytest_fileperf.judge.difference import Difference, Threshold, as_share
@@ -25,12 +30,15 @@ from pytest_fileperf.judge.gate import (
     unless_unsteady,
 )
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, unless_far_worse
-from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.wording import sentence
 
+PASS, REGRESSED, IMPROVED, UNDECIDED = Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE
 SPREAD = Spread(sd=0.02, df=30)
+BASE = side(2000, 2010, 1990)
+NOISY, WILD = side(2000, 2300, 1750), side(2000, 3000, 1300)
+NOTHING = Evidence(boots=(NO_ANSWER,))
 
 
 def gate(
@@ -39,280 +47,196 @@ def gate(
     return compare(METRICS[metric], base=base, now=now, tolerance=tolerance, alpha=0.01, spread=spread)
 
 
-BASE = side(2000, 2010, 1990)
+def around(level: float, metric: str = "rps") -> Evidence:
+    return side(level, level * 1.005, level * 0.995, metric=metric)
+
+
+def boots(*latencies_ms: tuple[tuple[int, int], ...], p99: Sequence[float] = ()) -> Evidence:
+    """A side whose boots have so many requests of so many ms each."""
+    turns = tuple({"p99": value} for value in p99)
+    return Evidence(
+        boots=tuple(
+            BootEvidence(turns=turns, latency=in_ms(*(ms for count, ms in own for _ in range(count))), runs={})
+            for own in latencies_ms
+        ),
+        stabilised=BASE.stabilised,
+    )
+
+
+def with_memory(*sizes: float, reached: int = 1000) -> Evidence:
+    courses = (((0, round(size) - 10_000 * reached), (reached, round(size))) for size in sizes)
+    return replace(BASE, boots=tuple(replace(boot(), memory=course) for course in courses))
+
+
+CALM, HIT = ((950, 4), (50, 10)), ((950, 4), (50, 80))
+OLD_MEMORY = replace(BASE, boots=(replace(boot(), runs={"rss": 1e8}),) * 3)
 
 
 @pytest.mark.parametrize(
-    "now,outcome",
+    "metric, base, now, outcome",
     [
-        (side(2000, 2005, 1995), Outcome.PASS),
-        (side(1990, 2000, 1980), Outcome.PASS),
-        (side(1930, 1940, 1920), Outcome.INCONCLUSIVE),
-        (side(1860, 1870, 1850), Outcome.INCONCLUSIVE),
-        (side(1700, 1710, 1690), Outcome.REGRESSED),
-        (side(2300, 2310, 2290), Outcome.IMPROVED),
+        pytest.param("rps", BASE, side(1990, 2000, 1980), PASS, id="as fast"),
+        pytest.param("rps", BASE, side(1930, 1940, 1920), UNDECIDED, id="a little slower"),
+        pytest.param("rps", BASE, side(1860, 1870, 1850), UNDECIDED, id="slower"),
+        pytest.param("rps", BASE, side(1700, 1710, 1690), REGRESSED, id="far slower"),
+        pytest.param("rps", BASE, side(2300, 2310, 2290), IMPROVED, id="faster"),
+        pytest.param(
+            "cpu_per_request", *(around(at, "cpu_per_request") for at in (10, 11.5)), REGRESSED, id="more CPU"
+        ),
+        pytest.param("cpu_per_request", *(around(at, "cpu_per_request") for at in (10, 8.7)), IMPROVED, id="less CPU"),
+        # A pair of boots of the same code differed by a steady 4 to 5 %.
+        pytest.param("rps", side(2000, stabilised=()), side(2000, stabilised=()), UNDECIDED, id="one boot"),
+        pytest.param("rps", side(2000, stabilised=()), side(1820, stabilised=()), UNDECIDED, id="one slower boot"),
+        pytest.param("rss", with_memory(1e8, 1.01e8), with_memory(1e8, 1.01e8), PASS, id="memory"),
+        pytest.param("rss", with_memory(1e8, 1.01e8), with_memory(1.4e8, 1.41e8), REGRESSED, id="more memory"),
+        pytest.param("rss", OLD_MEMORY, OLD_MEMORY, UNDECIDED, id="memory as it was stored before"),
+        pytest.param("p99", boots(((980, 4), (20, 10))), boots(((980, 4), (20, 60))), REGRESSED, id="a tail"),
+        pytest.param("p99", boots(CALM, CALM, CALM), boots(CALM, CALM, HIT), UNDECIDED, id="a tail of one boot"),
     ],
 )
-def test_more_requests_a_second_are_better(now: Evidence, outcome: Outcome) -> None:
-    assert gate(BASE, now).outcome is outcome
-
-
-@pytest.mark.parametrize(
-    "levels,outcome",
-    [((0.0115, 0.0116, 0.0114), Outcome.REGRESSED), ((0.0087, 0.0086, 0.0088), Outcome.IMPROVED)],
-)
-def test_less_cpu_a_request_is_better(levels: tuple[float, ...], outcome: Outcome) -> None:
-    base = side(0.01, 0.0101, 0.0099, metric="cpu_per_request")
-    assert gate(base, side(*levels, metric="cpu_per_request"), metric="cpu_per_request").outcome is outcome
+def test_outcomes(metric: str, base: Evidence, now: Evidence, outcome: Outcome) -> None:
+    tolerance = {"rss": 0.1, "p99": 0.25}.get(metric, 0.05)
+    assert gate(base, now, metric=metric, tolerance=tolerance).outcome is outcome
 
 
 def test_the_figures_of_a_regression() -> None:
     found = gate(BASE, side(1700, 1710, 1690))
-    assert found.base == pytest.approx(2000, rel=1e-3)
-    assert found.now == pytest.approx(1700, rel=1e-3)
-    assert found.change == pytest.approx(-0.15, abs=1e-3)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < -0.15 < found.high < 1 / 1.05 - 1
+    assert [found.base, found.now, found.change] == pytest.approx([2000, 1700, -0.15], rel=1e-3)
+    assert known(found.low) < -0.15 < known(found.high) < 1 / 1.05 - 1
     assert found.confidence == pytest.approx(0.90)
     assert found.detectable == pytest.approx(0.11, abs=0.02)
-    assert sentence(found.reason) == ""
-
-
-def test_a_suspicion_says_what_to_do() -> None:
-    quiet = Spread(sd=0.005, df=30)
-    assert sentence(gate(BASE, side(1880, 1890, 1870), spread=quiet).reason) == (
-        "may be worse by more than its tolerance of 5 %, but the noise hides it: use more boots or a longer duration"
-    )
-
-
-def test_more_boots_are_not_advised_where_sessions_are_what_differs() -> None:
-    for now, spread, what in (
-        (side(1860, 1870, 1850), Spread(sd=0.05, df=20), "may be worse by more than its tolerance of 5 %, but the noise"
-         " hides it: "),
-        (BASE, Spread(sd=0.1, df=20), "only a worsening of "),
-        (BASE, Spread(sd=0.05, df=1), "nothing can be told, as even a worsening of 50 % could not have been seen: "),
-    ):  # fmt: skip
-        said = sentence(gate(BASE, now, spread=spread).reason)
-        assert said.startswith(what)
-        assert "runs at other times differ by some 25 %, so more start-ups do not help: compare in turn" in said
-
-
-def test_beyond_half_nothing_can_be_told() -> None:
-    wild = side(2000, 3000, 1300)
-    found = gate(wild, wild)
-    assert found.outcome is Outcome.INCONCLUSIVE
-    assert sentence(found.reason) == (
-        "nothing can be told, as even a worsening of 50 % could not have been seen: use more boots or a longer duration"
-    )
-    far = Spread(sd=0.5, df=20)
-    assert sentence(gate(wild, wild, tolerance=0.4, spread=far).reason).startswith(
-        "nothing can be told, as even a worsening of 80 % could"
-    )
-
-
-def test_an_improvement_says_how_to_keep_it() -> None:
-    assert sentence(gate(BASE, side(2300, 2310, 2290)).reason) == (
-        "better than its baseline: store the new level with --fileperf-update=all"
-    )
+    assert found.reason is None
+    after = gate(with_memory(1e8), with_memory(1.9e8, reached=10_000), metric="rss", tolerance=0.1)
+    assert [after.change, after.after_requests] == [pytest.approx(0), 1000]
 
 
 def test_many_boots_are_no_proof_where_sessions_differ() -> None:
     """What moves the machine between sessions is in no number of boots of one session."""
-    boots = [2000.0, 2010.0, 1990.0] * 5
-    for sd, outcome in ((0.01, Outcome.REGRESSED), (0.1, Outcome.INCONCLUSIVE)):
-        slower = side(*(0.8 * boot for boot in boots))
-        assert gate(side(*boots), slower, spread=Spread(sd=sd, df=20)).outcome is outcome
+    levels = [2000.0, 2010.0, 1990.0] * 5
+    for sd, outcome in ((0.01, REGRESSED), (0.1, UNDECIDED)):
+        slower = side(*(0.8 * level for level in levels))
+        assert gate(side(*levels), slower, spread=Spread(sd=sd, df=20)).outcome is outcome
 
 
-def test_noise_that_would_hide_a_regression_is_inconclusive_and_says_which_tolerance_it_carries() -> None:
-    noisy = side(2000, 2300, 1750)
-    found = gate(noisy, noisy)
-    assert found.outcome is Outcome.INCONCLUSIVE
-    assert sentence(found.reason) == (
-        "only a worsening of 35.3 % could have been seen: use more boots or a longer duration,"
-        " or use a tolerance of 14 %"
-    )
-    assert gate(noisy, noisy, tolerance=0.14).outcome is Outcome.PASS
-    assert gate(noisy, noisy, tolerance=0.13).outcome is Outcome.INCONCLUSIVE
-
-
-def test_one_boot_that_was_not_stabilised_proves_little() -> None:
-    """A pair of boots of the same code differed by a steady 4 to 5 %."""
-    base, now = side(2000, stabilised=()), side(1820, stabilised=())
-    assert gate(base, base).outcome is Outcome.INCONCLUSIVE
-    assert gate(base, now).outcome is Outcome.INCONCLUSIVE
-
-
-def test_stabilised_boots_are_worth_more_than_partly_stabilised_ones_and_these_more_than_others() -> None:
-    detectable = []
-    for held in (("hash seed", "addresses"), ("hash seed",), ()):
-        same = side(2000, 2010, 1990, stabilised=held)
-        found = gate(same, same).detectable
-        assert found is not None
-        detectable.append(found)
-    assert detectable == sorted(detectable)
-
-
-def test_what_only_one_side_held_equal_does_not_count() -> None:
-    free = replace(BASE, stabilised=())
-    assert gate(BASE, free).detectable == gate(free, free).detectable
-
-
-def test_a_far_off_round_hardly_matters() -> None:
-    hit = Evidence(
-        boots=(boot(1200, 2000, 2010, 1990), *side(2000, 2000).boots),
-        stabilised=BASE.stabilised,
-    )
-    found = gate(BASE, hit)
-    assert found.outcome is Outcome.PASS
-    assert found.change == pytest.approx(0, abs=0.01)
-
-
-def test_a_round_in_which_nothing_ended_counts_with_the_others() -> None:
-    found = gate(Evidence(boots=(boot(4, 0, 2, 2),) * 3), Evidence(boots=(boot(2, 2, 2, 2),) * 3))
-    assert found.base == pytest.approx(2)
-    assert found.now == pytest.approx(2)
+MAY_BE = "may be worse by more than its tolerance of 5 %, but the noise hides it: "
+NONE_CAN = "nothing can be told, as even a worsening of 50 % could not have been seen: "
+IN_TURN = "runs at other times differ by some 25 %, so more start-ups do not help: compare in turn"
 
 
 @pytest.mark.parametrize(
-    "base,now,whose,count",
-    [(298, 5000, "the baseline", 298), (5000, 120, "this run", 120), (100, 100, "this run", 100)],
-)
-def test_too_few_requests_for_a_percentile(base: int, now: int, whose: str, count: int) -> None:
-    found = gate(Evidence(boots=(boot(requests=base),)), Evidence(boots=(boot(requests=now),)), metric="p99")
-    assert found.outcome is Outcome.INCONCLUSIVE
-    assert sentence(found.reason) == (
-        f"p99 needs 299 requests and {whose} has {count}: use a longer duration or gate a lower percentile"
-    )
-    assert [found.base, found.now] == pytest.approx([0.005, 0.005])
-    assert found.change == 0.0
-    assert found.detectable is None
-
-
-NO_ANSWER = Evidence(boots=(BootEvidence(turns=({"rps": 0.0},), latency=Histogram.of([]), runs={}),))
-
-
-@pytest.mark.parametrize(
-    "metric,base,now,reason",
+    "base, now, spread, said",
     [
-        ("rps", BASE, NO_ANSWER, "this run has no successful request"),
-        ("p99", NO_ANSWER, BASE, "the baseline has no successful request"),
+        (BASE, side(1880, 1890, 1870), Spread(sd=0.005, df=30), MAY_BE + "use more boots or a longer duration"),
+        (BASE, side(1860, 1870, 1850), Spread(sd=0.05, df=20), MAY_BE + IN_TURN),
+        (BASE, BASE, Spread(sd=0.1, df=20), f"could have been seen: {IN_TURN}"),
+        (BASE, BASE, Spread(sd=0.05, df=1), NONE_CAN + IN_TURN),
+        (WILD, WILD, SPREAD, NONE_CAN + "use more boots or a longer duration"),
+        (NOISY, NOISY, SPREAD, "only a worsening of 35.3 % could have been seen: use more boots or a longer duration,"),
+    ],
+)
+def test_the_advice_is_about_what_the_noise_comes_from(
+    base: Evidence, now: Evidence, spread: Spread, said: str
+) -> None:
+    found = gate(base, now, spread=spread)
+    assert found.outcome is UNDECIDED
+    assert said in sentence(found.reason)
+
+
+def test_noise_that_would_hide_a_regression_says_which_tolerance_it_carries() -> None:
+    assert sentence(gate(NOISY, NOISY).reason).endswith("or use a tolerance of 14 %")
+    assert [gate(NOISY, NOISY, tolerance=at).outcome for at in (0.13, 0.14)] == [UNDECIDED, PASS]
+    far = gate(WILD, WILD, tolerance=0.4, spread=Spread(sd=0.5, df=20))
+    assert "even a worsening of 80 % could" in sentence(far.reason)
+
+
+def test_only_what_both_sides_held_equal_counts() -> None:
+    sides = [side(2000, 2010, 1990, stabilised=held) for held in (("hash seed", "addresses"), ("hash seed",), ())]
+    detectable = [known(gate(same, same).detectable) for same in sides]
+    assert detectable == sorted(detectable)
+    assert gate(BASE, sides[-1]).detectable == detectable[-1]
+
+
+def test_a_far_off_round_hardly_matters_and_one_in_which_nothing_ended_counts() -> None:
+    hit = replace(BASE, boots=(boot(1200, 2000, 2010, 1990), *side(2000, 2000).boots))
+    assert gate(BASE, hit).outcome is PASS
+    assert gate(BASE, hit).change == pytest.approx(0, abs=0.01)
+    silent = gate(Evidence(boots=(boot(4, 0, 2, 2),) * 3), Evidence(boots=(boot(2, 2, 2, 2),) * 3))
+    assert [silent.base, silent.now] == pytest.approx([2, 2])
+
+
+def test_rounds_that_differ_more_than_their_requests_explain_widen_a_percentile() -> None:
+    own = tuple((1, ms) for ms in range(100, 1100))
+    found = []
+    for p99 in ((0.010, 0.0101), (0.006, 0.016)):
+        same = boots(own, own, own, p99=p99)
+        found.append(gate(same, same, metric="p99", tolerance=0.25))
+    steady, wild = (known(each.high) - known(each.low) for each in found)
+    assert steady < wild / 1.3
+
+
+NEEDS = "p99 needs 299 requests and {} has {}: use a longer duration or gate a lower percentile"
+RATIO = "error rate was 0 in this run, and a change from or to 0 has no ratio: set a limit instead"
+
+
+@pytest.mark.parametrize(
+    "metric, base, now, reason",
+    [
+        ("rps", BASE, NOTHING, "this run has no successful request"),
+        ("p99", NOTHING, BASE, "the baseline has no successful request"),
         ("rps", Evidence(boots=()), BASE, "the baseline has no successful request"),
         ("rss", BASE, BASE, "server peak RSS was not measured in the baseline"),
-        (
-            "error_rate",
-            side(0.1, metric="error_rate"),
-            Evidence(boots=(boot(0.0, metric="error_rate"),)),
-            "error rate was 0 in this run, and a change from or to 0 has no ratio: set a limit instead",
-        ),
+        ("error_rate", *(Evidence(boots=(boot(at, metric="error_rate"),)) for at in (0.1, 0.0)), RATIO),
+        ("p99", *(Evidence(boots=(boot(requests=at),)) for at in (298, 5000)), NEEDS.format("the baseline", 298)),
+        ("p99", *(Evidence(boots=(boot(requests=at),)) for at in (5000, 120)), NEEDS.format("this run", 120)),
     ],
 )
 def test_what_has_no_level_is_inconclusive(metric: str, base: Evidence, now: Evidence, reason: str) -> None:
     found = gate(base, now, metric=metric)
-    assert (found.outcome, sentence(found.reason)) == (Outcome.INCONCLUSIVE, reason)
+    assert (found.outcome, found.detectable, sentence(found.reason)) == (UNDECIDED, None, reason)
 
 
-def test_a_metric_of_whole_runs_is_compared_by_boots() -> None:
-    def with_rss(*sizes: float, reached: int = 1000) -> Evidence:
-        courses = (((0, round(size) - 10_000 * reached), (reached, round(size))) for size in sizes)
-        boots = tuple(replace(boot(), memory=course) for course in courses)
-        return Evidence(boots=boots, stabilised=BASE.stabilised)
-
-    base = with_rss(1e8, 1.01e8, 0.99e8)
-    assert gate(base, base, metric="rss", tolerance=0.1).outcome is Outcome.PASS
-    assert gate(base, with_rss(1.4e8, 1.41e8, 1.39e8), metric="rss", tolerance=0.1).outcome is Outcome.REGRESSED
-    faster = gate(base, with_rss(1.9e8, 1.91e8, 1.89e8, reached=10_000), metric="rss", tolerance=0.1)
-    assert (faster.outcome, faster.after_requests) == (Outcome.PASS, 1000)
-    old = replace(base, boots=tuple(replace(one, memory=(), runs={"rss": 1e8}) for one in base.boots))
-    assert gate(old, old, metric="rss", tolerance=0.1).outcome is Outcome.INCONCLUSIVE
+LEVELS = st.lists(st.floats(0.5, 2.0), min_size=1, max_size=4)
 
 
-def test_p99_from_10_to_60_ms_regresses() -> None:
-    def with_tail(slowest_ms: int) -> Evidence:
-        latency = Histogram.of([4 * MS] * 980 + [slowest_ms * MS] * 20)
-        one = BootEvidence(turns=(), latency=latency, runs={})
-        return Evidence(boots=(one,) * 3, stabilised=BASE.stabilised)
-
-    found = gate(with_tail(10), with_tail(60), metric="p99", tolerance=0.25)
-    assert found.outcome is Outcome.REGRESSED
-    assert found.change == pytest.approx(5, rel=1e-2)
-
-
-def test_a_boot_with_a_far_off_tail_is_no_regression() -> None:
-    calm = Histogram.of([4 * MS] * 950 + [10 * MS] * 50)
-    hit = Histogram.of([4 * MS] * 950 + [80 * MS] * 50)
-    base = Evidence(boots=(BootEvidence(turns=(), latency=calm, runs={}),) * 3)
-    now = Evidence(boots=(*base.boots[:2], BootEvidence(turns=(), latency=hit, runs={})))
-    assert gate(base, now, metric="p99", tolerance=0.25).outcome is Outcome.INCONCLUSIVE
-
-
-def test_rounds_that_differ_more_than_their_requests_explain_widen_a_percentile() -> None:
-    latency = Histogram.of([step * MS // 100 for step in range(100, 1100)])
-
-    def with_rounds(*p99: float) -> Evidence:
-        one = BootEvidence(turns=tuple({"p99": value} for value in p99), latency=latency, runs={})
-        return Evidence(boots=(one,) * 3, stabilised=BASE.stabilised)
-
-    steady, wild = with_rounds(0.010, 0.0101), with_rounds(0.006, 0.016)
-    widths = []
-    for same in (steady, wild):
-        found = gate(same, same, metric="p99", tolerance=0.25)
-        assert found.low is not None
-        assert found.high is not None
-        widths.append(found.high - found.low)
-    assert widths[0] < widths[1] / 1.3
-
-
-@given(
-    st.lists(st.floats(0.5, 2.0), min_size=1, max_size=4),
-    st.lists(st.floats(0.5, 2.0), min_size=1, max_size=4),
-    st.floats(1e-3, 1e6),
-)
+@given(LEVELS, LEVELS, st.floats(1e-3, 1e6))
 def test_units_do_not_matter_and_swapping_the_sides_mirrors_the_outcome(
     base: list[float], now: list[float], unit: float
 ) -> None:
     found = gate(side(*base), side(*now))
     scaled = gate(side(*(value * unit for value in base)), side(*(value * unit for value in now)))
-    swapped = gate(side(*now), side(*base))
     assert scaled.outcome is found.outcome
     assert scaled.detectable == pytest.approx(found.detectable)
-    mirror = {Outcome.REGRESSED: Outcome.IMPROVED, Outcome.IMPROVED: Outcome.REGRESSED}
+    mirror = {REGRESSED: IMPROVED, IMPROVED: REGRESSED}
     if found.outcome in mirror:
-        assert swapped.outcome is mirror[found.outcome]
+        assert gate(side(*now), side(*base)).outcome is mirror[found.outcome]
 
 
 @given(st.floats(0.3, 3.0), st.floats(0.0, 1.0))
 def test_the_interval_holds_the_change_and_a_regression_lies_beyond_the_tolerance(
     ratio: float, tolerance: float
 ) -> None:
-    found = gate(BASE, side(*(2000 * ratio * offset for offset in (1, 1.005, 0.995))), tolerance=tolerance)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.change is not None
-    assert -1 < found.low < found.change < found.high
-    if found.outcome is Outcome.REGRESSED:
-        assert found.high < 1 / (1 + tolerance) - 1
-    if found.outcome is Outcome.IMPROVED:
-        assert found.low > tolerance
+    found = gate(BASE, around(2000 * ratio), tolerance=tolerance)
+    assert -1 < known(found.low) < known(found.change) < known(found.high)
+    assert found.outcome is not REGRESSED or known(found.high) < 1 / (1 + tolerance) - 1
+    assert found.outcome is not IMPROVED or known(found.low) > tolerance
 
 
 def test_more_gates_ask_for_more_evidence_of_each() -> None:
     found = [
         compare(METRICS["rps"], base=BASE, now=now, tolerance=0.0, alpha=ErrorBudget(gates).level(1), spread=SPREAD)
-        for now in (side(1900, 1910, 1890), side(1820, 1830, 1810))
+        for now in (around(1900), around(1820))
         for gates in (1, 500)
     ]
-    undecided, regressed = Outcome.INCONCLUSIVE, Outcome.REGRESSED
-    assert [item.outcome for item in found] == [undecided, undecided, regressed, undecided]
+    assert [item.outcome for item in found] == [UNDECIDED, UNDECIDED, REGRESSED, UNDECIDED]
 
 
 # --- All comparisons of a test with what the store found
 
 
 PACKAGES = {"app": "1.0", "uvicorn": "0.54.0"}
-IDENTITY = {"load": {"connections": 32}, "server": {"stabilised": ("addresses",)}}
-FAST, SLOW, NOTHING = side(2000, 2010, 1990), side(300, 302, 298), Evidence(boots=())
+IDENTITY: Mapping[str, object] = {"load": {"connections": 32}, "server": {"stabilised": ("addresses",)}}
+OTHER_WORK: Mapping[str, object] = {"load": {"connections": 64}, "server": {"stabilised": ("addresses",)}}
+FAST, SLOW = side(2000, 2010, 1990), side(300, 302, 298)
 STORED = Entry(
     identity={"load": {"connections": 32}, "server": {"stabilised": ["addresses"]}},
     evidence=FAST,
@@ -323,47 +247,130 @@ QUIET = Busy()
 OTHER_MACHINE = ("cores was 4, is 2", "cpu was A, is B")
 
 
-def found(entry: Entry = STORED, *differences: str) -> Found:
-    return Found(entry=entry, differences={text.split()[0]: text for text in differences})
+def found(*differences: str, **changed: Any) -> Found:
+    return Found(entry=replace(STORED, **changed), differences={text.split()[0]: text for text in differences})
 
 
-def judged(
-    entry: Entry | Found | None = STORED,
-    *,
-    now: Evidence = FAST,
-    identity: Mapping[str, object] = IDENTITY,
-    saturated: bool = False,
-    tolerances: Mapping[str, float] | None = None,
-    busy: Busy = QUIET,
-    no_code: str = "",
-) -> MetricComparison:
-    (comparison,) = judge_stored(
-        tolerances={"rps": 2.0} if tolerances is None else tolerances,  # sessions differ by more than small ones
-        alpha=0.01,
-        found=found(entry) if isinstance(entry, Entry) else entry,
-        now=now,
-        identity=identity,
-        packages=PACKAGES,
-        saturated=saturated,
-        busy=busy,
-        no_code=no_code,
-    )
+def judged(entry: Found | None = None, *, tolerance: float = 2.0, is_new: bool = False, **how: Any) -> MetricComparison:
+    """Returns what the same run again is told, but for `how`; sessions differ by more than small tolerances."""
+    told = {"now": FAST, "identity": IDENTITY, "packages": PACKAGES, "saturated": False, "busy": QUIET, **how}
+    base = None if is_new else entry or found()
+    (comparison,) = judge_stored(tolerances={"rps": tolerance}, alpha=0.01, found=base, **told)
     return comparison
 
 
-def test_the_same_again_passes() -> None:
-    assert judged().outcome is Outcome.PASS
+BETTER = found(evidence=SLOW)
+BUSY, ON_BUSY = Busy(server=0.6), found(busy=Busy(server=0.6))
+SINCE, WHY = "since the baseline, {}", "the baseline of 2026-01-02 was stored because: signed"
+MACHINE = "the baseline is of another machine (cores was 4, is 2; cpu was A, is B)"
+NO_CODE = ", and its code was not measured again: no Git"
+FEEDS = [
+    {"work": {"requests": ["GET /{id}"], "rows": {"count": count, "sha256": sha}}}
+    for count, sha in ((2, "91"), (3, "ab"))
+]
+OWN_SPEED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections,"
 
 
-def test_slower_regresses_unless_the_test_allows_it() -> None:
-    assert judged(now=SLOW).outcome is Outcome.REGRESSED
-    assert judged(now=SLOW, tolerances={"rps": 20.0}).outcome is Outcome.PASS
-    assert judged(now=side(1500, 1510, 1490), tolerances={"rps": 0.05}).outcome is Outcome.INCONCLUSIVE
+@pytest.mark.parametrize(
+    "how, outcome, said",
+    [
+        pytest.param({}, PASS, "", id="the same"),
+        pytest.param({"now": SLOW}, REGRESSED, "", id="slower"),
+        pytest.param({"now": SLOW, "tolerance": 20.0}, PASS, "", id="slower, as allowed"),
+        pytest.param({"now": around(1500), "tolerance": 0.05}, UNDECIDED, "in turn", id="as sessions differ"),
+        pytest.param({"is_new": True}, Outcome.NEW, "there is no baseline: store one", id="new"),
+        pytest.param(
+            {"is_new": True, "saturated": True}, Outcome.NEW, "no baseline, and this run makes none", id="none to make"
+        ),
+        pytest.param({"entry": found(*OTHER_MACHINE)}, UNDECIDED, f"{MACHINE}: store one", id="another machine"),
+        pytest.param(
+            {"entry": found(*OTHER_MACHINE), "no_code": "no Git"}, UNDECIDED, MACHINE + NO_CODE, id="no code, either"
+        ),
+        pytest.param(
+            {"identity": OTHER_WORK, "no_code": "no Git"},
+            UNDECIDED,
+            "the baseline is of something else (load.connections was 32, is 64): store a new baseline",
+            id="other work",
+        ),
+        pytest.param(
+            {"entry": found(identity=FEEDS[0]), "identity": FEEDS[1]},
+            UNDECIDED,
+            "the rows of the feed are others than those of the baseline: give the same rows each time",
+            id="other rows",
+        ),
+        # What was installed and why the baseline is what it is, of a regression alone.
+        pytest.param(
+            {"entry": found(packages={**PACKAGES, "h11": "0.14.0", "uvicorn": "0.34.0"}, reason="signed"), "now": SLOW},
+            REGRESSED,
+            f"{SINCE.format('removed h11 0.14.0; uvicorn 0.34.0 → 0.54.0')}; {WHY}",
+            id="why it was stored",
+        ),
+        pytest.param(
+            {"entry": found(packages={"app": "1.0", "uvicorn": "0.34.0"}, reason="signed")}, PASS, "", id="not told"
+        ),
+        # The first schema stored those of the server alone.
+        pytest.param(
+            {"entry": found(packages={"uvicorn": "0.34.0"}), "now": SLOW},
+            REGRESSED,
+            SINCE.format("uvicorn 0.34.0 → 0.54.0"),
+            id="packages of the first schema",
+        ),
+        # A saturated generator never passes or improves.
+        pytest.param({"saturated": True}, UNDECIDED, OWN_SPEED, id="saturated"),
+        pytest.param({"saturated": True, "entry": BETTER}, UNDECIDED, OWN_SPEED, id="saturated, faster"),
+        pytest.param({"saturated": True, "now": SLOW}, REGRESSED, "", id="saturated, slower"),
+        # A busy machine explains what is worse, up to a size.
+        pytest.param(
+            {"now": SLOW, "busy": BUSY},
+            UNDECIDED,
+            "worse, but others had the server's core for 60 % of the time, which may be why: measure again",
+            id="busy",
+        ),
+        pytest.param({"now": SLOW, "busy": Busy(server=0.029)}, REGRESSED, "", id="hardly busy"),
+        pytest.param(
+            {
+                "now": SLOW,
+                "busy": Busy(server=0.08),
+                "entry": found(evidence=side(3000, 3010, 2990), packages={"app": "1"}),
+            },
+            REGRESSED,
+            "others had the server's core for 8 % of the time, which explains less than this; since the baseline",
+            id="busy, but not as much",
+        ),
+        pytest.param({"busy": Busy(server=0.3)}, PASS, "", id="busy and as fast"),
+        pytest.param({"busy": Busy(server=0.3), "entry": BETTER}, IMPROVED, "better", id="busy and faster"),
+        pytest.param(
+            {"now": side(*[1e-12] * 3), "busy": Busy(server=0.2)}, REGRESSED, "less than this", id="busy, all lost"
+        ),
+        # Figures that a busy machine stored do not show that code is no worse.
+        pytest.param({"entry": ON_BUSY}, UNDECIDED, "for 60 % of the time when the baseline was", id="was busy"),
+        pytest.param({"entry": found(busy=Busy(server=0.01))}, PASS, "", id="was hardly busy"),
+        pytest.param({"entry": ON_BUSY, "tolerance": 9.0}, PASS, "", id="was busy, wide tolerance"),
+        pytest.param({"entry": ON_BUSY, "now": SLOW}, REGRESSED, "", id="was busy, slower"),
+        # The baseline's code was not measured again.
+        pytest.param(
+            {"tolerance": 0.05, "no_code": "no Git"},
+            UNDECIDED,
+            "stored figures alone do not tell it, and the baseline's code was not measured again: no Git",
+            id="the code would tell",
+        ),
+        pytest.param({"no_code": "no Git"}, PASS, "", id="the figures decide"),
+        pytest.param({"no_code": "no Git", "now": SLOW}, REGRESSED, "", id="the figures decide against it"),
+    ],
+)
+def test_what_a_test_is_told_of_its_stored_baseline(how: Mapping[str, Any], outcome: Outcome, said: str) -> None:
+    seen = judged(**how)
+    assert seen.outcome is outcome
+    assert said in sentence(seen.reason)
+    assert bool(said) is bool(sentence(seen.reason))
+    compares = not any(word in said for word in ("another machine", "something else", "rows", "no baseline"))
+    assert (seen.base is not None) is compares
 
 
 def test_the_metrics_come_in_the_gate_s_order_with_their_tolerances() -> None:
+    tolerances = {"p99": 0.15, "rps": 0.2}
     comparisons = judge_stored(
-        tolerances={"p99": 0.15, "rps": 0.2},
+        tolerances=tolerances,
         alpha=0.01,
         found=found(),
         now=FAST,
@@ -372,344 +379,167 @@ def test_the_metrics_come_in_the_gate_s_order_with_their_tolerances() -> None:
         saturated=False,
         busy=QUIET,
     )
-    assert [(item.metric, item.tolerance) for item in comparisons] == [("p99", 0.15), ("rps", 0.2)]
-
-
-def test_no_baseline_is_new() -> None:
-    seen = judged(None)
-    assert (seen.outcome, seen.base, seen.change) == (Outcome.NEW, None, None)
-    assert seen.now == pytest.approx(2000, rel=1e-3)
-    assert sentence(seen.reason) == "there is no baseline: store one with --fileperf-update"
-
-
-def test_another_machine_s_baseline_is_inconclusive() -> None:
-    other = judged(found(STORED, *OTHER_MACHINE))
-    assert (other.outcome, other.base) == (Outcome.INCONCLUSIVE, None)
-    assert sentence(other.reason) == (
-        "the baseline is of another machine (cores was 4, is 2; cpu was A, is B):"
-        " store one of this machine with --fileperf-update"
-    )
-    assert sentence(judged(found(STORED, *OTHER_MACHINE), no_code="there is no Git here").reason) == (
-        "the baseline is of another machine (cores was 4, is 2; cpu was A, is B), and its code was not measured again:"
-        " there is no Git here: store one of this machine with --fileperf-update"
-    )
-
-
-def test_a_baseline_of_something_else_is_inconclusive() -> None:
-    seen = judged(identity={"load": {"connections": 64}, "server": {"stabilised": ()}})
-    assert (seen.outcome, seen.base) == (Outcome.INCONCLUSIVE, None)
-    assert sentence(seen.reason) == (
-        "the baseline is of something else (load.connections was 32, is 64; server.stabilised was addresses, is none):"
-        " store a new baseline with --fileperf-update"
-    )
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_other_rows_of_a_feed_are_named_as_such(count: int) -> None:
-    def identity(count: int, sha256: str) -> dict[str, object]:
-        return {"work": {"requests": ["GET /{id}"], "rows": {"count": count, "sha256": sha256}}}
-
-    seen = judged(found(replace(STORED, identity=identity(2, "91"))), identity=identity(count, "ab"))
-    assert seen.outcome is Outcome.INCONCLUSIVE
-    assert sentence(seen.reason) == (
-        "the rows of the feed are others than those of the baseline: give the same rows each time, or let setup make"
-        " them; for these rows, store a new baseline with --fileperf-update"
-    )
-
-
-def test_a_regression_says_which_packages_changed() -> None:
-    older = replace(STORED, packages={"app": "1.0", "h11": "0.14.0", "uvicorn": "0.34.0"})
-    assert sentence(judged(older, now=SLOW).reason) == "since the baseline, removed h11 0.14.0; uvicorn 0.34.0 → 0.54.0"
-    assert sentence(judged(older).reason) == ""
-    assert sentence(judged(now=SLOW).reason) == ""
-
-
-def test_a_regression_says_why_its_baseline_was_stored() -> None:
-    explained = replace(STORED, reason="responses are signed now")
-    why = "the baseline of 2026-01-02 was stored because: responses are signed now"
-    assert sentence(judged(explained, now=SLOW).reason) == why
-    older = replace(explained, packages={"app": "1.0", "uvicorn": "0.34.0"})
-    assert sentence(judged(older, now=SLOW).reason) == f"since the baseline, uvicorn 0.34.0 → 0.54.0; {why}"
-    assert sentence(judged(explained).reason) == ""
-
-
-@pytest.mark.parametrize("base", [FAST, SLOW])
-def test_a_saturated_generator_never_passes_or_improves(base: Evidence) -> None:
-    seen = judged(replace(STORED, evidence=base), saturated=True)
-    assert seen.outcome is Outcome.INCONCLUSIVE
-    assert sentence(seen.reason) == (
-        "the load generator was saturated, so this is its own speed and not the server's: use fewer connections,"
-        " or more generators"
-    )
-
-
-def test_a_regression_that_a_busy_machine_explains_is_inconclusive() -> None:
-    seen = judged(now=SLOW, busy=Busy(server=0.6))
-    assert seen.outcome is Outcome.INCONCLUSIVE
-    assert sentence(seen.reason) == (
-        "worse, but others had the server's core for 60 % of the time, which may be why:"
-        " measure again with nothing else running"
-    )
-    assert seen.low is not None
-
-
-@pytest.mark.parametrize("busy", [QUIET, Busy(server=0.029)])
-def test_on_a_quiet_machine_nothing_explains_a_regression(busy: Busy) -> None:
-    seen = judged(now=SLOW, busy=busy)
-    assert (seen.outcome, sentence(seen.reason)) == (Outcome.REGRESSED, "")
-
-
-def test_a_regression_beyond_what_a_busy_machine_explains_stays_one() -> None:
-    halved = replace(STORED, evidence=side(3000, 3010, 2990), packages={"app": "1.0", "uvicorn": "0.34.0"})
-    seen = judged(halved, now=SLOW, busy=Busy(server=0.08))
-    assert seen.outcome is Outcome.REGRESSED
-    assert sentence(seen.reason) == (
-        "others had the server's core for 8 % of the time, which explains less than this;"
-        " since the baseline, uvicorn 0.34.0 → 0.54.0"
-    )
-
-
-def test_a_busy_machine_leaves_what_passes_and_improves() -> None:
-    assert judged(busy=Busy(server=0.3)).outcome is Outcome.PASS
-    assert judged(replace(STORED, evidence=SLOW), busy=Busy(server=0.3)).outcome is Outcome.IMPROVED
-
-
-def test_a_saturated_generator_is_not_asked_to_store_a_baseline() -> None:
-    seen = judged(None, saturated=True)
-    assert seen.outcome is Outcome.NEW
-    assert sentence(seen.reason).startswith(
-        "there is no baseline, and this run makes none: the load generator was saturated"
-    )
-
-
-def test_a_saturated_generator_still_regresses() -> None:
-    assert judged(now=SLOW, saturated=True).outcome is Outcome.REGRESSED
+    assert [(item.metric, item.tolerance) for item in comparisons] == list(tolerances.items())
 
 
 @pytest.mark.parametrize("metric,edge", [("rps", -0.2), ("p99", 0.25)])
 def test_a_tolerance_ends_at_a_factor_of_the_worse_value(metric: str, edge: float) -> None:
-    comparison = MetricComparison(metric=metric, outcome=Outcome.PASS, tolerance=0.25)
-    assert comparison.edge == pytest.approx(edge)
+    assert MetricComparison(metric=metric, outcome=PASS, tolerance=0.25).edge == pytest.approx(edge)
 
 
-# --- the baseline's code was not measured again
+# --- The code is that of the baseline, and the world in which it runs
 
 
-def test_what_stored_figures_leave_undecided_says_why_the_code_was_not_measured_again() -> None:
-    seen = judged(tolerances={"rps": 0.05}, no_code="this clone has no commit of it: fetch with fetch-depth: 0")
-    assert seen.outcome is Outcome.INCONCLUSIVE
-    assert sentence(seen.reason) == (
-        "stored figures alone do not tell it, and the baseline's code was not measured again:"
-        " this clone has no commit of it: fetch with fetch-depth: 0"
-    )
-
-
-def test_what_they_decide_does_not_need_the_code() -> None:
-    seen = judged(no_code="there is no Git here")
-    assert (seen.outcome, seen.reason) == (Outcome.PASS, None)
-    assert judged(now=SLOW, no_code="there is no Git here").outcome is Outcome.REGRESSED
-
-
-def test_figures_of_other_work_say_so_rather_than_where_the_code_is() -> None:
-    seen = judged(identity={"load": {"connections": 64}}, no_code="there is no Git here")
-    assert "the baseline is of something else" in sentence(seen.reason)
-
-
-# --- the code is that of the baseline
-
-
-def same(now: Evidence = FAST, *differences: str, saturated: bool = False) -> MetricComparison:
-    return same_for(IDENTITY, now, *differences, saturated=saturated)
-
-
-def same_for(
-    identity: Mapping[str, object], now: Evidence, *differences: str, saturated: bool = False
-) -> MetricComparison:
-    (comparison,) = judge_same_code(
-        found(STORED, *differences),
-        now,
-        tolerances={"rps": METRICS["rps"].tolerance},
-        identity=identity,
-        saturated=saturated,
-    )
+def same(now: Evidence = FAST, *differences: str, tolerance: float = 0.05, **how: Any) -> MetricComparison:
+    told = {"identity": IDENTITY, "saturated": False, **how}
+    (comparison,) = judge_same_code(found(*differences), now, tolerances={"rps": tolerance}, **told)
     return comparison
 
 
-def test_the_same_code_cannot_be_slower() -> None:
-    seen = same(SLOW)
-    assert seen.outcome is Outcome.PASS
-    assert (seen.base, seen.now, seen.change) == pytest.approx((2000, 300, -0.85), rel=1e-3)
-    assert (seen.low, seen.high) == (None, None)
-    assert sentence(seen.reason) == "the code is that of the baseline"
-
-
-def test_the_same_code_on_another_machine_has_no_figures_to_compare() -> None:
-    seen = same(SLOW, *OTHER_MACHINE)
-    assert (seen.outcome, seen.base, seen.change) == (Outcome.PASS, None, None)
-
-
-@pytest.mark.parametrize("differences", [(), OTHER_MACHINE])
-@pytest.mark.parametrize("now", [FAST, NOTHING])
-def test_the_same_code_is_not_green_where_the_baseline_is_of_other_work(
-    now: Evidence, differences: tuple[str, ...]
+@pytest.mark.parametrize(
+    "seen, outcome, change, said",
+    [
+        pytest.param(same(SLOW), PASS, -0.85, "the code is that of the baseline", id="slower"),
+        pytest.param(same(SLOW, *OTHER_MACHINE), PASS, None, "", id="on another machine"),
+        *(
+            pytest.param(same(now, *where, identity=OTHER_WORK), UNDECIDED, None, "load.connections was 32", id="work")
+            for now in (FAST, NOTHING)
+            for where in ((), OTHER_MACHINE)
+        ),
+        pytest.param(
+            same(SLOW, identity={**IDENTITY, "server": {"stabilised": ("addresses", "hash seed")}}),
+            PASS,
+            None,
+            "",
+            id="stabilised in another way",
+        ),
+        pytest.param(same(NOTHING), UNDECIDED, None, "this run has no successful request", id="nothing measured"),
+        pytest.param(same(saturated=True), UNDECIDED, 0.0, "saturated", id="saturated"),
+    ],
+)
+def test_the_same_code_cannot_be_slower_but_is_not_green_where_nothing_compares(
+    seen: MetricComparison, outcome: Outcome, change: float | None, said: str
 ) -> None:
-    seen = same_for({"load": {"connections": 64}, "server": {"stabilised": ("addresses",)}}, now, *differences)
-    assert (seen.outcome, seen.base, seen.change) == (Outcome.INCONCLUSIVE, None, None)
-    assert sentence(seen.reason) == (
-        "the baseline is of something else (load.connections was 32, is 64): store a new baseline with"
-        " --fileperf-update"
-    )
+    assert seen.outcome is outcome
+    assert seen.change is None if change is None else seen.change == pytest.approx(change, abs=1e-3)
+    assert (seen.low, seen.high) == (None, None) or outcome is UNDECIDED
+    assert said in sentence(seen.reason)
 
 
-def test_the_same_code_passes_where_start_ups_were_held_alike_in_another_way() -> None:
-    seen = same_for({**IDENTITY, "server": {"stabilised": ("addresses", "hash seed")}}, SLOW)
-    assert (seen.outcome, seen.base, seen.change) == (Outcome.PASS, None, None)
+def world(now: Evidence, *, base: Found | None = None, **how: Any) -> tuple[MetricComparison, ...]:
+    told = {"identity": IDENTITY, "packages": PACKAGES, "conditions": {}, "busy": QUIET, "saturated": False, **how}
+    return judge_world(base or found(), now, tolerances={"rps": 0.05}, alpha=0.01, **told)
 
 
-def test_the_same_code_is_not_green_where_nothing_was_measured() -> None:
-    assert (same(NOTHING).outcome, sentence(same(NOTHING).reason)) == (
-        Outcome.INCONCLUSIVE,
-        "this run has no successful request",
-    )
-    assert same(saturated=True).outcome is Outcome.INCONCLUSIVE
-
-
-# --- the world
-
-
-def world(
-    now: Evidence,
-    *,
-    base: Found | None = None,
-    identity: Mapping[str, object] = IDENTITY,
-    packages: Mapping[str, str] = PACKAGES,
-    conditions: Mapping[str, str] | None = None,
-    busy: Busy = QUIET,
-    saturated: bool = False,
-) -> tuple[MetricComparison, ...]:
-    return judge_world(
-        base or found(),
-        now,
-        tolerances={"rps": 0.05},
-        alpha=0.01,
-        identity=identity,
-        packages=packages,
-        conditions=conditions or {},
-        busy=busy,
-        saturated=saturated,
-    )
-
-
-def test_a_world_as_it_was_passes() -> None:
-    (seen,) = world(FAST)
-    assert (seen.outcome, seen.reason) == (Outcome.PASS, None)
-
-
-def test_a_world_that_is_far_slower_regresses_and_names_changed_packages() -> None:
-    (seen,) = world(SLOW, packages={"app": "1.0", "uvicorn": "0.55.0"})
-    assert seen.outcome is Outcome.REGRESSED
-    assert sentence(seen.reason) == (
-        "requests/s of the baseline's own code is 0.15 times what is stored: the machine, the packages or the"
-        " environment changed, not your code; uvicorn 0.54.0 → 0.55.0"
-    )
-
-
-def test_a_slower_world_is_unclear_as_sessions_differ() -> None:
-    (seen,) = world(side(1500, 1510, 1490))
-    assert seen.outcome is Outcome.INCONCLUSIVE
-    assert sentence(seen.reason) == (
-        "requests/s of the baseline's own code is 0.75 times what is stored, which may be how runs at"
-        " other times differ"
-    )
-
-
-def test_a_busy_machine_is_no_slower_world() -> None:
-    (seen,) = world(SLOW, busy=Busy(server=0.6))
-    assert seen.outcome is Outcome.INCONCLUSIVE
-    (seen,) = world(SLOW, busy=Busy(server=0.08))
-    assert seen.outcome is Outcome.REGRESSED
-    assert sentence(seen.reason).startswith("requests/s of the baseline's own code is 0.15 times what is stored")
-
-
-def test_a_saturated_generator_shows_no_world_that_is_as_it_was() -> None:
-    assert [item.outcome for item in world(FAST, saturated=True)] == [Outcome.INCONCLUSIVE]
-    assert [item.outcome for item in world(SLOW, saturated=True)] == [Outcome.REGRESSED]
-
-
-def test_there_is_no_world_to_compare_of_another_machine_or_other_work_or_without_figures() -> None:
-    assert world(SLOW, base=found(STORED, *OTHER_MACHINE)) == ()
-    assert world(SLOW, identity={"load": {"connections": 64}}) == ()
-    assert world(NOTHING) == ()
-    assert world(FAST, base=found(replace(STORED, evidence=NOTHING))) == ()
+NEWER = {"app": "1.0", "uvicorn": "0.55.0"}
+TIMES = "requests/s of the baseline's own code is {} times what is stored"
+CHANGED = ": the machine, the packages or the environment changed, not your code; "
+LIMITS = {"CPU limit": "none", "Python": "3.11.7"}
+LIMITED = {"CPU limit": "0.5 cores", "Python": "3.11.7", "new": "fact"}
 
 
 @pytest.mark.parametrize(
-    "rps,outcome",
-    [(1600, Outcome.PASS), (1000, Outcome.INCONCLUSIVE), (400, Outcome.REGRESSED), (60, Outcome.REGRESSED)],
+    "now, how, outcome, said",
+    [
+        pytest.param(FAST, {}, PASS, "", id="as it was"),
+        pytest.param(
+            SLOW, {"packages": NEWER}, REGRESSED, TIMES.format(0.15) + CHANGED + "uvicorn 0.54.0 → 0.55.0", id="slower"
+        ),
+        pytest.param(
+            around(1500),
+            {},
+            UNDECIDED,
+            TIMES.format(0.75) + ", which may be how runs at other times differ",
+            id="unclear",
+        ),
+        pytest.param(SLOW, {"busy": BUSY}, UNDECIDED, "may be how runs", id="busy"),
+        pytest.param(SLOW, {"busy": Busy(server=0.08)}, REGRESSED, TIMES.format(0.15), id="not busy enough"),
+        pytest.param(FAST, {"saturated": True}, UNDECIDED, "saturated", id="saturated"),
+        pytest.param(SLOW, {"saturated": True}, REGRESSED, TIMES.format(0.15), id="saturated, slower"),
+        pytest.param(
+            SLOW,
+            {"base": found(conditions=LIMITS), "conditions": LIMITED},
+            REGRESSED,
+            "; CPU limit none → 0.5 cores",
+            id="limit",
+        ),
+        pytest.param(
+            SLOW,
+            {"base": found("python was CPython 3.11, is CPython 3.12")},
+            REGRESSED,
+            "; python was CPython 3.11,",
+            id="Python",
+        ),
+        pytest.param(
+            SLOW,
+            {"packages": PACKAGES | {f"p{at:02}": "1" for at in range(11)}},
+            REGRESSED,
+            "p07 1; and 3 more",
+            id="many",
+        ),
+        *(
+            pytest.param(now, how, None, "", id=f"nothing to compare {number}")
+            for number, (now, how) in enumerate(
+                [
+                    (SLOW, {"base": found(*OTHER_MACHINE)}),
+                    (SLOW, {"identity": OTHER_WORK}),
+                    (NOTHING, {}),
+                    (FAST, {"base": found(evidence=NOTHING)}),
+                ]
+            )
+        ),
+    ],
 )
-def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(rps: float, outcome: Outcome) -> None:
-    now, packages = side(rps, rps * 1.005, rps * 0.995), {"app": "1.0", "uvicorn": "0.55.0"}
-    code = judge_same_code(found(), now, tolerances={"rps": 0.05}, identity=IDENTITY, saturated=False)
-    (seen,) = unless_environment(code, world(now, packages=packages), QUIET)
+def test_the_world_in_which_the_baseline_s_code_runs(
+    now: Evidence, how: Mapping[str, Any], outcome: Outcome | None, said: str
+) -> None:
+    seen = world(now, **how)
+    assert [each.outcome for each in seen] == ([] if outcome is None else [outcome])
+    assert all(said in sentence(each.reason) for each in seen)
+    assert outcome is not PASS or seen[0].reason is None
+
+
+NOT_COMPARED = MetricComparison(metric="rps", outcome=UNDECIDED, tolerance=0.05)
+
+
+@pytest.mark.parametrize(
+    "code, now, busy, outcome, said",
+    [
+        pytest.param(same(), around(1600), QUIET, PASS, "", id="slower"),
+        pytest.param(same(), around(1000), QUIET, UNDECIDED, "runs at 0.50 of what was stored", id="far slower"),
+        pytest.param(same(), around(400), QUIET, REGRESSED, "runs at 0.20 of what was stored", id="a fifth"),
+        pytest.param(
+            same(), side(100, 900, 150), QUIET, UNDECIDED, "runs at 0.12 of what", id="not the whole interval"
+        ),
+        # An environment in which no session is fails what could not be compared too.
+        pytest.param(NOT_COMPARED, around(60), QUIET, REGRESSED, "runs at 0.03 of what was stored", id="no figures"),
+        pytest.param(NOT_COMPARED, around(1000), QUIET, UNDECIDED, "", id="no figures, and slower"),
+        pytest.param(same(tolerance=0.03), around(1000), Busy(server=0.7), PASS, "", id="busy"),
+        pytest.param(
+            same(tolerance=0.03),
+            around(400),
+            Busy(server=0.7),
+            UNDECIDED,
+            "nothing else running",
+            id="far slower, busy",
+        ),
+    ],
+)
+def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(
+    code: MetricComparison, now: Evidence, busy: Busy, outcome: Outcome, said: str
+) -> None:
+    (seen,) = unless_environment([code], world(now, packages=NEWER, busy=busy), busy)
     assert seen.outcome is outcome
-    if outcome is not Outcome.PASS:
-        assert sentence(seen.reason) == (
-            f"the baseline's own code runs at {rps / 2000:.2f} of what was stored (requests/s), more than sessions"
-            " differ: packages, files that Git ignores, or the machine changed; uvicorn 0.54.0 → 0.55.0; measure with"
-            " the packages of then, by --fileperf-base-packages=stored, to see what they cost"
-        )
-
-
-def test_an_environment_in_which_no_session_is_fails_what_could_not_be_compared_too() -> None:
-    code = MetricComparison(metric="rps", outcome=Outcome.INCONCLUSIVE, tolerance=0.05)
-    (failed,) = unless_environment([code], world(side(60, 60.3, 59.7)), QUIET)
-    assert failed.outcome is Outcome.REGRESSED
-    assert "runs at 0.03 of what was stored" in sentence(failed.reason)
-    assert unless_environment([code], world(side(1000, 1005, 995)), QUIET) == (code,)
-
-
-def test_an_environment_fails_unchanged_code_only_by_the_whole_interval() -> None:
-    code = judge_same_code(found(), FAST, tolerances={"rps": 0.05}, identity=IDENTITY, saturated=False)
-    (seen,) = unless_environment(code, world(side(100, 900, 150)), QUIET)
-    assert seen.outcome is Outcome.INCONCLUSIVE
-    assert "the baseline's own code runs at 0.12 of what was stored" in sentence(seen.reason)
-
-
-def test_a_limit_of_cpu_and_another_python_are_named() -> None:
-    entry = replace(STORED, conditions={"CPU limit": "none", "Python": "3.11.7"})
-    conditions = {"CPU limit": "0.5 cores", "Python": "3.11.7", "new": "fact"}
-    (seen,) = world(side(400, 402, 398), base=found(entry), conditions=conditions)
-    assert seen.outcome is Outcome.REGRESSED
-    assert sentence(seen.reason).endswith("not your code; CPU limit none → 0.5 cores")
-    (seen,) = world(side(400, 402, 398), base=found(entry, "python was CPython 3.11, is CPython 3.12"))
-    assert sentence(seen.reason).endswith("; python was CPython 3.11, is CPython 3.12")
-
-
-@pytest.mark.parametrize("rps,outcome", [(1000, Outcome.PASS), (400, Outcome.INCONCLUSIVE)])
-def test_a_machine_that_is_busy_is_no_slower_environment(rps: float, outcome: Outcome) -> None:
-    now, busy = side(rps, rps * 1.005, rps * 0.995), Busy(server=0.7)
-    code = judge_same_code(
-        found(), now, tolerances={"rps": METRICS["rps"].tolerance}, identity=IDENTITY, saturated=False
+    assert said in sentence(seen.reason)
+    assert ("uvicorn 0.54.0 → 0.55.0; measure with the packages of then" in sentence(seen.reason)) is (
+        "runs at" in said
     )
-    (seen,) = unless_environment(code, world(now, busy=busy), busy)
-    assert seen.outcome is outcome
-    if outcome is not Outcome.PASS:
-        assert "measure again with nothing else running" in sentence(seen.reason)
-
-
-def test_figures_that_a_busy_machine_stored_do_not_show_that_code_is_no_worse() -> None:
-    seen = judged(replace(STORED, busy=Busy(server=0.6)))
-    assert seen.outcome is Outcome.INCONCLUSIVE
-    assert sentence(seen.reason).startswith("others had the server's core for 60 % of the time when the baseline was")
-    assert judged(replace(STORED, busy=Busy(server=0.01))).outcome is Outcome.PASS
-    assert judged(replace(STORED, busy=Busy(server=0.6)), tolerances={"rps": 9.0}).outcome is Outcome.PASS
-    assert judged(replace(STORED, busy=Busy(server=0.6)), now=SLOW).outcome is Outcome.REGRESSED
 
 
 @pytest.mark.parametrize("metric,low,high", [("rps", -0.78, -0.57), ("rps", -1.0, -0.9), ("p99", 2.0, 9.0)])
 def test_an_interval_that_is_far_beyond_the_tolerance_is_a_regression(metric: str, low: float, high: float) -> None:
-    seen = MetricComparison(metric=metric, outcome=Outcome.INCONCLUSIVE, tolerance=0.03, low=low, high=high)
-    assert unless_far_worse(seen).outcome is Outcome.REGRESSED
+    seen = MetricComparison(metric=metric, outcome=UNDECIDED, tolerance=0.03, low=low, high=high)
+    assert unless_far_worse(seen).outcome is REGRESSED
     reached = replace(seen, high=-0.2) if metric == "rps" else replace(seen, low=0.25)
     assert unless_far_worse(reached) == reached
 
@@ -717,33 +547,18 @@ def test_an_interval_that_is_far_beyond_the_tolerance_is_a_regression(metric: st
 @pytest.mark.parametrize(
     "total,server,outcome",
     [
-        ((-0.10, 0.01), 0.2, Outcome.INCONCLUSIVE),
-        ((-0.10, 0.01), 0.01, Outcome.REGRESSED),
-        ((-0.30, -0.10), 0.2, Outcome.REGRESSED),
-        (None, 0.2, Outcome.REGRESSED),
+        ((-0.10, 0.01), 0.2, UNDECIDED),
+        ((-0.10, 0.01), 0.01, REGRESSED),
+        ((-0.30, -0.10), 0.2, REGRESSED),
+        (None, 0.2, REGRESSED),
     ],
 )
 def test_beside_others_a_worse_pace_has_to_show_in_the_counts_too(
     total: tuple[float, float] | None, server: float, outcome: Outcome
 ) -> None:
-    item = MetricComparison(metric="rps", outcome=Outcome.REGRESSED, tolerance=0.03, low=-0.1, high=-0.06, total=total)
+    item = MetricComparison(metric="rps", outcome=REGRESSED, tolerance=0.03, low=-0.1, high=-0.06, total=total)
     (seen,) = unless_unsteady([item], Busy(server=server))
     assert seen.outcome is outcome
-
-
-def test_a_loss_of_everything_on_a_busy_machine_is_a_regression() -> None:
-    assert judged(now=side(1e-12, 1e-12, 1e-12), busy=Busy(server=0.2)).outcome is Outcome.REGRESSED
-
-
-def test_many_changed_packages_are_counted() -> None:
-    many = {f"package{number:02}": "1" for number in range(11)}
-    (seen,) = world(SLOW, packages={**PACKAGES, **many})
-    assert sentence(seen.reason).endswith("added package07 1; and 3 more")
-
-
-def test_packages_that_the_first_schema_did_not_store_did_not_change() -> None:
-    first = replace(STORED, packages={"uvicorn": "0.34.0"})
-    assert sentence(judged(first, now=SLOW).reason) == "since the baseline, uvicorn 0.34.0 → 0.54.0"
 
 
 # --- Bounds and thresholds
@@ -757,30 +572,19 @@ def test_bounds_are_those_of_student_s_t() -> None:
     """The quantile of 95 % with ten degrees of freedom is 1.8125."""
     assert KNOWN.margin(0.05) == pytest.approx(1.8125 * 0.02, rel=1e-4)
     assert [KNOWN.low(0.05), KNOWN.high(0.05)] == pytest.approx([0.10 - 0.03625, 0.10 + 0.03625], rel=1e-3)
-    assert KNOWN.is_above(0.06, 0.05)
-    assert not KNOWN.is_above(0.07, 0.05)
-    assert KNOWN.is_below(0.14, 0.05)
-    assert not KNOWN.is_below(0.13, 0.05)
+    assert [KNOWN.is_above(at, 0.05) for at in (0.06, 0.07)] == [True, False]
+    assert [KNOWN.is_below(at, 0.05) for at in (0.14, 0.13)] == [True, False]
 
 
-@pytest.mark.parametrize(
-    "threshold, shown",
-    [
-        (Threshold(limit=LIMIT, alpha=0.01, bound_error=0.05), True),
-        (Threshold(limit=LIMIT, alpha=0.0001, bound_error=0.05), False),
-        (Threshold(limit=LIMIT, alpha=0.01, bound_error=0.01), False),
-    ],
-)
-def test_a_regression_is_beyond_0_and_beyond_the_tolerance(threshold: Threshold, shown: bool) -> None:
+@pytest.mark.parametrize("alpha, bound_error, shown", [(0.01, 0.05, True), (0.0001, 0.05, False), (0.01, 0.01, False)])
+def test_a_regression_is_beyond_0_and_beyond_the_tolerance(alpha: float, bound_error: float, shown: bool) -> None:
+    threshold = Threshold(limit=LIMIT, alpha=alpha, bound_error=bound_error)
     better = Difference(worse=-KNOWN.worse, error=KNOWN.error, df=KNOWN.df)
     assert KNOWN.is_worse(threshold) is better.is_better(threshold) is shown
     assert (KNOWN.worse > KNOWN.least_shown(threshold)) is shown
     assert not KNOWN.is_better(threshold)
-
-
-def test_a_part_of_a_threshold_has_that_part_of_both_errors() -> None:
-    part = Threshold(limit=LIMIT, alpha=0.01, bound_error=0.05).part(0.2)
-    assert [part.limit, part.alpha, part.bound_error] == pytest.approx([LIMIT, 0.002, 0.01])
+    part = threshold.part(0.2)
+    assert [part.limit, part.alpha, part.bound_error] == pytest.approx([LIMIT, 0.2 * alpha, 0.2 * bound_error])
 
 
 @pytest.mark.parametrize("ratio, share", [(math.log(1.05), 0.05), (-800.0, -1.0), (0.0, 0.0)])

@@ -1,3 +1,5 @@
+"""A percentile's interval by the share of slow requests: what it holds, what bounds nothing, and how often it errs."""
+
 from __future__ import annotations
 
 import math
@@ -6,24 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge.pairs import stalling, swapped
-from judge.sides import MS, STABILISED, known
+from judge.sides import STABILISED, known, measured, stalling, swapped
 
 from pytest_fileperf.judge.difference import Difference
-from pytest_fileperf.judge.evidence import BootEvidence, Pair
+from pytest_fileperf.judge.evidence import Pair
 from pytest_fileperf.judge.ranks import difference_by_ranks
-from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 
 P50, P99 = METRICS["p50"], METRICS["p99"]
 RNG_SEED = 4
-
-
-def side(latencies_ms: np.ndarray) -> BootEvidence:
-    latency = Histogram.of((latencies_ms * MS).astype(np.int64))
-    return BootEvidence(turns=(), latency=latency, runs={})
 
 
 def usual_ms(rng: np.random.Generator, requests: int) -> np.ndarray:
@@ -38,7 +33,8 @@ def paused_ms(rng: np.random.Generator, requests: int, *, share: float = 0.008) 
 
 def pairs(made: Sequence[tuple[np.ndarray, np.ndarray]], *, boots_anew: bool = True) -> list[Pair]:
     return [
-        Pair(base=side(base), now=side(now), stabilised=STABILISED, base_boots_anew=boots_anew) for base, now in made
+        Pair(base=measured(base), now=measured(now), stabilised=STABILISED, base_boots_anew=boots_anew)
+        for base, now in made
     ]
 
 
@@ -51,22 +47,15 @@ def smooth(ratio: float, *, count: int = 8, requests: int = 5000) -> list[Pair]:
     return pairs([(usual_ms(rng, requests), ratio * usual_ms(rng, requests)) for _ in range(count)])
 
 
-@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.1, 1.5, 4.0])
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.1, 4.0])
 def test_the_interval_holds_the_ratio_by_which_all_latencies_differ(ratio: float) -> None:
-    found = worse(smooth(ratio))
-    assert found.low(0.05) < math.log(ratio) < found.high(0.05)
+    made = smooth(ratio)
+    found, other = worse(made), worse(swapped(made))
+    assert found.low(0.001) < found.low(0.05) < math.log(ratio) < found.high(0.05) < found.high(0.001)
     assert found.low(0.05) <= found.worse <= found.high(0.05)
     assert found.high(0.05) - found.low(0.05) < 0.2
-
-
-def test_the_less_error_is_allowed_the_wider_it_is() -> None:
-    found = worse(smooth(1.0))
-    assert found.low(0.001) < found.low(0.05) < found.high(0.05) < found.high(0.001)
-
-
-def test_more_pairs_make_it_narrower() -> None:
-    few, many = worse(smooth(1.0, count=4)), worse(smooth(1.0, count=32))
-    assert many.error < few.error / 2
+    assert other.worse == pytest.approx(-found.worse, abs=0.02)
+    assert (other.high(0.001) < 0) is (found.low(0.001) > 0)
 
 
 @pytest.mark.parametrize("share, is_worse", [(0.008, False), (0.016, True)])
@@ -78,58 +67,39 @@ def test_where_latency_jumps_twice_as_many_slow_requests_are_found_and_luck_is_n
     assert (worse(made).low(0.001) > math.log(1.1)) is is_worse
 
 
-def test_a_slow_moment_of_both_sides_changes_nothing() -> None:
-    made = smooth(1.0)
-    rng = np.random.default_rng(RNG_SEED + 1)
+def test_pairs_make_it_narrower_unless_they_are_slow_on_both_sides_or_empty_on_one() -> None:
+    made, rng = smooth(1.0), np.random.default_rng(RNG_SEED + 1)
+    assert worse(smooth(1.0, count=32)).error < worse(smooth(1.0, count=4)).error / 2
     slow = pairs([(3 * usual_ms(rng, 5000), 3 * usual_ms(rng, 5000))])
     assert worse([*made, *slow]).error < 1.1 * worse(made).error
+    empty = pairs([(np.array([]), np.full(10, 5.0))])
+    assert worse([*made, *empty]).df == worse(made).df
 
 
-def test_fewer_than_three_pairs_or_too_few_requests_say_nothing() -> None:
+def test_too_few_pairs_or_requests_or_one_pair_with_all_slow_ones_bound_nothing() -> None:
     assert difference_by_ranks(P99, smooth(4.0, count=2), usual=0.04) is None
     assert difference_by_ranks(P99, smooth(4.0, requests=100), usual=0.04) is None
     assert difference_by_ranks(P50, smooth(4.0, requests=100), usual=0.01) is not None
-
-
-def test_where_slow_requests_come_all_at_once_in_one_pair_they_bound_nothing() -> None:
     steady = np.full(300, 5.0)
-    stopped = np.concatenate((steady[:200], np.full(100, 50.0)))
-    stretches = tuple(side(part).latency for part in (stopped[:100], stopped[100:200], stopped[200:]))
+    paused = measured(np.concatenate((steady[:200], np.full(100, 50.0))), stretches=3)
     made = pairs([(steady, steady)] * 3)
-    paused = replace(made[0], base=replace(side(stopped), stretches=stretches))
-    assert difference_by_ranks(P99, [*made, paused], usual=0.04) is None
+    assert difference_by_ranks(P99, [*made, replace(made[0], base=paused)], usual=0.04) is None
 
 
-# --- between stalls
-
-
-def test_one_slow_request_of_a_hundred_is_found_between_stalls_and_hardly_with_them() -> None:
-    found = [worse(stalling(seed, slow=0.01), calm=calm).low(0.001) for seed in range(10) for calm in (True, False)]
+def test_between_stalls_single_slow_requests_are_found_and_with_all_requests_stalls() -> None:
+    found = [worse(stalling(seed, slow=0.01), calm=calm).low(0.001) for seed in range(5) for calm in (True, False)]
     assert all(low > math.log(1.1) for low in found[::2])
-    assert sum(low > math.log(1.1) for low in found[1::2]) <= 3
-
-
-def test_more_stalls_are_found_by_all_requests() -> None:
+    assert sum(low > math.log(1.1) for low in found[1::2]) <= 2
     assert worse(stalling(stalls=0.12)).low(0.001) > math.log(1.1)
 
 
-def test_without_stalls_both_say_the_same() -> None:
+def test_without_stalls_both_say_the_same_and_without_stretches_of_both_sides_only_one_does() -> None:
     made = stalling(stalls=0.0, base_stalls=0.0)
-    calm, whole = worse(made, calm=True), worse(made)
-    bounds = [[found.worse, found.low(0.05), found.high(0.05)] for found in (calm, whole)]
+    bounds = [[one.worse, one.low(0.05), one.high(0.05)] for one in (worse(made, calm=True), worse(made))]
     assert bounds[0] == pytest.approx(bounds[1], abs=0.02)
-
-
-def test_what_is_between_stalls_needs_stretches_of_both_sides() -> None:
     whole = [replace(each, base=replace(each.base, stretches=())) for each in stalling()]
     assert difference_by_ranks(P99, whole, usual=0.04, calm=True) is None
     assert difference_by_ranks(P99, whole, usual=0.04) is not None
-
-
-def test_a_pair_without_answers_on_one_side_is_left_out() -> None:
-    made = smooth(1.0)
-    empty = pairs([(np.array([]), np.full(10, 5.0))])
-    assert worse([*made, *empty]).df == worse(made).df
 
 
 def test_requests_that_all_take_as_long_differ_by_what_boots_do() -> None:
@@ -147,19 +117,10 @@ def test_a_base_that_is_always_the_same_boot_leaves_its_luck_in_however_many_pai
     assert same.error > 0.2 / math.sqrt(2) > 2 * anew.error
 
 
-def test_the_sides_the_other_way_round_are_as_much_better() -> None:
-    made = smooth(1.5)
-    one, other = worse(made), worse(swapped(made))
-    assert other.worse == pytest.approx(-one.worse, abs=0.02)
-    assert other.high(0.001) < 0 < one.low(0.001)
-
-
-# --- properties
-
-
 SIDES = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=40)
 
 
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(SIDES, SIDES), min_size=3, max_size=6), st.sampled_from([50, 99, 99.9]), st.floats(0.001, 0.5)
 )
@@ -172,25 +133,28 @@ def test_whatever_was_measured_bounds_are_in_order_and_no_number_is_missing(
         return
     bounds = [found.low(0.001), found.low(0.05), found.high(0.05), found.high(0.001)]
     assert bounds == sorted(bounds)
-    assert math.isfinite(found.low(1e-9))
-    assert math.isfinite(bounds[2])
-    assert math.isfinite(found.error)
+    assert all(map(math.isfinite, (found.low(1e-9), bounds[2], found.error)))
     assert not (found.is_above(0.0, 0.05) and found.is_below(0.0, 0.05))
 
 
-@pytest.mark.parametrize("requests", [300, 5000])
+# --- How often it errs
+
+
+@pytest.mark.parametrize("requests", [300, 2000])
 def test_of_the_same_code_neither_side_has_more_slow_requests_in_the_mean(requests: int) -> None:
     """Half of a hundred comparisons are above 0; the share is within three of its deviations."""
     rng = np.random.default_rng(RNG_SEED)
     above = 0
     for _ in range(100):
-        found = worse(pairs([(usual_ms(rng, requests), usual_ms(rng, requests)) for _ in range(12)]))
+        found = worse(pairs([(usual_ms(rng, requests), usual_ms(rng, requests)) for _ in range(6)]))
         above += found.is_above(0.0, 0.5)
     assert 35 <= above <= 65
 
 
-@pytest.mark.parametrize("latencies", [usual_ms, paused_ms], ids=["smooth", "paused"])
-@pytest.mark.parametrize("requests, boot_sd, usual", [(1000, 0.0, 0.04), (3000, 0.04, 0.04), (3000, 0.28, 0.28)])
+@pytest.mark.parametrize(
+    "latencies, requests, boot_sd, usual",
+    [(usual_ms, 1000, 0.0, 0.04), (paused_ms, 1000, 0.04, 0.04), (usual_ms, 1000, 0.28, 0.28)],
+)
 def test_an_error_of_one_in_a_hundred_is_at_most_that(
     latencies: Callable[[np.random.Generator, int], np.ndarray], requests: int, boot_sd: float, usual: float
 ) -> None:
@@ -206,11 +170,11 @@ def test_an_error_of_one_in_a_hundred_is_at_most_that(
 
 
 def test_so_it_is_where_requests_stall_together() -> None:
-    """Between stalls and with them. Were it 6 of 60 comparisons, more than 2 would be seen 19 times of 20."""
+    """Between stalls and with them. Were it 5 of 46 comparisons, more than 1 would be seen 19 times of 20."""
     wrong = {True: 0, False: 0}
-    for seed in range(60):
+    for seed in range(46):
         made = stalling(seed)
         for calm in wrong:
             found = difference_by_ranks(P99, made, usual=0.04, calm=calm)
             wrong[calm] += found is not None and found.is_above(0.0, 0.01)
-    assert max(wrong.values()) <= 2, wrong
+    assert max(wrong.values()) <= 1, wrong

@@ -1,9 +1,11 @@
+"""What a result stands for, whether it may be a baseline, and absolute limits on the plain figures of one run."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from judge.sides import MS, alike, recording_of, round_of
+from measure.recordings import alike, recording_of, round_of
 from report.samples import (
     ERRORS,
     FAILURES,
@@ -17,12 +19,13 @@ from report.samples import (
     result,
 )
 
-from pytest_fileperf.judge.record import Standing
+from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import Note, NoteKind, Verdict, check_limits
-from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.wording import sentence
+
+IN_TURN = Note(kind=NoteKind.IN_TURN, texts=("1a2b3c4",))
 
 
 @pytest.mark.parametrize(
@@ -43,26 +46,23 @@ def test_the_worst_of_everything_is_shown(verdict: Verdict, standing: Standing) 
 
 
 @pytest.mark.parametrize(
-    "verdict, standing",
+    "shown, standing",
     [
-        (Verdict(comparisons=(TAIL_INCONCLUSIVE,)), Standing.INCONCLUSIVE),
-        (Verdict(comparisons=(PASSED,)), Standing.SATURATED),
-        (Verdict(), Standing.SATURATED),
+        # A saturated generator and a run without an answer are never a pass.
+        (result(verdict=Verdict(comparisons=(TAIL_INCONCLUSIVE,)), saturated=True), Standing.INCONCLUSIVE),
+        (result(verdict=Verdict(comparisons=(PASSED,)), saturated=True), Standing.SATURATED),
+        (result(saturated=True), Standing.SATURATED),
+        (result(recorded=recording(requests=0), verdict=Verdict(comparisons=(PASSED,))), Standing.FAILED),
+        # A smoke run judges nothing but failed requests.
+        (result(smoke=True), Standing.UNGATED),
+        (result(saturated=True, smoke=True), Standing.UNGATED),
+        (result(recorded=recording(failures=FAILURES), smoke=True), Standing.FAILED),
+        # A slower world is not the verdict on the code.
+        (result(verdict=Verdict(comparisons=(PASSED,), world=(REGRESSED,), code_notes=(IN_TURN,))), Standing.PASS),
     ],
 )
-def test_a_saturated_generator_is_never_a_pass(verdict: Verdict, standing: Standing) -> None:
-    assert result(verdict=verdict, saturated=True).standing is standing
-
-
-def test_no_successful_request_is_never_a_pass() -> None:
-    nothing = result(recorded=recording(requests=0), verdict=Verdict(comparisons=(PASSED,)))
-    assert nothing.standing is Standing.FAILED
-
-
-def test_a_smoke_run_judges_nothing_but_failed_requests() -> None:
-    assert result(smoke=True).standing is Standing.UNGATED
-    assert result(saturated=True, smoke=True).standing is Standing.UNGATED
-    assert result(recorded=recording(failures=FAILURES), smoke=True).standing is Standing.FAILED
+def test_what_else_there_is_to_a_run(shown: Result, standing: Standing) -> None:
+    assert shown.standing is standing
 
 
 @pytest.mark.parametrize(
@@ -84,18 +84,12 @@ def test_a_run_that_may_mislead_is_no_baseline() -> None:
     assert result(saturated=True).unfit == "a run of a saturated generator"
 
 
-def test_a_slower_world_is_not_the_verdict_on_the_code() -> None:
-    told = Verdict(
-        comparisons=(PASSED,), world=(REGRESSED,), code_notes=(Note(kind=NoteKind.IN_TURN, texts=("1a2b3c4",)),)
-    )
-    assert result(verdict=told).standing is Standing.PASS
-
-
 # --- Absolute limits on the plain figures of one run
 
 
-def one_round(requests: int) -> Recording:
-    return recording_of(round_of(requests, latency=alike(20, requests)))
+def one_round(requests: int, *, events: int | None = None) -> Recording:
+    gaps = alike(50, events or 0)
+    return recording_of(round_of(latency=alike(20, requests), events=events, event_gap=gaps))
 
 
 @pytest.mark.parametrize(
@@ -116,42 +110,23 @@ def test_a_value_on_its_limit_holds(name: str, limit: float, holds: bool) -> Non
     assert (check.name, check.limit, check.holds, sentence(check.reason)) == (name, limit, holds, "")
 
 
-def test_checks_come_in_the_order_given() -> None:
-    checks = check_limits({"max_p99": 1, "min_rps": 1, "max_cpu_per_request": 1}, one_round(400))
-    assert [check.metric for check in checks] == ["p99", "rps", "cpu_per_request"]
-
-
-@pytest.mark.parametrize("name,title", [("max_rss", "server peak RSS"), ("max_cpu_per_request", "server CPU/request")])
-def test_what_was_not_measured_does_not_hold(name: str, title: str) -> None:
-    (check,) = check_limits({name: 1e12}, one_round(400))
-    assert (check.value, check.holds, sentence(check.reason)) == (None, False, f"{title} was not measured in this run")
-
-
-@pytest.mark.parametrize("limit,holds", [(0.030, True), (0.010, False)])
-def test_a_percentile_of_few_requests_is_judged_and_said(limit: float, holds: bool) -> None:
-    (check,) = check_limits({"max_p99": limit}, one_round(120))
-    assert check.holds is holds
-    assert check.value == 0.020
-    assert sentence(check.reason) == "p99 of only 120 requests: it takes 299 to tell it from the maximum"
-
-
-def test_no_requests_hold_no_latency() -> None:
-    (check,) = check_limits({"max_p99": 1}, one_round(0))
-    assert not check.holds
-
-
-@pytest.mark.parametrize("events,said", [(100, "event gap p99 of only 100 events: it takes 299"), (400, "")])
-def test_a_percentile_of_few_events_is_checked_and_said(events: int, said: str) -> None:
-    (only,) = one_round(400).rounds
-    gaps = Histogram.of([50 * MS] * events)
-    streams = replace(one_round(400), rounds=(replace(only, events=events, event_gap=gaps),))
-    (check,) = check_limits({"max_event_gap_p99": 0.060}, streams)
-    assert check.holds
-    assert sentence(check.reason).startswith(said)
-    assert bool(check.reason) is bool(said)
-
-
-def test_events_that_nobody_saw_are_not_measured() -> None:
-    (check,) = check_limits({"min_event_rate": 1}, one_round(400))
-    assert not check.holds
-    assert "was not measured" in sentence(check.reason)
+@pytest.mark.parametrize(
+    "name, limit, recorded, holds, value, said",
+    [
+        ("max_p99", 0.030, one_round(120), True, 0.020, "p99 of only 120 requests: it takes 299"),
+        ("max_p99", 0.010, one_round(120), False, 0.020, "p99 of only 120 requests: it takes 299"),
+        ("max_p99", 1.0, one_round(0), False, None, "p99 was not measured in this run"),
+        ("max_rss", 1e12, one_round(400), False, None, "server peak RSS was not measured in this run"),
+        ("max_cpu_per_request", 1.0, one_round(400), False, None, "server CPU/request was not measured in this run"),
+        ("min_event_rate", 1.0, one_round(400), False, None, "was not measured"),
+        ("max_event_gap_p99", 0.060, one_round(400, events=100), True, 0.050, "p99 of only 100 events: it takes 299"),
+        ("max_event_gap_p99", 0.060, one_round(400, events=400), True, 0.050, ""),
+    ],
+)
+def test_what_few_requests_or_none_tell_of_a_limit(
+    name: str, limit: float, recorded: Recording, holds: bool, value: float | None, said: str
+) -> None:
+    rate, check = check_limits({"min_rps": 0, name: limit}, recorded)
+    assert (rate.metric, check.holds, check.value) == ("rps", holds, value)
+    assert said in sentence(check.reason)
+    assert bool(said) is bool(check.reason)

@@ -1,15 +1,17 @@
-"""Recordings made by hand, for what is judged from samples: two seconds of load, and a look every tenth of a second."""
+"""Rounds and recordings made by hand; for what is judged from samples, two seconds of load and ten looks in each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 from pytest_fileperf.host.sample import CoreTime, MainThread, ProcessUse, Sample, SocketQueues, ThreadUse
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Failure, LeadTimes, Phase, Recording, Round
 
-SECOND = 1_000_000_000
+MS, SECOND = 1_000_000, 1_000_000_000
 LENGTH_NS = 2 * SECOND
 LOOK_NS = SECOND // 10
 GENERATOR = 900
@@ -19,6 +21,55 @@ STATES = {
     "b": MainThread.BLOCKED,
     "s": MainThread.STORAGE,
 }
+
+
+def in_ms(*values_ms: float, times: int = 1) -> Histogram:
+    return Histogram.of([round(value * MS) for value in values_ms] * times)
+
+
+@cache
+def alike(latency_ms: int, requests: int) -> Histogram:
+    return in_ms(latency_ms, times=requests)
+
+
+def round_of(
+    requests: int | None = None,
+    *,
+    latency: Histogram | None = None,
+    boot: int = 0,
+    index: int = 0,
+    phase: Phase = Phase.ROUND,
+    start_ns: int | None = None,
+    length_ns: int = SECOND,
+    **more: Any,
+) -> Round:
+    """A round whose requests take 5 ms, each with a thousand bytes; it begins in the second of its index."""
+    latency = alike(5, requests or 0) if latency is None else latency
+    requests = latency.count if requests is None else requests
+    start_ns = index * SECOND if start_ns is None else start_ns
+    told = {"requests": requests, "ttfb": latency, "bytes_sent": 0, "bytes_received": 1000 * requests}
+    return Round(
+        boot=boot,
+        index=index,
+        phase=phase,
+        started_ns=start_ns,
+        ended_ns=start_ns + length_ns,
+        latency=latency,
+        **{**told, **more},
+    )
+
+
+def recording_of(
+    *rounds: Round, boots: tuple[Boot, ...] = (Boot(index=0),), connections: int = 4, open_loop: bool = False
+) -> Recording:
+    return Recording(rounds=rounds, boots=boots, connections=connections, engine="replay", open_loop=open_loop)
+
+
+def use(pid: int = 1, *, cpu_s: float = 0.0, **more: Any) -> ProcessUse:
+    """A process of which nothing but its CPU time is known."""
+    unknown: dict[str, Any] = dict.fromkeys(("main_cpu_ns", "waiting_ns", "files", "written_bytes", "read_bytes"))
+    told = {"rss_bytes": 0, "threads": 1, **unknown, **more}
+    return ProcessUse(pid=pid, cpu_ns=round(cpu_s * SECOND), **told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
