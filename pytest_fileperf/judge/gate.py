@@ -143,12 +143,11 @@ def compare(
         base=measured_of(metric, base) if base_level else None,
         now=now_level.value if now_level else None,
     )
-    if base_level is None:
-        return replace(levels, reason=why_no_level(metric, base, "base"))
-    if now_level is None:
-        return replace(levels, reason=why_no_level(metric, now, "now"))
+    if base_level is None or now_level is None:
+        side, own = ("base", base) if base_level is None else ("now", now)
+        return levels.undecided(why_no_level(metric, own, side))
     if is_memory and requests is None:
-        return replace(levels, reason=Reason(kind=ReasonKind.MEMORY_COURSE))
+        return levels.undecided(Reason(kind=ReasonKind.MEMORY_COURSE))
     if min(base.requests, now.requests) < metric.least_requests:
         side, count = ("now", now.requests) if now.requests <= base.requests else ("base", base.requests)
         needed = metric.least_requests
@@ -259,7 +258,7 @@ def judge_stored(
         elif comparison.outcome in _GOOD:
             comparison = _unless_stored_busy(comparison, entry.busy or Busy())
         elif no_code and comparison.reason is not None and comparison.reason.kind in _UNDECIDED:
-            comparison = replace(comparison, reason=Reason(kind=ReasonKind.NO_CODE, text=no_code))
+            comparison = comparison.undecided(Reason(kind=ReasonKind.NO_CODE, text=no_code))
         comparisons.append(comparison)
     return unless_saturated(comparisons, saturated)
 
@@ -294,15 +293,15 @@ def judge_world(
         )
         if comparison.change is None or comparison.low is None:
             continue
-        ratio = 1 + comparison.change
+        outcome = comparison.outcome
         if _deviations(comparison, min(_bounds(comparison)), busy) > RULES.environment_failed:
-            comparison = replace(comparison, outcome=Outcome.REGRESSED)
-        elif comparison.outcome is Outcome.REGRESSED:
-            comparison = replace(comparison, outcome=Outcome.INCONCLUSIVE)
-        undecided = comparison.outcome is Outcome.INCONCLUSIVE
-        kind = ReasonKind.WORLD_UNCLEAR if undecided else ReasonKind.WORLD
+            outcome = Outcome.REGRESSED
+        elif outcome is Outcome.REGRESSED:
+            outcome = Outcome.INCONCLUSIVE
+        kind = ReasonKind.WORLD_UNCLEAR if outcome is Outcome.INCONCLUSIVE else ReasonKind.WORLD
+        ratio = 1 + comparison.change
         about = Reason(kind=kind, metric=metric.name, ratio=ratio, differences=changed, packages=of_packages)
-        comparison = replace(comparison, reason=None if comparison.outcome is Outcome.PASS else about)
+        comparison = replace(comparison, outcome=outcome, reason=None if outcome is Outcome.PASS else about)
         if comparison.outcome is Outcome.REGRESSED:
             comparison = _unless_explained(comparison, busy)
         comparisons.append(comparison)
@@ -348,8 +347,8 @@ def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy)
     if off <= RULES.environment_noted:  # others explain it, but not however much it is
         if seen <= RULES.environment_failed:
             return code
-        return replace(code, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
-    return replace(code, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        return code.undecided(Reason(kind=ReasonKind.BUSY, busy=busy))
+    return code.undecided(reason)
 
 
 def judge_same_code(
@@ -450,9 +449,7 @@ def unless_other_answers(
     """Returns the comparisons of a side whose answers may be `other` ones: that is other work, and no improvement."""
     reason = Reason(kind=ReasonKind.OTHER_ANSWERS)
     return tuple(
-        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason, detectable=None)
-        if other and item.outcome is Outcome.IMPROVED
-        else item
+        replace(item.undecided(reason), detectable=None) if other and item.outcome is Outcome.IMPROVED else item
         for item in comparisons
     )
 
@@ -470,10 +467,7 @@ def _undecided(
     also: Callable[[MetricComparison], bool] = lambda _: True,
 ) -> tuple[MetricComparison, ...]:
     """Returns the comparisons, INCONCLUSIVE for this reason where they have one of these outcomes, and `also` holds."""
-    return tuple(
-        replace(item, outcome=Outcome.INCONCLUSIVE, reason=reason) if item.outcome in of and also(item) else item
-        for item in comparisons
-    )
+    return tuple(item.undecided(reason) if item.outcome in of and also(item) else item for item in comparisons)
 
 
 def may_be_worse(comparison: MetricComparison) -> bool:
@@ -493,7 +487,7 @@ def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricCompari
     if least > math.log1p(regression.tolerance):
         about = regression.reason or Reason(kind=ReasonKind.SINCE_BASELINE)
         return replace(regression, reason=replace(about, busy=busy))
-    return replace(regression, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY, busy=busy))
+    return regression.undecided(Reason(kind=ReasonKind.BUSY, busy=busy))
 
 
 def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricComparison:
@@ -504,7 +498,7 @@ def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricCompa
     allowed = math.log1p(comparison.tolerance) + RULES.rate_excluded.more if comparison.outcome is Outcome.PASS else 0.0
     if worst <= allowed:
         return comparison
-    return replace(comparison, outcome=Outcome.INCONCLUSIVE, reason=Reason(kind=ReasonKind.BUSY_FIGURES, busy=busy))
+    return comparison.undecided(Reason(kind=ReasonKind.BUSY_FIGURES, busy=busy))
 
 
 def _bounds(comparison: MetricComparison) -> tuple[float, float]:

@@ -91,7 +91,7 @@ def compare_pairs(
     )
     evidence = paired_evidence(metric, pairs)
     if evidence is None:
-        return replace(levels, reason=_why_nothing(metric, pairs, base, now))
+        return levels.undecided(_why_nothing(metric, pairs, base, now))
     look = Threshold.of(tolerance, alpha).part(share)
     outcome, guard = decide(evidence, look)
     # Slow requests between stalls say that a percentile is worse, and not by how much.

@@ -233,6 +233,10 @@ class MetricComparison:
     after_requests: int | None = None
     """Of memory: after how many requests of each boot both sides are compared."""
 
+    def undecided(self, reason: Reason) -> MetricComparison:
+        """Returns it as INCONCLUSIVE, for this reason."""
+        return replace(self, outcome=Outcome.INCONCLUSIVE, reason=reason)
+
     @property
     def is_far_worse(self) -> bool:
         """Whether the whole interval is worse by more than ten times the tolerance, which is more than nothing."""
@@ -332,8 +336,7 @@ def as_the_run_shows(
         measured = metric.of_run(base) if base is not None and item.pairs is not None else None
         shown = agreeing(item, metric.of_run(now), item.base if measured is None else measured)
         if shown.outcome is Outcome.PASS and shown.pairs is not None and shown.is_beyond:
-            reason = Reason(kind=ReasonKind.PAIRS_PASS, tolerance=shown.tolerance)
-            shown = replace(shown, outcome=Outcome.INCONCLUSIVE, reason=reason)
+            shown = shown.undecided(Reason(kind=ReasonKind.PAIRS_PASS, tolerance=shown.tolerance))
         found.append(shown)
     return tuple(found)
 
