@@ -5,17 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 from collections.abc import Awaitable, Callable, MutableMapping
-from types import ModuleType
 from typing import Any
-
-resource: ModuleType | None
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -29,7 +21,6 @@ def _facts() -> dict[str, object]:
         "address": id(int),
         "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
         "cwd": os.getcwd(),  # noqa: PTH109 # as JSON
-        "open files": resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource else None,
         "env": dict(os.environ),
     }
 
@@ -55,8 +46,8 @@ def _detach() -> None:
 async def app(scope: Message, receive: Receive, send: Send) -> None:
     """Answers with facts about its process.
 
-    `/die` ends it without a word, `/compute` computes before, `/hold` holds Python's lock for ever, and `/detach`
-    leaves a process behind that is none of its children.
+    `/die` ends it without a word, `/compute` computes before, and `/detach` leaves a process behind that is none of its
+    children.
     """
     if scope["type"] == "lifespan":
         return await _lifespan(receive, send)
@@ -64,8 +55,6 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if scope["path"] == "/compute":
         sum(range(500_000))
-    if scope["path"] == "/hold":
-        re.match(r"(a+)+$", "a" * 40 + "b")
     if scope["path"] == "/detach":
         _detach()
     body = json.dumps(_facts()).encode()

@@ -14,15 +14,12 @@ ANSWER = b"HTTP/1.1 %d Whatever\r\nContent-Length: %d\r\nConnection: close\r\n\r
 
 
 def facts() -> bytes:
-    import resource
-
     seen = {
         "pid": os.getpid(),
         "hash": hash("a word"),
         "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
         "cwd": os.getcwd(),  # noqa: PTH109 # as JSON
         "session": os.getsid(0),
-        "open files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "env": dict(os.environ),
     }
     return json.dumps(seen).encode()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -82,37 +81,19 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@contextmanager
-def asking(url: str, path: str) -> Iterator[None]:
-    """Sends a request, and waits for no answer."""
-    host, _, port = url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        yield
-
-
-def cpu_s(pids: list[int]) -> float:
-    return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids if psutil.pid_exists(pid))
-
-
-def test_a_killed_run_leaves_nothing_behind_that_is_detached_or_holds_python_s_lock(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_nothing_behind_that_is_detached_or_has_a_session_of_its_own(tmp_path: Path) -> None:
     with starting(tmp_path, *SPECS) as starter:
         servers = served(starter)
-        urls, used = [*servers][:3], [cpu_s(pids) for pids in [*servers.values()][:3]]
-        assert len({os.getsid(pid) for pid in [*servers.values()][3]}) == 2
+        *urls, command = servers
+        assert len({os.getsid(pid) for pid in servers[command]}) == 2
         (own,) = tmp_path.iterdir()
         assert len(list(own.glob("server-*"))) == len(SPECS)
         for url in urls:
             httpx.get(url + "/detach", trust_env=False)
-        with ExitStack() as requests:
-            for url in urls:
-                for _ in range(4):  # so that most workers get one
-                    requests.enter_context(asking(url, "/hold"))
-            wait_until(lambda: all(cpu_s(servers[url]) > 0.3 + was for url, was in zip(urls, used, strict=True)))
-            known = [one.pid for one in psutil.Process(starter.pid).children(recursive=True)]
-            assert len(known) >= sum(map(len, servers.values())) + 2 * len(urls)  # supervisors, and what is detached
-            starter.kill()
-            require_nothing_left(tmp_path, known)
+        known = [one.pid for one in psutil.Process(starter.pid).children(recursive=True)]
+        assert len(known) >= sum(map(len, servers.values())) + 2 * len(urls)  # supervisors, and what is detached
+        starter.kill()
+        require_nothing_left(tmp_path, known)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])

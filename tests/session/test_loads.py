@@ -64,6 +64,12 @@ def test_boots_serve_one_after_the_other_in_an_order_of_chance_and_the_last_goes
     assert loads.is_closed
 
 
+def test_no_other_boot_is_asked_where_the_first_has_no_good_answer(tmp_path: Path) -> None:
+    host = Host(now=App(paths=()))
+    assert measured(tmp_path, replace(QUICK, boots=3), Loads(host.clock), host).standing is Standing.FAILED
+    assert len(host.booted) == 1
+
+
 def test_limits_are_no_baseline_s_business(tmp_path: Path) -> None:
     """What a limit has judged may be NEW in CI; a smoke run judges none."""
     for options, limits in (({"ci": True}, {"min_rps": 1.0}), ({"smoke": True}, {"min_rps": 1e12})):
@@ -290,9 +296,9 @@ def test_a_capacity_is_found_on_three_boots_with_the_figures_of_loads_that_hold(
 
 
 def test_a_capacity_is_compared_with_a_stored_one(tmp_path: Path) -> None:
-    stored, _ = searched(tmp_path, Host(now=FIVE_MS), update="new")
+    stored, _ = searched(tmp_path, Host(now=FIVE_MS), update="new", max_duration="30s")
     assert stored.baseline_written
-    slow, _ = searched(tmp_path, Host(now=App(latency_ns=15 * MS)))
+    slow, _ = searched(tmp_path, Host(now=App(latency_ns=15 * MS)), max_duration="30s")
     (comparison,) = slow.verdict.comparisons
     assert (comparison.metric, comparison.outcome) == ("capacity", Outcome.REGRESSED)
     assert comparison.change == pytest.approx(-2 / 3, abs=0.12)
