@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import AppLoadError, AppMissingError, ServerDiedError
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.recording import Boot, Failure, Phase, Round
-from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
+from pytest_fileperf.measure.recording import Boot, Failure, GeneratorProcess, GeneratorRound, Phase, Round
+from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, generators_used
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.progress import ProgressLine
@@ -204,8 +204,13 @@ class Launch:
 class Loads:
     """Loads servers: as many requests as fit into the time, with the noise of a quiet machine. Notes what it loads."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, needed: float | None = None, lost: Mapping[int, str] | None = None) -> None:
+        """`needed` are the cores that generators use, where that is asked; `lost` are those that end, and why."""
         self.clock = clock
+        self.needed = needed
+        self.lost = lost or {}
+        self.made: list[int] = []
+        """With how many generators loads were made."""
         self.rng = np.random.default_rng(1)
         self.turns: list[Alternation] = []
         self.loaded: list[Cores] = []
@@ -318,7 +323,13 @@ class Loads:
         requests = sum(round_.requests for round_ in rounds)
         tell(RunProgress(phase="round", elapsed_ns=taken_ns, requests=requests, rps=0.0, p99_ns=None, failed=0))
         server.check()
-        rounds = tuple(replace(round_, boot=index) for round_ in rounds)
+        count = generators_used(plan)
+        self.made.append(count)
+        rounds = tuple(self._by_generators(replace(round_, boot=index), count) for round_ in rounds)
+        generators = [
+            GeneratorProcess(number=number, of=count, connections=4, lost=self.lost.get(number, ""))
+            for number in range(1, count + 1)
+        ]
         return Run(
             plan=plan,
             pinned=cores is not None,
@@ -334,8 +345,20 @@ class Loads:
                 stabilised=server.stabilised,
                 tracer=server.tracer,
                 worker_pids=(server.number,),
+                generators=tuple(generators) if count > 1 else (),
             ),
         )
+
+    def _by_generators(self, round_: Round, count: int) -> Round:
+        if self.needed is None:
+            return round_
+        each_ns = round(min(1.0, self.needed / count) * round_.duration_ns)
+        own = tuple(
+            GeneratorRound(number=number, requests=round_.requests // count, failed=0, cpu_ns=each_ns - number)
+            for number in range(1, count + 1)
+            if number not in self.lost
+        )
+        return replace(round_, client_cpu_ns=each_ns * count, generators=own if count > 1 else ())
 
 
 def _status_of(kind: str) -> int:

@@ -19,14 +19,14 @@ from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.recording import GeneratorProcess, GeneratorRound, Phase, Round
-from pytest_fileperf.plan.load import Alternation, LoadPlan, generators_used
+from pytest_fileperf.measure.recording import GeneratorProcess, Phase
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.remarks import notes
 from pytest_fileperf.report.story import undecided_texts
 from pytest_fileperf.report.wording import notes_text
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Tell, core_delay, recording_of
+from pytest_fileperf.session.loads import Cores, Tell, core_delay, recording_of
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.settings.keys import AUTO
@@ -81,45 +81,6 @@ def test_limits_are_no_baseline_s_business(tmp_path: Path) -> None:
 # --- Generators
 
 
-class SharedLoads(Loads):
-    """Loads that need some cores of generators, and in which one of these may be lost."""
-
-    def __init__(self, cores: float = 0.5, lost: dict[int, str] | None = None) -> None:
-        super().__init__(Clock())
-        self.cores = cores
-        self.lost = lost or {}
-        self.made: list[int] = []
-        """With how many generators loads were made."""
-
-    def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
-        return self._shared(super().make(work, plan, index, server, cores, tell), plan)
-
-    def alternate(
-        self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
-    ) -> tuple[Run, Run]:
-        base, now = super().alternate(works, plan, index, servers, cores, tell)
-        return self._shared(base, plan), self._shared(now, plan)
-
-    def _shared(self, run: Run, plan: LoadPlan | Alternation) -> Run:
-        count = generators_used(plan)
-        self.made.append(count)
-        rounds = tuple(self._own_round(round_, count) for round_ in run.rounds)
-        processes = tuple(
-            GeneratorProcess(number=number, of=count, connections=4, lost=self.lost.get(number, ""))
-            for number in range(1, count + 1)
-        )
-        return replace(run, rounds=rounds, boot=replace(run.boot, generators=processes if count > 1 else ()))
-
-    def _own_round(self, round_: Round, count: int) -> Round:
-        each_ns = round(min(1.0, self.cores / count) * round_.duration_ns)
-        own = tuple(
-            GeneratorRound(number=number, requests=round_.requests // count, failed=0, cpu_ns=each_ns - number)
-            for number in range(1, count + 1)
-            if number not in self.lost
-        )
-        return replace(round_, client_cpu_ns=each_ns * count, generators=own if count > 1 else ())
-
-
 def measured(directory: Path, settings: Settings, loads: Loads, host: Host | None = None, **options: object) -> Result:
     """Measures once; returns the result also where its verdict fails the test."""
     host = host or Host()
@@ -164,7 +125,7 @@ def test_as_many_generators_are_taken_as_it_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
-    loads = SharedLoads(needed)
+    loads = Loads(Clock(), needed=needed)
     loads.cluster = None if workers is None else Workers(count=workers)
     settings = replace(QUICK, connections=connections, generators=generators)
     result = measured(tmp_path, settings, loads)
@@ -181,19 +142,21 @@ LOST, SAID = {2: "'s process ended with exit code -9"}, "generator 2 of 3's proc
 
 def test_a_load_that_lost_a_generator_is_never_a_pass_and_becomes_no_baseline(tmp_path: Path) -> None:
     settings = replace(QUICK, generators=3)
-    result = measured(tmp_path / "alone", replace(settings, gate=()), SharedLoads(lost=LOST))
+    result = measured(tmp_path / "alone", replace(settings, gate=()), Loads(Clock(), needed=0.5, lost=LOST))
     assert (result.standing, result.lost) == (Standing.INCONCLUSIVE, SAID)
     assert result.unfit == "a run of which a part is missing"
     assert undecided_texts(result) == (f"{SAID}: a part of the load is missing",)
     assert f"a part of the load is missing: {SAID}" in notes(result)
     rig, *_ = rig_of(Host())
-    strict = Session(Options(baselines=tmp_path, strict=True), replace(rig, loads=SharedLoads(lost=LOST)))
+    strict = Session(
+        Options(baselines=tmp_path, strict=True), replace(rig, loads=Loads(Clock(), needed=0.5, lost=LOST))
+    )
     with strict, pytest.raises(NotMeasuredError, match=r"generator 2 of 3's process ended"):
         strict.measure(GET, replace(settings, gate=()), TEST)
     # Without its part the code would seem slower than its baseline, which is of all of the load.
     slower = Host(now=App(latency_ns=100 * MS))
-    assert measured(tmp_path, settings, SharedLoads(), update="new").baseline_written
-    compared = measured(tmp_path, settings, SharedLoads(lost=LOST), slower)
+    assert measured(tmp_path, settings, Loads(Clock()), update="new").baseline_written
+    compared = measured(tmp_path, settings, Loads(Clock(), needed=0.5, lost=LOST), slower)
     assert [item.outcome for item in compared.verdict.comparisons] == [Outcome.INCONCLUSIVE]
     assert compared.standing is Standing.INCONCLUSIVE
 
@@ -206,7 +169,7 @@ def test_a_load_that_lost_a_generator_is_never_a_pass_and_becomes_no_baseline(tm
     ],
 )
 def test_what_is_wrong_with_a_cluster_is_said(workers: Workers, said: str, tmp_path: Path) -> None:
-    loads = SharedLoads()
+    loads = Loads(Clock())
     loads.cluster = workers
     assert notes_text(measured(tmp_path, QUICK, loads).notes).startswith(said)
     with pytest.raises(PlanError, match="generators=4, and the cluster has 2 workers: start more, or ask for less"):
@@ -242,13 +205,13 @@ class Queues(Loads):
 class LosesOnce(Queues):
     """Two generators make the loads; the first one that breaks the limit loses one of them."""
 
-    lost = False
+    has_lost = False
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
         run = super().make(work, plan, index, server, cores, tell)
         latency = Histogram.merged(round_.latency for round_ in run.rounds)
         breaks = plan.seed is not None and latency.percentile_ns(99) > 100 * MS
-        why, self.lost = ("'s process is gone", True) if breaks and not self.lost else ("", self.lost)
+        why, self.has_lost = ("'s process is gone", True) if breaks and not self.has_lost else ("", self.has_lost)
         own = (GeneratorProcess(number=number, of=2, connections=1, lost=why * (number == 2)) for number in (1, 2))
         return replace(run, boot=replace(run.boot, generators=tuple(own)))
 
