@@ -78,7 +78,7 @@ def test_an_interrupt_cancels_what_runs() -> None:
         assert isinstance(server, RunningInProcess)
         with pytest.raises(KeyboardInterrupt):
             server.run(wait)
-    assert cancelled.wait(5)
+        assert cancelled.wait(5)
 
 
 STARTS_THAT_FAIL = {
