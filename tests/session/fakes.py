@@ -49,7 +49,6 @@ class App:
     """Requests to others fail."""
     failing: str = "status 404"
     """The kind of their failure."""
-    body_bytes: int = 1000
     good_of: int = 0
     """One of so many requests is answered well; 0 for all of them."""
     dies_after: int | None = None
@@ -81,11 +80,10 @@ class Server(RunningServer):
 
     stabilised = STABILISED
 
-    def __init__(self, app: App, *, latency_ns: int, number: int, cores: Cores) -> None:
+    def __init__(self, app: App, *, latency_ns: int, number: int) -> None:
         self.app = app
         self.latency_ns = latency_ns
         self.number = number
-        self.cores = cores
         self.paths = set(app.paths)
         """Which a test may add to."""
         self.requests = 0
@@ -114,7 +112,6 @@ class Booted:
 
     side: Side
     boot: int
-    cores: Cores
     serial: int
 
 
@@ -142,7 +139,7 @@ class Host:
         first = all(booted.side is not asked.side for booted in self.booted)
         latency_ns = app.latency_of_first_boot_ns if first and app.latency_of_first_boot_ns else app.latency_ns
         self.most_alive = max(self.most_alive, 1 + sum(not server.is_over for server in self.servers))
-        made = Server(app, latency_ns=latency_ns, number=len(self.servers), cores=asked.cores)
+        made = Server(app, latency_ns=latency_ns, number=len(self.servers))
         modules = tuple(_in_tree(file, code_tree) for file in self.files)
         made.loaded = LoadedFiles(modules=modules)
         self.booted.append(asked)
@@ -165,7 +162,7 @@ class Pool(ServerPool):
             return real
         assert isinstance(real, AsgiLaunch)
         side = Side.NOW if code_tree.is_here else Side.BASE
-        asked = Booted(side=side, boot=boot, cores=cores, serial=real.start_up.serial)
+        asked = Booted(side=side, boot=boot, serial=real.start_up.serial)
         return Launch(self._host, asked, code_tree)
 
 
@@ -213,8 +210,6 @@ class Loads:
         """With how many generators loads were made."""
         self.rng = np.random.default_rng(1)
         self.turns: list[Alternation] = []
-        self.loaded: list[Cores] = []
-        """The cores that servers had while they were loaded in turn, base and now."""
         self.is_closed = False
         self.cluster: Workers | None = None
 
@@ -243,7 +238,6 @@ class Loads:
         self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
         self.turns.append(plan)
-        self.loaded += [server.cores for server in servers if isinstance(server, Server)]
         begun_ns = round(self.clock() * 1e9) + plan.measured_from_ns
         made = []
         for side, server, work in zip(Side, servers, works, strict=True):
@@ -296,7 +290,7 @@ class Loads:
             latency=latency,
             ttfb=latency,
             bytes_sent=0,
-            bytes_received=good * server.app.body_bytes,
+            bytes_received=good * 1000,
             statuses=tuple(
                 (status, many) for status, many in ((200, good), (_status_of(kind), count - good)) if many and status
             ),

@@ -297,7 +297,7 @@ def test_a_generator_in_the_way_of_a_search_is_not_taken_for_the_server(tmp_path
 def test_runs_become_a_recording_in_the_order_of_boots() -> None:
     plan = LoadPlan(connections=2, warmup_ns=0, round_ns=100 * MS, rounds=2, timeout_ns=1000 * MS)
     loads = Loads(Clock())
-    servers = [Server(App(), latency_ns=MS, number=number, cores=None) for number in range(2)]
+    servers = [Server(App(), latency_ns=MS, number=number) for number in range(2)]
     runs = [loads.make(GET, plan, boot, servers[boot], None, lambda _: None) for boot in (1, 0, 1)]
     times = {"attack": (0, 2), "attack_ns": 2, "last_end_ns": 5, "pinned": True}
     made = [

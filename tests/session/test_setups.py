@@ -91,7 +91,7 @@ async def slow_in_async(client):
     await asyncio.sleep(1000)
 
 def slow(client):
-    time.sleep(1)
+    time.sleep(2)
 
 def place(name):
     return rf'{name} failed on .*:\\n +File ".*test_it.py", line \\d+, in \\w+\\n(?!.*File "(?!.*test_it))[^|]*'
@@ -104,19 +104,19 @@ FAILS = {
     "exit of teardown": ({"teardown": exits_in_async}, r"RuntimeError: it called sys\\.exit\\(3\\)"),
     "skip in teardown": ({"teardown": skips}, r"RuntimeError: it skipped a test that has measured \\(why\\)"),
     "own time limit": ({"setup": impatient}, r"setup impatient failed on .*:\\n  TimeoutError: enough"),
-    "late async": ({"setup": slow_in_async, "timeout": "50ms"}, "setup slow_in_async did not end within 0.05 s on "),
-    "late plain": ({"setup": slow, "timeout": "50ms"}, "setup slow did not end within 0.05 s on "),
+    "late async": ({"setup": slow_in_async, "timeout": "400ms"}, "setup slow_in_async did not end within 0.4 s on "),
+    "late plain": ({"setup": slow, "timeout": "400ms"}, "setup slow did not end within 0.4 s on "),
     "not awaited": ({"setup": lambda client: in_async(client)}, "returned a coroutine: write it as an async function"),
     "feed": ({"feed": lambda ids: [ids[9]]}, r"the feed of GET /\\{id\\} failed on .*:\\n.*\\n(.*\\n)*  IndexError"),
     "empty feed": ({"feed": lambda ids: []}, r"GET /\\{id\\} has no requests on .*: feed: it has no row"),
-    "late feed": ({"feed": lambda ids: [time.sleep(1)], "timeout": "50ms"}, r"the feed of GET /\\{id\\} did not end"),
+    "late feed": ({"feed": lambda ids: [time.sleep(2)], "timeout": "400ms"}, r"the feed of GET /\\{id\\} did not end"),
 }
 
 @pytest.mark.parametrize("name", FAILS)
 def test_fails(fileperf, name, monkeypatch):
     keys, said = FAILS[name]
     if "timeout" in keys:
-        monkeypatch.setattr("pytest_fileperf.session.setup.LEAST_LIMIT_S", 0.05)
+        monkeypatch.setattr("pytest_fileperf.session.setup.LEAST_LIMIT_S", 0.4)
     path = "/{id}" if "feed" in keys else "/"
     with pytest.raises(SetupError) as raised:
         fileperf.get(path, **{"setup": in_plain, **keys})
