@@ -53,10 +53,10 @@ def in_colour(record: SessionRecord) -> str:
 
 
 def messages(record: SessionRecord) -> str:
-    """Returns the failure of each test, what fails in CI with `--fileperf-strict` alone, and annotations."""
+    """Returns the failure of each test, what fails only in CI or with `--fileperf-strict`, and annotations."""
     made = []
     for result in record.results:
-        said = [message(result, strict=strict, ci=strict) for strict in (False, True)]
+        said = [message(result, strict=strict, ci=ci) for strict, ci in ((False, False), (False, True), (True, False))]
         made += [f"=== {result.test.nodeid}", *dict.fromkeys(filter(None, said))]
         if result.standing is Standing.INCONCLUSIVE:
             made += ["---", *undecided_lines(result.test.nodeid, [result], width=80, colour=False)]
