@@ -34,7 +34,6 @@ from pytest_fileperf.versions.checkout import (
     project_name,
 )
 from pytest_fileperf.versions.packages import packages_of
-from pytest_fileperf.versions.repository import find_repository
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 pytestmark = needs_git
@@ -43,7 +42,9 @@ pytestmark = needs_git
 @pytest.fixture(scope="module")
 def two_commits(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     repo = Repo.make(tmp_path_factory.mktemp("made once") / "repo")
-    repo.commit(app_py="old")
+    repo.write("app.py", "old")
+    repo.git("add", "--all")
+    repo.git("commit", "--quiet", "--message", "first")
     repo.commit(app_py="new", later_py="")
     repo.git("tag", "--annotate", "--message", "a release", "v1")
     return repo
@@ -99,46 +100,17 @@ def test_a_commit_is_there_for_the_length_of_the_block(repo: Repo, temporary: Pa
             assert found.notes == ()
 
 
-NAMES = {
-    "branch": "old",
-    "branch with slashes": "feature/of/mine",
-    "full branch": "refs/heads/old",
-    "remote branch": "origin/old",
-    "annotated tag": "v0",
-    "relative": "HEAD~1",
-    "at": "@~1",
-    "message": ":/first",
-    "date": "old@{0}",
-}
-
-
-@pytest.fixture
-def named(repo: Repo) -> Repo:
-    """Every name leads to the first commit."""
+def test_names_and_hashes_of_commits(repo: Repo, temporary: Path) -> None:
     first = repo.git("rev-parse", "HEAD~1")
     repo.git("branch", "old", first)
     repo.git("branch", "feature/of/mine", first)
     repo.git("update-ref", "refs/remotes/origin/old", first)
     repo.git("tag", "--annotate", "--message", "older", "v0", first)
-    repo.git("checkout", "--quiet", "--orphan", "other")
-    (repo.top / "later.py").unlink()
-    repo.write("app.py", "old")
-    repo.git("add", "--all")
-    repo.git("commit", "--quiet", "--message", "first of another line")
-    repo.git("checkout", "--quiet", "main")
-    return repo
-
-
-@pytest.mark.parametrize("text", NAMES.values(), ids=NAMES)
-def test_names_of_commits(text: str, named: Repo, temporary: Path) -> None:
-    assert content(text, named, temporary) == "old"
-
-
-@pytest.mark.parametrize("length", [40, 10])
-def test_hashes_of_commits(length: int, repo: Repo, temporary: Path) -> None:
-    commit = repo.git("rev-parse", "HEAD~1")
-    assert content(f" {commit[:length]} ", repo, temporary) == "old"
-    assert against(commit[:length], repo).title == commit[:7]
+    names = ["old", "feature/of/mine", "refs/heads/old", "origin/old", "v0", "HEAD~1", "@~1", ":/first", "old@{0}"]
+    for text in (*names, f" {first} ", first[:10]):
+        assert against(text, repo).commit == first
+    assert content("origin/old", repo, temporary) == "old"
+    assert against(first[:10], repo).title == first[:7]
 
 
 def test_a_dirty_tree_with_something_staged_and_stashed_stays_so(repo: Repo, temporary: Path) -> None:
@@ -154,12 +126,7 @@ def test_a_dirty_tree_with_something_staged_and_stashed_stays_so(repo: Repo, tem
     assert (repo.top / "app.py").read_text() == "changed"
 
 
-def test_a_detached_head(repo: Repo, temporary: Path) -> None:
-    repo.git("checkout", "--quiet", "--detach", "HEAD~1")
-    assert content("main", repo, temporary) == "new"
-
-
-def test_a_linked_worktree_with_git_s_file_in_place_of_its_directory(
+def test_detached_heads_linked_worktrees_and_a_rootdir_below_the_top(
     repo: Repo, tmp_path: Path, temporary: Path
 ) -> None:
     repo.git("worktree", "add", "--quiet", str(tmp_path / "linked"), "-b", "other", "HEAD~1")
@@ -167,9 +134,8 @@ def test_a_linked_worktree_with_git_s_file_in_place_of_its_directory(
     with unchanged(repo, temporary):
         assert content("main", linked, temporary) == "new"
         assert against("main", linked).code_tree.here == linked.top
-
-
-def test_a_rootdir_below_the_top(repo: Repo, temporary: Path) -> None:
+    repo.git("checkout", "--quiet", "--detach", "HEAD~1")
+    assert content("main", repo, temporary) == "new"
     repo.write("service/main.py", "")
     repo.commit()
     with unchanged(repo, temporary), Checkout(against("HEAD", repo, below="service")) as code_tree:
@@ -177,35 +143,25 @@ def test_a_rootdir_below_the_top(repo: Repo, temporary: Path) -> None:
         assert code_tree.path(repo.top / "service").parent == code_tree.there
 
 
-def test_a_shallow_clone_has_the_commit_it_was_made_for(repo: Repo, tmp_path: Path, temporary: Path) -> None:
-    git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), "shallow")
-    assert content("origin/main", Repo(tmp_path / "shallow"), temporary) == "new"
-
-
 @posix
-def test_links_and_programs_are_what_they_were(repo: Repo, temporary: Path) -> None:
-    repo.write("run.sh", "#!/bin/sh\n").chmod(0o755)
-    (repo.top / "link.py").symlink_to("app.py")
-    repo.write("dé f/à.txt", "ä")
-    repo.commit()
-    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as code_tree:
-        assert code_tree.there is not None
-        assert (code_tree.there / "run.sh").stat().st_mode & stat.S_IXUSR
-        assert str((code_tree.there / "link.py").readlink()) == "app.py"
-        assert (code_tree.there / "dé f" / "à.txt").read_text() == "ä"
-
-
-def test_filters_and_attributes_are_those_of_the_commit(repo: Repo, temporary: Path) -> None:
+def test_links_programs_filters_and_attributes_are_those_of_the_commit(repo: Repo, temporary: Path) -> None:
     repo.git("config", "filter.shout.smudge", "tr a-z A-Z")
     repo.git("config", "filter.shout.clean", "tr A-Z a-z")
     repo.commit(loud_txt="quiet", crlf_txt="line\n")
+    repo.write("run.sh", "#!/bin/sh\n").chmod(0o755)
+    (repo.top / "link.py").symlink_to("app.py")
+    repo.write("dé f/à.txt", "ä")
     repo.write(".gitattributes", "loud.txt filter=shout\ncrlf.txt eol=crlf\n")
     repo.commit()
     repo.write(".gitattributes", "")
     with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as code_tree:
-        assert code_tree.there is not None
-        assert (code_tree.there / "loud.txt").read_bytes() == b"QUIET"
-        assert (code_tree.there / "crlf.txt").read_bytes() == b"line\r\n"
+        there = code_tree.there
+        assert there is not None
+        assert (there / "run.sh").stat().st_mode & stat.S_IXUSR
+        assert str((there / "link.py").readlink()) == "app.py"
+        assert (there / "dé f" / "à.txt").read_text() == "ä"
+        assert (there / "loud.txt").read_bytes() == b"QUIET"
+        assert (there / "crlf.txt").read_bytes() == b"line\r\n"
     assert content("HEAD~1", repo, temporary, "loud.txt") == "quiet"
 
 
@@ -241,16 +197,10 @@ def test_what_git_tells_its_hooks_is_not_heeded(repo: Repo, tmp_path: Path, temp
             assert content("HEAD~1", repo, temporary) == "old"
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-@pytest.mark.hostile
-def test_everything_is_removed_whatever_ends_the_block(error: type[BaseException], repo: Repo, temporary: Path) -> None:
-    with unchanged(repo, temporary), pytest.raises(error), Checkout(against("HEAD", repo)):
-        raise error
-
-
 @posix
-def test_what_was_made_read_only_is_removed(repo: Repo, temporary: Path) -> None:
-    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as code_tree:
+@pytest.mark.hostile
+def test_everything_is_removed_whatever_ends_the_block_and_what_was_made_in_it(repo: Repo, temporary: Path) -> None:
+    def interrupted(code_tree: CodeTree) -> None:
         assert code_tree.there is not None
         closed = code_tree.there / "made" / "closed"
         closed.mkdir(parents=True)
@@ -258,6 +208,10 @@ def test_what_was_made_read_only_is_removed(repo: Repo, temporary: Path) -> None
         (closed / "link").symlink_to(repo.top)
         closed.chmod(0)
         closed.parent.chmod(0o500)
+        raise KeyboardInterrupt
+
+    with unchanged(repo, temporary), pytest.raises(KeyboardInterrupt), Checkout(against("HEAD", repo)) as code_tree:
+        interrupted(code_tree)
 
 
 @pytest.mark.hostile
@@ -302,12 +256,6 @@ def test_a_full_disk_is_told_in_a_few_lines_with_what_to_do(
     assert why == "only 1.00 MiB are free there: make room, or let TMPDIR name a directory with more"
 
 
-def test_a_directory_is_left_where_it_is() -> None:
-    code_tree = CodeTree(title="../old", here=Path("a"), there=Path("b"))
-    with Checkout(Against(code_tree=code_tree)) as found:
-        assert found == code_tree
-
-
 @pytest.fixture(scope="module")
 def two_submodules(two_commits: Repo, tmp_path_factory: pytest.TempPathFactory) -> Repo:
     made = tmp_path_factory.mktemp("made once")
@@ -332,21 +280,17 @@ def nested(two_submodules: Repo, tmp_path: Path) -> Repo:
     return two_submodules.copied(tmp_path / "nested")
 
 
-@pytest.mark.parametrize("text,said", [("HEAD", "new"), ("HEAD~1", "old")])
-def test_submodules_are_there_as_they_were_recorded(text: str, said: str, nested: Repo, temporary: Path) -> None:
+def test_submodules_are_there_as_they_were_recorded(nested: Repo, temporary: Path) -> None:
     inner, deep = Repo(nested.top / "libs" / "core"), Repo(nested.top / "libs" / "core" / "deep")
     with unchanged(inner, temporary), unchanged(deep, temporary), unchanged(nested, temporary):
-        checkout = Checkout(against(text, nested))
+        checkout = Checkout(against("HEAD~1", nested))
         with checkout as code_tree:
             assert code_tree.there is not None
-            assert (code_tree.there / "libs" / "core" / "lib.py").read_text() == said
+            assert (code_tree.there / "libs" / "core" / "lib.py").read_text() == "old"
             assert (code_tree.there / "libs" / "core" / "deep" / "deep.py").read_text() == "deep"
             assert not list(code_tree.there.rglob(".git"))
             assert checkout.notes == ()
-
-
-def test_a_submodule_that_is_gone_here_is_found_by_its_name(nested: Repo, temporary: Path) -> None:
-    nested.git("rm", "--quiet", "-r", "libs/core")
+    nested.git("rm", "--quiet", "-r", "libs/core")  # it is found by its name
     nested.commit()
     assert content("HEAD~1", nested, temporary, "libs/core/lib.py") == "new"
 
@@ -377,16 +321,13 @@ def test_a_submodule_that_lacks_the_recorded_commit_is_named_with_what_fetches_i
     assert "`git submodule update --init libs/core`" in said
 
 
-def test_a_directory_is_compared_from_the_rootdir(repo: Repo, tmp_path: Path) -> None:
+def test_a_directory_is_compared_from_the_rootdir_and_a_clone_from_the_top(repo: Repo, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     found = against("../old", repo)
     assert (found.title, found.commit) == ("../old", None)
     assert found.code_tree == CodeTree(title="../old", here=repo.top, there=tmp_path / "old")
     with Checkout(found) as code_tree:
         assert code_tree == found.code_tree
-
-
-def test_a_clone_is_compared_from_the_top_and_any_directory_from_the_rootdir(repo: Repo, tmp_path: Path) -> None:
     (repo.top / "service").mkdir()
     git(tmp_path, "clone", "--quiet", str(repo.top), "clone")
     (tmp_path / "clone" / "service").mkdir()
@@ -407,18 +348,12 @@ def test_a_directory_needs_no_repository_and_no_git(tmp_path: Path, monkeypatch:
 
 
 def test_a_ref_wins_over_a_directory_of_its_name_and_a_note_says_so(repo: Repo) -> None:
-    (repo.top / "v1").mkdir()
+    for name in ("v1", "v2", "--all"):
+        (repo.top / name).mkdir()
     found = against("v1", repo)
     assert found.commit == repo.git("rev-parse", "v1^{commit}")
     assert found.notes == ("'v1' is a Git ref, which is used, and a directory: write ./v1 for the directory",)
-    assert is_directory(against("./v1", repo))
-    (repo.top / "v2").mkdir()
-    assert is_directory(against("v2", repo))
-
-
-def test_a_directory_with_the_name_of_an_option_is_one(repo: Repo) -> None:
-    (repo.top / "--all").mkdir()
-    assert is_directory(against("--all", repo))
+    assert all(is_directory(against(text, repo)) for text in ("./v1", "v2", "--all"))
 
 
 def test_a_url_is_a_server(repo: Repo) -> None:
@@ -439,32 +374,31 @@ def problem(text: str, directory: Path) -> str:
     return str(caught.value)
 
 
-MEANINGLESS = {
-    "nothing": ("", ["name a Git ref, a directory, a URL or python:INTERPRETER"]),
-    "unknown ref": (
+MEANINGLESS = (
+    ("", ["name a Git ref, a directory, a URL or python:INTERPRETER"]),
+    (
         "nowhere",
         ["'nowhere' is neither a directory nor a ref", "is it misspelt, or older than the history?"],
     ),
-    "near": ("mian", ["did you mean main?"]),
-    "unknown hash": ("1" * 40, ["neither a directory nor a ref"]),
-    "too far back": ("HEAD~7", ["neither a directory nor a ref"]),
-    "option": ("--all", ["neither a directory nor a ref"]),
-    "not this one": ("^HEAD", ["neither a directory nor a ref"]),
-    "range": ("HEAD~1..HEAD", ["neither a directory nor a ref"]),
-    "tree": ("HEAD^{tree}", ["'HEAD^{tree}' is a tree in Git and not a commit"]),
-    "blob": ("HEAD:app.py", ["is a blob in Git and not a commit"]),
-    "file": ("./app.py", ["is a file, and no directory"]),
-    "no path": ("./nowhere", ["there is no directory"]),
-    "no parent": ("../nowhere", ["there is no directory"]),
-    "itself": (".", ["is the tree that is tested"]),
-    "no server": ("http://", ["is not a server's address"]),
-}
+    ("mian", ["did you mean main?"]),
+    ("1" * 40, ["neither a directory nor a ref"]),
+    ("HEAD~7", ["neither a directory nor a ref"]),
+    ("--all", ["neither a directory nor a ref"]),
+    ("^HEAD", ["neither a directory nor a ref"]),
+    ("HEAD~1..HEAD", ["neither a directory nor a ref"]),
+    ("HEAD^{tree}", ["'HEAD^{tree}' is a tree in Git and not a commit"]),
+    ("HEAD:app.py", ["is a blob in Git and not a commit"]),
+    ("./app.py", ["is a file, and no directory"]),
+    ("./nowhere", ["there is no directory"]),
+    ("../nowhere", ["there is no directory"]),
+    (".", ["is the tree that is tested"]),
+    ("http://", ["is not a server's address"]),
+)
 
 
-@pytest.mark.parametrize("text,parts", MEANINGLESS.values(), ids=MEANINGLESS)
-def test_what_means_nothing_is_told_with_what_to_do(text: str, parts: list[str], repo: Repo) -> None:
-    said = problem(text, repo.top)
-    assert [part for part in parts if part not in said] == []
+def test_what_means_nothing_is_told_with_what_to_do(repo: Repo) -> None:
+    unsaid = {text: [part for part in parts if part not in problem(text, repo.top)] for text, parts in MEANINGLESS}
+    assert {text: parts for text, parts in unsaid.items() if parts} == {}
 
 
 SHALLOW = {
@@ -474,21 +408,17 @@ SHALLOW = {
 }
 
 
-@pytest.mark.parametrize("text,advice", SHALLOW.items())
-def test_a_shallow_clone_says_how_to_get_the_rest(
-    text: str, advice: str, repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_shallow_clone_says_how_to_get_the_rest_and_that_is_enough(
+    repo: Repo, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), "shallow")
-    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    assert problem(text, tmp_path / "shallow").endswith(advice)
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert "`fetch-depth: 0` at actions/checkout" in problem(text, tmp_path / "shallow")
-
-
-def test_the_advised_fetch_is_enough_for_a_shallow_clone(repo: Repo, tmp_path: Path, temporary: Path) -> None:
     repo.git("branch", "old", "HEAD~1")
     git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), "shallow")
     shallow = Repo(tmp_path / "shallow")
+    assert content("origin/main", shallow, temporary) == "new"
+    for text, advice in SHALLOW.items():
+        assert problem(text, shallow.top).endswith(advice)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert "`fetch-depth: 0` at actions/checkout" in problem("HEAD~1", shallow.top)
     shallow.git("fetch", "--quiet", "--depth=1", "origin", "old:refs/remotes/origin/old")
     assert content("origin/old", shallow, temporary) == "old"
 
@@ -513,17 +443,13 @@ def test_what_a_remote_may_have_can_be_fetched_and_other_things_cannot(repo: Rep
     assert problem("HEAD~999", repo.top).endswith(not_there)
 
 
-def test_a_bare_repository(repo: Repo, tmp_path: Path) -> None:
+def test_without_git_without_a_repository_and_in_a_bare_one(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git(tmp_path, "clone", "--quiet", "--bare", str(repo.top), "bare")
     assert "a bare one: run pytest in a clone of it" in problem("main", tmp_path / "bare")
-
-
-def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert f"{tmp_path} is in no Git repository" in problem("main", tmp_path)
-
-
-def test_no_git(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "Git is not installed" in problem("main", repo.top)
 
@@ -575,48 +501,32 @@ def test_an_interpreter(interpreter: Callable[[str], Path], tmp_path: Path, monk
     assert parse_against("python:python", cwd=tmp_path, rootdir=tmp_path).code_tree.python == str(path)
 
 
-NO_INTERPRETERS = {
-    "old": ("printf '3 8 /opt'", "is Python 3.8, and 3.11 is the oldest that can serve"),
-    "other program": ("echo hello", "does not work as a Python interpreter"),
-    "failing": ("exit 1", "does not work as a Python interpreter"),
-    "silent": ("exec sleep 60", "did not say within 0.2 s which Python it is"),
-}
+NO_INTERPRETERS = (
+    ("printf '3 8 /opt'", "is Python 3.8, and 3.11 is the oldest that can serve"),
+    ("echo hello", "does not work as a Python interpreter"),
+    ("exit 1", "does not work as a Python interpreter"),
+)
 
 
 @posix
-@pytest.mark.parametrize("script,said", NO_INTERPRETERS.values(), ids=NO_INTERPRETERS)
 def test_what_is_no_interpreter_that_can_serve(
-    script: str, said: str, interpreter: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    interpreter: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "sleep" in script:
-        monkeypatch.setattr("pytest_fileperf.versions.checkout._PATIENCE_S", 0.2)
-    assert said in problem(f"python:{interpreter(script)}", tmp_path)
-
-
-@posix
-def test_interpreters_that_are_not_there(interpreter: Callable[[str], Path], tmp_path: Path) -> None:
-    path = interpreter("")
-    path.chmod(0o644)
+    for script, said in NO_INTERPRETERS:
+        assert said in problem(f"python:{interpreter(script)}", tmp_path)
+    monkeypatch.setattr("pytest_fileperf.versions.checkout._PATIENCE_S", 0.2)
+    silent = interpreter("exec sleep 60")
+    assert "did not say within 0.2 s which Python it is" in problem(f"python:{silent}", tmp_path)
+    silent.chmod(0o644)
+    assert "is not executable" in problem(f"python:{silent}", tmp_path)
     assert "name the interpreter, as in python:/path/to/venv/bin/python" in problem("python:", tmp_path)
     assert f"there is no interpreter {tmp_path / 'nowhere'}" in problem("python:nowhere", tmp_path)
     assert f"name the interpreter in it, as in python:{tmp_path / 'bin'}" in problem(f"python:{tmp_path}", tmp_path)
-    assert "is not executable" in problem(f"python:{path}", tmp_path)
-
-
-def test_the_interpreter_of_the_test_run_is_no_other_side(tmp_path: Path) -> None:
     assert "has the environment of the test run" in problem(f"python:{sys.executable}", tmp_path)
 
 
-def test_a_repository_is_found_from_below(repo: Repo) -> None:
-    (repo.top / "deep" / "er").mkdir(parents=True)
-    found = find_repository(repo.top / "deep" / "er")
-    assert found is not None
-    assert found.top == repo.top
-    assert found.directory.samefile(repo.top / ".git")
-
-
 @posix
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
 def test_a_filter_that_does_not_end_goes_with_the_test_run(name: str, repo: Repo, tmp_path: Path) -> None:
     told = tmp_path / "told"
     repo.write(".gitattributes", "app.py filter=hanging")
@@ -654,43 +564,21 @@ def project(tmp_path: Path) -> Repo:
     return Repo.make(tmp_path / "project")
 
 
-def test_all_of_a_commit_is_told(project: Repo) -> None:
+def test_all_of_a_commit_is_told(project: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert commit_info(project.top) is None
+    assert commit_info(tmp_path) is None
     commit = project.commit(app_py="one")
     (project.top / "below").mkdir()
-    told = commit_info(project.top / "below")
-    assert told is not None
     times = project.git("show", "-s", "--format=%cI %aI").split()
-    assert told == {"id": commit, "time": times[0], "author_time": times[1], "dirty": False, "branch": "main"}
-
-
-def test_changes_count_and_new_files_do_not(project: Repo) -> None:
-    project.commit(app_py="one")
-    project.write("new.py", "new")
-    told = commit_info(project.top)
-    assert told is not None
-    assert told["dirty"] is False
+    told = {"id": commit, "time": times[0], "author_time": times[1], "dirty": False, "branch": "main"}
+    assert commit_info(project.top / "below") == told
+    project.write("new.py", "new")  # not a change
+    assert commit_info(project.top) == told
     project.write("app.py", "two")
-    told = commit_info(project.top)
-    assert told is not None
-    assert told["dirty"] is True
-
-
-def test_a_detached_head_is_no_branch(project: Repo) -> None:
-    project.git("checkout", "--quiet", project.commit(app_py="one"))
-    told = commit_info(project.top)
-    assert told is not None
-    assert told["branch"] == "(detached head)"
-
-
-def test_nothing_is_told_where_there_is_no_commit(project: Repo, tmp_path: Path) -> None:
-    assert commit_info(project.top) is None
-    (tmp_path / "elsewhere").mkdir()
-    assert commit_info(tmp_path / "elsewhere") is None
-
-
-def test_nothing_is_told_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.git("checkout", "--quiet", "--detach")
+    assert commit_info(project.top) == {**told, "dirty": True, "branch": "(detached head)"}
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert commit_info(tmp_path) is None
+    assert commit_info(project.top) is None
 
 
 REMOTES = {
@@ -739,24 +627,21 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name,here,there,differs", FILES.values(), ids=FILES)
-def test_differences(name: str, here: str, there: str, differs: bool, tmp_path: Path) -> None:
-    for tree, content in (("here", here), ("there", there)):
-        (tmp_path / tree).mkdir()
-        (tmp_path / tree / name).write_text(content)
-    note = (
-        f"{name} differs between the sides, and both run with the packages installed here: "
-        "use --fileperf-against=python:… to compare dependencies"
-    )
-    assert dependency_notes(tmp_path / "here", tmp_path / "there") == ((note,) if differs else ())
-
-
-def test_a_file_of_one_side_says_nothing(tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "uv.lock").touch()
-    (tmp_path / "here" / "requirements.txt").mkdir()
-    assert dependency_notes(tmp_path / "here", tmp_path) == ()
-    assert dependency_notes(tmp_path, tmp_path / "here") == ()
+def test_differences_of_files_that_name_packages(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for case, (name, one, other, differs) in FILES.items():
+        for tree, text in ((here, one), (there, other)):
+            shutil.rmtree(tree, ignore_errors=True)
+            tree.mkdir()
+            (tree / name).write_text(text)
+        note = (
+            f"{name} differs between the sides, and both run with the packages installed here: "
+            "use --fileperf-against=python:… to compare dependencies"
+        )
+        assert dependency_notes(here, there) == ((note,) if differs else ()), case
+    (here / "uv.lock").touch()
+    (here / "requirements.txt").mkdir()
+    assert dependency_notes(here, tmp_path) == dependency_notes(tmp_path, here) == ()  # a file of one side alone
 
 
 # --- The packages with another version in another interpreter's environment

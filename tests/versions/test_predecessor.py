@@ -32,13 +32,15 @@ def found(name: str, repo: Repo, env: Mapping[str, str] | None = None) -> Agains
         return instead_of_itself(against, name, source, env or {})
 
 
-@pytest.mark.parametrize("name", ["origin/main", "HEAD"])
-def test_the_commit_before_the_one_that_is_checked_out(name: str, repo: Repo) -> None:
+def test_the_commit_before_the_one_that_is_checked_out(repo: Repo) -> None:
     parent = repo.git("rev-parse", "HEAD~1")
-    against = found(name, repo)
-    assert (against.commit, against.title) == (parent, f"{parent[:7]} (the commit before {name})")
-    said = f"{name} is the commit that is checked out, so it is compared with the commit before it, {parent[:7]}"
-    assert against.notes == (said,)
+    repo.write(".fileperf/test_it.json", "{}")
+    repo.write("__pycache__/app.pyc", "")
+    for name in ("origin/main", "HEAD"):
+        against = found(name, repo)
+        assert (against.commit, against.title) == (parent, f"{parent[:7]} (the commit before {name})")
+        said = f"{name} is the commit that is checked out, so it is compared with the commit before it, {parent[:7]}"
+        assert against.notes == (said,)
 
 
 def test_of_a_merge_it_is_the_first_parent(repo: Repo) -> None:
@@ -56,21 +58,11 @@ def test_files_that_changed_are_compared_with_the_commit_itself(repo: Repo) -> N
     assert (against.commit, against.notes) == (repo.git("rev-parse", "HEAD"), ())
 
 
-def test_baselines_and_caches_are_no_change(repo: Repo) -> None:
-    repo.write(".fileperf/test_it.json", "{}")
-    repo.write("__pycache__/app.pyc", "")
-    assert found("HEAD", repo).commit == repo.git("rev-parse", "HEAD~1")
-
-
-@pytest.mark.parametrize("name", ["HEAD~2", "HEAD~1"])
-def test_another_commit_stays(name: str, repo: Repo) -> None:
-    assert found(name, repo).commit == repo.git("rev-parse", name)
-
-
-def test_a_first_commit_stays(tmp_path: Path) -> None:
-    repo = Repo.make(tmp_path / "repo")
-    commit = repo.commit(app_py="")
-    assert found("HEAD", repo).commit == commit
+def test_another_commit_and_a_first_one_stay(repo: Repo) -> None:
+    first = repo.git("rev-parse", "HEAD~2")
+    assert found("HEAD~2", repo).commit == first
+    repo.git("checkout", "--quiet", first)
+    assert found("HEAD", repo).commit == first
 
 
 def of_github(repo: Repo, before: object) -> dict[str, str]:
