@@ -26,6 +26,8 @@ async def app(scope, receive, send):
     if scope["type"] == "lifespan":
         return await lifespan(receive, send)
     await request_body(receive)
+    if scope["path"] == "/broken":
+        raise OSError("no such table: items")
     if scope["path"].startswith("/wait"):
         await asyncio.sleep(0.002)
     status = int(scope["path"].removeprefix("/status/")) if scope["path"].startswith("/status/") else 200

@@ -1,9 +1,10 @@
-"""`--fileperf-against` and `--fileperf-aa` as a user types them, in real Git repositories."""
+"""`--fileperf-against`, `--fileperf-aa` and the code of stored baselines, in real Git repositories."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from plugin.projects import MIX, TESTS, UNTIL_IT_SHOWS, make_slower
-from versions.repositories import Repo, needs_git
+from versions.repositories import Repo, git, needs_git
 
 pytestmark = [needs_git, pytest.mark.timeout(300)]
 
@@ -48,7 +49,7 @@ def refused(result: pytest.RunResult) -> str:
 def test_what_is_slower_than_a_commit_fails(repo: Repo, run_load: Run) -> None:
     repo.write("test_it.py", MIX.format(gate="rps"))
     repo.commit()
-    make_slower(repo, 0.1, "/wait/second")
+    make_slower(repo, 0.05, "/wait/second")
     head, before = repo.git("rev-parse", "--short=7", "HEAD"), state_of(repo)
 
     result = run_load("--fileperf-against=HEAD", "--fileperf-json=out.json", *SHORT, UNTIL_IT_SHOWS)
@@ -93,20 +94,6 @@ def test_the_commit_that_is_checked_out_is_compared_with_the_one_before_it(repo:
     result.stdout.fnmatch_lines([f"fileperf: measuring; *; against {first} (the commit before main)"])
 
 
-def test_a_directory_is_compared_with(repo: Repo, run_load: Run, tmp_path: Path) -> None:
-    old = tmp_path / "old"
-    repo.git("worktree", "add", "--quiet", "--detach", str(old))
-    make_slower(Repo(old))
-    result = run_load(f"--fileperf-against={old}", "--fileperf-json=out.json", *SHORT)
-    result.stdout.fnmatch_lines([f"fileperf: measuring; *; against {old}"])
-    (entry,) = json.loads((repo.top / "out.json").read_text())["results"]
-    comparison, base = entry["verdict"]["comparisons"][0], entry["base"]
-    assert base["title"] == str(old)
-    # How much better the code here is depends on who else uses the machine. That the other side slept does not.
-    assert comparison["outcome"] != "REGRESSED"
-    assert comparison["base"] < 2 / 0.02, "so many requests fit in while two connections wait for a sleeping server"
-
-
 def test_what_a_commit_has_not_is_new(repo: Repo, run_load: Run) -> None:
     repo.write("test_it.py", TESTS.replace('"/wait"', '"/more"'))
     repo.write("server_app.py", (repo.top / "server_app.py").read_text())
@@ -123,8 +110,31 @@ def test_what_a_commit_has_not_is_new(repo: Repo, run_load: Run) -> None:
     assert "NEW" in text
 
 
+SETUPS = """
+made = set()
+
+async def fill(client):
+    (await client.get("/wait/filled")).raise_for_status()
+    return str(client.base_url)
+
+def remove(client, url):
+    assert url == str(client.base_url)
+    made.add(url)
+
+async def get_made(client, url):
+    assert url == str(client.base_url), "each side has a setup of its own"
+    (await client.get("/wait")).raise_for_status()
+
+def test_itself(fileperf):
+    fileperf.run(get_made, setup=fill, teardown=remove, gate="rps", tolerance="400%")
+    assert len(made) >= 2
+"""
+
+
 def test_the_code_with_itself_prints_what_could_be_seen(repo: Repo, run_load: Run) -> None:
-    result = run_load("--fileperf-aa", *SHORT, "--fileperf-max-duration=12s")
+    """Each side of a comparison has its setup and teardown."""
+    repo.write("test_it.py", SETUPS)
+    result = run_load("--fileperf-aa", *SHORT, "--fileperf-max-duration=8s")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["fileperf: measuring; *; against itself", "*rps: * slower shows in *; 5 % needs *"])
     assert "PASS" not in result.stdout.str()
@@ -133,44 +143,120 @@ def test_the_code_with_itself_prints_what_could_be_seen(repo: Repo, run_load: Ru
 # --- what is refused
 
 
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        (("--fileperf-against=no-such-branch",), "'no-such-branch' is neither a directory nor a ref"),
-        (("--fileperf-against=",), "name a Git ref, a directory, a URL or python:INTERPRETER"),
-        (("--fileperf-against=.",), "both sides would be the same"),
-        (("--fileperf-against=http://example.com",), "load only goes to this machine"),
-        (("--fileperf-against=HEAD", "--fileperf-update"), "stores neither: leave out --fileperf-update"),
-        (("--fileperf-against=HEAD", "--fileperf-smoke"), "compare nothing, leave out --fileperf-smoke"),
-        (("--fileperf-aa", "--fileperf-update=new"), "--fileperf-aa: it measures two versions, and stores neither"),
-        (("--fileperf-aa", "--fileperf-smoke"), "--fileperf-aa: a few requests compare nothing"),
-        (("--fileperf-aa", "--fileperf-against=HEAD"), "give one of them"),
-        (("--fileperf-against=HEAD", "--fileperf-profile"), "leave out --fileperf-profile"),
-        (("--fileperf-against=" + "x" * 5000,), "File name too long"),
-        (("--fileperf-against=python:~nobody-of-this-name/bin/python",), "home directory"),
-        (("--fileperf-against=HEAD", "--fileperf-max-duration=0s"), "max_duration"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_before_any_test(
-    arguments: tuple[str, ...], said: str, repo: Repo, run: Run
-) -> None:
-    assert said in " ".join(refused(run(*arguments)).split())
+REFUSED = {
+    "--fileperf-against=no-such-branch": "'no-such-branch' is neither a directory nor a ref",
+    "--fileperf-against=": "name a Git ref, a directory, a URL or python:INTERPRETER",
+    "--fileperf-against=.": "both sides would be the same",
+    "--fileperf-against=http://example.com": "load only goes to this machine",
+    "--fileperf-against=HEAD --fileperf-update": "stores neither: leave out --fileperf-update",
+    "--fileperf-against=HEAD --fileperf-smoke": "compare nothing, leave out --fileperf-smoke",
+    "--fileperf-aa --fileperf-update=new": "--fileperf-aa: it measures two versions, and stores neither",
+    "--fileperf-aa --fileperf-smoke": "--fileperf-aa: a few requests compare nothing",
+    "--fileperf-aa --fileperf-against=HEAD": "give one of them",
+    "--fileperf-against=HEAD --fileperf-profile": "leave out --fileperf-profile",
+    f"--fileperf-against={'x' * 5000}": "File name too long",
+    "--fileperf-against=python:~nobody-of-this-name/bin/python": "home directory",
+    "--fileperf-against=HEAD --fileperf-max-duration=0s": "max_duration",
+}
 
 
-def test_all_that_is_wrong_is_said_at_once(repo: Repo, run: Run) -> None:
+def test_what_makes_no_sense_is_refused_before_any_test(repo: Repo, run: Run) -> None:
+    found = {arguments: " ".join(refused(run(*arguments.split())).split()) for arguments in REFUSED}
+    assert {arguments: said for arguments, said in found.items() if REFUSED[arguments] not in said} == {}
     said = refused(run("--fileperf-against=nowhere", "--fileperf-update", "--fileperf-smoke"))
     for part in ("'nowhere' is neither", "stores neither", "a few requests compare nothing"):
         assert part in said
-
-
-def test_outside_of_a_repository_a_ref_is_refused(project: pytest.Pytester, run: Run) -> None:
-    assert "is in no Git repository" in " ".join(refused(run("--fileperf-against=main")).split())
 
 
 def test_collecting_alone_checks_nothing_out(repo: Repo, run: Run, tmp_path: Path) -> None:
     result = run("--fileperf-against=HEAD", "--collect-only", "-q")
     assert result.ret == 0
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+# --- the code of stored baselines
+
+STORING = (*SHORT, "--fileperf-duration=0.3s", "--fileperf-rounds=3")
+STEPS = """
+async def visit(client):
+    for name in ("login", "download"):
+        async with client.step(name):
+            (await client.get("/wait/" + name)).raise_for_status()
+
+def test_visit(fileperf):
+    fileperf.run(visit, steps={"login": {"gate": "p50", "tolerance": "300%"}}, gate="none")
+"""
+
+
+def test_slower_code_fails_before_anything_is_committed(repo: Repo, run_load: Run) -> None:
+    """The step that got slower is told by its name."""
+    repo.write("test_it.py", STEPS)
+    (repo.top / "server_app.py").write_text((repo.top / "server_app.py").read_text() + "\n# not committed\n")
+    run_load("--fileperf-update=all", *STORING).assert_outcomes(passed=1)
+    assert repo.git("for-each-ref", "refs/fileperf/")
+    make_slower(repo, 0.05, "/wait/login")
+
+    result = run_load("--fileperf-json=out.json", "--fileperf-html=out.html", *STORING, UNTIL_IT_SHOWS)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*RegressionError: #login: p50 * worse than its *",
+            "test_visit #login *REGRESSED",
+            "test_visit #download *-",
+            "FAILED *::test_visit - #login: p50 *",
+        ]
+    )
+    entries = json.loads((repo.top / "out.json").read_text())["results"]
+    regressed = [entry for entry in entries if entry["verdict"]["outcome"] == "REGRESSED"]
+    assert [entry["test"]["step"] for entry in regressed] == ["login"]
+    assert regressed[0]["verdict"]["comparisons"][0]["pairs"] >= 3
+    assert entries[0]["verdict"]["code"].startswith("measured in turn with the code of its baseline")
+    assert "test_visit #login</a>" in (repo.top / "out.html").read_text()
+    # What is stored leaves its code behind when it goes.
+    (repo.top / "test_it.py").unlink()
+    run_load("--fileperf-prune", *STORING)
+    assert not repo.git("for-each-ref", "refs/fileperf/")
+
+
+def test_a_clone_has_the_code_of_a_baseline_that_was_committed_with_it(
+    repo: Repo, run_load: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same code passes, and is not measured again."""
+    app = repo.top / "server_app.py"
+    app.write_text(app.read_text() + "\n# a change\n")
+    run_load("--fileperf-update=all", *STORING).assert_outcomes(passed=1)
+    (file,) = (repo.top / ".fileperf").rglob("test_it*.json")
+    assert '   "reason": null,\n' in file.read_text(encoding="utf-8")
+    run_load("--fileperf-json=out.json", *STORING).assert_outcomes(passed=1)
+    (entry,) = json.loads((repo.top / "out.json").read_text())["results"]
+    assert [item["outcome"] for item in entry["verdict"]["comparisons"]] == ["PASS"]
+    assert entry["base"] is None
+    assert entry["verdict"]["world"]
+
+    repo.commit()
+    clone, shallow = tmp_path / "clone", tmp_path / "shallow"
+    git(tmp_path, "clone", "--quiet", str(repo.top), str(clone))
+    monkeypatch.chdir(clone)
+    change(clone)
+    run_load("--fileperf", f"--rootdir={clone}", f"--fileperf-json={clone}/out.json", *STORING)
+    (entry,) = json.loads((clone / "out.json").read_text())["results"]
+    assert entry["verdict"]["code"].startswith("measured in turn with the code of its baseline")
+
+    (repo.top / "README").write_text("Another commit\n")
+    repo.commit()
+    git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), str(shallow))
+    monkeypatch.chdir(shallow)
+    change(shallow)
+    result = run_load("--fileperf", f"--rootdir={shallow}", *STORING)
+    text = " ".join(re.sub(r"^E? *", "", line) for line in result.stdout.lines)
+    assert "git fetch --unshallow" in text
+
+
+def change(top: Path) -> None:
+    """Makes the code another one, which is as fast: nobody asks which outcome the noise allows."""
+    app = top / "server_app.py"
+    app.write_text(app.read_text() + "\n# another change\n")
 
 
 # --- Ctrl-C
@@ -185,35 +271,24 @@ def wait_for(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is a signal")
-@pytest.mark.parametrize("moment", ["as soon as there are files", "while both are loaded"])
 @pytest.mark.hostile
-def test_ctrl_c_leaves_nothing_behind(moment: str, repo: Repo, tmp_path: Path) -> None:
+def test_ctrl_c_while_both_are_loaded_leaves_nothing_behind(repo: Repo, tmp_path: Path) -> None:
     make_slower(repo, 0.01)
     before = state_of(repo)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-pno:randomly",
-        "-pno:cacheprovider",
-        "-pno:benchmark",
-        "-q",
-        "--fileperf-against=HEAD",
-    ]
+    plugins = ("-pno:randomly", "-pno:cacheprovider", "-pno:benchmark")
+    command = [sys.executable, "-m", "pytest", *plugins, "-q", "--fileperf-against=HEAD"]
     process = subprocess.Popen(
         command, cwd=repo.top, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     family = psutil.Process(process.pid)
 
     def has_begun() -> bool:
-        if moment == "as soon as there are files":
-            return any((tmp_path / "temporary").glob("fileperf-*/base-*"))
         started = [child for child in family.children(recursive=True) if _is_generator(child)]
         return bool(started) and len(family.children(recursive=True)) > 2
 
     wait_for(has_begun, process)
-    if moment == "while both are loaded":
-        time.sleep(1)
+    time.sleep(0.5)
+    assert any((tmp_path / "temporary").glob("fileperf-*/base-*")), "the other version is checked out"
     children = family.children(recursive=True)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=50)
@@ -221,7 +296,7 @@ def test_ctrl_c_leaves_nothing_behind(moment: str, repo: Repo, tmp_path: Path) -
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     gone, alive = psutil.wait_procs(children, timeout=5)
     assert alive == [], output
-    assert moment != "while both are loaded" or len(gone) >= 3
+    assert len(gone) >= 3
     deadline_s = time.monotonic() + 5  # a supervisor may be the last to go
     while (left := list((tmp_path / "temporary").glob("fileperf*"))) and time.monotonic() < deadline_s:
         time.sleep(0.02)

@@ -1,22 +1,30 @@
-"""`afileperf` in async tests: under anyio and pytest-asyncio, with the test's own loop alive, and cancelled."""
+"""`afileperf` in async tests, and tests that were to measure and did not: those fail, with a sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from pathlib import Path
 
 import pytest
+from hostile.runs import Ran, once, project_in, ran
+from plugin.conftest import Run
 
-Run = Callable[..., pytest.RunResult]
+BACKEND = """
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+"""
+TESTS = f"""
+import unittest
 
-ON_ASYNCIO = '@pytest.mark.parametrize("anyio_backend", ["asyncio"])'
-"""anyio's plugin would run each test on trio too, where that is installed."""
-VERBS = """
+import anyio
+import pytest
+from pytest_fileperf.errors import FilePerfError
+{BACKEND}
 async def roundtrip(client):
-    answer = await client.get("/")
-    assert len(answer.content) == 1024
+    assert len((await client.get("/")).content) == 1024
 
-{mark}
-async def test_verbs(afileperf):
+async def each_verb(afileperf):
     assert (await afileperf.get("/", expect_bytes=1024)).requests > 0
     assert (await afileperf.post("/", content=b"abc")).requests > 0
     assert (await afileperf.put("/", content=b"abc")).requests > 0
@@ -24,95 +32,234 @@ async def test_verbs(afileperf):
     assert (await afileperf.delete("/")).requests > 0
     assert (await afileperf.request("GET", "/status/404", expect_status=404)).requests > 0
     assert (await afileperf.run(roundtrip)).requests > 0
+    assert (await afileperf.capacity.get("/", max_p99="1s")).rate > 0
+    assert (await afileperf.stream("/", each="1KiB")).events.count > 0
+
+@pytest.mark.anyio
+async def test_anyio(afileperf):
+    beats = 0
+
+    async def beat():
+        nonlocal beats
+        while True:
+            beats += 1
+            await anyio.sleep(0)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(beat)
+        await anyio.sleep(0)
+        before = beats
+        await each_verb(afileperf)
+        tasks.cancel_scope.cancel()
+    assert beats > before + 1, "the test's own loop goes on"
+
+@pytest.mark.asyncio
+async def test_asyncio(afileperf):
+    await each_verb(afileperf)
+
+def test_nothing(fileperf): pass
+
+def test_nothing_async(afileperf): pass
+
+def test_late(request): request.getfixturevalue("fileperf")
+
+def test_forgotten(afileperf):
+    afileperf.get("/")
+    afileperf.post("/x", content=b"")
+
+@pytest.mark.anyio
+async def test_forgotten_anyio(afileperf):
+    afileperf.get("/")
+
+@pytest.mark.asyncio
+async def test_forgotten_asyncio(afileperf):
+    afileperf.get("/")
+
+def test_own_failure(afileperf):
+    afileperf.get("/")
+    assert 1 == 2, "its own"
+
+def test_skipped(fileperf):
+    pytest.skip("its own")
+
+def test_expected(fileperf):
+    pytest.xfail("its own")
+
+@pytest.mark.xfail(reason="measures nothing")
+def test_expected_by_mark(fileperf):
+    pass
+
+def test_tried(fileperf):
+    with pytest.raises(FilePerfError):
+        fileperf.get("/", app="no.such:app")
+
+@pytest.fixture
+def measured(fileperf):
+    with pytest.raises(FilePerfError):
+        fileperf.get("/", app="no.such:app")
+
+def test_measured_by_a_fixture(measured):
+    pass
+
+@pytest.mark.fileperf
+def test_by_other_means():
+    pass
+
+class TestOfUnittest(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def give(self, fileperf):
+        self.fileperf = fileperf
+
+    def test_unittest(self):
+        self.fail("its own")
 """
+NOTHING = (
+    "this test uses {} and measured nothing: call a verb, as in {}.get(…), leave the fixture out (the marker fileperf"
+    " alone makes a load test), or skip the test with pytest.skip(…) where there is nothing to measure"
+)
+FORGOTTEN = "so it was not measured: write `await` before the call, in an async test"
 
 
-def test_under_anyio(project: pytest.Pytester, run_apart: Run) -> None:
-    project.makepyfile("import pytest\n" + VERBS.format(mark=f"@pytest.mark.anyio\n{ON_ASYNCIO}"))
-    run_apart("--fileperf-smoke").assert_outcomes(passed=1)
+def forgotten(test: str) -> str:
+    """Returns the place of the first line of a test, and what is said of it."""
+    first = TESTS[: TESTS.index(f"def test_{test}(")].count("\n") + 2
+    return f"test_it.py:{first}: GET / was called and not awaited"
 
 
-def test_under_pytest_asyncio(project: pytest.Pytester, run_apart: Run) -> None:
-    project.makepyfile("import pytest\n" + VERBS.format(mark="@pytest.mark.asyncio"))
-    run_apart("--fileperf-smoke", plugins=("asyncio",)).assert_outcomes(passed=1)
+FAILED = {
+    "nothing": NOTHING.format("fileperf", "fileperf"),
+    "nothing_async": NOTHING.format("afileperf", "await afileperf"),
+    "late": NOTHING.format("fileperf", "fileperf"),
+    "forgotten": f"POST /x was called and not awaited {FORGOTTEN}",
+    "forgotten_anyio": f"{forgotten('forgotten_anyio')} {FORGOTTEN}",
+    "forgotten_asyncio": f"{forgotten('forgotten_asyncio')} {FORGOTTEN}",
+    "own_failure": "AssertionError: its own",
+    "unittest": "AssertionError: its own",
+}
 
 
-def test_the_test_s_own_loop_goes_on(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        import anyio
-        import pytest
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """One run with all of these tests, whose warnings are errors."""
 
-        @pytest.mark.anyio
-        @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-        async def test_loop(afileperf):
-            beats = 0
+    def make(directory: Path) -> Ran:
+        plugins = ("-pasyncio", "-oasyncio_default_fixture_loop_scope=function")
+        return ran(project_in(directory, TESTS), "--fileperf-smoke", "-Werror", *plugins)
 
-            async def beat():
-                nonlocal beats
-                while True:
-                    beats += 1
-                    await anyio.sleep(0)
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(beat)
-                await anyio.sleep(0)
-                before = beats
-                await afileperf.get("/")
-                tasks.cancel_scope.cancel()
-            assert beats > before + 1
-        """
-    )
-    run_load("--fileperf-smoke").assert_outcomes(passed=1)
+    return once(tmp_path_factory, "async", make)
 
 
-def test_a_failure_shows_the_line_of_the_test(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.anyio
-        @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-        async def test_failure(afileperf):
-            await afileperf.get("/status/500")
-        """
-    )
-    result = run_load("--fileperf-smoke")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([">*await afileperf.get(*", "E*RequestsFailedError: *", "*.py:6: RequestsFailedError"])
-    result.stdout.no_fnmatch_line("*to_thread*")
-    result.stdout.no_fnmatch_line("*measuring.py*")
+def test_a_test_fails_that_was_to_measure_and_did_not(whole: Ran) -> None:
+    outcomes = {name: outcome for name, (outcome, _) in whole.tests.items()}
+    passed = ("anyio", "asyncio", "tried", "measured_by_a_fixture", "by_other_means")
+    skipped = ("skipped", "expected", "expected_by_mark")
+    expected = dict.fromkeys(passed, "passed") | dict.fromkeys(skipped, "skipped") | dict.fromkeys(FAILED, "failed")
+    assert outcomes == expected, whole.text
 
 
-CANCELLED = """
+@pytest.mark.parametrize("name", FAILED)
+def test_it_says_why_and_what_to_do(whole: Ran, name: str) -> None:
+    """The own failure of a test comes first. Python says nothing of calls that were never awaited."""
+    _, text = whole.tests[name]
+    assert FAILED[name] in " ".join(text.split())
+    assert ("measured" in text) is ("its own" not in text)
+    assert name != "forgotten" or forgotten(name) in text
+    assert "never awaited" not in whole.text
+
+
+CANCELLED = f"""
 import asyncio
 import time
 
 import anyio
 import pytest
-
-@pytest.mark.{mark}
-async def test_cancelled(afileperf):
-    await afileperf.get("/", requests=20, gate="none")
+{BACKEND}
+async def impatient(afileperf, limit):
     begun = time.monotonic()
     with pytest.raises(TimeoutError):
-        {limit}
+        async with limit:
             await afileperf.get("/", duration="30s", boots=1, warmup=0, gate="none", connections=2)
     assert time.monotonic() - begun < 20, "it was not measured to its end"
+
+class Limit:
+    async def __aenter__(self):
+        self.limit = anyio.fail_after(0.5)
+        return self.limit.__enter__()
+
+    async def __aexit__(self, *error):
+        return self.limit.__exit__(*error)
+
+@pytest.mark.anyio
+async def test_by_anyio(afileperf):
+    await impatient(afileperf, Limit())
     assert (await afileperf.get("/", requests=20, gate="none")).requests == 20
+
+@pytest.mark.asyncio
+async def test_by_asyncio(afileperf):
+    await impatient(afileperf, asyncio.timeout(0.5))
+    assert (await afileperf.get("/", requests=20, gate="none")).requests == 20
+
+@pytest.mark.asyncio
+async def test_only_cancelled(afileperf):
+    await impatient(afileperf, asyncio.timeout(0.5))
+
+@pytest.mark.anyio
+async def test_left(afileperf):
+    task = asyncio.create_task(afileperf.get("/", duration="20s", gate="none"))
+    await asyncio.sleep(0.01)
 """
 
 
-def test_a_measurement_cancelled_by_anyio_ends_before_the_next_one_begins(
+def test_a_measurement_that_is_cancelled_ends_before_the_next_one_begins(
     project: pytest.Pytester, run_load: Run
 ) -> None:
-    mark = f"anyio\n{ON_ASYNCIO}"
-    project.makepyfile(CANCELLED.format(mark=mark, limit="with anyio.fail_after(1):"))
-    run_load("--fileperf").assert_outcomes(passed=1)
+    """A test with no other measurement has measured nothing."""
+    project.makepyfile(test_it=CANCELLED)
+    result = run_load("--fileperf", plugins=("asyncio",))
+    result.assert_outcomes(passed=2, failed=2)
+    said = " ".join(result.stdout.str().split())
+    line = next(at for at, text in enumerate(CANCELLED.strip().splitlines(), 1) if "await afileperf.get(" in text)
+    nothing = (
+        "so this test measured nothing: let the call come to its end, make it shorter with duration= or requests=,"
+    )
+    assert f"test_it.py:{line}: GET / was cancelled before it was measured {nothing} or skip the test with" in said
+    left = next(at for at, text in enumerate(CANCELLED.strip().splitlines(), 1) if "create_task" in text)
+    assert f"test_it.py:{left}: GET / was cancelled before it was measured" in said
 
 
-def test_a_measurement_cancelled_by_asyncio_ends_before_the_next_one_begins(
-    project: pytest.Pytester, run_load: Run
-) -> None:
-    project.makepyfile(CANCELLED.format(mark="asyncio", limit="async with asyncio.timeout(1):"))
-    run_load("--fileperf", plugins=("asyncio",)).assert_outcomes(passed=1)
+STATUSES = (201, 202, 203, 206, 207)
+AT_ONCE = f"""
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+{BACKEND}
+PATHS = [f"/status/{{status}}" for status in {STATUSES}]
+
+@pytest.mark.anyio
+async def test_gathered(afileperf):
+    verbs = [afileperf.get(path, expect_status=int(path[-3:])) for path in PATHS]
+    measured = await asyncio.gather(*verbs)
+    assert [[*one.statuses] for one in measured] == [[int(path[-3:])] for path in PATHS]
+
+def test_threads(fileperf):
+    def status(path):
+        return [*fileperf.get(path, expect_status=int(path[-3:])).statuses]
+
+    with ThreadPoolExecutor() as pool:
+        assert [*pool.map(status, PATHS)] == [[int(path[-3:])] for path in PATHS]
+"""
+
+
+def test_verbs_at_once_are_measured_one_at_a_time(project: pytest.Pytester, run_load: Run) -> None:
+    project.makepyfile(AT_ONCE)
+    result = run_load("--fileperf-smoke", "-Werror", "--fileperf-json=run.json")
+    result.assert_outcomes(passed=2)
+    for name in ("test_gathered", "test_threads"):
+        result.stdout.fnmatch_lines([f"fileperf: *::{name}: GET /status/* waited for the measurement *"])
+    results = json.loads((project.path / "run.json").read_text(encoding="utf-8"))["results"]
+    found = [(one["test"]["nodeid"].partition("::")[2], one["work"]) for one in results]
+    assert [each for each in found if "gathered" in each[0]] == [
+        (f"test_gathered{further}", f"GET /status/{status}")
+        for further, status in zip(("", "#2", "#3", "#4", "#5"), STATUSES, strict=True)
+    ]

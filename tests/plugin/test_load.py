@@ -28,31 +28,6 @@ def server_pid(result: pytest.RunResult) -> int:
     return int(found)
 
 
-def test_every_verb_measures(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        from pytest_fileperf import Measurement, payload
-
-        def test_verbs(fileperf):
-            for verb in (fileperf.get, fileperf.delete):
-                assert isinstance(verb("/", expect_bytes="1KiB"), Measurement)
-            for verb in (fileperf.post, fileperf.put, fileperf.patch):
-                assert verb("/", content=payload("2KiB")).requests > 0
-            result = fileperf.request("OPTIONS", "/status/204", expect_status=(200, 204), expect_bytes=0)
-            assert result.errors == 0
-            assert result.statuses == {204: result.requests}
-
-        async def roundtrip(client):
-            answer = await client.get("/")
-            assert len(answer.content) == 1024
-
-        def test_journey(fileperf):
-            assert fileperf.run(roundtrip, connections=2).requests > 0
-        """
-    )
-    run_load("--fileperf-smoke", "--fileperf-server=uvicorn").assert_outcomes(passed=2)
-
-
 def test_several_generators_make_one_load(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(
         """
@@ -97,24 +72,6 @@ def test_several_generators_make_one_load(project: pytest.Pytester, run_load: Ru
     assert "Load generators" in (project.path / "run.html").read_text()
 
 
-def test_a_run_is_shown_stored_and_compared(project: pytest.Pytester, run_apart: Run) -> None:
-    project.makepyfile(
-        """
-        def test_download(fileperf):
-            result = fileperf.get("/wait", connections=2, requests=200, gate="p50", tolerance="900%")
-            assert result.latency.p50 < 10
-        """
-    )
-    counted = (*QUICK, "--fileperf-duration=10s")  # so long it may take on a busy machine
-    first = run_apart("--fileperf-update=all", *counted)
-    first.assert_outcomes(passed=1)
-    first.stdout.fnmatch_lines(["*= fileperf =*", "test_download * */s  p99 *  NEW", "1 baseline stored"])
-    assert list((project.path / ".fileperf").rglob("*.json"))
-    second = run_apart("--fileperf", *counted)
-    assert second.ret == pytest.ExitCode.OK
-    second.stdout.re_match_lines([r"test_download .*(PASS|INCONCLUSIVE)"])  # the latter where others are busy
-
-
 def test_new_fails_where_that_is_asked_for(
     project: pytest.Pytester, run_load: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,58 +80,6 @@ def test_new_fails_where_that_is_asked_for(
     run_load("--fileperf", "--fileperf-strict", *QUICK).assert_outcomes(failed=1)
     monkeypatch.setenv("CI", "true")
     run_load("--fileperf", *QUICK).assert_outcomes(failed=1)
-
-
-def test_a_verdict_fails_the_test_at_its_own_line(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        def test_limit(fileperf):
-            fileperf.get("/", connections=2, min_rps=1e9, gate="none")
-
-        def test_failures(fileperf):
-            fileperf.get("/status/500", connections=2)
-        """
-    )
-    result = run_load("--fileperf", *QUICK)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(
-        [
-            ">*fileperf.get(*min_rps=1e9*",
-            "E*LimitExceededError: *",
-            "test_a_verdict_*.py:2: LimitExceededError",
-            ">*fileperf.get(*status/500*",
-            "E*RequestsFailedError: *",
-            "test_a_verdict_*.py:5: RequestsFailedError",
-        ]
-    )
-    result.stdout.no_fnmatch_line("*pytest_fileperf*measuring.py*")
-    result.stdout.no_fnmatch_line("*run.py*")
-
-
-def test_what_cannot_be_measured_fails_with_its_message_alone(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        import pytest
-        from pytest_fileperf import PlanError
-
-        def test_wrong(fileperf):
-            with pytest.raises(PlanError, match="unknown key 'conections'"):
-                fileperf.get("/", conections=1)
-
-        @pytest.mark.fileperf(app="missing_module:app")
-        def test_verb(fileperf):
-            fileperf.get("/")
-
-        @pytest.mark.fileperf(app="missing_module:app")
-        def test_fixture(fileperf_server):
-            pass
-        """
-    )
-    result = run_load("--fileperf", *QUICK)
-    result.assert_outcomes(passed=1, failed=1, errors=1)
-    result.stdout.fnmatch_lines(["*No module named*missing_module*", "test_what_cannot_*.py:10: *Error"])
-    result.stdout.no_fnmatch_line("*pytest_fileperf*.py:*")
 
 
 def test_without_an_app_the_ways_to_give_one_are_told(pytester: pytest.Pytester, run_load: Run) -> None:
@@ -195,74 +100,6 @@ def test_without_an_app_the_ways_to_give_one_are_told(pytester: pytest.Pytester,
     ways = "*no app to test. Name it in *fileperf_app = *@pytest.mark.fileperf(app=*override the fixture fileperf_app*"
     assert sum("@pytest.mark.fileperf(app=" in line for line in result.stdout.lines) >= 3
     result.stdout.fnmatch_lines([ways])
-
-
-def test_an_app_comes_from_the_closest_place(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        other="""
-        async def app(scope, receive, send):
-            await send({"type": "http.response.start", "status": 299, "headers": []})
-            await send({"type": "http.response.body", "body": b"other"})
-        """
-    )
-    project.makepyfile(
-        """
-        import pytest
-        from server_app import make
-
-        def test_ini(fileperf):
-            assert 200 in fileperf.get("/").statuses
-
-        @pytest.mark.fileperf(app="other:app")
-        class TestMarker:
-            def test_marker(self, fileperf):
-                assert 299 in fileperf.get("/").statuses
-
-            def test_verb(self, fileperf):
-                assert 200 in fileperf.get("/", app="server_app:make()").statuses
-
-        class TestFixture:
-            @pytest.fixture
-            def fileperf_app(self):
-                import other
-                return other.app
-
-            def test_fixture(self, fileperf):
-                assert 299 in fileperf.get("/").statuses
-
-            @pytest.mark.fileperf(app=make)
-            def test_marker_before_fixture(self, fileperf):
-                assert 200 in fileperf.get("/").statuses
-        """
-    )
-    run_load("--fileperf-smoke").assert_outcomes(passed=5)
-
-
-def test_the_running_server_is_shared(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        import urllib.request
-
-        pids = set()
-
-        def ask(server):
-            with urllib.request.urlopen(server.url + "/pid") as answer:
-                pids.add(int(answer.read()))
-
-        def test_one(fileperf_server, fileperf):
-            fileperf.get("/")
-            ask(fileperf_server)
-            assert pids <= {process.pid for process in fileperf_server.processes}
-
-        def test_two(fileperf_server):
-            ask(fileperf_server)
-            assert len(pids) == 1
-            print("server_pid", *pids)
-        """
-    )
-    result = run_load("--fileperf-smoke", "--fileperf-server=uvicorn", "-s")
-    result.assert_outcomes(passed=2)
-    assert not psutil.pid_exists(server_pid(result))
 
 
 @pytest.mark.parametrize(
@@ -410,23 +247,6 @@ def test_a_test_that_passes_is_one_line_and_all_others_are_ten(project: pytest.P
     result.assert_outcomes(passed=6)
     assert len(result.stdout.lines) <= 16
     assert sum(line.startswith("test_get[") for line in result.stdout.lines) == 6
-
-
-def test_random_order_and_no_cache(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.parametrize("path", ["/", "/pid"])
-        class TestPaths:
-            def test_get(self, fileperf, path):
-                fileperf.get(path)
-
-            def test_put(self, fileperf, path):
-                fileperf.put(path, content=b"abc")
-        """
-    )
-    run_load("--fileperf-smoke", plugins=("randomly",)).assert_outcomes(passed=4)
 
 
 def test_smoke_under_xdist_is_reported_by_the_controller(project: pytest.Pytester, run_load: Run) -> None:

@@ -1,0 +1,631 @@
+"""Each kind of work in whole runs: verbs, journeys and their steps, mixes, streams, capacities, and setups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+from apps import SOURCE
+from hostile.runs import Ran, once, project_in, ran
+from plugin.conftest import Run
+
+QUICK = ("--fileperf-duration=0.3s", "--fileperf-rounds=2", "--fileperf-boots=1", "--fileperf-warmup=0")
+VISIT = """
+async def visit(client):
+    async with client.step("login"):
+        (await client.get("/login")).raise_for_status()
+    await client.pause("1ms")
+    for _ in range(2):
+        async with client.step("download"):
+            (await client.get("/wait")).raise_for_status()
+"""
+
+# --- a few requests of everything
+
+VERBS = f"""
+import pytest
+from pytest_fileperf import CapacityEnd, Measurement, part, payload
+{VISIT}
+async def roundtrip(client):
+    answer = await client.get("/")
+    assert len(answer.content) == 1024
+
+def test_verbs(fileperf):
+    for verb in (fileperf.get, fileperf.delete):
+        assert isinstance(verb("/", expect_bytes="1KiB"), Measurement)
+    for verb in (fileperf.post, fileperf.put, fileperf.patch):
+        assert verb("/", content=payload("2KiB")).requests > 0
+    result = fileperf.request("OPTIONS", "/status/204", expect_status=(200, 204), expect_bytes=0)
+    assert (result.errors, result.statuses) == (0, {{204: result.requests}})
+    assert fileperf.run(roundtrip, connections=2).requests > 0
+
+def test_capacity(fileperf):
+    found = fileperf.capacity.get("/", max_p99="1us", min_capacity=1_000_000)
+    assert found.ended is CapacityEnd.SMOKE and found.rate > 0
+
+def test_mix(fileperf):
+    result = fileperf.mix({{part.get("/"): 1, part.get("/b"): 999, part.post("/c"): 5}})
+    assert {{name: one.requests for name, one in result.parts.items()}} == {{"GET /": 3, "GET /b": 3, "POST /c": 3}}
+
+def test_steps_of_a_mix(fileperf):
+    asked = part.run(visit, steps={{"login": {{"max_p99": "10s"}}}})
+    result = fileperf.mix({{asked: 1, part.get("/", name="page"): 2}}, rate=60, gate="none")
+    visits, (login, download) = result.parts["visit"], result.parts["visit"].steps.values()
+    assert not result.steps and not result.parts["page"].steps
+    assert login.requests == visits.requests == download.requests / 2
+    assert result.http_requests == result.requests + 2 * visits.requests
+
+async def answers(client):
+    async with client.stream("GET", "/events") as response:
+        async for line in response.aiter_lines():
+            if line == "data: 3":
+                return
+
+@pytest.mark.fileperf(app="stream_app:app", gate="none")
+class TestStreams:
+    def test_events(self, fileperf):
+        result = fileperf.stream("/events", events=5, connections=4, requests=8, min_event_rate=1)
+        assert (result.requests, result.events.first.count) == (8, 8)
+        assert result.events.count >= 40
+        assert result.events.gap.p50 > 0.005
+
+    def test_lines(self, fileperf):
+        result = fileperf.stream("/lines", each="line", connections=2, requests=4)
+        assert result.events.count == 8 * result.requests
+
+    @pytest.mark.fileperf(pause="10ms")
+    def test_pauses(self, fileperf):
+        assert fileperf.get("/lines", connections=2, requests=6).requests == 6
+
+    def test_journey(self, fileperf):
+        result = fileperf.run(answers, connections=2, requests=4)
+        assert result.events.count >= 12 or result.requests > 4
+"""
+APPS = """
+import urllib.request
+import pytest
+from server_app import make
+
+pids = set()
+
+def ask(server):
+    with urllib.request.urlopen(server.url + "/pid") as answer:
+        pids.add(int(answer.read()))
+
+def test_one(fileperf_server, fileperf):
+    assert 200 in fileperf.get("/").statuses
+    ask(fileperf_server)
+    assert pids <= {process.pid for process in fileperf_server.processes}
+
+def test_two(fileperf_server):
+    ask(fileperf_server)
+    assert len(pids) == 1, "the server is shared"
+
+@pytest.mark.fileperf(app="other:app")
+class TestMarker:
+    def test_marker(self, fileperf):
+        assert 299 in fileperf.get("/").statuses
+
+    def test_verb(self, fileperf):
+        assert 200 in fileperf.get("/", app="server_app:make()").statuses
+
+class TestFixture:
+    @pytest.fixture
+    def fileperf_app(self):
+        import other
+        return other.app
+
+    def test_fixture(self, fileperf):
+        assert 299 in fileperf.get("/").statuses
+
+    @pytest.mark.fileperf(app=make)
+    def test_marker_before_fixture(self, fileperf):
+        assert 200 in fileperf.get("/").statuses
+"""
+OTHER_APP = """
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 299, "headers": []})
+    await send({"type": "http.response.body", "body": b"other"})
+"""
+STREAM_APP = """
+import asyncio
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    kind = b"text/event-stream" if scope["path"] == "/events" else b"text/plain"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+    endless = scope["path"] == "/events"
+    number = 0
+    while endless or number < 8:
+        await asyncio.sleep(0.01)
+        number += 1
+        await send({"type": "http.response.body", "body": b"data: %d\\n\\n" % number, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+"""
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "inprocess"])
+def test_a_few_requests_of_everything(project: pytest.Pytester, run: Run, server: str) -> None:
+    project.makepyfile(other=OTHER_APP, stream_app=STREAM_APP, test_verbs=VERBS)
+    if server == "uvicorn":
+        project.makepyfile(test_apps=APPS)
+    before = psutil.Process().children(recursive=True)
+    # The order of tests is by chance, and pytest keeps no cache.
+    result = run("--fileperf-smoke", f"--fileperf-server={server}", plugins=("randomly",))
+    result.assert_outcomes(passed=14 if server == "uvicorn" else 8)
+    assert psutil.Process().children(recursive=True) == before, "servers end with the session"
+
+
+# --- figures, and what is stored
+
+STORED = f"""
+from pytest_fileperf import part, payload
+{VISIT}
+LOAD = dict(connections=2, gate="p50", tolerance="900%")
+
+def test_download(fileperf):
+    assert fileperf.get("/wait", **LOAD).latency.p50 < 10
+
+async def walk(client):
+    (await client.get("/wait")).raise_for_status()
+
+def test_mix(fileperf):
+    upload = part.post("/wait", content=payload("1KiB", unique=True), name="upload", gate="p50", tolerance="900%")
+    download = part.get("/wait/{{id}}", feed=["a", "b"], name="download", gate="none")
+    result = fileperf.mix({{upload: 1, download: 2, walk: 1}}, **LOAD)
+    assert set(result.parts) == {{"upload", "download", "walk"}}
+    assert sum(one.requests for one in result.parts.values()) == result.requests
+    assert result.parts["upload"].latency.p50 > 0
+
+def test_visit(fileperf):
+    steps = {{"login": {{"gate": "p50", "tolerance": "900%", "max_p50": "10s"}}}}
+    result = fileperf.run(visit, steps=steps, **LOAD)
+    assert set(result.steps) == {{"login", "download"}}
+    assert abs(result.steps["download"].requests - 2 * result.requests) <= 4
+    assert abs(result.http_requests - 3 * result.requests) <= 6
+    assert result.http_rps > 2 * result.rps
+    assert 0 < result.steps["login"].latency.p50 < result.latency.p50
+
+def test_events(fileperf):
+    fileperf.stream("/events", events=5, connections=4, app="stream_app:app")
+"""
+KEYS = (
+    "test_download",
+    "test_events",
+    "test_mix",
+    "test_mix#upload",
+    "test_mix#walk",
+    "test_visit",
+    "test_visit#login",
+)
+
+
+def test_parts_steps_and_streams_have_figures_baselines_and_verdicts(project: pytest.Pytester, run_load: Run) -> None:
+    project.makepyfile(stream_app=STREAM_APP, test_it=STORED)
+    stored = run_load("--fileperf-update=new", "--fileperf-json=new.json", *QUICK)
+    stored.assert_outcomes(passed=4)
+    rows = "test_download *NEW,test_mix *NEW*,test_mix #upload *NEW*,test_mix #download*,test_mix #walk*"
+    steps = "test_visit *NEW,test_visit #login *NEW,test_visit #download *-"
+    stored.stdout.fnmatch_lines_random([*rows.split(","), *steps.split(","), "7 baselines stored"])
+    (file,) = (project.path / ".fileperf").rglob("*.json")
+    assert tuple(sorted(key.partition("::")[2] for key in json.loads(file.read_text())["tests"])) == KEYS
+
+    more = ("--fileperf-json=out.json", "--fileperf-html=out.html", "--fileperf-confirm=never", "-v")
+    compared = run_load("--fileperf", *more, *QUICK)
+    assert compared.ret == pytest.ExitCode.OK  # INCONCLUSIVE where others are busy
+    compared.stdout.no_fnmatch_line("* stale baseline*")
+    compared.stdout.fnmatch_lines(["*events/s*first event p50*"])
+    results = json.loads((project.path / "out.json").read_text())["results"]
+    found = {"#".join(filter(None, (one["test"][key] for key in ("name", "part", "step")))): one for one in results}
+    gates = {name: [gate["metric"] for gate in one["verdict"]["comparisons"]] for name, one in found.items()}
+    p50 = {key: ["p50"] for key in KEYS}
+    assert gates == p50 | {
+        "test_mix#download": [],
+        "test_visit#download": [],
+        "test_events": ["event_rate", "first_event_p50"],
+    }
+    assert [limit["name"] for limit in found["test_visit#login"]["verdict"]["limits"]] == ["max_p50"]
+    requests = {name: one["summary"]["requests"] for name, one in found.items()}
+    assert requests["test_mix"] == sum(count for name, count in requests.items() if name.startswith("test_mix#"))
+    assert requests["test_visit#login"] >= requests["test_visit"]
+    assert found["test_visit"]["summary"]["http_requests"] > 2 * requests["test_visit"]
+    assert found["test_visit#login"]["work"] == "step login of visit"
+    assert found["test_events"]["summary"]["events"]["count"] > 10
+    page = (project.path / "out.html").read_text()
+    assert "test_visit #download" in page
+    for text in (page, stored.stdout.str()):
+        assert "requests/s counts iterations: " in text
+
+
+def test_a_capacity_is_found_and_every_report_has_it(project: pytest.Pytester, run_load: Run) -> None:
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.fileperf(max_p99="1s", max_duration="1500ms", boots=1, connections=4)
+        def test_found(fileperf):
+            found = fileperf.capacity.get("/")
+            assert found.tried and found.closed_rps > 0
+            assert found.rate > 0 and found.low <= found.rate <= found.high
+        """
+    )
+    done = run_load(
+        "--fileperf", "-v", "--fileperf-json=out.json", "--fileperf-html=out.html", "--fileperf-markdown=out.md",
+        "--junitxml=out.xml",
+    )  # fmt: skip
+    done.assert_outcomes(passed=1)
+    done.stdout.re_match_lines([r".*capacity .*/s.* with .*max_p99 1.00 s"])
+    (result,) = json.loads((project.path / "out.json").read_text())["results"]
+    assert result["capacity"]["rate"] > 0
+    assert len(result["capacity"]["tried"]["rate"]) == len(result["capacity"]["tried"]["holds"])
+    assert result["identity"]["load"]["capacity"] == {"max_error_rate": 0.0, "max_p99": 1.0}
+    assert "Latency over rate" in (project.path / "out.html").read_text()
+    assert "capacity" in (project.path / "out.md").read_text()
+    assert 'name="fileperf_capacity"' in (project.path / "out.xml").read_text()
+
+
+# --- failures
+
+LOST = """
+async def fill(client):
+    (await client.put("/broken")).raise_for_status()
+
+async def no_steps(client):
+    await client.get("/")
+
+async def steps_fail(client):
+    async with client.step("login"):
+        (await client.get("/")).raise_for_status()
+    async with client.step("download"):
+        (await client.get("/status/404")).raise_for_status()
+
+async def steps_may_fail(client):
+    for path in ("/", "/status/404"):
+        try:
+            async with client.step("download"):
+                (await client.get(path)).raise_for_status()
+        except Exception:
+            pass
+
+async def needs(client, made): ...
+
+def plain(client): ...
+"""
+NONE_HOLDS = "fileperf.capacity.get('/', max_p99='1us', max_duration='1500ms', boots=1, gate='none')"
+MEASURES = "calls a verb of fileperf, and the measurement that waits for this"
+FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "limit": (
+        "fileperf.get('/', connections=2, min_rps=1e9, gate='none')",
+        ("LimitExceededError: ", "min_rps 1,000,000,000/s, measured "),
+    ),
+    "status": ("fileperf.get('/status/500')", ("RequestsFailedError: ", "status 500")),
+    "app": ("fileperf.get('/', app='missing_module:app')", ("No module named 'missing_module'",)),
+    "keyword": ("fileperf.get('/', conections=1)", ("unknown key 'conections' (did you mean connections?)",)),
+    # parts
+    "part": (
+        "fileperf.mix({part.get('/', name='one'): 1, part.get('/', name='two', max_p50='1ns'): 1}, gate='none')",
+        ("LimitExceededError: ", "#two"),
+    ),
+    "no_part": ("fileperf.mix({})", ("mix takes weights by parts",)),
+    "weight": ("fileperf.mix({part.get('/'): 0})", ("GET /: its weight is 0, not a number above 0",)),
+    "plain": ("fileperf.mix({plain: 1})", ("run(plain): run takes an async function",)),
+    "number": ("fileperf.mix({5: 1})", ("5 is no part",)),
+    "alike": ("fileperf.mix({part.get('/'): 1, part.get('/'): 2})", ("two parts are called 'GET /'",)),
+    "field": ("fileperf.mix({part.get('/{id}'): 1})", ("GET /{id}: '/{id}' has a field",)),
+    "rate": ("fileperf.mix({part.get('/', name='a', rate=5): 1})", ("a: rate: said of the whole load",)),
+    "name": ("fileperf.mix({part.get('/', name='a#b'): 1})", ("name: 'a#b' is not a name",)),
+    "feed": (
+        "fileperf.mix({part.get('/{id}', feed=lambda ids: ids): 1})",
+        ("the feed is a function of what a setup returned",),
+    ),
+    # steps
+    "step": (
+        "fileperf.run(visit, steps={'download': {'max_p50': '1ns'}}, gate='none')",
+        ("LimitExceededError: ", "#download"),
+    ),
+    "step_fails": (
+        "fileperf.run(steps_fail, gate='none', steps={'login': {'max_error_rate': 0}, 'download': {}})",
+        ("#download: none of ", " requests succeeded: status 404"),
+    ),
+    "step_may_not_fail": (
+        "fileperf.run(steps_may_fail, gate='none', steps={'download': {'max_error_rate': 0}})",
+        ("#download",),
+    ),
+    "no_such_step": (
+        "fileperf.run(visit, steps={'logout': {}})",
+        ("step 'logout' was never reached; reached: download, login",),
+    ),
+    "no_step": (
+        "fileperf.run(no_steps, steps={'login': {}})",
+        ("step 'login' was never reached; no step was reached",),
+    ),
+    "part_s_step": (
+        "fileperf.mix({part.run(visit, steps={'logout': {}}): 1})",
+        ("step 'visit#logout' was never reached; reached: visit#download, visit#login",),
+    ),
+    "steps_as_a_list": ("fileperf.run(visit, steps=['login'])", ("steps: ['login'] is no mapping",)),
+    "steps_as_texts": ("fileperf.run(visit, steps={'login': '50ms'})", ("steps: login: '50ms' is no mapping",)),
+    "step_s_name": ("fileperf.run(visit, steps={'a#b': {}})", ("steps: a#b: 'a#b' is not a name",)),
+    "step_s_key": (
+        "fileperf.run(visit, steps={'login': {'max_p98': 1}})",
+        ("steps: login: unknown key 'max_p98' (did you mean max_p99?)",),
+    ),
+    "step_s_memory": ("fileperf.run(visit, steps={'login': {'max_rss': 1}})", ("steps: login: unknown key 'max_rss'",)),
+    "step_s_gate": (
+        "fileperf.run(visit, steps={'login': {'gate': 'rss'}})",
+        ("steps: login: gate: rss: known of the whole load, and not of a step",),
+    ),
+    "step_s_limit": ("fileperf.run(visit, steps={'login': {'max_p99': 'soon'}})", ("steps: login: max_p99: ",)),
+    "step_s_rate": (
+        "fileperf.mix({part.run(visit, steps={'login': {'rate': 5}}): 1})",
+        ("steps: login: unknown key 'rate'",),
+    ),
+    "steps_of_a_search": (
+        "fileperf.capacity.run(visit, steps={'login': {}}, max_p99='1s')",
+        ("steps: a search for the capacity",),
+    ),
+    # capacities
+    "none_holds": (NONE_HOLDS, ("no rate that was tried holds max_p99",)),
+    "none_is_good": ("fileperf.capacity.get('/status/404', max_p99='1s')", ("status 404",)),
+    "no_limit": (
+        "fileperf.capacity.get('/', rate=10, server='command:no-such-program {port}')",
+        ("rate: a capacity is searched for", "none is given: say max_p99"),
+    ),
+    # streams
+    "no_events": (
+        "fileperf.get('/lines', min_event_rate=5)",
+        ("only streams have events: measure min_event_rate with fileperf.stream",),
+    ),
+    "too_long": (
+        "fileperf.stream('/events', listen_for='5s', timeout='2s')",
+        ("listen_for is 5.00 s, and what takes longer than timeout, 2.00 s, has failed: raise the timeout",),
+    ),
+    # setups
+    "setup": (
+        "fileperf.get('/', setup=fill)",
+        (
+            "SetupError: setup fill failed on ",
+            "in fill",
+            "HTTPStatusError: ",
+            "last lines of its log:",
+            "no such table",
+        ),
+    ),
+    "setup_here": (
+        "fileperf.get('/', setup=fill, server='inprocess')",
+        ("SetupError: setup fill failed on ", "in fill"),
+    ),
+    "setup_measures": (
+        "fileperf.get('/1', setup=lambda client: fileperf.get('/1'))",
+        (f"GET /1: setup <lambda> {MEASURES}",),
+    ),
+    "teardown_measures": (
+        "fileperf.get('/3', teardown=lambda client: fileperf.get('/3'))",
+        (f"GET /3: teardown <lambda> {MEASURES}",),
+    ),
+    "no_setup": (
+        "fileperf.run(needs, app='nowhere:app')",
+        ("the journey takes what a setup returned, and there is no setup",),
+    ),
+}
+"""What a test measures, and what is said of it."""
+ASYNC_FAILS = """
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+@pytest.mark.anyio
+async def test_async(afileperf):
+    await afileperf.get("/status/500")
+
+@pytest.mark.anyio
+async def test_async_setup_measures(afileperf):
+    async def fill(client):
+        await afileperf.get("/2")
+    await afileperf.get("/2", setup=fill)
+
+@pytest.mark.fileperf(app="missing_module:app")
+def test_server(fileperf_server):
+    pass
+"""
+TESTS = f"import pytest\nfrom pytest_fileperf import part\n{LOST}{VISIT}{ASYNC_FAILS}\n" + "".join(
+    f"def test_{name}(fileperf):\n    {call}\n\n" for name, (call, _) in FAILS.items()
+)
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """One run with all of these failures."""
+
+    def make(directory: Path) -> Ran:
+        return ran(project_in(directory, TESTS), "--fileperf", "-pfileperf", *QUICK, "--fileperf-duration=0.1s")
+
+    return once(tmp_path_factory, "failures", make)
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_a_failure_is_told_with_its_place_and_in_a_sentence(failed: Ran, name: str) -> None:
+    call, words = FAILS[name]
+    outcome, text = failed.tests[name]
+    assert outcome == "failed"
+    said = " ".join(text.replace("\nE", "").split())
+    assert f"> {call}" in said
+    place = TESTS[: TESTS.index(f"def test_{name}(")].count("\n") + 2
+    missing = [each for each in (f"test_it.py:{place}: ", *words) if each not in said]
+    assert missing == [], text
+    assert "pytest_fileperf/" not in text, "no frame is ours"
+    assert "did not end within" not in text
+
+
+def test_async_failures_are_told_at_the_line_of_the_test_too(failed: Ran) -> None:
+    outcome, text = failed.tests["async"]
+    assert outcome == "failed"
+    assert 'await afileperf.get("/status/500")' in text
+    assert "to_thread" not in text
+    assert "pytest_fileperf/" not in text
+    assert f"GET /2: setup fill {MEASURES}" in " ".join(failed.tests["async_setup_measures"][1].split())
+    assert failed.tests["server"][0] == "error"
+    assert "No module named 'missing_module'" in failed.tests["server"][1]
+    for row in ("test_part #two .*LIMIT", "test_step #download .*LIMIT", "test_step_fails #download .*FAILED"):
+        pytest.LineMatcher(failed.text.splitlines()).re_match_lines([row])
+
+
+# --- users, steps and setups over rounds and boots
+
+KEEPING = """
+import itertools
+from fastapi import FastAPI, Request, Response
+
+app, numbers, users = FastAPI(), itertools.count(), set()
+
+@app.post("/login")
+async def login(response: Response) -> str:
+    users.add(user := str(next(numbers)))
+    response.set_cookie("user", user)
+    return user
+
+@app.get("/me")
+async def me(request: Request) -> list[str]:
+    assert request.cookies["user"] in users, "a user of another boot"
+    return [request.headers["cookie"], request.headers["x-token"]]
+
+@app.get("/users")
+async def count() -> int:
+    return len(users)
+"""
+USERS = """
+import asyncio
+import pytest
+from pytest_fileperf import PlanError
+
+KNOWN, USED = {}, []  # who each client is, kept apart from it
+
+async def visit(client):
+    if client not in KNOWN:
+        async with client.step("login"):
+            KNOWN[client] = (await client.post("/login")).json()
+            client.headers["X-Token"] = "token of " + KNOWN[client]
+    mine = ["user=" + KNOWN[client], "token of " + KNOWN[client]]
+    await client.pause("30ms")
+    async with client.step("alone"):
+        assert (await client.get("/me")).json() == mine
+    async with client.step("together"):
+        answers = await asyncio.gather(*(client.get("/me") for _ in range(3)))
+        assert [answer.json() for answer in answers] == [mine] * 3
+
+async def other(client):
+    await visit(client)
+
+async def count(client):
+    USED.append((await client.get("/users")).json())
+
+def test_journey(fileperf):
+    result = fileperf.run(visit, connections=6, teardown=count, boots=1)
+    assert result.requests > 12
+    assert USED == [6]
+    assert list(result.steps) == ["alone", "together"], "the login was in the warm-up"
+
+def test_asked(fileperf):
+    KNOWN.clear()
+    with pytest.raises(PlanError, match="step 'login' was reached in the warm-up only"):
+        fileperf.run(visit, connections=1, boots=1, steps={"login": {}})
+
+def test_mix(fileperf):
+    result = fileperf.mix({visit: 1, other: 2}, connections=6, teardown=count, boots=2)
+    assert result.parts["other"].steps["together"].http_requests > 18
+    assert all(6 <= used <= 6 + 13 for used in USED[-2:])  # one boot has those of the journeys, too
+
+async def may_fail(client):
+    for path in ("/users", "/missing"):
+        try:
+            async with client.step("download"):
+                (await client.get(path)).raise_for_status()
+        except Exception:
+            pass
+
+def test_expected(fileperf):
+    result = fileperf.run(may_fail, connections=1, boots=1, steps={"download": {"max_error_rate": None}})
+    assert result.errors == 0
+    assert result.steps["download"].errors > 0
+"""
+
+
+def test_what_a_user_keeps_stays_with_that_user(project: pytest.Pytester, run: Run) -> None:
+    """A server gives each user a cookie, and tells with each request who asks: in all rounds, boots and parts."""
+    project.makepyfile(cookie_app=KEEPING, test_users=USERS)
+    arguments = ("--fileperf-duration=0.6s", "--fileperf-rounds=6", "--fileperf-warmup=0.1s", "-ofileperf_gate=none")
+    run("--fileperf-app=cookie_app:app", "--fileperf", *arguments).assert_outcomes(passed=4)
+
+
+STORE = f"""{SOURCE}
+items = {{}}
+
+
+async def app(scope, receive, send):
+    "Keeps what is put, gives it, and forgets what is deleted."
+    if scope["type"] == "lifespan":
+        return await lifespan(receive, send)
+    body, path, method = await request_body(receive), scope["path"], scope["method"]
+    if method == "PUT":
+        items[path] = body
+    elif method == "DELETE":
+        del items[path]
+    await respond(send, items.get(path, b""), 200 if path in items or method == "DELETE" else 404)
+"""
+SETUPS = """
+import pytest
+
+async def fill(client):
+    answer = await client.put("/items/1", content=b"one")
+    answer.raise_for_status()
+    return {"path": "/items/1"}
+
+def remove(client, made):
+    client.delete(made["path"]).raise_for_status()
+
+@pytest.fixture
+def fileperf_setup():
+    return fill
+
+@pytest.fixture
+def fileperf_teardown():
+    return remove
+
+async def get_made(client, made):
+    assert (await client.get(made["path"])).content == b"one"
+
+def test_fixtures(fileperf):
+    fileperf.get("/items/1", expect_body=b"one")
+
+def test_journey(fileperf):
+    fileperf.run(get_made)
+
+def test_server(fileperf_server):
+    with fileperf_server.sync_client() as client:
+        assert client.get("/items/1").content == b"one"
+
+async def other(client):
+    await client.put("/items/2", content=b"two")
+
+@pytest.mark.fileperf(setup=other, teardown=None)
+def test_marker(fileperf):
+    fileperf.get("/items/2", expect_body=b"two")
+
+def test_verb(fileperf):
+    fileperf.get("/items/2", setup=other, teardown=None)
+"""
+
+
+def test_a_setup_reaches_every_boot_by_key_marker_and_fixture(project: pytest.Pytester, run: Run) -> None:
+    project.makepyfile(server_app=STORE, test_it=SETUPS)
+    result = run("--fileperf", "--fileperf-boots=2", "--fileperf-duration=0.1s", "--fileperf-warmup=0")
+    result.assert_outcomes(passed=5)
