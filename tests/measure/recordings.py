@@ -134,18 +134,10 @@ class Made:
         open_loop = self.leads is not None
         return Recording(
             rounds=(
-                Round(
-                    boot=0,
-                    index=0,
-                    phase=Phase.ROUND,
-                    started_ns=0,
-                    ended_ns=LENGTH_NS,
-                    requests=self.requests,
+                round_of(
                     latency=latencies,
-                    ttfb=latencies,
+                    length_ns=LENGTH_NS,
                     service=latencies if open_loop else Histogram.of(()),
-                    bytes_sent=0,
-                    bytes_received=0,
                     failures=self.failures,
                     server_cpu_ns=self._server_cpu_ns(),
                     client_cpu_ns=round(self.generator.ran * LENGTH_NS),

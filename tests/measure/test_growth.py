@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
+from measure.recordings import SECOND, round_of, use
 
-from pytest_fileperf.host.sample import ProcessUse, Sample
+from pytest_fileperf.host.sample import Sample
 from pytest_fileperf.measure.growth import Growth, growth_of, joined
-from pytest_fileperf.measure.histogram import EMPTY
-from pytest_fileperf.measure.recording import Phase, Round
 
 MIB = 1 << 20
-SECOND_NS = 1_000_000_000
 LOOKS = 17
 
 
@@ -23,29 +21,20 @@ def seen(
 ) -> list[Sample]:
     """Returns looks in a second; what is held depends on the share of it that is over."""
     return [
-        Sample(at_ns=round(SECOND_NS * (1 + share)), server=(use(pids[at], round(files(share)), round(memory(share))),))
+        Sample(
+            at_ns=round(SECOND * (1 + share)),
+            server=(use(pids[at], threads=3, files=round(files(share)), rss_bytes=round(memory(share))),),
+        )
         for at, share in enumerate(number / (LOOKS - 1) for number in range(LOOKS))
     ]
 
 
-def use(pid: int, files: int, memory: int) -> ProcessUse:
-    return ProcessUse(
-        pid=pid, cpu_ns=0, main_cpu_ns=None, waiting_ns=None, rss_bytes=memory, threads=3, files=files,
-        written_bytes=None, read_bytes=None,
-    )  # fmt: skip
-
-
 def grown(samples: Sequence[Sample], *, limit: int | None = 1024) -> Growth | None:
     """Returns the growth over a second of 1,000 requests."""
-    middle_ns = SECOND_NS * 3 // 2
-    rounds = [
-        Round(
-            boot=0, index=0, phase=Phase.ROUND, started_ns=started_ns, ended_ns=ended_ns, requests=500, latency=EMPTY,
-            ttfb=EMPTY, bytes_sent=0, bytes_received=0,
-        )
-        for started_ns, ended_ns in ((SECOND_NS, middle_ns), (middle_ns, 2 * SECOND_NS))
-    ]  # fmt: skip
-    return growth_of(samples, rounds, connections=4, files_limit=limit)
+    halves = [
+        round_of(requests=500, start_ns=start_ns, length_ns=SECOND // 2) for start_ns in (SECOND, SECOND * 3 // 2)
+    ]
+    return growth_of(samples, halves, connections=4, files_limit=limit)
 
 
 COURSES: Mapping[str, tuple[list[Sample], frozenset[str]]] = {
@@ -78,20 +67,13 @@ def test_growth_is_for_each_request() -> None:
 
 
 def test_files_grow_until_the_limit_that_is_reached() -> None:
-    found = grown(seen(files=lambda share: min(1024.0, 20 + 2000 * share)))
+    found, before = (grown(seen(files=files)) for files in (lambda share: min(1024, 20 + 2000 * share), lambda _: 1023))
     assert found is not None
     assert (found.files_limit, found.lasting) == (1024, frozenset({"open_files"}))
     assert found.open_files == pytest.approx(2.0, rel=0.05)
-
-
-def test_a_limit_that_was_reached_before_is_known_without_a_growth() -> None:
-    found = grown(seen(files=lambda _: 1023))
-    assert found is not None
-    assert (found.files_limit, found.open_files) == (1024, None)
-
-
-def test_nothing_is_known_where_processes_came_and_went() -> None:
-    assert grown(seen(pids=(1,) * 9 + (2,) * 8)) is None
+    assert before is not None
+    assert (before.files_limit, before.open_files) == (1024, None)
+    assert grown(seen(pids=(1,) * 9 + (2,) * 8)) is None, "processes came and went"
 
 
 def test_several_start_ups_have_a_mean_and_what_lasts_in_nearly_all() -> None:

@@ -45,13 +45,9 @@ def test_merging_is_associative_and_commutative(one: list[int], two: list[int], 
 
 
 @given(SAMPLES)
-def test_one_at_a_time_is_all_at_once(values: list[int]) -> None:
-    assert facts(Histogram.merged(Histogram.of([value]) for value in values)) == facts(Histogram.of(values))
-
-
-@given(SAMPLES)
-def test_a_packed_histogram_is_what_it_was(values: list[int]) -> None:
+def test_one_at_a_time_is_all_at_once_and_packed_it_is_what_it_was(values: list[int]) -> None:
     plain, packed = Histogram.of(values), Histogram.of(values)
+    assert facts(Histogram.merged(Histogram.of([value]) for value in values)) == facts(plain)
     packed.held.pack({})
     assert packed == plain == pickle.loads(pickle.dumps(packed))
     assert facts(packed) == facts(plain)
@@ -64,7 +60,7 @@ def many_times(histogram: Histogram, doublings: int) -> Histogram:
     return histogram
 
 
-@pytest.mark.parametrize("doublings", [0, 7, 13, 17])
+@pytest.mark.parametrize("doublings", [0, 17])
 def test_counts_of_any_size_are_packed(doublings: int) -> None:
     values = np.random.default_rng(1).lognormal(15.4, 0.5, 3_000).astype(np.int64)
     plain, packed = (many_times(Histogram.of(values), doublings) for _ in range(2))
@@ -85,10 +81,7 @@ def test_a_percentile_is_the_nearest_rank_to_three_digits(values: list[int], per
 def test_percentiles_of_small_counts(count: int, percent: float, rank: int | None) -> None:
     # 1 to 101 are kept exactly, so the value is the rank.
     assert Histogram.of(range(1, count + 1)).percentile_ns(percent) == (rank or math.ceil(percent * count / 100))
-
-
-def test_the_rank_is_not_moved_by_rounding_errors() -> None:
-    assert Histogram.of(range(1, 1001)).percentile_ns(99.9) == 999
+    assert Histogram.of(range(1, 1001)).percentile_ns(99.9) == 999, "no rounding errors"
 
 
 @settings(deadline=None)
@@ -169,20 +162,15 @@ def test_a_stored_form_of_another_range_is_an_error() -> None:
         Histogram.decode(other.encode().decode("ascii"))
 
 
-def test_nothing_has_no_figures() -> None:
-    empty = Histogram.of([])
-    assert (empty.count, empty.percentile_ns(99), empty.mean_ns(), empty.stdev_ns()) == (0, 0, 0.0, 0.0)
-    assert empty.share_within(0, 10) == 0.0
-    assert empty.under_way_ns() == 0
-    assert Histogram.merged([]).count == Histogram.merged([empty, empty]).count == 0
-
-
-def test_mean_and_deviation_are_exact() -> None:
-    histogram = Histogram.of([2_000_001, 4_000_003, 9_000_005])
+def test_mean_and_deviation_are_exact_and_nothing_has_no_figures() -> None:
+    histogram, empty = Histogram.of([2_000_001, 4_000_003, 9_000_005]), Histogram.of([])
     assert histogram.mean_ns() == 15_000_009 / 3
     assert histogram.stdev_ns() == pytest.approx(float(np.std([2_000_001, 4_000_003, 9_000_005], ddof=1)))
     assert Histogram.of([5]).stdev_ns() == 0.0
     assert histogram.share_within(0, 5_000_000) == pytest.approx(2 / 3)
+    assert (empty.count, empty.percentile_ns(99), empty.mean_ns(), empty.stdev_ns()) == (0, 0, 0.0, 0.0)
+    assert (empty.share_within(0, 10), empty.under_way_ns()) == (0.0, 0)
+    assert Histogram.merged([]).count == Histogram.merged([empty, empty]).count == 0
 
 
 @pytest.mark.parametrize(
@@ -204,12 +192,9 @@ def test_what_is_longer_than_the_range_counts_as_its_end_but_keeps_the_maximum()
     assert histogram.percentile_ns(100) == pytest.approx(HIGHEST_NS, rel=1e-3)
 
 
-def test_a_negative_duration_is_refused() -> None:
+def test_what_is_no_duration_or_percentile_is_refused() -> None:
     with pytest.raises(ValueError, match="a duration cannot be negative"):
         Histogram.of([3, -1])
-
-
-@pytest.mark.parametrize("percent", [-0.1, 100.1, float("nan")])
-def test_percentiles_lie_between_0_and_100(percent: float) -> None:
-    with pytest.raises(ValueError, match="must lie between 0 and 100"):
-        Histogram.of([1]).percentile_ns(percent)
+    for percent in (-0.1, 100.1, float("nan")):
+        with pytest.raises(ValueError, match="must lie between 0 and 100"):
+            Histogram.of([1]).percentile_ns(percent)

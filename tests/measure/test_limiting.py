@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from measure.recordings import SECOND, Core, Made
+from measure.recordings import MS, SECOND, STATES, Core, Made, in_ms, use
 
-from pytest_fileperf.host.sample import MainThread, ProcessUse, Sample
-from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.host.sample import Sample
 from pytest_fileperf.measure.limiting import (
-    Limit,
     LimitKind,
     Loss,
     Served,
@@ -234,21 +232,16 @@ def test_names_what_limited_a_run_only_where_the_evidence_is_there(made: Made, k
 
 TEXTS = [
     (CORES["one worker"], "server CPU, at 97 % of 1 core"),
-    (CORES["two workers"], "server CPU, at 95 % of 2 cores"),
     ((Made(workers=(Core(ran=1.82),), main="r"), CPU), "server CPU, at 1.8 cores"),
     (
         CORES["one of two workers"],
         "server CPU, at 97 % of 1 core in the busiest of 2 workers, the least busy one at 12 %",
     ),
-    (CORES["a worker that waits for cores"], "server CPU: its worker ran 62 % and waited 36 % of the time for a core"),
     (
         CORES["too few cores for both, the server wants more"],
         "server CPU: its 2 workers ran 62 % and waited 36 % of the time for a core",
     ),
-    (
-        CORES["always something to run"],
-        "server CPU: it ran 50 % of the time, and had something to run all the time",
-    ),
+    (CORES["always something to run"], "server CPU: it ran 50 % of the time, and had something to run all the time"),
     (
         CORES["one worker, never idle"],
         "server CPU: its worker ran 86 % and waited 0 % of the time for a core, and was not found idle",
@@ -259,8 +252,6 @@ TEXTS = [
         CORES["too few cores for both"],
         "unclear: every core is taken, 32 requests in flight on 32 connections, server CPU 50 %",
     ),
-    (WAITING["in-process, computing"], "server CPU, at 95 % of 1 core, the load generator's part among it"),
-    (WAITING["asyncio.sleep"], "concurrency: 32 requests in flight on 32 connections, server CPU 5 %"),
     (
         WAITING["a request in a thread each"],
         "concurrency: 32 requests in flight on 32 connections, each in a thread of its own, server CPU 5 %",
@@ -269,10 +260,7 @@ TEXTS = [
         WAITING["an event loop that is blocked"],
         "event loop: blocked 95 % of the time, 9.50 ms a request, server CPU 5 %",
     ),
-    (
-        WAITING["one connection"],
-        "concurrency: 1 request in flight on 1 connection, server CPU 50 %",
-    ),
+    (WAITING["one connection"], "concurrency: 1 request in flight on 1 connection, server CPU 50 %"),
     (WAITING["no success"], "unclear: no request succeeded"),
     (POOLS["full"], "thread pool: 40 threads busy, 200 requests in flight, server CPU 5 %"),
     (
@@ -282,29 +270,15 @@ TEXTS = [
     ),
     (DISKS["in the pool"], "disk: 30 of 40 busy threads wait for it, server CPU 5 %"),
     (DISKS["on the event loop"], "disk: the event loop waits for it, blocked 95 % of the time, server CPU 5 %"),
-    (
-        NETWORKS["paced"],
-        "network: bytes wait to be sent on 30 connections, 32 requests in flight, server CPU 5 %",
-    ),
+    (NETWORKS["paced"], "network: bytes wait to be sent on 30 connections, 32 requests in flight, server CPU 5 %"),
     (RATES["reached"], "rate: 100/s were asked for, server CPU 5 %"),
-    (
-        CORES["two workers that are half busy"],
-        "concurrency: 32 requests in flight on 32 connections, server CPU 48 % of 2 cores",
-    ),
-    (
-        CORES["no CPU times at all"],
-        "unclear: 32 requests in flight on 32 connections, server CPU unknown",
-    ),
+    (CORES["no CPU times at all"], "unclear: 32 requests in flight on 32 connections, server CPU unknown"),
 ]
 
 
 @pytest.mark.parametrize("case, text", TEXTS, ids=[text.split(",")[0] for _, text in TEXTS])
 def test_says_with_which_figures(case: tuple[Made, LimitKind], text: str) -> None:
     assert str(limit_of(case[0].recording())) == text
-
-
-def test_evidence_may_be_missing() -> None:
-    assert str(Limit(kind=UNCLEAR, evidence="")) == "unclear"
 
 
 def overtaken(served: float) -> Recording:
@@ -337,71 +311,43 @@ def test_a_growing_backlog_is_seen_where_latencies_hide_it(served: float, reache
 
 
 @pytest.mark.parametrize(
-    "alone_ms,mean_ms,said",
+    "alone_ms,said",
     [
-        (160, 160, "concurrency: 32 requests in flight"),
-        (300, 160, "concurrency: 32 requests in flight"),
-        (140, 160, "concurrency: 32 requests in flight"),
-        (20, 160, "unclear: requests wait for each other, about 4 are served at a time, 32 requests in flight"),
-        (80, 160, "unclear: requests wait for each other, about 16 are served at a time, 32 requests in flight"),
+        ([160] * 8, "concurrency: 32 requests in flight"),
+        ([140] * 8, "concurrency: 32 requests in flight"),
+        ([20] * 8, "unclear: requests wait for each other, about 4 are served at a time, 32 requests in flight"),
+        ([80] * 8, "unclear: requests wait for each other, about 16 are served at a time, 32 requests in flight"),
+        ([], "unclear: 32 requests in flight"),  # not seen alone
+        ([10] * 4 + [160] * 5, "unclear: 32 requests in flight"),  # they differ
     ],
 )
-def test_requests_that_take_less_when_they_are_alone_wait_for_each_other(
-    alone_ms: int, mean_ms: int, said: str
-) -> None:
-    limit = limit_of(with_alone([alone_ms] * 8, mean_ms=mean_ms))
+def test_requests_that_take_less_when_they_are_alone_wait_for_each_other(alone_ms: Sequence[int], said: str) -> None:
+    limit = limit_of(with_alone(Made(requests=400), alone_ms))
     assert str(limit).startswith(said)
     assert limit.queues == ("wait for each other" in said)
 
 
-@pytest.mark.parametrize(
-    "alone_ms", [(), (10, 10, 10, 10, 160, 160, 160, 160, 160)], ids=["none alone", "requests that differ"]
-)
-def test_what_was_not_seen_alone_is_not_called_concurrency(alone_ms: Sequence[int]) -> None:
-    assert str(limit_of(with_alone(alone_ms, mean_ms=160))).startswith("unclear: 32 requests in flight")
-
-
 def test_one_connection_waits_for_no_other() -> None:
-    made = Made(connections=1, in_flight=1, requests=10).recording()
-
-    assert limit_of(replace(made, boots=(replace(made.boots[0], alone=Histogram.of(())),))).kind is CONCURRENCY
+    assert limit_of(with_alone(Made(connections=1, in_flight=1, requests=10), ())).kind is CONCURRENCY
 
 
-def with_alone(alone_ms: Sequence[int], *, mean_ms: int) -> Recording:
-    """Returns a server that waits: how long its requests take, alone and on average."""
-    made = Made(connections=32, in_flight=32, requests=round(32 * 2000 / mean_ms)).recording()
-    alone = Histogram.of([ms * 1_000_000 for ms in alone_ms])
-    return replace(made, boots=tuple(replace(boot, alone=alone) for boot in made.boots))
+def with_alone(made: Made, alone_ms: Sequence[int]) -> Recording:
+    """Returns a server that waits: how long its requests take alone; on average it is 160 ms."""
+    recording = made.recording()
+    return replace(recording, boots=tuple(replace(boot, alone=in_ms(*alone_ms)) for boot in recording.boots))
 
 
 # --- When an event loop was blocked, by looks at it and the ends of answers; and which functions held it
 
 
-MS = 1_000_000
-STATES = {"i": MainThread.IDLE, "r": MainThread.RUNNING, "b": MainThread.BLOCKED}
 ROOT = "thread (7): MainThread;<module> (/p/m.py:1);run (/v/lib/python3.11/asyncio/runners.py:86)"
 
 
 def found(looks: str, ends_ms: Sequence[int], connections: int | None = 4) -> Stalls | None:
     """Returns the stalls by looks every 4 ms from 0 on, one letter each."""
-    samples = tuple(Sample(at_ns=at * 4 * MS, server=(use(letter),)) for at, letter in enumerate(looks))
+    samples = tuple(Sample(at_ns=at * 4 * MS, server=(use(main=STATES[letter]),)) for at, letter in enumerate(looks))
     ends_ns = [at * MS for at in ends_ms]
     return stalls_of(samples, ends_ns, worker=1, connections=connections, span_ns=(0, 4 * len(looks) * MS))
-
-
-def use(letter: str) -> ProcessUse:
-    return ProcessUse(
-        pid=1,
-        cpu_ns=0,
-        main_cpu_ns=0,
-        waiting_ns=0,
-        rss_bytes=0,
-        threads=1,
-        files=None,
-        written_bytes=None,
-        read_bytes=None,
-        main=STATES[letter],
-    )
 
 
 @pytest.mark.parametrize(
@@ -481,8 +427,8 @@ def lost(connections: int, before: tuple[float, float], more: tuple[float, float
     return loss_of(sides[0], sides[1])
 
 
-@pytest.mark.parametrize("before", [(0.06, 0.05), (0.3, 0.05), (0.3, 2.0), (1.0, 4.0)], ids=str)
-@pytest.mark.parametrize("connections", [1, 2, 8, 32, 128])
+@pytest.mark.parametrize("before", [(0.06, 0.05), (0.3, 2.0), (1.0, 4.0)], ids=str)
+@pytest.mark.parametrize("connections", [1, 8, 128])
 @pytest.mark.parametrize("more_ms", [0.1, 1.0, 5.0])
 def test_cpu_time_is_named(connections: int, before: tuple[float, float], more_ms: float) -> None:
     loss = lost(connections, before, (more_ms, 0.0))
@@ -491,9 +437,9 @@ def test_cpu_time_is_named(connections: int, before: tuple[float, float], more_m
     assert loss is not None or more_ms == 0.1
 
 
-@pytest.mark.parametrize("before", [(0.06, 0.05), (0.3, 0.05), (0.3, 2.0), (1.0, 4.0)], ids=str)
-@pytest.mark.parametrize("connections", [1, 2, 8, 32])
-@pytest.mark.parametrize("more_ms", [1.0, 5.0, 20.0, 200.0])
+@pytest.mark.parametrize("before", [(0.06, 0.05), (0.3, 2.0), (1.0, 4.0)], ids=str)
+@pytest.mark.parametrize("connections", [1, 8, 32])
+@pytest.mark.parametrize("more_ms", [1.0, 20.0, 200.0])
 def test_a_wait_is_named_unless_the_core_hides_it(
     connections: int, before: tuple[float, float], more_ms: float
 ) -> None:

@@ -5,29 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from measure.recordings import MS, SECOND, in_ms
+from measure.recordings import recording_of as recorded
+from measure.recordings import round_of as made
 
-from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.measurement import Background, background_of, measurement_of
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round, merge_failures
 
-SECOND = 1_000_000_000
-MS = 1_000_000
-
 
 def round_of(*latencies_ms: int, index: int = 0, phase: Phase = Phase.ROUND) -> Round:
-    latency = Histogram.of([value * MS for value in latencies_ms])
-    return Round(
-        boot=0,
+    count = len(latencies_ms)
+    return made(
+        latency=in_ms(*latencies_ms),
+        ttfb=in_ms(*(value / 2 for value in latencies_ms)),
         index=index,
         phase=phase,
-        started_ns=index * SECOND,
-        ended_ns=(index + 1) * SECOND,
-        requests=latency.count,
-        latency=latency,
-        ttfb=Histogram.of([value * MS // 2 for value in latencies_ms]),
-        bytes_sent=1000 * latency.count,
-        bytes_received=10 * latency.count,
-        statuses=((200, latency.count),),
+        bytes_sent=1000 * count,
+        bytes_received=10 * count,
+        statuses=((200, count),),
         server_cpu_ns=400 * MS,
         client_cpu_ns=300 * MS,
     )
@@ -51,55 +47,36 @@ RUN = Recording(
 )
 
 
-def test_counts_and_rates() -> None:
+def test_the_figures_of_a_run() -> None:
     found = measurement_of(RUN)
     assert (found.requests, found.errors, found.connections) == (7, 4, 4)
-    assert found.rps == 3.0
-    assert found.success_ratio == pytest.approx(7 / 11)
+    assert [found.rps, found.success_ratio, found.duration, found.wait] == pytest.approx([3.0, 7 / 11, 2.0, 0.5])
     assert list(found.error_kinds.items()) == [("status 500", 3), ("timeout", 1)]
     assert [failure.kind for failure in found.failures] == ["status 500", "timeout"]
     assert found.statuses == {200: 7, 500: 3}
-    assert (found.duration, found.wait) == (2.0, 0.5)
-
-
-def test_its_text_is_short() -> None:
-    found = measurement_of(RUN)
+    # Bytes and latencies are of all requests, rates of the rounds.
+    assert (found.bytes_sent, found.bytes_received) == (7000, 70)
+    assert (found.bytes_sent_per_second, found.bytes_received_per_second, found.throughput) == (3000.0, 30.0, 3030.0)
+    latency = found.latency
+    assert (latency.count, latency.min, latency.max, found.ttfb.max) == (7, 0.010, 0.100, 0.050)
+    assert [latency.mean, latency.within_one_stdev] == pytest.approx([0.260 / 7, 6 / 7])
+    assert latency.p50 == pytest.approx(0.030, rel=1e-3)
+    assert latency.p99 == latency.p999 == latency.percentile(100) == 0.100
+    assert [found.server.cpu_per_request, found.server.cpu_share] == pytest.approx([0.8 / 6, 0.4])
+    assert [found.client.cpu_per_request, found.client.cpu_share] == pytest.approx([0.1, 0.3])
+    assert (found.server.peak_rss, found.client.engine, found.client.why_engine) == (5000, "client", "a journey")
     assert str(found) == "3.00 requests/s, p99 100 ms, 4 errors"
     assert repr(found) == "<Measurement: 3.00 requests/s, p99 100 ms, 4 errors>"
-    nothing = replace(RUN, rounds=(replace(FAILED, requests=0, latency=Histogram.of([]), ttfb=Histogram.of([])),))
-    assert str(measurement_of(nothing)) == "no request succeeded, 4 failed"
 
 
-def test_bytes_are_of_all_requests_and_their_rates_of_the_rounds() -> None:
-    found = measurement_of(RUN)
-    assert (found.bytes_sent, found.bytes_received) == (7000, 70)
-    assert (found.bytes_sent_per_second, found.bytes_received_per_second) == (3000.0, 30.0)
-    assert found.throughput == 3030.0
-
-
-def test_latencies_are_of_all_requests_in_seconds() -> None:
-    found = measurement_of(RUN).latency
-    assert (found.count, found.min, found.max) == (7, 0.010, 0.100)
-    assert found.mean == pytest.approx(0.260 / 7)
-    assert found.p50 == pytest.approx(0.030, rel=1e-3)
-    assert found.p99 == found.p999 == found.percentile(100) == 0.100
-    assert found.within_one_stdev == pytest.approx(6 / 7)
-    assert measurement_of(RUN).ttfb.max == 0.050
-
-
-def test_what_server_and_generator_used() -> None:
-    found = measurement_of(RUN)
-    assert found.server.cpu_per_request == pytest.approx(0.8 / 6)
-    assert found.server.cpu_share == pytest.approx(0.4)
-    assert found.server.peak_rss == 5000
-    assert found.client.cpu_share == pytest.approx(0.3)
-    assert found.client.cpu_per_request == pytest.approx(0.1)
-    assert (found.client.engine, found.client.why_engine) == ("client", "a journey")
-
-
-def test_what_the_platform_cannot_tell_is_none() -> None:
-    found = measurement_of(replace(RUN, rounds=(replace(FAILED, server_cpu_ns=None),), boots=(Boot(index=0),))).server
-    assert (found.cpu_per_request, found.cpu_share, found.peak_rss) == (None, None, None)
+def test_what_there_is_nothing_of_is_zero_or_none() -> None:
+    failed = replace(FAILED, requests=0, latency=EMPTY, ttfb=EMPTY, server_cpu_ns=None)
+    found = measurement_of(replace(RUN, rounds=(failed,), boots=(Boot(index=0),)))
+    assert str(found) == "no request succeeded, 4 failed"
+    assert (found.server.cpu_per_request, found.server.cpu_share, found.server.peak_rss) == (None, None, None)
+    nothing = measurement_of(recorded(boots=()))
+    assert (nothing.rps, nothing.requests, nothing.success_ratio, nothing.duration) == (0.0, 0, 0.0, 0.0)
+    assert (nothing.latency.count, nothing.latency.p99, nothing.latency.max, nothing.saturated) == (0, 0.0, 0.0, False)
 
 
 @pytest.mark.parametrize("share,saturated", [(0.90, False), (0.91, True)])
@@ -107,13 +84,6 @@ def test_a_busy_generator_is_saturated_but_not_when_it_shares_the_app_s_process(
     busy = replace(RUN, rounds=(replace(FAILED, client_cpu_ns=round(share * SECOND)),))
     assert measurement_of(busy).saturated is saturated
     assert measurement_of(replace(busy, engine="in-process")).saturated is False
-
-
-def test_nothing_measured_is_all_zero() -> None:
-    found = measurement_of(Recording(rounds=(), boots=(), connections=1, engine="replay"))
-    assert (found.rps, found.requests, found.success_ratio, found.duration) == (0.0, 0, 0.0, 0.0)
-    assert (found.latency.count, found.latency.p99, found.latency.max) == (0, 0.0, 0.0)
-    assert found.saturated is False
 
 
 def test_when_all_end_in_the_drain_the_rates_are_over_the_whole_time() -> None:
@@ -149,17 +119,13 @@ def side(
 
     def add(phase: Phase, start_ms: int, end_ms: int, requests: int, cpu_ms: float) -> None:
         rounds.append(
-            Round(
-                boot=0,
+            made(
+                latency=EMPTY,
+                requests=requests,
                 index=len(rounds),
                 phase=phase,
-                started_ns=start_ms * MS,
-                ended_ns=end_ms * MS,
-                requests=requests,
-                latency=EMPTY,
-                ttfb=EMPTY,
-                bytes_sent=0,
-                bytes_received=0,
+                start_ns=start_ms * MS,
+                length_ns=(end_ms - start_ms) * MS,
                 server_cpu_ns=round(cpu_ms * MS) if known else None,
             )
         )
@@ -179,28 +145,17 @@ def side(
     return Recording(rounds=tuple(rounds), boots=(), connections=8, engine="replay")
 
 
-def test_each_side_s_work_in_the_other_s_turns_is_a_share_of_a_core() -> None:
+def test_each_side_s_work_in_the_other_s_turns_is_a_share_of_a_core_and_late_answers_are_none() -> None:
     found = background_of(side(0, background=0.07), side(1, background=0.01))
     assert (found.base, found.now) == pytest.approx((0.07, 0.01))
-
-
-def test_late_answers_are_no_background_work() -> None:
     found = background_of(side(0, background=0.07, late=9), side(1, late_failures=TEN_LATE))
     assert (found.base, found.now) == pytest.approx((0.07, 0.0))
-
-
-def test_it_is_never_below_nothing() -> None:
-    cheap = tuple(
-        replace(round_, server_cpu_ns=0) if round_.phase is Phase.HANDOVER else round_
-        for round_ in side(0, late=5).rounds
-    )
-    assert background_of(replace(side(0), rounds=cheap), side(1)).base == 0.0
-
-
-def test_it_is_not_known_where_no_cpu_time_was_read_or_no_turns_alternate() -> None:
-    turns_only = side(0).measured()
+    late = side(0, late=5)
+    cheap = tuple(replace(each, server_cpu_ns=0) if each.phase is Phase.HANDOVER else each for each in late.rounds)
+    assert background_of(replace(late, rounds=cheap), side(1)).base == 0.0
+    # It is not known where no CPU time was read or no turns alternate.
     assert background_of(side(0, known=False), side(1)) == Background(base=None, now=0.0)
-    assert background_of(replace(side(0), rounds=turns_only), side(1)).base is None
+    assert background_of(replace(late, rounds=side(0).measured()), side(1)).base is None
     assert background_of(side(0), replace(side(1), rounds=())) == Background(base=None, now=None)
 
 

@@ -8,142 +8,78 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from measure.recordings import MS, SECOND, alike, in_ms, recording_of, round_of
 
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, littles_law
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
 
-SECOND = 1_000_000_000
-MS = 1_000_000
+
+def of(*latencies_ms: int, index: int = 0, phase: Phase = Phase.ROUND, cpu_ms: int | None = 100) -> Round:
+    cpu_ns = None if cpu_ms is None else cpu_ms * MS
+    latency = in_ms(*latencies_ms)
+    return round_of(latency=latency, index=index, phase=phase, server_cpu_ns=cpu_ns, bytes_received=400 * latency.count)
 
 
-def round_of(
-    *latencies_ms: int, boot: int = 0, index: int = 0, phase: Phase = Phase.ROUND, cpu_ms: int | None = 100
-) -> Round:
-    latency = Histogram.of([value * MS for value in latencies_ms])
-    return Round(
-        boot=boot,
-        index=index,
-        phase=phase,
-        started_ns=index * SECOND,
-        ended_ns=(index + 1) * SECOND,
-        requests=latency.count,
-        latency=latency,
-        ttfb=latency,
-        bytes_sent=100 * latency.count,
-        bytes_received=300 * latency.count,
-        server_cpu_ns=None if cpu_ms is None else cpu_ms * MS,
-    )
-
-
-def recording_of(*rounds: Round, boots: tuple[Boot, ...] = (Boot(index=0),)) -> Recording:
-    return Recording(rounds=rounds, boots=boots, connections=4, engine="replay")
-
-
-DRAIN = round_of(50, 60, index=2, phase=Phase.DRAIN)
+DRAIN = of(50, 60, index=2, phase=Phase.DRAIN)
 RUN = recording_of(
-    round_of(10, 20, 30, 40),
-    replace(
-        round_of(10, 20, index=1, cpu_ms=200),
-        failures=(Failure(kind="timeout", count=2, example="after 30 s"),),
-    ),
+    of(10, 20, 30, 40),
+    replace(of(10, 20, index=1, cpu_ms=200), failures=(Failure(kind="timeout", count=2, example="after 30 s"),)),
     DRAIN,
     boots=(Boot(index=0, peak_rss_bytes=1000), Boot(index=1, peak_rss_bytes=3000), Boot(index=2)),
 )
+EMPTY_ROUND = of(cpu_ms=None)
 
 
 @pytest.mark.parametrize(
-    "name,value",
+    "name, of_run, of_round, of_nothing",
     [
-        ("rps", 3.0),  # six requests in two rounds of a second: the drain is in no rate
-        ("throughput", 1200.0),
-        ("p50", 0.020),  # of all eight: the drain is in the latencies
-        ("p99", 0.060),
-        ("mean", 0.030),
-        ("latency", 0.060),
-        ("cpu_per_request", 0.050),
-        ("rss", 3000.0),
-        ("error_rate", 0.2),
+        ("rps", 3.0, 2.0, 0.0),  # six requests in two rounds of a second: the drain is in no rate
+        ("throughput", 1200.0, 800.0, 0.0),
+        ("p50", 0.020, 0.010, None),  # of all eight: the drain is in the latencies
+        ("p99", 0.060, 0.020, None),
+        ("mean", 0.030, 0.015, None),
+        ("latency", 0.060, 0.020, None),
+        ("cpu_per_request", 0.050, 0.100, None),
+        ("rss", 3000.0, None, None),
+        ("error_rate", 0.2, 0.5, None),
     ],
 )
-def test_the_value_of_a_run(name: str, value: float) -> None:
-    assert METRICS[name].of_run(RUN) == pytest.approx(value, rel=1e-3)
+def test_values_of_a_run_and_of_a_round(
+    name: str, of_run: float, of_round: float | None, of_nothing: float | None
+) -> None:
+    metric = METRICS[name]
+    assert metric.of_run(RUN) == pytest.approx(of_run, rel=1e-3)
+    found = metric.of_round(RUN.rounds[1])
+    assert found == (None if of_round is None else pytest.approx(of_round, rel=1e-3))
+    assert metric.of_run(recording_of(EMPTY_ROUND)) == metric.of_round(EMPTY_ROUND) == of_nothing
 
 
-@pytest.mark.parametrize(
-    "name,value",
-    [
-        ("rps", 2.0),
-        ("throughput", 800.0),
-        ("p50", 0.010),
-        ("mean", 0.015),
-        ("latency", 0.020),
-        ("cpu_per_request", 0.100),
-        ("rss", None),
-        ("error_rate", 0.5),
-    ],
-)
-def test_the_value_of_a_round(name: str, value: float | None) -> None:
-    found = METRICS[name].of_round(RUN.rounds[1])
-    assert found is None if value is None else found == pytest.approx(value, rel=1e-3)
-
-
-@pytest.mark.parametrize("name", sorted(set(METRICS) - {"rps", "throughput"}))
-def test_an_empty_run_tells_nothing(name: str) -> None:
-    assert METRICS[name].of_run(recording_of(round_of(cpu_ms=None))) is None
-    assert METRICS[name].of_round(round_of(cpu_ms=None)) is None
-
-
-def test_an_empty_run_has_a_rate_of_zero_and_no_rounds_have_none() -> None:
-    assert METRICS["rps"].of_run(recording_of(round_of())) == 0.0
-    assert METRICS["rps"].of_run(recording_of()) is None
-
-
-def test_a_round_of_no_length_has_no_rate() -> None:
-    instant = replace(round_of(10), ended_ns=0)
-    assert METRICS["rps"].of_round(instant) is None
-    assert METRICS["throughput"].of_round(instant) is None
-
-
-def test_requests_that_all_end_in_the_drain_still_have_a_rate() -> None:
-    assert METRICS["rps"].of_run(recording_of(round_of(), DRAIN)) == pytest.approx(1.0)
-
-
-def test_cpu_that_one_round_cannot_tell_is_left_out_with_its_requests() -> None:
-    run = recording_of(round_of(10, 10, cpu_ms=100), round_of(10, 10, 10, index=1, cpu_ms=None))
+def test_rates_and_cpu_where_rounds_tell_little() -> None:
+    rps = METRICS["rps"]
+    instant = replace(of(10), ended_ns=0)
+    assert [METRICS[name].of_round(instant) for name in ("rps", "throughput")] == [None, None]
+    assert rps.of_run(recording_of()) is None
+    assert rps.of_run(recording_of(of(), DRAIN)) == pytest.approx(1.0), "all ended in the drain"
+    run = recording_of(of(10, 10, cpu_ms=100), of(10, 10, 10, index=1, cpu_ms=None))
     assert METRICS["cpu_per_request"].of_run(run) == pytest.approx(0.05)
 
 
-def test_names_are_the_keys_and_percentiles_say_which_they_are() -> None:
+def test_every_metric_has_its_name_its_direction_and_its_percentile() -> None:
+    """The chance that none of n requests lies above a percentile is q^n: at most 5 % from the least number on."""
     assert all(metric.name == name for name, metric in METRICS.items())
+    better_if_more = {name for name, metric in METRICS.items() if metric.worse_sign < 0}
+    assert better_if_more == {"rps", "throughput", "event_rate", "capacity"}
     percentiles = {name: metric.percentile for name, metric in METRICS.items() if metric.percentile is not None}
     assert percentiles == {"p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9}
-
-
-def test_more_is_better_for_rates_alone() -> None:
-    assert {name for name, metric in METRICS.items() if metric.worse_sign < 0} == {
-        "rps",
-        "throughput",
-        "event_rate",
-        "capacity",
-    }
-
-
-@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.percentile is not None])
-def test_the_least_requests_of_a_percentile_bound_it_with_95_percent(name: str) -> None:
-    """The chance that none of n requests lies above the percentile is q^n: at most 5 % from that n on."""
-    metric = METRICS[name]
-    assert metric.percentile is not None
-    share = metric.percentile / 100
-    assert share**metric.least_requests <= 0.05 < share ** (metric.least_requests - 1)
+    for name, percentile in percentiles.items():
+        share, least = percentile / 100, METRICS[name].least_requests
+        assert share**least <= 0.05 < share ** (least - 1)
 
 
 STREAMS = replace(
-    round_of(10),
-    events=400,
-    first_event=Histogram.of([50 * MS] * 10),
-    event_gap=Histogram.of([20 * MS] * 380 + [70 * MS] * 10),
+    of(10), events=400, first_event=alike(50, 10), event_gap=Histogram.merged([alike(20, 380), alike(70, 10)])
 )
 
 
@@ -161,35 +97,30 @@ def test_the_figures_of_events(name: str, value: float | None) -> None:
     metric = METRICS[name]
     assert metric.of_round(STREAMS) == (None if value is None else pytest.approx(value, rel=1e-3))
     assert metric.of_run(recording_of(STREAMS)) == pytest.approx(value or 0.050, rel=1e-3)
-
-
-def test_a_round_in_which_no_event_came_has_a_rate_of_zero() -> None:
     assert METRICS["event_rate"].of_round(replace(STREAMS, events=0)) == 0.0
 
 
 # --- Closed loops whose true rate is known: whatever is cut off by the ends of a run, requests/s have Little's law
 
 
-S = 1_000_000_000
 WARMUP_S = 0.3
 
 
 def rounds_of(samples: Sequence[tuple[float, float]], seconds: float, boot: int) -> tuple[Round, ...]:
     """Returns the rounds of a load, of requests by when they begin and end since its warm-up began."""
-    origin_ns = 5 * S
-    stretches = [(round(seconds * S * place / 10), Phase.ROUND) for place in range(1, 11)]
+    origin_ns = 5 * SECOND
+    stretches = [(round(seconds * SECOND * place / 10), Phase.ROUND) for place in range(1, 11)]
     recorder = Recorder(boot=boot, stretches=stretches, server_cpu=lambda: None)
-    recorder.begin(origin_ns + round(WARMUP_S * S))
+    recorder.begin(origin_ns + round(WARMUP_S * SECOND))
     for start, end in sorted(samples, key=lambda sample: sample[1]):
-        began_ns, ended_ns = origin_ns + round(start * S), origin_ns + round(end * S)
+        began_ns, ended_ns = origin_ns + round(start * SECOND), origin_ns + round(end * SECOND)
         recorder.tallies[0].success(began_ns, ended_ns, ended_ns, 200, 0, 100)
-    return recorder.finish(origin_ns + round((WARMUP_S + seconds + 10) * S))
+    return recorder.finish(origin_ns + round((WARMUP_S + seconds + 10) * SECOND))
 
 
 def recorded(load: Callable[[float], Sequence[tuple[float, float]]], seconds: float, boots: int = 1) -> Recording:
     rounds = [one for boot in range(boots) for one in rounds_of(load(WARMUP_S + seconds), seconds, boot)]
-    made = tuple(Boot(index=boot) for boot in range(boots))
-    return Recording(rounds=tuple(rounds), boots=made, connections=16, engine="replay")
+    return replace(recording_of(*rounds, boots=tuple(Boot(index=boot) for boot in range(boots))), connections=16)
 
 
 def sleeps(connections: int, draw: Callable[[], float]) -> Callable[[float], list[tuple[float, float]]]:
@@ -223,8 +154,8 @@ def queue(connections: int, each: float) -> Callable[[float], list[tuple[float, 
     return load
 
 
-@pytest.mark.parametrize("each", [0.05, 0.3, 1.0, 1.4, 1.8, 2.4, 3.4, 5.0])
-@pytest.mark.parametrize("connections", [1, 16, 200])
+@pytest.mark.parametrize("each", [0.05, 1.0, 1.4, 3.4, 5.0])
+@pytest.mark.parametrize("connections", [1, 16])
 @pytest.mark.parametrize("seconds, boots", [(4.0, 1), (1.0, 3)])
 def test_equal_requests_have_their_rate(each: float, connections: int, seconds: float, boots: int) -> None:
     made = recorded(sleeps(connections, lambda: each), seconds, boots)
@@ -246,11 +177,11 @@ def test_equal_requests_have_their_rate(each: float, connections: int, seconds: 
 )
 def test_requests_of_any_length_have_it_on_average(draw: Callable[[random.Random], float], mean: float) -> None:
     chance = random.Random(7)
-    made = recorded(sleeps(2000, lambda: draw(chance)), 4.0)
-    assert METRICS["rps"].of_run(made) == pytest.approx(2000 / mean, rel=0.04)
+    made = recorded(sleeps(1000, lambda: draw(chance)), 4.0)
+    assert METRICS["rps"].of_run(made) == pytest.approx(1000 / mean, rel=0.05)
 
 
-@pytest.mark.parametrize("each", [0.002, 0.02, 0.1, 0.2])
+@pytest.mark.parametrize("each", [0.002, 0.2])
 def test_a_server_of_one_core_never_has_more_than_it_can(each: float) -> None:
     made = recorded(queue(16, each), 4.0)
     assert METRICS["rps"].of_run(made) == pytest.approx(1 / each, rel=0.02)

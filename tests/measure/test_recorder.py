@@ -1,3 +1,5 @@
+"""Samples become rounds: what belongs to which, what leaves no trace, and several generators as one."""
+
 from __future__ import annotations
 
 import random
@@ -8,38 +10,28 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measure.recordings import SECOND
 
 from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram
 from pytest_fileperf.measure.recorder import Recorder, merged_leads, merged_rounds, paced
 from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Phase, Recording, Round
 from pytest_fileperf.measure.tally import Durations
 
-SECOND = 1_000_000_000
+HANDOVER, ROUND, DRAIN = Phase.HANDOVER, Phase.ROUND, Phase.DRAIN
+TENTH = SECOND // 10
 
 
-class ServerCpu:
-    """CPU time of one server process, set by the test."""
-
-    def __init__(self) -> None:
-        self.spent_ns = 0
-
-    def __call__(self) -> int:
-        return self.spent_ns
-
-
-def recorder(*, round_ns: int | None = SECOND, rounds: int = 2, cpu: ServerCpu | None = None) -> Recorder:
-    ends = () if round_ns is None else range(1, rounds + 1)
-    stretches = [(end * (round_ns or 0), Phase.ROUND) for end in ends]
-    made = Recorder(boot=3, stretches=stretches, server_cpu=cpu or ServerCpu())
+def recorder(*, rounds: int = 2, of_ns: int = SECOND) -> Recorder:
+    """Rounds of a second from 10 s on."""
+    made = Recorder(boot=3, stretches=[(end * of_ns, ROUND) for end in range(1, rounds + 1)], server_cpu=lambda: None)
     made.begin(10 * SECOND)
     return made
 
 
 def in_turn(connections: int = 0) -> Recorder:
     """Two turns of a second from 10.5 s and from 13 s, the first tenth of each handover."""
-    tenths = ((6, Phase.HANDOVER), (15, Phase.ROUND), (31, Phase.HANDOVER), (40, Phase.ROUND))
-    stretches = [(tenth * SECOND // 10, phase) for tenth, phase in tenths]
-    made = Recorder(boot=3, stretches=stretches, server_cpu=ServerCpu(), connections=connections)
+    stretches = [(tenth * TENTH, phase) for tenth, phase in ((6, HANDOVER), (15, ROUND), (31, HANDOVER), (40, ROUND))]
+    made = Recorder(boot=3, stretches=stretches, server_cpu=lambda: None, connections=connections)
     made.begin(10 * SECOND)
     return made
 
@@ -49,117 +41,101 @@ def good(into: Recorder, ended_s: float, latency_ns: int = 1000) -> None:
     into.tallies[0].success(ended_ns - latency_ns, ended_ns - latency_ns // 2, ended_ns, 200, 7, 11)
 
 
+def told(rounds: tuple[Round, ...]) -> list[tuple[Phase, int, int, int]]:
+    """Returns phase, requests, and tenths of seconds of the beginning and the end."""
+    return [(each.phase, each.requests, each.started_ns // TENTH, each.ended_ns // TENTH) for each in rounds]
+
+
 def test_a_request_belongs_to_the_round_it_ends_in() -> None:
-    taken = recorder()
-    for ended_s in (9.9, 10.0, 10.999, 11.0, 11.5, 12.0, 12.3):
+    taken = recorder(rounds=3)
+    for ended_s in (9.9, 10.0, 10.999, 12.0, 12.5, 13.0, 13.3):
         good(taken, ended_s, latency_ns=SECOND)
-
-    rounds = taken.finish(13 * SECOND)
-
-    assert [(r.phase, r.index, r.requests) for r in rounds] == [
-        (Phase.ROUND, 0, 2),
-        (Phase.ROUND, 1, 2),
-        (Phase.DRAIN, 2, 2),
-    ]
-    assert [(r.started_ns // SECOND, r.ended_ns // SECOND) for r in rounds] == [(10, 11), (11, 12), (12, 13)]
-    assert {r.boot for r in rounds} == {3}
+    rounds = taken.finish(14 * SECOND)
+    assert told(rounds) == [(ROUND, 2, 100, 110), (ROUND, 0, 110, 120), (ROUND, 2, 120, 130), (DRAIN, 2, 130, 140)]
+    assert [(each.boot, each.index) for each in rounds] == [(3, 0), (3, 1), (3, 2), (3, 3)]
 
 
-def test_the_warm_up_leaves_no_trace() -> None:
+def test_turns_are_rounds_and_what_lies_between_them_is_handover() -> None:
+    taken = in_turn()
+    for ended_s in (9.9, 10.55, 10.6, 11.0, 11.6, 13.05, 13.1, 13.5, 14.1):
+        good(taken, ended_s)
+    rounds = taken.finish(15 * SECOND)
+    expected = [(HANDOVER, 1, 100, 106), (ROUND, 2, 106, 115), (HANDOVER, 2, 115, 131), (ROUND, 2, 131, 140)]
+    assert told(rounds) == [*expected, (DRAIN, 1, 140, 150)]
+    assert [each.index for each in rounds] == [0, 1, 2, 3, 4]
+    silent = in_turn().finish(15 * SECOND)
+    assert [requests for phase, requests, *_ in told(silent) if phase is ROUND] == [0, 0]
+
+
+def test_the_newest_round_is_no_handover_and_there_is_none_before_the_first_has_ended() -> None:
+    taken, newest = in_turn(), list[Round | None]()
+    for ended_s in (10.7, 10.8, 13.2):
+        good(taken, ended_s)
+        newest.append(taken.last_round)
+    assert [(each.phase, each.requests) for each in newest if each is not None] == [(ROUND, 2)]
+
+
+def test_what_ended_or_was_due_in_the_warm_up_leaves_no_trace_whenever_it_ends() -> None:
     taken = recorder()
     good(taken, 9.5)
     taken.tallies[0].failure("size", "too short", round(9.6 * SECOND), 200)
-
     assert taken.phase == "warm-up"
+    assert taken.due(9 * SECOND, 9 * SECOND, SECOND)
+    assert not taken.due(9 * SECOND, 11 * SECOND, SECOND)
+    answered(taken, 9, 9, 11)
+    taken.tallies[0].failure("timeout", "too late", 11 * SECOND, due_ns=9 * SECOND)
     rounds = taken.finish(12 * SECOND)
-
     assert [(r.requests, r.failed, r.statuses, r.latency.count) for r in rounds] == [(0, 0, (), 0)] * 3
-
-
-def test_a_silent_stretch_gives_empty_rounds_not_fewer() -> None:
-    taken = recorder(rounds=4)
-    good(taken, 13.5)
-
-    rounds = taken.finish(14 * SECOND)
-
-    assert [r.requests for r in rounds if r.phase is Phase.ROUND] == [0, 0, 0, 1]
+    assert (taken.due_count, taken.leads.taken()) == (0, None)
 
 
 def test_a_fixed_count_is_one_round_up_to_the_last_answer() -> None:
-    taken = recorder(round_ns=None, rounds=1)
+    taken = recorder(rounds=0)
     good(taken, 10.2)
     good(taken, 15.5)
-
-    (only,) = taken.finish(round(15.5 * SECOND))
-
-    assert (only.phase, only.requests, only.duration_ns) == (Phase.ROUND, 2, round(5.5 * SECOND))
+    assert told(taken.finish(round(15.5 * SECOND))) == [(ROUND, 2, 100, 155)]
 
 
-def test_counts_bytes_statuses_and_durations() -> None:
+def test_counts_bytes_statuses_and_durations_and_failures_stay_out_of_them() -> None:
     taken = recorder()
     good(taken, 10.1, latency_ns=4000)
     good(taken, 10.2, latency_ns=2000)
-
-    first = taken.finish(12 * SECOND)[0]
-
-    assert (first.bytes_sent, first.bytes_received, first.statuses) == (14, 22, ((200, 2),))
-    assert (first.latency.min_ns, first.latency.max_ns, first.latency.sum_ns) == (2000, 4000, 6000)
-    assert (first.ttfb.min_ns, first.ttfb.max_ns) == (1000, 2000)
-
-
-def test_failures_stay_out_of_the_histograms_and_keep_their_first_example() -> None:
-    taken = recorder()
-    good(taken, 10.1)
     for number in range(3):
         taken.tallies[0].failure("status 500", f"body {number}", round(10.2 * SECOND), 500)
     taken.tallies[0].failure("timeout", "too late", round(10.3 * SECOND))
-
     first = taken.finish(12 * SECOND)[0]
+    assert (first.bytes_sent, first.bytes_received, first.statuses) == (14, 22, ((200, 2), (500, 3)))
+    assert (first.latency.min_ns, first.latency.max_ns, first.latency.sum_ns) == (2000, 4000, 6000)
+    assert (first.ttfb.min_ns, first.ttfb.max_ns) == (1000, 2000)
+    failures = [(failure.kind, failure.count, failure.example) for failure in first.failures]
+    assert failures == [("status 500", 3, "body 0"), ("timeout", 1, "too late")]
+    assert (first.requests, first.latency.count, first.failed, first.events) == (2, 2, 4, None)
+    assert (first.service.count, first.send_delay.count, taken.leads.taken()) == (0, 0, None), "of a closed loop"
 
-    assert [(f.kind, f.count, f.example) for f in first.failures] == [
-        ("status 500", 3, "body 0"),
-        ("timeout", 1, "too late"),
-    ]
-    assert first.statuses == ((200, 1), (500, 3))
-    assert (first.requests, first.latency.count, first.failed) == (1, 1, 4)
 
-
-def test_more_samples_than_a_block_are_all_counted() -> None:
+def test_more_samples_than_a_block_are_all_counted_and_many_failures_do_not_pile_up() -> None:
     taken = recorder()
     for number in range(20_000):
         taken.tallies[0].success(0, 500, 10 * SECOND + number, 200, 1, 1)
-
-    first = taken.finish(12 * SECOND)[0]
-
-    assert (first.requests, first.latency.count, first.bytes_sent) == (20_000, 20_000, 20_000)
-    assert first.latency.max_ns == 10 * SECOND + 19_999
-
-
-def test_many_failures_do_not_pile_up() -> None:
-    taken = recorder()
     examples = [bytes(100_000).decode() for _ in range(20)]
     for number in range(30_000):
         taken.tallies[0].failure("connect", examples[number % 20], 10 * SECOND)
     held = sys.getrefcount(examples[1])
-
     first = taken.finish(12 * SECOND)[0]
-
+    assert (first.requests, first.latency.count, first.bytes_sent) == (20_000, 20_000, 20_000)
+    assert first.latency.max_ns == 10 * SECOND + 19_999
     assert [(f.kind, f.count) for f in first.failures] == [("connect", 30_000)]
     assert held <= 3, "only the first example of a kind is kept"
 
 
 def test_server_cpu_is_what_was_spent_inside_the_round() -> None:
-    cpu = ServerCpu()
-    taken = recorder(cpu=cpu)
-    cpu.spent_ns = 5000
-    good(taken, 10.1)
-    cpu.spent_ns = 7000
-    good(taken, 11.1)
-    cpu.spent_ns = 7500
-
-    rounds = taken.finish(12 * SECOND)
-
-    assert [r.server_cpu_ns for r in rounds] == [2000, 500, 0]
+    spent_ns = [0]
+    taken = Recorder(boot=0, stretches=[(SECOND, ROUND), (2 * SECOND, ROUND)], server_cpu=lambda: spent_ns[0])
+    taken.begin(10 * SECOND)
+    for ended_s, spent_ns[0] in ((10.1, 5000), (11.1, 7000)):
+        good(taken, ended_s)
+    spent_ns[0] = 7500
+    assert [each.server_cpu_ns for each in taken.finish(12 * SECOND)] == [2000, 500, 0]
 
 
 def answered(into: Recorder, due_s: float, sent_s: float, ended_s: float) -> None:
@@ -170,212 +146,88 @@ def answered(into: Recorder, due_s: float, sent_s: float, ended_s: float) -> Non
 def test_latency_in_an_open_loop_counts_from_when_a_request_was_due() -> None:
     taken = recorder()
     answered(taken, 10.0, 10.25, 10.5)
-
-    (round_, *_) = taken.finish(12 * SECOND)
-
-    assert round_.latency.max_ns == SECOND // 2
-    assert round_.service.max_ns == SECOND // 4
-    assert round_.send_delay.max_ns == SECOND // 4
-    assert round_.ttfb.max_ns == SECOND // 4
+    (first, *_) = taken.finish(12 * SECOND)
+    durations = (first.latency, first.service, first.send_delay, first.ttfb)
+    assert [each.max_ns for each in durations] == [SECOND // 2, SECOND // 4, SECOND // 4, SECOND // 4]
 
 
-def test_a_closed_loop_has_no_service_time_of_its_own() -> None:
-    taken = recorder()
-    good(taken, 10.5)
-
-    (round_, *_) = taken.finish(12 * SECOND)
-
-    assert (round_.latency.count, round_.service.count, round_.send_delay.count) == (1, 0, 0)
-    assert taken.leads.taken() is None
-
-
-def test_what_is_due_after_the_warm_up_is_counted() -> None:
+def test_what_is_due_after_the_warm_up_is_counted_and_dropped_if_it_is_due_for_too_long() -> None:
     taken = recorder()
     for due_s in (9, 10, 11):
         assert taken.due(due_s * SECOND, due_s * SECOND, SECOND)
-
     assert (taken.due_count, taken.first_due_ns, taken.last_due_ns) == (2, 10 * SECOND, 11 * SECOND)
-
-
-def test_what_is_due_for_too_long_is_dropped_and_has_failed() -> None:
-    taken = recorder()
     assert taken.due(10 * SECOND, 11 * SECOND, SECOND)
     assert not taken.due(10 * SECOND, 11 * SECOND + 1, SECOND)
-
     rounds = taken.finish(12 * SECOND)
-
     assert [failure.kind for round_ in rounds for failure in round_.failures] == ["dropped"]
-    assert taken.due_count == 2
+    assert taken.due_count == 4
 
 
-def test_what_was_due_in_the_warm_up_leaves_no_trace_whenever_it_ends() -> None:
-    taken = recorder()
-    assert taken.due(9 * SECOND, 9 * SECOND, SECOND)
-    assert not taken.due(9 * SECOND, 11 * SECOND, SECOND)
-    answered(taken, 9, 9, 11)
-    taken.tallies[0].failure("timeout", "too late", 11 * SECOND, due_ns=9 * SECOND)
-
-    rounds = taken.finish(12 * SECOND)
-
-    assert [(round_.requests, round_.failed, round_.statuses) for round_ in rounds] == [(0, 0, ())] * len(rounds)
-    assert (taken.due_count, taken.leads.taken()) == (0, None)
-
-
-def test_few_requests_are_each_a_point_of_the_lead_times() -> None:
-    taken = recorder(rounds=10)
+def test_few_requests_are_each_a_point_of_the_lead_times_and_many_share_a_bounded_number() -> None:
+    few, many = recorder(rounds=10), recorder(rounds=10)
     for at in range(20):
-        answered(taken, 10 + at / 2, 10 + at / 2, 11 + at)
-    answered(taken, 9.9, 9.9, 10.1)  # due in the warm-up
-
-    leads = taken.leads.taken()
-
-    assert leads is not None
-    assert leads.due_ns == tuple(at * SECOND // 2 for at in range(20))
-    assert leads.counts == (1,) * 20
-    assert leads.mean_ns == leads.max_ns == tuple(SECOND + at * SECOND // 2 for at in range(20))
-
-
-def test_many_requests_share_a_bounded_number_of_points() -> None:
-    taken = recorder(rounds=10)
+        answered(few, 10 + at / 2, 10 + at / 2, 11 + at)
+    answered(few, 9.9, 9.9, 10.1)  # due in the warm-up
     for at in range(20_000):
-        answered(taken, 10 + at / 2000, 10 + at / 2000, 10.5 + at / 2000 + (at % 2) / 10)
-
-    leads = taken.leads.taken()
-
-    assert leads is not None
-    assert len(leads.due_ns) == 500
-    assert sum(leads.counts) == 20_000
-    assert all(abs(mean - 550_000_000) < 1000 for mean in leads.mean_ns)
-    assert all(abs(most - 600_000_000) < 1000 for most in leads.max_ns)
-
-
-def test_turns_are_rounds_and_what_lies_between_them_is_handover() -> None:
-    taken = in_turn()
-    for ended_s in (9.9, 10.55, 10.6, 11.0, 11.6, 13.05, 13.1, 13.5, 14.1):
-        good(taken, ended_s)
-
-    rounds = taken.finish(15 * SECOND)
-
-    assert [(r.phase, r.requests, r.started_ns * 10 // SECOND, r.ended_ns * 10 // SECOND) for r in rounds] == [
-        (Phase.HANDOVER, 1, 100, 106),
-        (Phase.ROUND, 2, 106, 115),
-        (Phase.HANDOVER, 2, 115, 131),
-        (Phase.ROUND, 2, 131, 140),
-        (Phase.DRAIN, 1, 140, 150),
-    ]
-    assert [r.index for r in rounds] == [0, 1, 2, 3, 4]
-    assert sum(r.latency.count for r in rounds) == 8
+        answered(many, 10 + at / 2000, 10 + at / 2000, 10.5 + at / 2000 + (at % 2) / 10)
+    each, shared = few.leads.taken(), many.leads.taken()
+    assert each is not None
+    assert shared is not None
+    assert (each.due_ns, each.counts) == (tuple(at * SECOND // 2 for at in range(20)), (1,) * 20)
+    assert each.mean_ns == each.max_ns == tuple(SECOND + at * SECOND // 2 for at in range(20))
+    assert (len(shared.due_ns), sum(shared.counts)) == (500, 20_000)
+    assert all(abs(mean - 550_000_000) < 1000 for mean in shared.mean_ns)
+    assert all(abs(most - 600_000_000) < 1000 for most in shared.max_ns)
 
 
-def test_a_server_that_is_silent_has_its_turns_all_the_same() -> None:
-    rounds = in_turn().finish(15 * SECOND)
-    assert [(r.phase, r.requests) for r in rounds if r.phase is Phase.ROUND] == [(Phase.ROUND, 0)] * 2
+def test_events_belong_to_the_round_they_come_in_and_the_first_counts_from_when_its_stream_was_due() -> None:
+    taken = recorder()
+    tally = taken.tallies[0]
+    tally.first_event(round(10.1 * SECOND), round(9.8 * SECOND))
+    tally.next_event(round(10.6 * SECOND), SECOND // 2)
+    tally.first_event(round(11.1 * SECOND), round(10.9 * SECOND), due_ns=round(10.5 * SECOND))
+    tally.first_event(round(11.2 * SECOND), round(9.9 * SECOND), due_ns=round(9.5 * SECOND))  # of the warm-up
+    tally.next_event(round(12.1 * SECOND), SECOND)
+    rounds = taken.finish(13 * SECOND)
+    assert [round_.events for round_ in rounds] == [2, 2, 1]
+    assert [round_.first_event.sum_ns * 10 // SECOND for round_ in rounds] == [3, 6, 0]
+    assert [round_.event_gap.sum_ns for round_ in rounds] == [SECOND // 2, 0, SECOND]
 
 
-def test_a_stall_has_no_hold_on_the_typical_rate_of_a_turn() -> None:
-    taken = in_turn(connections=4)
-    steady = [10.61 + 0.01 * place for place in range(40)]
-    for ended_s in (*steady, *(13.11 + 0.01 * place + (0.4 if place > 35 else 0) for place in range(40))):
-        good(taken, ended_s)
-
-    turns = [r for r in taken.finish(15 * SECOND) if r.phase is Phase.ROUND]
-
-    assert [r.requests for r in turns] == [40, 40]
-    assert [r.typical_rps for r in turns] == pytest.approx([100, 100])
+# --- The typical rate of a turn
 
 
-def test_requests_that_wait_for_something_else_do_not_change_the_typical_rate() -> None:
-    """One in ten of them takes long, and as many answers come in the same time as before."""
+def typical_of(taken: Recorder) -> list[float | None]:
+    return [each.typical_rps for each in taken.finish(15 * SECOND) if each.phase is ROUND]
+
+
+def test_a_stall_and_requests_that_wait_for_something_else_have_no_hold_on_the_typical_rate() -> None:
+    """One in ten of the first turn takes long, and as many answers come in the same time as before."""
     taken = in_turn(connections=4)
     for place in range(40):
         good(taken, 10.61 + 0.01 * place, latency_ns=SECOND if place % 10 == 0 else SECOND // 25)
+    for place in range(40):
+        good(taken, 13.11 + 0.01 * place + (0.4 if place > 35 else 0))
+    assert typical_of(taken) == pytest.approx([100, 100])
 
-    assert [r.typical_rps for r in taken.finish(15 * SECOND) if r.phase is Phase.ROUND] == [pytest.approx(100), None]
 
-
-@pytest.mark.parametrize("answers, known", [(31, False), (32, True)])
-def test_a_few_answers_have_no_typical_rate(answers: int, known: bool) -> None:
-    taken = in_turn(connections=16)
+@pytest.mark.parametrize(
+    "connections, answers, known", [(16, 31, False), (16, 32, True), (3, 5, False), (3, 6, True), (0, 40, False)]
+)
+def test_a_few_answers_have_no_typical_rate(connections: int, answers: int, known: bool) -> None:
+    taken = in_turn(connections)
     for place in range(answers):
         good(taken, 10.61 + 0.01 * place)
-
-    turn = next(r for r in taken.finish(15 * SECOND) if r.phase is Phase.ROUND)
-    assert (turn.typical_rps is not None) is known
+    assert (typical_of(taken)[0] is not None) is known
 
 
-@pytest.mark.parametrize("together, bunches", [(1, 9), (1, 10), (3, 9), (3, 10), (3, 12), (3, 14)])
+@pytest.mark.parametrize("together, bunches", [(1, 9), (1, 10), (3, 9), (3, 14)])
 def test_how_many_bunches_end_in_a_turn_does_not_change_its_rate(together: int, bunches: int) -> None:
     taken = in_turn(connections=together)
     for place in range(bunches):
         for _ in range(together):
             good(taken, 10.61 + 0.06 * place)
-
-    turn = next(r for r in taken.finish(15 * SECOND) if r.phase is Phase.ROUND)
-    assert turn.requests == bunches * together
-    assert turn.typical_rps == pytest.approx(together / 0.06)
-
-
-@pytest.mark.parametrize("answers, known", [(5, False), (6, True)])
-def test_a_single_bunch_has_no_typical_rate(answers: int, known: bool) -> None:
-    taken = in_turn(connections=3)
-    for place in range(answers):
-        good(taken, 10.61 + 0.01 * place)
-
-    turn = next(r for r in taken.finish(15 * SECOND) if r.phase is Phase.ROUND)
-    assert (turn.typical_rps is not None) is known
-
-
-def test_outside_of_turns_there_is_no_typical_rate() -> None:
-    for taken in (in_turn(), in_turn(connections=4)):
-        for place in range(40):
-            good(taken, 10.1 + 0.01 * place)
-        assert all(r.typical_rps is None for r in taken.finish(15 * SECOND))
-
-
-def test_the_newest_round_is_no_handover() -> None:
-    taken = in_turn()
-    for ended_s in (10.7, 10.8, 13.2):
-        good(taken, ended_s)
-
-    assert taken.last_round is not None
-    assert (taken.last_round.phase, taken.last_round.requests) == (Phase.ROUND, 2)
-
-
-def test_there_is_no_newest_round_before_the_first_has_ended() -> None:
-    taken = in_turn()
-    good(taken, 10.7)
-    assert taken.last_round is None
-
-
-def test_events_belong_to_the_round_they_come_in_and_are_known_from_the_first_one_on() -> None:
-    taken = recorder()
-    taken.tallies[0].first_event(round(10.1 * SECOND), round(9.8 * SECOND))
-    taken.tallies[0].next_event(round(10.6 * SECOND), SECOND // 2)
-    taken.tallies[0].next_event(round(12.1 * SECOND), SECOND)
-
-    rounds = taken.finish(13 * SECOND)
-
-    assert [round_.events for round_ in rounds] == [2, 0, 1]
-    assert [round_.first_event.sum_ns for round_ in rounds] == [round(0.3 * SECOND), 0, 0]
-    assert [round_.event_gap.sum_ns for round_ in rounds] == [SECOND // 2, 0, SECOND]
-
-
-def test_a_load_without_streams_has_no_events() -> None:
-    taken = recorder()
-    good(taken, 10.5)
-    assert [round_.events for round_ in taken.finish(12 * SECOND)] == [None] * 3
-
-
-def test_the_first_event_counts_from_when_its_stream_was_due() -> None:
-    taken = recorder()
-    taken.tallies[0].first_event(11 * SECOND, round(10.9 * SECOND), due_ns=round(10.5 * SECOND))
-    taken.tallies[0].first_event(
-        round(11.1 * SECOND), round(9.9 * SECOND), due_ns=round(9.5 * SECOND)
-    )  # of the warm-up
-
-    times = [round_.first_event for round_ in taken.finish(12 * SECOND)]
-
-    assert [(found.count, found.sum_ns) for found in times] == [(0, 0), (1, SECOND // 2), (0, 0)]
+    assert typical_of(taken)[0] == pytest.approx(together / 0.06)
 
 
 # --- Samples become the same histogram in whatever way they are gathered
@@ -399,15 +251,12 @@ def test_a_histogram_is_the_same_of_one_block_and_of_several(one: list[int], two
     assert gathered(one + two) == gathered(one, two) == gathered(one, two, []) == Histogram.of(one + two)
 
 
-def test_nothing_is_left_after_a_histogram_was_taken() -> None:
+def test_nothing_is_left_after_a_histogram_was_taken_and_no_sample_is_beyond_the_highest() -> None:
     made = Durations()
-    for more in (made.block.extend, made.block.extend):
-        more([5, 7])
+    for _ in range(2):
+        made.block.extend([5, 7])
         assert made.take().count == 2
         assert made.take() is EMPTY
-
-
-def test_no_sample_is_beyond_the_highest() -> None:
     assert gathered([HIGHEST_NS + 5]).max_ns == gathered([HIGHEST_NS + 5], []).max_ns == HIGHEST_NS
 
 
@@ -518,47 +367,33 @@ def test_samples_through_one_and_through_several_generators_are_the_same(
         assert all(abs(mine - own) <= 1 for mine, own in zip(found.mean_ns, leads.mean_ns, strict=True))
 
 
-@pytest.mark.parametrize("is_open", [False, True])
-def test_ten_thousand_samples_through_one_and_through_seven_generators_are_the_same(is_open: bool) -> None:
+def test_turns_of_many_samples_through_seven_generators_have_their_typical_rates() -> None:
     chance = random.Random(7)
-    own = [
-        (
-            chance.randrange(10_000) * TICK_NS,
-            chance.randrange(9 * SECOND, END_NS),
-            chance.randrange(999),
-            place % 50 == 0,
-            place % 3 == 0,
-        )
-        for place in range(10_000)
-    ]
-    _, rounds = measured(own, keeps_ends=False, is_open=is_open)
-    several = [measured(own[place::7], keeps_ends=True, is_open=is_open) for place in range(7)]
-
+    drawn = ((chance.randrange(10_000) * TICK_NS, chance.randrange(9 * SECOND, END_NS)) for _ in range(3000))
+    own = [(*sample, 1, place % 50 == 0, place % 3 == 0) for place, sample in enumerate(drawn)]
+    _, rounds = measured(own, keeps_ends=False, is_open=False)
+    several = [measured(own[place::7], keeps_ends=True, is_open=False) for place in range(7)]
     merged = merged_rounds({number: of_one for number, (_, of_one) in enumerate(several, start=1)})
     merged = paced(merged, [each.ends for each, _ in several], 4)
-
     assert plain(merged) == plain(rounds)
-    assert all(round_.typical_rps for round_ in merged if round_.phase is Phase.ROUND)
+    assert all(round_.typical_rps for round_ in merged if round_.phase is ROUND)
 
 
-def test_who_did_what_in_a_round_is_kept() -> None:
+def test_who_did_what_in_a_round_is_kept_and_the_last_answer_of_any_ends_a_drain() -> None:
     rounds = [measured([(5, 11 * SECOND, 1, False, False)] * times, keeps_ends=True, is_open=True) for times in (1, 3)]
     shares = {
-        number: tuple(replace(round_, client_cpu_ns=10 * number, server_cpu_ns=7) for round_ in of_one)
+        number: tuple(replace(each, client_cpu_ns=10 * number, server_cpu_ns=7) for each in of_one)
         for number, (_, of_one) in zip((2, 4), rounds, strict=True)
     }
     second = merged_rounds(shares)[1]
     assert [(own.number, own.requests, own.cpu_ns) for own in second.generators] == [(2, 1, 20), (4, 3, 40)]
     assert (second.requests, second.client_cpu_ns, second.server_cpu_ns) == (4, 60, 7)
-
-
-def test_the_last_answer_of_any_generator_ends_a_drain_and_says_what_the_server_used() -> None:
     early, late = (
         replace(measured([], keeps_ends=True, is_open=True)[1][-1], ended_ns=ended_s * SECOND, server_cpu_ns=cpu)
         for ended_s, cpu in ((20, 5), (21, 6))
     )
     (drain,) = merged_rounds({1: [late], 2: [early]})
-    assert (drain.phase, drain.ended_ns, drain.server_cpu_ns) == (Phase.DRAIN, 21 * SECOND, 6)
+    assert (drain.phase, drain.ended_ns, drain.server_cpu_ns) == (DRAIN, 21 * SECOND, 6)
 
 
 def test_a_recording_says_which_generators_were_lost_in_any_run() -> None:

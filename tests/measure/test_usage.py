@@ -6,13 +6,12 @@ import math
 from dataclasses import replace
 
 import pytest
-from measure.recordings import SECOND, Core, Made
+from measure.recordings import SECOND, Core, Made, alike, recording_of, round_of, use
 
-from pytest_fileperf.host.sample import ProcessUse, Sample
-from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.host.sample import Sample
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
+from pytest_fileperf.measure.recording import Boot, Phase, Round
 from pytest_fileperf.measure.usage import (
     BUSY,
     Busy,
@@ -25,54 +24,22 @@ from pytest_fileperf.measure.usage import (
     usage_of,
 )
 
-MS = 1_000_000
 MADE = Made().recording()
 
 
-def round_of(start_s: float, end_s: float, *, boot: int = 0, phase: Phase = Phase.ROUND, requests: int = 10) -> Round:
+def span(start_s: float, end_s: float, *, boot: int = 0, phase: Phase = Phase.ROUND, requests: int = 10) -> Round:
     """A round whose requests take 100 ms each."""
-    latencies = Histogram.of([100 * MS] * requests)
-    return Round(
-        boot=boot,
-        index=0,
-        phase=phase,
-        started_ns=round(start_s * SECOND),
-        ended_ns=round(end_s * SECOND),
-        requests=requests,
-        latency=latencies,
-        ttfb=latencies,
-        bytes_sent=0,
-        bytes_received=0,
-    )
+    length_ns = round((end_s - start_s) * SECOND)
+    latency = alike(100, requests)
+    return round_of(latency=latency, boot=boot, phase=phase, start_ns=round(start_s * SECOND), length_ns=length_ns)
 
 
 def boot_of(*cpu: tuple[float, float], index: int = 0, pids: tuple[int, ...] = (1,)) -> Boot:
     """A boot whose processes have each used so many seconds of CPU, at such instants in seconds."""
-    return Boot(
-        index=index,
-        worker_pids=pids,
-        samples=tuple(
-            Sample(at_ns=round(at_s * SECOND), server=tuple(process(pid, cpu_s) for pid in pids)) for at_s, cpu_s in cpu
-        ),
+    samples = (
+        Sample(at_ns=round(at_s * SECOND), server=tuple(use(pid, cpu_s=cpu_s) for pid in pids)) for at_s, cpu_s in cpu
     )
-
-
-def process(pid: int, cpu_s: float) -> ProcessUse:
-    return ProcessUse(
-        pid=pid,
-        cpu_ns=round(cpu_s * SECOND),
-        main_cpu_ns=None,
-        waiting_ns=None,
-        rss_bytes=0,
-        threads=1,
-        files=None,
-        written_bytes=None,
-        read_bytes=None,
-    )
-
-
-def recording_of(boots: tuple[Boot, ...], rounds: tuple[Round, ...]) -> Recording:
-    return Recording(rounds=rounds, boots=boots, connections=4, engine="replay")
+    return Boot(index=index, worker_pids=pids, samples=tuple(samples))
 
 
 @pytest.mark.parametrize(
@@ -83,56 +50,34 @@ def recording_of(boots: tuple[Boot, ...], rounds: tuple[Round, ...]) -> Recordin
         (((0, 0), (2, 0), (4, 2)), 0.5),  # idle, then busy
         (((2, 0.25), (3, 0.5)), 0.25),  # part of it
         (((0, 0), (1, 5), (3, 5), (4, 9)), 0.0),  # busy before and after
+        *((samples, None) for samples in ((), ((2, 1),), ((0, 0), (1, 1)), ((3, 0), (4, 1)))),  # nothing of the rounds
     ],
 )
-def test_what_ran_before_and_after_the_rounds_does_not_count(cpu: tuple[tuple[float, float], ...], ran: float) -> None:
-    (worker,) = usage_of(recording_of((boot_of(*cpu),), (round_of(1, 2), round_of(2, 3)))).workers
-
-    assert worker.ran == pytest.approx(ran)
-
-
-@pytest.mark.parametrize("cpu", [(), ((2, 1),), ((0, 0), (1, 1)), ((3, 0), (4, 1))])
-def test_samples_that_say_nothing_of_the_rounds(cpu: tuple[tuple[float, float], ...]) -> None:
-    assert usage_of(recording_of((boot_of(*cpu),), (round_of(1, 3),))).workers == ()
+def test_only_what_ran_during_the_rounds_counts(cpu: tuple[tuple[float, float], ...], ran: float | None) -> None:
+    workers = usage_of(recording_of(span(1, 2), span(2, 3), boots=(boot_of(*cpu),))).workers
+    assert [worker.ran for worker in workers] == ([] if ran is None else [pytest.approx(ran)])
 
 
 def test_the_workers_of_several_boots_are_taken_together_by_how_busy_they_were() -> None:
-    first = Made(workers=(Core(ran=0.9), Core(ran=0.2))).recording().boots[0]
-    second = Made(workers=(Core(ran=0.4), Core(ran=0.7))).recording().boots[0]
-    recording = recording_of((first, replace(second, index=1)), (round_of(0, 2), round_of(0, 2, boot=1)))
-
-    ran = [worker.ran for worker in usage_of(recording).workers]
-
-    assert ran == pytest.approx([0.8, 0.3])
-
-
-def test_boots_with_different_numbers_of_workers_are_not_taken_together() -> None:
-    recording = recording_of(
-        (boot_of((0, 0), (2, 1)), boot_of((0, 0), (2, 1), index=1, pids=(1, 2))),
-        (round_of(0, 2), round_of(0, 2, boot=1)),
+    first, second = (
+        Made(workers=(Core(ran=one), Core(ran=other))).recording().boots[0] for one, other in ((0.9, 0.2), (0.4, 0.7))
     )
-
-    assert usage_of(recording).workers == ()
-
-
-def test_a_boot_without_rounds_does_not_count() -> None:
-    recording = recording_of((boot_of((0, 0), (2, 1)), boot_of((0, 0), (2, 2), index=1)), (round_of(0, 2),))
-
-    assert usage_of(recording).workers == (CoreUse(ran=0.5),)
+    both = recording_of(span(0, 2), span(0, 2, boot=1), boots=(first, replace(second, index=1)))
+    assert [worker.ran for worker in usage_of(both).workers] == pytest.approx([0.8, 0.3])
+    more = (boot_of((0, 0), (2, 1)), boot_of((0, 0), (2, 1), index=1, pids=(1, 2)))
+    assert usage_of(recording_of(span(0, 2), span(0, 2, boot=1), boots=more)).workers == ()
+    unused = (boot_of((0, 0), (2, 1)), boot_of((0, 0), (2, 2), index=1))
+    assert usage_of(recording_of(span(0, 2), boots=unused)).workers == (CoreUse(ran=0.5),)
 
 
 def test_requests_in_flight_are_those_that_end_times_how_long_they_took() -> None:
-    usage = usage_of(recording_of((), (round_of(0, 1, requests=30), round_of(1, 2, requests=50))))
-
-    assert usage.rps == pytest.approx(40)
-    assert usage.in_flight == pytest.approx(4)
-
-
-def test_drains_count_only_where_nothing_ended_before() -> None:
-    drain = round_of(1, 2, phase=Phase.DRAIN, requests=20)
-
-    assert usage_of(recording_of((), (round_of(0, 1, requests=10), drain))).rps == pytest.approx(10)
-    assert usage_of(recording_of((), (round_of(0, 1, requests=0), drain))).rps == pytest.approx(10)
+    usage = usage_of(recording_of(span(0, 1, requests=30), span(1, 2, requests=50), boots=()))
+    assert [usage.rps, usage.in_flight] == pytest.approx([40, 4])
+    # Drains count only if nothing ended before.
+    drain = span(1, 2, phase=Phase.DRAIN, requests=20)
+    assert [usage_of(recording_of(span(0, 1, requests=own), drain, boots=())).rps for own in (10, 0)] == [10, 10]
+    none = usage_of(replace(MADE, rounds=()))
+    assert (none.rps, none.in_flight, none.workers, none.threads) == (0.0, 0.0, (), None)
 
 
 def test_looks_outside_of_the_rounds_do_not_count() -> None:
@@ -146,12 +91,6 @@ def test_looks_outside_of_the_rounds_do_not_count() -> None:
     assert (whole.looks, part.looks) == (21, 11)
     assert (part.idle, part.blocked, part.pool_busy) == (0.0, 1.0, 5.0)
     assert whole.blocked == pytest.approx(11 / 21)
-
-
-def test_a_recording_without_rounds_is_empty() -> None:
-    usage = usage_of(replace(MADE, rounds=()))
-
-    assert (usage.rps, usage.in_flight, usage.workers, usage.threads) == (0.0, 0.0, (), None)
 
 
 @pytest.mark.parametrize("core, wanted", [(Core(ran=0.5, waited=0.3), 0.8), (Core(ran=0.9, main_ran=0.1), 0.9)])
@@ -243,27 +182,13 @@ def test_what_others_had(made: Made, server: float, generator: float) -> None:
     assert (busy.server, busy.generator) == pytest.approx((server, generator))
 
 
-def test_the_measurement_has_it() -> None:
-    recording = SHARED.recording()
-
-    assert measurement_of(recording).busy == busy_of(recording)
-
-
-def test_several_boots_are_the_mean() -> None:
+def test_several_boots_are_the_mean_and_nothing_measured_is_not_busy() -> None:
     alone, shared = ALONE.recording(), SHARED.recording()
-    (round_,) = alone.rounds
-
-    def second(boot: Boot) -> Boot:
-        return replace(boot, index=1)
-
-    both = replace(alone, rounds=(round_, replace(round_, boot=1)), boots=(*alone.boots, *map(second, shared.boots)))
-
-    assert busy_of(both).server == pytest.approx(0.24)
-
-
-@pytest.mark.parametrize("recording", [replace(ALONE.recording(), rounds=()), replace(ALONE.recording(), boots=())])
-def test_nothing_measured_is_not_busy(recording: Recording) -> None:
-    assert busy_of(recording) == Busy()
+    (only,) = alone.rounds
+    boots = (*alone.boots, *(replace(boot, index=1) for boot in shared.boots))
+    assert busy_of(replace(alone, rounds=(only, replace(only, boot=1)), boots=boots)).server == pytest.approx(0.24)
+    assert measurement_of(shared).busy == busy_of(shared)
+    assert busy_of(replace(alone, rounds=())) == busy_of(replace(alone, boots=())) == Busy()
 
 
 @pytest.mark.parametrize(
@@ -306,26 +231,14 @@ def test_how_much_worse_it_may_make_a_metric(busy: Busy, metric: str, factor: fl
     assert busy.explains(METRICS[metric]) == pytest.approx(math.log(factor))
 
 
-# ---
-
-
-def stretch_of(start_ns: int, end_ns: int, requests: int) -> Round:
-    return Round(
-        boot=0,
-        index=0,
-        phase=Phase.ROUND,
-        started_ns=start_ns,
-        ended_ns=end_ns,
-        requests=requests,
-        latency=EMPTY,
-        ttfb=EMPTY,
-        bytes_sent=0,
-        bytes_received=0,
-    )
+# --- The course of a server's memory, by its requests
 
 
 def test_readings_are_told_by_requests_those_of_the_warm_up_too() -> None:
-    rounds = [stretch_of(100, 200, 40), stretch_of(200, 300, 0), stretch_of(300, 400, 60)]
+    rounds = [
+        round_of(requests=requests, start_ns=start_ns, length_ns=100)
+        for start_ns, requests in ((100, 40), (200, 0), (300, 60))
+    ]
     readings = [(0, 10), (50, 11), (150, 12), (250, 13), (400, 20)]
     course = ((0, 10), (10, 11), (40, 12), (60, 13), (120, 20))
     assert course_of(readings, rounds, warm=[(100, 0)], warmed=20) == course

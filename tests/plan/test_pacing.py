@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, pstdev
 
@@ -152,10 +153,6 @@ def plan(**shape: object) -> LoadPlan:
     return LoadPlan(**{**values, **shape})  # type: ignore[arg-type]
 
 
-def test_a_load_lasts_for_its_warm_up_and_its_rounds() -> None:
-    assert plan().duration_ns == 3 * SECOND + SECOND // 2
-
-
 RATES = Ramp(stages=UP_AND_DOWN, of_rate=True)
 CONNECTIONS = Ramp(stages=UP_AND_DOWN, of_rate=False)
 
@@ -176,35 +173,16 @@ def test_a_plan_has_its_pacing_and_an_end(load: LoadPlan, pacing: Pacing, longes
     assert load.longest_ns == longest_ns
 
 
-def due_times(pacing: RandomArrivals) -> list[int]:
-    times, number = [], 0
-    while (due := pacing.due(0, number, 0)) is not None and due < pacing.duration_ns:
-        times.append(due)
-        number += 1
-    return times
-
-
-def test_random_arrivals_come_by_chance_at_the_rate() -> None:
-    pacing = RandomArrivals(rate=1000, duration_ns=20 * SECOND, seed=1)
-    times = due_times(pacing)
+def test_random_arrivals_come_by_chance_at_the_rate_and_the_load_goes_on_to_its_end() -> None:
+    pacing = RandomArrivals(rate=1000, duration_ns=10 * SECOND, seed=1)
+    times = dues(pacing, pacing.duration_ns)
     gaps = [later - earlier for earlier, later in pairwise(times)]
-    mean = sum(gaps) / len(gaps)
     assert times == sorted(times)
-    assert len(times) == pytest.approx(20_000, rel=0.03)
+    assert len(times) == pytest.approx(10_000, rel=0.03)
     # The gaps of a Poisson process deviate by as much as they are long.
-    assert (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5 == pytest.approx(mean, rel=0.05)
-
-
-def test_random_arrivals_are_those_of_their_seed() -> None:
-    first, again, other = (RandomArrivals(rate=50, duration_ns=SECOND, seed=seed) for seed in (1, 1, 2))
-    assert due_times(first) == due_times(again) != due_times(other)
-
-
-def test_after_the_last_random_arrival_the_load_goes_on_to_its_end() -> None:
-    pacing = RandomArrivals(rate=50, duration_ns=SECOND, seed=1)
-    number = len(due_times(pacing))
-    assert pacing.due(0, number, 0) == SECOND
-    assert pacing.due(SECOND, number, 0) is None
+    assert pstdev(gaps) == pytest.approx(fmean(gaps), rel=0.05)
+    assert [pacing.due(at_ns, len(times), 0) for at_ns in (0, 10 * SECOND)] == [10 * SECOND, None]
+    assert times == dues(replace(pacing), pacing.duration_ns) != dues(replace(pacing, seed=2), pacing.duration_ns)
 
 
 # --- Draws: each alone is as chance has it, several together are as crowded as draws are on average
@@ -233,9 +211,7 @@ def spread(chance: random.Random, place: float) -> float:
 )
 def test_crowding_is_the_mean_wait_in_a_queue(due: list[int], waited: float) -> None:
     assert crowding(np.array(due, dtype=np.int64), 10.0) == pytest.approx(waited)
-
-
-def test_a_warm_up_fills_the_queue_but_is_not_counted() -> None:
+    # A warm-up fills the queue but is not counted.
     assert crowding(np.array([0, 0, 0, 15]), 10.0, from_ns=15) == pytest.approx(15.0)
 
 
@@ -245,11 +221,8 @@ def test_draws_in_all_places_are_as_crowded_together_as_draws_by_chance() -> Non
     in_places = [spread(chance, place_of(number, 0.3)) for number in range(60)]
     error = pstdev(by_chance) / len(in_places) ** 0.5
     assert abs(fmean(in_places) - fmean(by_chance)) < 2 * error
-
-
-def test_a_late_place_is_a_crowded_draw() -> None:
-    chance = random.Random(1)
-    assert fmean(spread(chance, 0.95) for _ in range(5)) > 1.5 * fmean(spread(chance, 0.05) for _ in range(5))
+    late, early = (fmean(spread(chance, place) for _ in range(5)) for place in (0.95, 0.05))
+    assert late > 1.5 * early
 
 
 @pytest.mark.parametrize("rate", [0.01, 1e6])

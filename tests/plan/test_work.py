@@ -37,20 +37,24 @@ SECOND = 1_000_000_000
 STREAM = Stream(operation=Operation(method="GET", url="/events"))
 
 
-@pytest.mark.parametrize("value,each", [("event", EVENT), ("line", LINE), ("64KiB", 65536), (1000, 1000)])
-def test_a_piece_is_an_event_a_line_or_a_size(value: object, each: Each) -> None:
-    assert parse_each(value) == each
+@pytest.mark.parametrize(
+    "value,each,words,one",
+    [
+        ("event", EVENT, "events", "1 event"),
+        ("line", LINE, "lines", "1 line"),
+        ("64KiB", 65536, "pieces of 64.0 KiB", "1 piece of 64.0 KiB"),
+        (1000, 1000, "pieces of 1000 B", "1 piece of 1000 B"),
+    ],
+)
+def test_a_piece_is_an_event_a_line_or_a_size(value: object, each: Each, words: str, one: str) -> None:
+    assert (parse_each(value), plural(each), counted(each, 1)) == (each, words, one)
+    assert (counted(EVENT, 0), counted(LINE, 1_200)) == ("no event", "1,200 lines")
 
 
 @pytest.mark.parametrize("value", ["word", 0, "0KiB", 1.5, None])
 def test_nothing_else_is_a_piece(value: object) -> None:
     with pytest.raises(ValueError, match='is no piece of an answer: write "event", "line", or a size'):
         parse_each(value)
-
-
-@pytest.mark.parametrize("each,text", [(EVENT, "events"), (LINE, "lines"), (65536, "pieces of 64.0 KiB")])
-def test_pieces_in_words(each: Each, text: str) -> None:
-    assert plural(each) == text
 
 
 @pytest.mark.parametrize(
@@ -99,14 +103,6 @@ def test_a_smoke_run_reads_a_few_events_of_streams_that_end_by_time() -> None:
     assert in_smoke(replace(STREAM, lasts_ns=SECOND)) == replace(STREAM, lasts_ns=SECOND, events=3)
     assert in_smoke(STREAM) is STREAM
     assert in_smoke(STREAM.operation) is STREAM.operation
-
-
-@pytest.mark.parametrize(
-    "each,count,text",
-    [(EVENT, 0, "no event"), (EVENT, 1, "1 event"), (LINE, 1_200, "1,200 lines"), (65536, 1, "1 piece of 64.0 KiB")],
-)
-def test_pieces_are_counted_in_words(each: Each, count: int, text: str) -> None:
-    assert counted(each, count) == text
 
 
 # --- Mixes
@@ -193,11 +189,7 @@ def drawn(pause: Pause, users: int, each: int) -> list[list[int]]:
 )
 def test_a_pause_is_written_in_several_ways(value: object, text: str) -> None:
     assert str(parse_pause(value)) == text
-
-
-@pytest.mark.parametrize("value", [0, "0s", uniform(0, 0)])
-def test_no_time_is_no_pause(value: object) -> None:
-    assert parse_pause(value) is None
+    assert [parse_pause(none) for none in (0, "0s", uniform(0, 0))] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -242,8 +234,5 @@ def test_a_seed_makes_the_same_pauses_again_and_another_seed_others() -> None:
     assert drawn(exponential("1s"), 3, 5) == drawn(exponential("1s"), 3, 5)
     assert drawn(exponential("1s"), 3, 5) != drawn(exponential("1s", seed=1), 3, 5)
     assert drawn(exponential("1s"), 2, 5)[0] != drawn(exponential("1s"), 2, 5)[1]
-
-
-def test_a_pause_is_part_of_what_a_load_is() -> None:
     assert uniform("0.5s", "2s").identity() == {"low": 0.5, "high": 2.0}
     assert exponential("1s").identity() == {"low": 1.0, "high": 1.0, "exponential": True}
