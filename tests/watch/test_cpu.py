@@ -79,10 +79,6 @@ def test_cpu_time_is_what_psutil_sees(worker: Worker) -> None:
     assert after[worker.pid] / 1e9 == pytest.approx(times.user + times.system, abs=0.05)  # psutil counts in 10 ms ticks
 
 
-def test_a_process_that_is_gone_is_missing(worker: Worker) -> None:
-    assert set(cpu_times_ns([worker.pid, GONE])) == {worker.pid}
-
-
 @linux
 def test_peak_memory_starts_anew(worker: Worker) -> None:
     worker.do("allocate")
@@ -96,10 +92,12 @@ def test_peak_memory_starts_anew(worker: Worker) -> None:
     assert rest < peak - (60 << 20)
 
 
-def test_peak_memory_is_unknown_when_a_process_is_gone(worker: Worker) -> None:
+def test_of_a_process_that_is_gone_nothing_is_known(worker: Worker) -> None:
+    assert set(cpu_times_ns([worker.pid, GONE])) == {worker.pid}
     assert peak_rss_bytes([worker.pid, GONE]) is None
     assert peak_rss_bytes([]) is None
     assert not reset_peak_rss([worker.pid, GONE])
+    assert process_use(GONE) is None
 
 
 @linux
@@ -122,39 +120,23 @@ def process() -> Iterator[Scripted]:
         yield process
 
 
-def test_is_what_psutil_sees(process: Scripted) -> None:
-    use = process_use(process.pid)
-    known = psutil.Process(process.pid)
-
+@linux
+def test_threads_memory_and_files_are_what_psutil_sees(process: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    use, known = process_use(process.pid), psutil.Process(process.pid)
     assert use is not None
     assert use.threads == known.num_threads() == 2
     assert use.rss_bytes == pytest.approx(known.memory_info().rss, rel=0.2)
     assert use.cpu_ns / 1e9 == pytest.approx(sum(known.cpu_times()[:2]), abs=0.05)  # psutil counts in 10 ms ticks
-
-
-@linux
-def test_files_are_counted(process: Scripted) -> None:
-    before = process_use(process.pid)
     process.do("open 7")
     after = process_use(process.pid)
-
-    assert before is not None
+    assert use.files is not None
     assert after is not None
-    assert before.files == psutil.Process(process.pid).num_fds() - 7
-    assert after.files == before.files + 7
-
-
-@linux
-@pytest.mark.parametrize("most_listed, known", [(1_000, True), (1, False)])
-def test_where_the_kernel_does_not_count_files_they_are_listed_unless_there_are_many(
-    process: Scripted, most_listed: int, known: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "MOST_FILES_LISTED", most_listed)
-    uncounted = f"/proc/{process.pid}/fdinfo"  # lists what `fd` does, and its size is 0 on every kernel
-
-    files = open_files(uncounted)
-
-    assert files == (psutil.Process(process.pid).num_fds() if known else None)
+    assert after.files == known.num_fds() == use.files + 7
+    # Where the kernel does not count files they are listed, unless there are many: `fdinfo` has no size on any kernel.
+    uncounted = f"/proc/{process.pid}/fdinfo"
+    assert open_files(uncounted) == known.num_fds()
+    monkeypatch.setattr(cpu, "MOST_FILES_LISTED", 1)
+    assert open_files(uncounted) is None
 
 
 @linux
@@ -186,10 +168,6 @@ def test_what_is_written_to_storage_is_counted(tmp_path: Path) -> None:
 
     assert use is not None
     assert use.written_bytes in (None, 0) or use.written_bytes >= 1 << 20  # a file system in memory writes nothing
-
-
-def test_a_process_that_is_gone_uses_nothing() -> None:
-    assert process_use(GONE) is None
 
 
 @linux
@@ -225,24 +203,11 @@ for line in sys.stdin:
 """
 
 
-class Parent:
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.pid = process.pid
-        self._process = process
-
-    def do(self, what: str) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{what}\n")
-        self._process.stdin.flush()
-        assert self._process.stdout.readline() == "done\n"
-
-
 @contextmanager
-def parent() -> Iterator[Parent]:
+def parent() -> Iterator[Worker]:
     command = [sys.executable, "-c", PARENT]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield Parent(process)
+        yield Worker(process)
 
 
 @linux
@@ -325,27 +290,22 @@ def test_an_idle_process_spends_nothing() -> None:
     assert series.spent_ns(first_ns, last_ns) in range(5_000_000)
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_what_was_not_seen_is_not_known(after: bool) -> None:
-    with running(IDLE) as pid, CpuSeries([pid]) as series:
-        time.sleep(0.02)
-    now_ns = time.monotonic_ns()
-    if after:  # nothing more is known than at the end
-        assert series.spent_ns(now_ns, now_ns + 1_000_000) == 0
-    else:
-        assert series.spent_ns(now_ns - 10**10, now_ns) is None
-
-
-def test_it_is_unknown_without_a_process_and_where_one_ends() -> None:
-    with CpuSeries([]) as nobody:
-        pass
-    assert nobody.spent_ns(0, time.monotonic_ns()) is None
+def test_what_was_not_seen_is_not_known() -> None:
     with subprocess.Popen([sys.executable, "-c", BUSY]) as process, CpuSeries([process.pid]) as series:
         first_ns = time.monotonic_ns()
         process.kill()
         process.wait()
         time.sleep(0.05)
-    assert series.spent_ns(first_ns, time.monotonic_ns()) is None
+    now_ns = time.monotonic_ns()
+    assert series.spent_ns(first_ns, now_ns) is None  # it has ended
+    with running(IDLE) as pid, CpuSeries([pid]) as series:
+        time.sleep(0.02)
+    now_ns = time.monotonic_ns()
+    assert series.spent_ns(now_ns, now_ns + 1_000_000) == 0  # nothing more is known than at the end
+    assert series.spent_ns(now_ns - 10**10, now_ns) is None
+    with CpuSeries([]) as nobody:
+        pass
+    assert nobody.spent_ns(0, now_ns) is None
 
 
 # --- Each core of the machine, read off a `/proc/stat`

@@ -49,49 +49,19 @@ def seen_after(process: Scripted, watch: ThreadWatch, *orders: str) -> ProcessUs
     return watch.judged(USE, seen)
 
 
-def test_threads_that_sleep_in_their_work_are_busy(process: Scripted, watch: ThreadWatch) -> None:
-    seen = seen_after(process, watch, "nap 3")
-
-    assert (seen.busy_threads, seen.lock_threads, seen.storage_threads) == (3, 0, 0)
-
-
-def test_threads_of_a_pool_without_work_are_not(process: Scripted, watch: ThreadWatch) -> None:
-    seen_after(process, watch, "nap 4")
-
-    assert seen_after(process, watch, "rest").busy_threads == 0
-    assert seen_after(process, watch, "nap 1").busy_threads == 1
-
-
-def test_threads_that_wait_for_a_lock_in_their_work_are_told_from_those_that_wait_for_work(
+def test_threads_at_work_are_told_from_those_that_wait_for_a_lock_and_for_work(
     process: Scripted, watch: ThreadWatch
 ) -> None:
-    seen_after(process, watch, "nap 4")
-
-    seen = seen_after(process, watch, "wait 2", "nap 1")
-
-    assert (seen.busy_threads, seen.lock_threads) == (3, 2)
-
-
-def test_the_pool_is_what_waits_where_busy_threads_do(process: Scripted, watch: ThreadWatch) -> None:
     watch.observe()
-    seen_after(process, watch, "nap 4")
-    seen_after(process, watch, "nap 1")
-
-    assert watch.active() == 4  # the thread that sleeps all the time never ran
-    assert watch.pool() == 4
-
-
-def test_without_work_there_is_no_pool(process: Scripted, watch: ThreadWatch) -> None:
-    watch.observe()
-    seen_after(process, watch, "rest")
-
+    assert seen_after(process, watch, "rest").busy_threads == 0
     assert watch.pool() == 0
-
-
-def test_the_main_thread_is_idle_where_it_waits_for_orders(process: Scripted, watch: ThreadWatch) -> None:
-    seen = seen_after(process, watch, "nap 2")
-
-    assert seen.main is MainThread.IDLE
+    seen = seen_after(process, watch, "nap 4")
+    assert (seen.busy_threads, seen.lock_threads, seen.storage_threads, seen.main) == (4, 0, 0, MainThread.IDLE)
+    assert seen_after(process, watch, "nap 1").busy_threads == 1
+    assert watch.active() == watch.pool() == 4  # the thread that sleeps all the time never ran
+    seen = seen_after(process, watch, "wait 2", "nap 1")
+    assert (seen.busy_threads, seen.lock_threads) == (3, 2)
+    assert seen_after(process, watch, "rest").busy_threads == 0
 
 
 @pytest.mark.parametrize("order, state", [("spin", MainThread.RUNNING), ("sleep", MainThread.BLOCKED)])
@@ -160,9 +130,12 @@ def refuse(*_: object) -> int:
 
 def test_nothing_is_known_before_the_threads_came_to_rest(process: Scripted, watch: ThreadWatch) -> None:
     process.do("nap 2")
-
     assert watch.judged(USE, settled(watch)) == USE
     assert watch.pool() is None
+    before = watch.observe()
+    process.process.kill()
+    process.process.wait()
+    assert watch.observe().places == (None,) * len(before.places)  # it takes its threads with it
 
 
 def test_a_process_that_is_gone_has_no_threads() -> None:
@@ -172,14 +145,6 @@ def test_a_process_that_is_gone_has_no_threads() -> None:
     assert watch.rest()
     assert watch.judged(USE, watch.observe()) == USE
     assert watch.active() == 0
-
-
-def test_a_process_that_ends_takes_its_threads_with_it(process: Scripted, watch: ThreadWatch) -> None:
-    before = watch.observe()
-    process.process.kill()
-    process.process.wait()
-
-    assert watch.observe().places == (None,) * len(before.places)
 
 
 def test_the_thread_that_observes_is_not_among_those_seen() -> None:

@@ -55,54 +55,29 @@ def counted(process: Scripted) -> Counted:
     return Counted(lambda: (process.pid,))
 
 
-def test_cpu_time_grows_while_it_computes(process: Scripted, counted: Counted) -> None:
-    with counted.watch:
-        counted.wait()
-        process.do("spin")
-        counted.wait(5)
-        process.do("rest")
-
-    uses = counted.uses()
-    assert [use.cpu_ns for use in uses] == sorted(use.cpu_ns for use in uses)
-    assert uses[-1].cpu_ns > uses[0].cpu_ns
-    assert all(use.rss_bytes > 1 << 20 for use in uses)
-
-
-def test_instants_are_on_the_monotonic_clock_and_from_the_block(counted: Counted) -> None:
+@linux
+def test_what_a_process_does_is_in_each_sample(process: Scripted, counted: Counted) -> None:
     before_ns = time.monotonic_ns()
     with counted.watch:
         counted.wait()
-    after_ns = time.monotonic_ns()
-
-    instants = [sample.at_ns for sample in counted.watch.samples]
-    assert [before_ns, *instants, after_ns] == sorted([before_ns, *instants, after_ns])
-
-
-@linux
-def test_threads_and_files_are_counted(process: Scripted, counted: Counted) -> None:
-    with counted.watch:
-        counted.wait()
         process.do("open 20")
-        process.do("nap 4")
-        counted.wait()
-        process.do("rest")
-
-    first, last = counted.uses()[0], counted.uses()[-1]
-    assert (first.threads, last.threads) == (2, 6)
-    assert first.files is not None
-    assert last.files == first.files + 20
-
-
-@linux
-def test_what_threads_did_is_said_of_each_sample(process: Scripted, counted: Counted) -> None:
-    with counted.watch:
-        counted.wait()
         process.do("nap 3")
         counted.wait(5)
         process.do("rest")
-
+        process.do("spin")
+        counted.wait(5)
+        process.do("rest")
+    instants = [before_ns, *(sample.at_ns for sample in counted.watch.samples), time.monotonic_ns()]
+    assert instants == sorted(instants)
     uses = counted.uses()
-    assert (uses[0].busy_threads, uses[0].main) == (0, MainThread.IDLE)
+    first, last = uses[0], uses[-1]
+    assert [use.cpu_ns for use in uses] == sorted(use.cpu_ns for use in uses)
+    assert last.cpu_ns > first.cpu_ns
+    assert all(use.rss_bytes > 1 << 20 for use in uses)
+    assert (first.threads, last.threads) == (2, 5)
+    assert first.files is not None
+    assert last.files == first.files + 20
+    assert (first.busy_threads, first.main) == (0, MainThread.IDLE)
     assert max(use.busy_threads or 0 for use in uses) == 3
     (pool,) = counted.watch.thread_pools
     assert (pool.pid, pool.threads, pool.active, pool.pool) == (process.pid, 5, 3, 3)
@@ -185,15 +160,14 @@ def fail_in(counted: Counted) -> None:
         raise LookupError("of the block")
 
 
-@pytest.mark.parametrize("most", [4, 5])
-def test_a_long_watch_keeps_every_other_sample(process: Scripted, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "MOST_SAMPLES", most)
+def test_a_long_watch_keeps_every_other_sample(process: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MOST_SAMPLES", 5)
     counted = Counted(lambda: (process.pid,))
     with counted.watch:
         counted.wait(10)
 
     samples = counted.watch.samples
-    assert 2 <= len(samples) <= most
+    assert 2 <= len(samples) <= 5
     assert [sample.at_ns for sample in samples] == sorted(sample.at_ns for sample in samples)
     assert samples[-1].at_ns - samples[0].at_ns > 0
 
