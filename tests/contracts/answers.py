@@ -35,12 +35,16 @@ async def app(scope, receive, send):
     if path.startswith("/bad"):
         status = 500
     if path == "/end":
-        print("it ends now", file=sys.stderr, flush=True)
+        print("a line\\n" * 500 + "it ends now", file=sys.stderr, flush=True)
         os._exit(9)
     if path.startswith("/moved"):
         status, headers = 302, [(b"location", b"/new")]
+    if path == "/never":
+        await asyncio.sleep(60)
     if path == "/nothing":
         status, answer = 204, b""
+    elif path == "/cut":  # the server closes the connection
+        headers = [(b"content-length", b"10")]
     elif path == "/events":
         headers = [(b"content-type", b"text/event-stream")]
     else:

@@ -47,6 +47,9 @@ def test_keys(fileperf):
 
 def test_nothing(fileperf):
     pass
+
+def test_no_await(afileperf):
+    afileperf.get("/")
 """
 LINE = 1 + TESTS.lstrip().split("\n").index('@pytest.mark.parametrize("size", ["a|b:c%"])')
 NOT_BY_FIGURES = {
@@ -55,6 +58,7 @@ NOT_BY_FIGURES = {
     "test_teardown": "left over",
     "test_keys": "did you mean connections",
     "test_nothing": "measured nothing",
+    "test_no_await": "was called and not awaited",
 }
 
 
@@ -78,7 +82,7 @@ def failed(project: Project) -> Ran:
 
 
 def test_limits_are_told_with_what_was_measured(failed: Ran) -> None:
-    assert (failed.status, "8 failed, 2 passed" in failed.said) == (1, True), failed.text
+    assert (failed.status, "9 failed, 2 passed" in failed.said) == (1, True), failed.text
     by_name = {name.removeprefix("test_"): one for name, one in results(failed).items()}
     found = {name: (one["standing"], one["verdict"]["limits"]) for name, one in by_name.items()}
     standings = {name: standing for name, (standing, _) in found.items() if name != "asserts"}

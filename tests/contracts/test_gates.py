@@ -24,9 +24,6 @@ def test_slower_mean(fileperf):
 def test_faster(fileperf):
     fileperf.get("/")
 
-def test_about_the_same(fileperf):
-    fileperf.get("/")
-
 def test_tolerant(fileperf):
     fileperf.get("/", tolerance="900%")
 
@@ -63,7 +60,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project(top=tmp_path_factory.mktemp("gates"))
     project.write({"app.py": answering(0.002), "test_it.py": STORED})
     ran = project.run("--fileperf-update=all", "--fileperf-reason=answers are signed now")
-    assert "6 baselines stored" in ran.said, ran.text
+    assert "5 baselines stored" in ran.said, ran.text
     (file,) = (project.top / ".fileperf").glob("*-*/test_it.py.json")
     content = json.loads(file.read_text(encoding="utf-8"))
     for name, metric, factor in (("slower", "rps", 1e6), ("faster", "rps", 1e-6), ("slower_mean", "mean", 1e-3)):
@@ -72,27 +69,31 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Project:
                 if metric in values:
                     value = values[metric]
                     values[metric] = [one * factor for one in value] if isinstance(value, list) else value * factor
+    content["tests"]["test_it.py::test_slower"]["packages"]["uvicorn"] = "0.0.1"
     file.write_text(json.dumps(content), encoding="utf-8")
     return project
 
 
 @pytest.fixture(scope="module")
 def judged(stored: Project) -> Ran:
-    return stored.run("--fileperf-confirm=never", "--tb=short", env={"CONNECTIONS": "3"}, width=120)
+    options = ("--fileperf-confirm=never", "--fileperf-markdown=run.md", "--tb=short")
+    return stored.run(*options, env={"CONNECTIONS": "3"}, width=120)
 
 
-def test_outcomes_by_stored_figures(judged: Ran) -> None:
+def test_outcomes_by_stored_figures(stored: Project, judged: Ran) -> None:
     standings = {name.removeprefix("test_"): one["standing"] for name, one in results(judged).items()}
     assert standings == {
         "slower": "REGRESSED",
         "slower_mean": "REGRESSED",
         "faster": "IMPROVED",
-        "about_the_same": "INCONCLUSIVE",
         "tolerant": "PASS",
         "other_load": "INCONCLUSIVE",
     }, judged.text
-    assert (judged.status, "2 failed, 2 passed, 2 inconclusive" in judged.said) == (1, True), judged.text
+    assert (judged.status, "2 failed, 2 passed, 1 inconclusive" in judged.said) == (1, True), judged.text
     assert "load.connections was 2, is 3" in judged.said, judged.text
+    assert "uvicorn 0.0.1 → " in judged.said, judged.text
+    markdown = (stored.top / "run.md").read_text(encoding="utf-8")
+    assert markdown.index("| **REGRESSED** |") < markdown.index("| **INCONCLUSIVE** |"), markdown
     unbroken = " ".join(judged.text.replace("\nE ", "\n").split())
     assert unbroken.count("was stored because: answers are signed now") == 2, judged.text
 
@@ -122,8 +123,9 @@ def test_versions_in_turn(project: Project) -> None:
         done = subprocess.run(["git", *words], cwd=project.top, check=True, capture_output=True, timeout=60)
         return done.stdout.decode()
 
-    fast, slow = answering(0.002), answering(0.02)
-    project.write({".gitignore": "__pycache__/\n", "app.py": slow, "test_it.py": IN_TURN}).commit()
+    fast, slow = (f"import _version\n{answering(seconds)}" for seconds in (0.002, 0.02))
+    project.write({".gitignore": "__pycache__/\n_version.py\n", "_version.py": "", "test_it.py": IN_TURN})
+    project.write({"app.py": slow}).commit()
     project.write({"app.py": fast}).commit()
     before = git("rev-parse", "--short=7", "HEAD~1").strip()
     assert f"against {before} (the commit before HEAD)" in project.run("--fileperf-against=HEAD", "--co").said

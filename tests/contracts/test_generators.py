@@ -20,7 +20,7 @@ def test_number(fileperf, fileperf_server):
     assert sorted(own.connections for own in result.client.generators) == [1, 2, 2]
 
 def test_rates(fileperf):
-    result = fileperf.get("/", rate=100, duration="0.4s", connections=20, generators=2)
+    result = fileperf.get("/", rate="6000/min", duration="0.4s", connections=20, generators=2)
     assert (result.due, result.requests) == (40, 40)
     rising = fileperf.get("/", ramp="0.4s:100/s, 0.2s:100/s, 0.2s:0/s", connections=20)
     assert 48 <= rising.due <= 52 and rising.requests == rising.due
@@ -38,6 +38,17 @@ async def breaks_one(client):
 
 def test_lost(fileperf):
     fileperf.run(breaks_one, duration="0.3s", connections=2, generators=2, gate="rps")
+
+async def ends(client):
+    os._exit(7)
+
+def empty(client):
+    Path(__file__).with_name("emptied").touch()
+
+def test_torn_down(fileperf):
+    with pytest.raises(Exception, match="exit code 7"):
+        fileperf.run(ends, requests=1, teardown=empty)
+    assert Path(__file__).with_name("emptied").exists()
 
 async def computes(client):
     await client.get("/")

@@ -61,7 +61,7 @@ def test(fileperf, path):
     fileperf.get(path, server=SERVERS[path])
 """
 TOLD = {
-    "/end": "exit code 9.*it ends now",
+    "/end": "exit code 9.*a line",
     "/import": "no settings, says the app",
     "/build": "the build of .*it does not compile",
     "/exit": "exit code 3.*wrong option",
@@ -98,3 +98,4 @@ def test_why_a_server_does_not_serve_is_told_with_its_log(project: Project) -> N
     told = {one["name"].removeprefix("test[").removesuffix("]"): one["message"] for one in ran.record["failed"]}
     assert (ran.status, set(told)) == (1, set(TOLD)), ran.text
     assert not [path for path, words in TOLD.items() if not re.search(words, told[path], re.DOTALL)], told
+    assert "it ends now" in ran.text, "the last line of a long log"

@@ -34,7 +34,8 @@ def test_bodies(fileperf, seen):
     fileperf.post("/unique", content=payload("4KiB", unique=True), requests=5)
     assert ({one[4] for one in seen("/unique")}, len({one[5] for one in seen("/unique")})) == ({4096}, 5)
     large = payload("9MiB")
-    fileperf.put("/large", content=large, requests=2)
+    assert large.sha256() != payload("9MiB", seed=1).sha256()
+    fileperf.put("/large", content=large, requests=2, min_throughput="100KiB/s")
     assert [(one[0], one[4], one[5]) for one in seen("/large")] == [("PUT", 9 << 20, large.sha256())] * 2
     file = payload("1KiB", filename="a.own", content_type="image/x-own")
     fileperf.post("/form", files={"file": file}, data={"name": "value"}, requests=1)
@@ -60,6 +61,9 @@ def test_good_answers(fileperf):
     body = fileperf.get("/size/{n}", feed=[1, 2], requests=8, expect_body=b"xx", max_error_rate=0.5)
     assert (body.requests, body.errors) == (4, 4)
     assert fileperf.get("/moved", expect_status=(302, 404), requests=2).errors == 0
+    rows = ["good", "cut", "good", "never"]
+    result = fileperf.get("/{way}", feed=rows, requests=4, timeout="300ms", max_error_rate=0.5)
+    assert dict(result.error_kinds) == {"disconnected": 1, "timeout": 1}
 
 def test_parts(fileperf, seen):
     parts = {part.get("/part/a", name="a"): 1, part.get("/part/b", name="b"): 3}
