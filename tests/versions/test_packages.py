@@ -45,22 +45,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("direct_url,installer,version", ORIGINS.values(), ids=ORIGINS)
-def test_where_a_package_came_from(
-    direct_url: dict[str, object] | None, installer: str, version: str, site: Path
-) -> None:
-    install_at(site, "a", "1.0", direct_url=direct_url, installer=installer)
-    assert installed_packages([str(site)]) == {"a": version}
-
-
-def test_a_damaged_note_of_the_origin_is_none(site: Path) -> None:
+def test_where_a_package_came_from(tmp_path: Path, site: Path) -> None:
+    for case, (direct_url, installer, version) in enumerate(ORIGINS.values()):
+        install_at(site / str(case), "a", "1.0", direct_url=direct_url, installer=installer)
+        assert installed_packages([str(site / str(case))]) == {"a": version}
     install_at(site, "a", "1.0")
-    (site / "a-1.0.dist-info" / "direct_url.json").write_text("{")
+    (site / "a-1.0.dist-info" / "direct_url.json").write_text("{")  # damaged
     assert installed_packages([str(site)]) == {"a": "1.0"}
-
-
-def test_what_lies_outside_the_interpreter_s_directories_is_local(tmp_path: Path) -> None:
-    install_at(tmp_path / "vendored", "a", "1.0")
+    install_at(tmp_path / "vendored", "a", "1.0")  # outside the interpreter's directories
     assert installed_packages([str(tmp_path / "vendored")]) == {"a": "1.0 (local)"}
 
 
@@ -77,10 +69,7 @@ def test_what_has_no_name_or_version_is_left_out(site: Path) -> None:
         if text is not None:
             (site / name / "METADATA").write_text(f"Metadata-Version: 2.1\n{text}")
     assert installed_packages([str(site)]) == {}
-
-
-def test_what_is_installed_here() -> None:
-    found = installed_packages()
+    found = installed_packages()  # here
     assert {"pytest", "uvicorn", "pytest-fileperf"} <= set(found)
     assert list(found) == sorted(found)
 
@@ -133,22 +122,19 @@ def test_an_environment_in_the_cache_is_used_and_marked_as_used(cache: Path) -> 
     assert time.time() - environment.stat().st_mtime < 3600
 
 
-@pytest.mark.parametrize("other", [{"a": "2"}, {}, {"a": "1", "b": "1"}, {"a": "1", "b": "1 (git 1a2b3c4)"}])
-def test_another_list_is_another_environment(other: dict[str, str], cache: Path) -> None:
+def test_why_there_is_no_environment(cache: Path) -> None:
     made({"a": "1"}, cache)
-    with pytest.raises(PlanError):
-        python_with(other)
-
-
-def test_without_any_tool_it_says_what_to_install(cache: Path) -> None:
-    with pytest.raises(PlanError, match=r"^there is neither uv nor pip to make an environment with: install one"):
-        python_with({"a": "1"})
-    assert list(cache.iterdir()) == []
-
-
-def test_what_came_from_git_and_is_not_here_cannot_be_had(cache: Path) -> None:
-    with pytest.raises(PlanError, match=r"^a 1 \(git 1a2b3c4\) came from no package index, and here is none: it can"):
-        python_with({"a": "1 (git 1a2b3c4)"})
+    without_tool = r"^there is neither uv nor pip to make an environment with: install one"
+    not_here = r"^a 1 \(git 1a2b3c4\) came from no package index, and here is none: it can"
+    for packages, why in (
+        ({"a": "2"}, without_tool),
+        ({}, without_tool),
+        ({"a": "1", "b": "1"}, without_tool),
+        ({"a": "1 (git 1a2b3c4)"}, not_here),
+    ):
+        with pytest.raises(PlanError, match=why):
+            python_with(packages)
+    assert len(list(cache.iterdir())) == 1
 
 
 def test_a_cache_that_cannot_be_written_is_said(cache: Path) -> None:

@@ -42,35 +42,24 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("entry,counterpart", PATHS.values(), ids=PATHS)
-def test_path(entry: str, counterpart: str, trees: CodeTree, tmp_path: Path) -> None:
-    assert trees.path(tmp_path / entry) == tmp_path / counterpart
-
-
-def test_relative_paths_are_seen_from_the_working_directory(trees: CodeTree, tmp_path: Path) -> None:
-    assert trees.path(Path("src")) == tmp_path / "base" / "src"
+def test_path(trees: CodeTree, tmp_path: Path) -> None:
+    found = {name: trees.path(tmp_path / entry) for name, (entry, _) in PATHS.items()}
+    assert found == {name: tmp_path / counterpart for name, (_, counterpart) in PATHS.items()}
+    assert trees.path(Path("src")) == tmp_path / "base" / "src"  # seen from the working directory
     assert trees.path(Path("new")) == Path("new")
-
-
-def test_a_path_through_a_link_has_a_counterpart(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "here", target_is_directory=True)
     assert trees.path(tmp_path / "link" / "src") == tmp_path / "base" / "src"
     through = CodeTree(here=tmp_path / "link", there=tmp_path / "base")
     assert through.path(tmp_path / "here" / "src") == tmp_path / "base" / "src"
 
 
-def test_the_other_tree_may_lie_in_this_one(trees: CodeTree, tmp_path: Path) -> None:
-    inner = CodeTree(here=tmp_path, there=tmp_path / "base")
+def test_either_tree_may_lie_in_the_other(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
-    assert inner.path(tmp_path / "src") == tmp_path / "base" / "src"
-    assert inner.path(tmp_path / "base" / "src") == tmp_path / "base" / "src"
+    inner = CodeTree(here=tmp_path, there=tmp_path / "base")
+    assert inner.path(tmp_path / "src") == inner.path(tmp_path / "base" / "src") == tmp_path / "base" / "src"
     assert inner.holds(tmp_path / "base" / "src")
     assert not inner.holds(tmp_path / "src")
-
-
-def test_this_tree_may_lie_in_the_other_one(trees: CodeTree, tmp_path: Path) -> None:
     outer = CodeTree(here=tmp_path / "here", there=tmp_path)
-    (tmp_path / "src").mkdir()
     assert outer.path(tmp_path / "here" / "src") == tmp_path / "src"
     assert outer.holds(tmp_path / "src")
     assert not outer.holds(tmp_path / "here" / "src")
@@ -83,6 +72,8 @@ def test_without_another_tree_every_path_stays(code_tree: CodeTree) -> None:
     assert code_tree.path(Path(__file__)) == Path(__file__)
     assert code_tree.cwd() == Path.cwd()
     assert code_tree.word(__file__) == __file__
+    if code_tree is HERE:
+        assert HERE.env({"PWD": "/nowhere"}, given={}) == {"PWD": "/nowhere"}
 
 
 def test_the_environment_of_the_test_run_is_shared_where_both_trees_have_one(
@@ -117,15 +108,18 @@ WORDS = {
 
 
 @pytest.mark.skipif(os.name != "posix", reason="paths of another form")
-@pytest.mark.parametrize("text,mapped", WORDS.values(), ids=WORDS)
-def test_words_of_commands(text: str, mapped: str, trees: CodeTree) -> None:
+def test_words_of_commands(trees: CodeTree) -> None:
     names = {"here": trees.here, "base": trees.there}
-    assert trees.word(text.format(**names)) == mapped.format(**names)
+    found = {name: trees.word(text.format(**names)) for name, (text, _) in WORDS.items()}
+    assert found == {name: mapped.format(**names) for name, (_, mapped) in WORDS.items()}
 
 
 def test_sys_path_of_another_tree(trees: CodeTree, tmp_path: Path) -> None:
     entries = [str(tmp_path / "here" / "src"), str(tmp_path / "here" / "new"), PACKAGES]
     assert trees.sys_path(entries) == (str(tmp_path / "base" / "src"), *entries[1:])
+    both = CodeTree(here=trees.here, there=trees.there, python=PYTHON)  # before the packages of another interpreter
+    assert both.sys_path([str(tmp_path / "here" / "src")]) == (str(tmp_path / "base" / "src"), None)
+    assert HERE.sys_path(["", "src"]) == ("", "src")
 
 
 def test_sys_path_of_another_interpreter_has_nothing_of_this_one_s(tmp_path: Path) -> None:
@@ -133,15 +127,6 @@ def test_sys_path_of_another_interpreter_has_nothing_of_this_one_s(tmp_path: Pat
     own = [*of_this_one, PACKAGES, *site.getsitepackages(), site.getusersitepackages(), sysconfig.get_paths()["stdlib"]]
     code = str(tmp_path)
     assert CodeTree(python=PYTHON).sys_path([*own, code]) == (None, code)
-
-
-def test_a_tree_comes_before_the_packages_of_another_interpreter(trees: CodeTree, tmp_path: Path) -> None:
-    both = CodeTree(here=trees.here, there=trees.there, python=PYTHON)
-    assert both.sys_path([str(tmp_path / "here" / "src")]) == (str(tmp_path / "base" / "src"), None)
-
-
-def test_sys_path_here_is_as_it_is() -> None:
-    assert HERE.sys_path(["", "src"]) == ("", "src")
 
 
 @pytest.fixture
@@ -200,10 +185,6 @@ def test_another_interpreter_takes_nothing_that_is_meant_for_this_one() -> None:
     assert env == {"PYTHONHASHSEED": "1", "PATH": os.pathsep.join((programs, "/usr/bin")), "PYTHONPATH": "/b"}
 
 
-def test_the_environment_here_is_as_it_is() -> None:
-    assert HERE.env({"PWD": "/nowhere"}, given={}) == {"PWD": "/nowhere"}
-
-
 def test_a_file_that_is_linked_to_this_tree_is_not_of_the_other_one(trees: CodeTree, tmp_path: Path) -> None:
     (tmp_path / "base" / "linked.py").symlink_to(tmp_path / "here" / "src" / "app.py")
     assert trees.holds(tmp_path / "base" / "src" / "app.py")
@@ -216,11 +197,8 @@ def test_strays_are_files_of_this_tree_that_the_other_one_has_too(trees: CodeTre
     others = (str(tmp_path / "here" / "new" / "x.py"), str(tmp_path / "base" / "src" / "app.py"), os.__file__)
     assert trees.strays([stray, *others]) == (stray,)
     assert HERE.strays([stray]) == ()
-
-
-def test_only_here(trees: CodeTree, tmp_path: Path) -> None:
-    assert trees.is_only_here(tmp_path / "here" / "new" / "x.py")
-    assert not trees.is_only_here(tmp_path / "here" / "src" / "app.py")
+    assert trees.is_only_here(Path(others[0]))
+    assert not trees.is_only_here(Path(stray))
     assert not trees.is_only_here(Path(os.__file__))
 
 
