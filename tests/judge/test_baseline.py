@@ -367,24 +367,6 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, a
 VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 
 
-def test_objects_are_spread_but_those_named_flat_and_those_in_lists() -> None:
-    content = {"b": {"x": 1, "empty": {}}, "busy": {"y": {"z": 2}}, "list": [1, None, "µ"], "rows": [{"a": [1]}, {}]}
-    assert laid_out(content).splitlines() == [
-        "{",
-        ' "b": {',
-        '  "x": 1,',
-        '  "empty": {}',
-        " },",
-        ' "busy": {"y": {"z": 2}},',
-        ' "list": [1, null, "µ"],',
-        ' "rows": [',
-        '  {"a": [1]},',
-        "  {}",
-        " ]",
-        "}",
-    ]
-
-
 @given(VALUES)
 def test_what_is_read_back_is_the_same_and_laid_out_the_same(value: object) -> None:
     text = laid_out(value)

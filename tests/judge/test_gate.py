@@ -75,23 +75,21 @@ OLD_MEMORY = replace(BASE, boots=(replace(boot(), runs={"rss": 1e8}),) * 3)
 @pytest.mark.parametrize(
     "metric, base, now, outcome",
     [
-        pytest.param("rps", BASE, side(1990, 2000, 1980), PASS, id="as fast"),
-        pytest.param("rps", BASE, side(1930, 1940, 1920), UNDECIDED, id="a little slower"),
-        pytest.param("rps", BASE, side(1860, 1870, 1850), UNDECIDED, id="slower"),
-        pytest.param("rps", BASE, side(1700, 1710, 1690), REGRESSED, id="far slower"),
-        pytest.param("rps", BASE, side(2300, 2310, 2290), IMPROVED, id="faster"),
-        pytest.param(
-            "cpu_per_request", *(around(at, "cpu_per_request") for at in (10, 11.5)), REGRESSED, id="more CPU"
-        ),
-        pytest.param("cpu_per_request", *(around(at, "cpu_per_request") for at in (10, 8.7)), IMPROVED, id="less CPU"),
+        ("rps", BASE, side(1990, 2000, 1980), PASS),
+        ("rps", BASE, side(1930, 1940, 1920), UNDECIDED),
+        ("rps", BASE, side(1860, 1870, 1850), UNDECIDED),
+        ("rps", BASE, side(1700, 1710, 1690), REGRESSED),
+        ("rps", BASE, side(2300, 2310, 2290), IMPROVED),
+        ("cpu_per_request", *(around(at, "cpu_per_request") for at in (10, 11.5)), REGRESSED),
+        ("cpu_per_request", *(around(at, "cpu_per_request") for at in (10, 8.7)), IMPROVED),
         # A pair of boots of the same code differed by a steady 4 to 5 %.
-        pytest.param("rps", side(2000, stabilised=()), side(2000, stabilised=()), UNDECIDED, id="one boot"),
-        pytest.param("rps", side(2000, stabilised=()), side(1820, stabilised=()), UNDECIDED, id="one slower boot"),
-        pytest.param("rss", with_memory(1e8, 1.01e8), with_memory(1e8, 1.01e8), PASS, id="memory"),
-        pytest.param("rss", with_memory(1e8, 1.01e8), with_memory(1.4e8, 1.41e8), REGRESSED, id="more memory"),
-        pytest.param("rss", OLD_MEMORY, OLD_MEMORY, UNDECIDED, id="memory as it was stored before"),
-        pytest.param("p99", boots(((980, 4), (20, 10))), boots(((980, 4), (20, 60))), REGRESSED, id="a tail"),
-        pytest.param("p99", boots(CALM, CALM, CALM), boots(CALM, CALM, HIT), UNDECIDED, id="a tail of one boot"),
+        ("rps", side(2000, stabilised=()), side(2000, stabilised=()), UNDECIDED),
+        ("rps", side(2000, stabilised=()), side(1820, stabilised=()), UNDECIDED),
+        ("rss", with_memory(1e8, 1.01e8), with_memory(1e8, 1.01e8), PASS),
+        ("rss", with_memory(1e8, 1.01e8), with_memory(1.4e8, 1.41e8), REGRESSED),
+        ("rss", OLD_MEMORY, OLD_MEMORY, UNDECIDED),
+        ("p99", boots(((980, 4), (20, 10))), boots(((980, 4), (20, 60))), REGRESSED),
+        ("p99", boots(CALM, CALM, CALM), boots(CALM, CALM, HIT), UNDECIDED),
     ],
 )
 def test_outcomes(metric: str, base: Evidence, now: Evidence, outcome: Outcome) -> None:
@@ -274,60 +272,49 @@ OWN_SPEED = "the load generator was saturated, so this is its own speed and not 
 @pytest.mark.parametrize(
     "how, outcome, said",
     [
-        pytest.param({}, PASS, "", id="the same"),
-        pytest.param({"now": SLOW}, REGRESSED, "", id="slower"),
-        pytest.param({"now": SLOW, "tolerance": 20.0}, PASS, "", id="slower, as allowed"),
-        pytest.param({"now": around(1500), "tolerance": 0.05}, UNDECIDED, "in turn", id="as sessions differ"),
-        pytest.param({"is_new": True}, Outcome.NEW, "there is no baseline: store one", id="new"),
-        pytest.param(
-            {"is_new": True, "saturated": True}, Outcome.NEW, "no baseline, and this run makes none", id="none to make"
-        ),
-        pytest.param({"entry": found(*OTHER_MACHINE)}, UNDECIDED, f"{MACHINE}: store one", id="another machine"),
-        pytest.param(
-            {"entry": found(*OTHER_MACHINE), "no_code": "no Git"}, UNDECIDED, MACHINE + NO_CODE, id="no code, either"
-        ),
-        pytest.param(
+        ({}, PASS, ""),
+        ({"now": SLOW}, REGRESSED, ""),
+        ({"now": SLOW, "tolerance": 20.0}, PASS, ""),
+        ({"now": around(1500), "tolerance": 0.05}, UNDECIDED, "in turn"),
+        ({"is_new": True}, Outcome.NEW, "there is no baseline: store one"),
+        ({"is_new": True, "saturated": True}, Outcome.NEW, "no baseline, and this run makes none"),
+        ({"entry": found(*OTHER_MACHINE)}, UNDECIDED, f"{MACHINE}: store one"),
+        ({"entry": found(*OTHER_MACHINE), "no_code": "no Git"}, UNDECIDED, MACHINE + NO_CODE),
+        (
             {"identity": OTHER_WORK, "no_code": "no Git"},
             UNDECIDED,
             "the baseline is of something else (load.connections was 32, is 64): store a new baseline",
-            id="other work",
         ),
-        pytest.param(
+        (
             {"entry": found(identity=FEEDS[0]), "identity": FEEDS[1]},
             UNDECIDED,
             "the rows of the feed are others than those of the baseline: give the same rows each time",
-            id="other rows",
         ),
         # What was installed and why the baseline is what it is, of a regression alone.
-        pytest.param(
+        (
             {"entry": found(packages={**PACKAGES, "h11": "0.14.0", "uvicorn": "0.34.0"}, reason="signed"), "now": SLOW},
             REGRESSED,
             f"{SINCE.format('removed h11 0.14.0; uvicorn 0.34.0 → 0.54.0')}; {WHY}",
-            id="why it was stored",
         ),
-        pytest.param(
-            {"entry": found(packages={"app": "1.0", "uvicorn": "0.34.0"}, reason="signed")}, PASS, "", id="not told"
-        ),
+        ({"entry": found(packages={"app": "1.0", "uvicorn": "0.34.0"}, reason="signed")}, PASS, ""),
         # The first schema stored those of the server alone.
-        pytest.param(
+        (
             {"entry": found(packages={"uvicorn": "0.34.0"}), "now": SLOW},
             REGRESSED,
             SINCE.format("uvicorn 0.34.0 → 0.54.0"),
-            id="packages of the first schema",
         ),
         # A saturated generator never passes or improves.
-        pytest.param({"saturated": True}, UNDECIDED, OWN_SPEED, id="saturated"),
-        pytest.param({"saturated": True, "entry": BETTER}, UNDECIDED, OWN_SPEED, id="saturated, faster"),
-        pytest.param({"saturated": True, "now": SLOW}, REGRESSED, "", id="saturated, slower"),
+        ({"saturated": True}, UNDECIDED, OWN_SPEED),
+        ({"saturated": True, "entry": BETTER}, UNDECIDED, OWN_SPEED),
+        ({"saturated": True, "now": SLOW}, REGRESSED, ""),
         # A busy machine explains what is worse, up to a size.
-        pytest.param(
+        (
             {"now": SLOW, "busy": BUSY},
             UNDECIDED,
             "worse, but others had the server's core for 60 % of the time, which may be why: measure again",
-            id="busy",
         ),
-        pytest.param({"now": SLOW, "busy": Busy(server=0.029)}, REGRESSED, "", id="hardly busy"),
-        pytest.param(
+        ({"now": SLOW, "busy": Busy(server=0.029)}, REGRESSED, ""),
+        (
             {
                 "now": SLOW,
                 "busy": Busy(server=0.08),
@@ -335,27 +322,23 @@ OWN_SPEED = "the load generator was saturated, so this is its own speed and not 
             },
             REGRESSED,
             "others had the server's core for 8 % of the time, which explains less than this; since the baseline",
-            id="busy, but not as much",
         ),
-        pytest.param({"busy": Busy(server=0.3)}, PASS, "", id="busy and as fast"),
-        pytest.param({"busy": Busy(server=0.3), "entry": BETTER}, IMPROVED, "better", id="busy and faster"),
-        pytest.param(
-            {"now": side(*[1e-12] * 3), "busy": Busy(server=0.2)}, REGRESSED, "less than this", id="busy, all lost"
-        ),
+        ({"busy": Busy(server=0.3)}, PASS, ""),
+        ({"busy": Busy(server=0.3), "entry": BETTER}, IMPROVED, "better"),
+        ({"now": side(*[1e-12] * 3), "busy": Busy(server=0.2)}, REGRESSED, "less than this"),
         # Figures that a busy machine stored do not show that code is no worse.
-        pytest.param({"entry": ON_BUSY}, UNDECIDED, "for 60 % of the time when the baseline was", id="was busy"),
-        pytest.param({"entry": found(busy=Busy(server=0.01))}, PASS, "", id="was hardly busy"),
-        pytest.param({"entry": ON_BUSY, "tolerance": 9.0}, PASS, "", id="was busy, wide tolerance"),
-        pytest.param({"entry": ON_BUSY, "now": SLOW}, REGRESSED, "", id="was busy, slower"),
+        ({"entry": ON_BUSY}, UNDECIDED, "for 60 % of the time when the baseline was"),
+        ({"entry": found(busy=Busy(server=0.01))}, PASS, ""),
+        ({"entry": ON_BUSY, "tolerance": 9.0}, PASS, ""),
+        ({"entry": ON_BUSY, "now": SLOW}, REGRESSED, ""),
         # The baseline's code was not measured again.
-        pytest.param(
+        (
             {"tolerance": 0.05, "no_code": "no Git"},
             UNDECIDED,
             "stored figures alone do not tell it, and the baseline's code was not measured again: no Git",
-            id="the code would tell",
         ),
-        pytest.param({"no_code": "no Git"}, PASS, "", id="the figures decide"),
-        pytest.param({"no_code": "no Git", "now": SLOW}, REGRESSED, "", id="the figures decide against it"),
+        ({"no_code": "no Git"}, PASS, ""),
+        ({"no_code": "no Git", "now": SLOW}, REGRESSED, ""),
     ],
 )
 def test_what_a_test_is_told_of_its_stored_baseline(how: Mapping[str, Any], outcome: Outcome, said: str) -> None:
@@ -399,22 +382,16 @@ def same(now: Evidence = FAST, *differences: str, tolerance: float = 0.05, **how
 @pytest.mark.parametrize(
     "seen, outcome, change, said",
     [
-        pytest.param(same(SLOW), PASS, -0.85, "the code is that of the baseline", id="slower"),
-        pytest.param(same(SLOW, *OTHER_MACHINE), PASS, None, "", id="on another machine"),
+        (same(SLOW), PASS, -0.85, "the code is that of the baseline"),
+        (same(SLOW, *OTHER_MACHINE), PASS, None, ""),
         *(
-            pytest.param(same(now, *where, identity=OTHER_WORK), UNDECIDED, None, "load.connections was 32", id="work")
+            (same(now, *where, identity=OTHER_WORK), UNDECIDED, None, "load.connections was 32")
             for now in (FAST, NOTHING)
             for where in ((), OTHER_MACHINE)
         ),
-        pytest.param(
-            same(SLOW, identity={**IDENTITY, "server": {"stabilised": ("addresses", "hash seed")}}),
-            PASS,
-            None,
-            "",
-            id="stabilised in another way",
-        ),
-        pytest.param(same(NOTHING), UNDECIDED, None, "this run has no successful request", id="nothing measured"),
-        pytest.param(same(saturated=True), UNDECIDED, 0.0, "saturated", id="saturated"),
+        (same(SLOW, identity={**IDENTITY, "server": {"stabilised": ("addresses", "hash seed")}}), PASS, None, ""),
+        (same(NOTHING), UNDECIDED, None, "this run has no successful request"),
+        (same(saturated=True), UNDECIDED, 0.0, "saturated"),
     ],
 )
 def test_the_same_code_cannot_be_slower_but_is_not_green_where_nothing_compares(
@@ -441,44 +418,18 @@ LIMITED = {"CPU limit": "0.5 cores", "Python": "3.11.7", "new": "fact"}
 @pytest.mark.parametrize(
     "now, how, outcome, said",
     [
-        pytest.param(FAST, {}, PASS, "", id="as it was"),
-        pytest.param(
-            SLOW, {"packages": NEWER}, REGRESSED, TIMES.format(0.15) + CHANGED + "uvicorn 0.54.0 → 0.55.0", id="slower"
-        ),
-        pytest.param(
-            around(1500),
-            {},
-            UNDECIDED,
-            TIMES.format(0.75) + ", which may be how runs at other times differ",
-            id="unclear",
-        ),
-        pytest.param(SLOW, {"busy": BUSY}, UNDECIDED, "may be how runs", id="busy"),
-        pytest.param(SLOW, {"busy": Busy(server=0.08)}, REGRESSED, TIMES.format(0.15), id="not busy enough"),
-        pytest.param(FAST, {"saturated": True}, UNDECIDED, "saturated", id="saturated"),
-        pytest.param(SLOW, {"saturated": True}, REGRESSED, TIMES.format(0.15), id="saturated, slower"),
-        pytest.param(
-            SLOW,
-            {"base": found(conditions=LIMITS), "conditions": LIMITED},
-            REGRESSED,
-            "; CPU limit none → 0.5 cores",
-            id="limit",
-        ),
-        pytest.param(
-            SLOW,
-            {"base": found("python was CPython 3.11, is CPython 3.12")},
-            REGRESSED,
-            "; python was CPython 3.11,",
-            id="Python",
-        ),
-        pytest.param(
-            SLOW,
-            {"packages": PACKAGES | {f"p{at:02}": "1" for at in range(11)}},
-            REGRESSED,
-            "p07 1; and 3 more",
-            id="many",
-        ),
+        (FAST, {}, PASS, ""),
+        (SLOW, {"packages": NEWER}, REGRESSED, TIMES.format(0.15) + CHANGED + "uvicorn 0.54.0 → 0.55.0"),
+        (around(1500), {}, UNDECIDED, TIMES.format(0.75) + ", which may be how runs at other times differ"),
+        (SLOW, {"busy": BUSY}, UNDECIDED, "may be how runs"),
+        (SLOW, {"busy": Busy(server=0.08)}, REGRESSED, TIMES.format(0.15)),
+        (FAST, {"saturated": True}, UNDECIDED, "saturated"),
+        (SLOW, {"saturated": True}, REGRESSED, TIMES.format(0.15)),
+        (SLOW, {"base": found(conditions=LIMITS), "conditions": LIMITED}, REGRESSED, "; CPU limit none → 0.5 cores"),
+        (SLOW, {"base": found("python was CPython 3.11, is CPython 3.12")}, REGRESSED, "; python was CPython 3.11,"),
+        (SLOW, {"packages": PACKAGES | {f"p{at:02}": "1" for at in range(11)}}, REGRESSED, "p07 1; and 3 more"),
         *(
-            pytest.param(now, how, None, "", id=f"nothing to compare {number}")
+            (now, how, None, "")
             for number, (now, how) in enumerate(
                 [
                     (SLOW, {"base": found(*OTHER_MACHINE)}),
@@ -505,24 +456,15 @@ NOT_COMPARED = MetricComparison(metric="rps", outcome=UNDECIDED, tolerance=0.05)
 @pytest.mark.parametrize(
     "code, now, busy, outcome, said",
     [
-        pytest.param(same(), around(1600), QUIET, PASS, "", id="slower"),
-        pytest.param(same(), around(1000), QUIET, UNDECIDED, "runs at 0.50 of what was stored", id="far slower"),
-        pytest.param(same(), around(400), QUIET, REGRESSED, "runs at 0.20 of what was stored", id="a fifth"),
-        pytest.param(
-            same(), side(100, 900, 150), QUIET, UNDECIDED, "runs at 0.12 of what", id="not the whole interval"
-        ),
+        (same(), around(1600), QUIET, PASS, ""),
+        (same(), around(1000), QUIET, UNDECIDED, "runs at 0.50 of what was stored"),
+        (same(), around(400), QUIET, REGRESSED, "runs at 0.20 of what was stored"),
+        (same(), side(100, 900, 150), QUIET, UNDECIDED, "runs at 0.12 of what"),
         # An environment in which no session is fails what could not be compared too.
-        pytest.param(NOT_COMPARED, around(60), QUIET, REGRESSED, "runs at 0.03 of what was stored", id="no figures"),
-        pytest.param(NOT_COMPARED, around(1000), QUIET, UNDECIDED, "", id="no figures, and slower"),
-        pytest.param(same(tolerance=0.03), around(1000), Busy(server=0.7), PASS, "", id="busy"),
-        pytest.param(
-            same(tolerance=0.03),
-            around(400),
-            Busy(server=0.7),
-            UNDECIDED,
-            "nothing else running",
-            id="far slower, busy",
-        ),
+        (NOT_COMPARED, around(60), QUIET, REGRESSED, "runs at 0.03 of what was stored"),
+        (NOT_COMPARED, around(1000), QUIET, UNDECIDED, ""),
+        (same(tolerance=0.03), around(1000), Busy(server=0.7), PASS, ""),
+        (same(tolerance=0.03), around(400), Busy(server=0.7), UNDECIDED, "nothing else running"),
     ],
 )
 def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(
