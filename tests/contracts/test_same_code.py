@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import py_compile
+import re
 import subprocess
 import zipfile
 from collections.abc import Callable
 
-import pytest
 from contracts.project import Project, Ran, results
 
 APP = """
@@ -29,7 +29,7 @@ TEST = """
 import pytest
 
 
-@pytest.mark.fileperf(connections=4, duration="0.6s", max_duration="3s", warmup="0.1s", gate=("rps",))
+@pytest.mark.fileperf(connections=4, duration="0.4s", max_duration="2s", warmup="0.1s", gate=("rps",))
 def test_get(fileperf):
     fileperf.get("/")
 """
@@ -109,36 +109,6 @@ def test_slower_code_that_git_does_not_have_is_no_pass(project: Project) -> None
     assert outcome(in_turn, "test_get[directory]") in ("REGRESSED", "INCONCLUSIVE", "refused"), in_turn.text
 
 
-def test_ignored_code_on_both_sides_of_a_comparison_is_named(project: Project) -> None:
-    written_module(project, SLOW)
-    app = f"import sys; sys.path.insert(0, {str(project.top)!r} + '/generated')\nfrom engine import app\n"
-    started(project, {"app.py": app, "test_it.py": TEST.replace("3s", "8s")})
-    ran = project.write({"app.py": f"# two\n{app}"}).run("--fileperf-against=HEAD")
-    assert outcome(ran) == "INCONCLUSIVE", ran.text
-    assert "both sides ran generated/engine.py, which Git does not have" in ran.said, ran.text
-
-
-def test_a_file_of_a_build_that_has_the_version_does_not_matter(project: Project) -> None:
-    project.write({".gitignore": f"{IGNORED}_version.py\n", "_version.py": "version = '1'\n"})
-    started(project, {"app.py": f"import _version\n{FAST}", ".gitignore": f"{IGNORED}_version.py\n"})
-    assert "stored" in project.run("--fileperf-update=all").said
-    ran = project.write({"_version.py": "version = '2'\n"}).run()
-    assert "_version.py" not in ran.said, ran.text
-    assert outcome(ran) in ("PASS", "INCONCLUSIVE"), ran.text  # INCONCLUSIVE where others are busy
-
-
-def test_a_compiled_file_that_python_takes_for_that_of_a_changed_source_is_named(project: Project) -> None:
-    started(project, {"app.py": FAST})
-    app, env = project.top / "app.py", {"PYTHONDONTWRITEBYTECODE": ""}
-    py_compile.compile(str(app), doraise=True)
-    status = app.stat()
-    project.write({"app.py": SLOW})
-    os.utime(app, ns=(status.st_atime_ns, status.st_mtime_ns))
-    ran = project.run("--fileperf-against=HEAD", env=env)
-    assert outcome(ran) == "refused", ran.text
-    assert "app.py has changed, and Python still runs what was compiled of it before" in ran.said, ran.text
-
-
 def installed(project: Project, path: str) -> str:
     """Makes a directory of packages of its own, with a copy of the project's package."""
     packages = project.top.parent / "venv" / "lib" / "site-packages"
@@ -149,45 +119,70 @@ def installed(project: Project, path: str) -> str:
     return str(packages)
 
 
-COMMAND = """
+COMPARED = """
 import pytest
 from pytest_fileperf import Command
 
 COMMAND = Command(["{python}", "-m", "uvicorn", "--log-level=warning", "--port", "{port}", "shop.main:app"])
+NAMES = {"ignored": "app_ignored:app", "compiled": "app:app", "data": "app_data:app", "module": "shop.main:app"}
+APPS = {name: pytest.mark.fileperf(app=app) for name, app in NAMES.items()}
+TOLD = {"connections": 4, "max_duration": "4s", "gate": ("rps",)}
 
 
-@pytest.mark.fileperf(connections=4, duration="1s", max_duration="6s", gate=("rps",), server=COMMAND)
-def test_get(fileperf):
-    fileperf.get("/")
+@pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in APPS.items()])
+def test_app(fileperf, name):
+    fileperf.get("/", **TOLD)
+
+
+def test_program(fileperf):
+    fileperf.get("/", server=COMMAND, **TOLD)
 """
+SAID = {
+    "test_app[ignored]": "both sides ran generated/engine.py, which Git does not have",
+    "test_app[compiled]": "app.py has changed, and Python still runs what was compiled of it before",
+    "test_app[data]": "seconds.txt, and not from",
+    "test_app[module]": "A copy that is installed",
+    "test_program": "A copy that is installed",
+}
 
 
-@pytest.mark.parametrize("given", ["module", "program"])
-def test_an_installed_copy_that_hides_the_code_is_named(project: Project, given: str) -> None:
-    test = TEST if given == "module" else COMMAND
+def test_code_that_both_sides_of_a_comparison_would_run_is_named(project: Project) -> None:
+    """Git ignores it, a stale compiled file stands for it, data has a fixed place, or an installed copy hides it."""
+    written_module(project, SLOW)
+    ignored = f"import sys; sys.path.insert(0, {str(project.top)!r} + '/generated')\nfrom engine import app\n"
+    place = f"pathlib.Path({str(project.top / 'seconds.txt')!r})"
+    data = FROM_DATA.replace("pathlib.Path(__file__).with_name('seconds.dat')", place)
     started(
         project,
         {
+            "app.py": FAST,
+            "app_ignored.py": ignored,
+            "app_data.py": data,
+            "seconds.txt": "0.005",
             "src/shop/__init__.py": "",
             "src/shop/main.py": FAST,
-            "app.py": "from shop.main import app\n",
-            "test_it.py": test,
+            "test_it.py": COMPARED,
         },
     )
-    project.write({"src/shop/main.py": SLOW}).commit()
-    ran = project.run("--fileperf-against=HEAD~1", env={"PYTHONPATH": installed(project, "shop/main.py")})
-    assert outcome(ran) == "refused", ran.text
-    assert "A copy that is installed" in ran.said, ran.text
-    assert "site-packages/shop/main.py" in ran.text.replace("\n", "").replace(" ", "")
+    app = project.top / "app.py"
+    py_compile.compile(str(app), doraise=True)
+    status = app.stat()
+    project.write(
+        {"app.py": SLOW, "app_ignored.py": f"# two\n{ignored}", "seconds.txt": "0.01", "src/shop/main.py": SLOW}
+    )
+    os.utime(app, ns=(status.st_atime_ns, status.st_mtime_ns))
+    env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": installed(project, "shop/main.py")}
+    ran = project.run("--fileperf-against=HEAD", env=env)
 
-
-def test_data_of_the_tree_here_that_both_sides_read_is_named(project: Project) -> None:
-    path = project.top / "seconds.txt"
-    app = FROM_DATA.replace("pathlib.Path(__file__).with_name('seconds.dat')", f"pathlib.Path({str(path)!r})")
-    started(project, {"app.py": app, "seconds.txt": "0.005"})
-    ran = project.write({"seconds.txt": "0.01"}).run("--fileperf-against=HEAD")
-    assert outcome(ran) == "refused", ran.text
-    assert "seconds.txt, and not from" in ran.said, ran.text
+    found = {name: outcome(ran, name) for name in SAID}
+    assert found == {name: "INCONCLUSIVE" if "ignored" in name else "refused" for name in SAID}, ran.text
+    failures = dict(re.findall(r"^_{3,} (\S+) _{3,}$(.*?)(?=^_{3,} |^={3,} )", ran.text, re.DOTALL | re.MULTILINE))
+    told = {
+        name: " ".join(re.sub("^E ", "", failures.get(name, ran.text), flags=re.MULTILINE).split()) for name in SAID
+    }
+    assert [name for name, said in SAID.items() if said not in told[name]] == [], ran.text
+    for name in ("test_app[module]", "test_program"):
+        assert "site-packages/shop/main.py" in told[name].replace(" ", ""), ran.text
 
 
 AT_START = """
@@ -198,17 +193,24 @@ pathlib.Path("started.txt").write_text(str(time.time()))
 
 
 def test_an_app_that_writes_into_the_repository_has_a_baseline(project: Project) -> None:
+    """Of files that it and a build write, the second has the version, and does not matter."""
     app = FAST.replace("    await asyncio", "    print('x', file=open('app.log', 'a'))\n    await asyncio", 1)
+    project.write({"_version.py": "version = '1'\n"})
     started(
         project,
         {
             "app.py": f"import pathlib, time\n{app}\n{AT_START}",
+            "app_built.py": f"import _version\n{FAST}",
             ".env": "PASSWORD=canary\n",
+            ".gitignore": f"{IGNORED}_version.py\n",
+            "test_it.py": f"{TEST}\n\n@pytest.mark.fileperf(app='app_built:app', max_duration='3s', gate='rps')\n"
+            "def test_built(fileperf):\n    fileperf.get('/', connections=4, duration='0.6s')\n",
         },
     )
     subprocess.run(["git", "rm", "-q", "--cached", ".env"], cwd=project.top, check=True)
     project.write({"new.py": "VALUE = 1\n", "conf.json": "{}"})
     stored = project.run("--fileperf-update=all")
+    assert "2 baselines" in stored.said, stored.text
     assert "app.log, started.txt changed while it was measured" in stored.said, stored.text
     assert list((project.top / ".fileperf").rglob("test_it.py.json"))
     kept = subprocess.run(
@@ -218,12 +220,22 @@ def test_an_app_that_writes_into_the_repository_has_a_baseline(project: Project)
         capture_output=True,
         text=True,
     )
-    (tree,) = kept.stdout.split()
-    names = subprocess.run(
-        ["git", "ls-tree", "-r", "--name-only", tree], cwd=project.top, check=True, capture_output=True, text=True
-    ).stdout.split()
-    assert {"new.py", "conf.json"} <= set(names)
-    assert not {".env", "app.log", "started.txt"}.intersection(names)
-    again = project.run()
-    assert outcome(again) in ("PASS", "INCONCLUSIVE"), again.text  # INCONCLUSIVE where others are busy
+    trees = [
+        set(
+            subprocess.run(
+                ["git", "ls-tree", "-r", "--name-only", tree],
+                cwd=project.top,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout.split()
+        )
+        for tree in kept.stdout.split()
+    ]
+    assert any({"new.py", "conf.json"} <= names for names in trees), trees
+    assert all(names.isdisjoint({".env", "app.log", "started.txt"}) for names in trees), trees
+    again = project.write({"_version.py": "version = '2'\n"}).run()
+    for name in ("test_get", "test_built"):
+        assert outcome(again, name) in ("PASS", "INCONCLUSIVE"), again.text  # INCONCLUSIVE where others are busy
     assert "changed since" not in again.said, again.text
+    assert "_version.py" not in again.said, again.text
