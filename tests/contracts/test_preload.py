@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from contracts.project import Project, results
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="apps are forked
 APP = """
 import asyncio, os, pathlib
 {}
-with open(pathlib.Path(__file__).with_name("imports.txt"), "a") as imports:
+with open(pathlib.Path(__file__).with_suffix(".imports"), "a") as imports:
     imports.write(f"{{os.getpid()}}\\n")
 
 async def app(scope, receive, send):
@@ -26,7 +27,7 @@ import pytest
 
 @pytest.mark.parametrize("path", ["/a", "/b"])
 def test_get(fileperf, path):
-    fileperf.get(path, connections=2, duration="600ms", warmup="50ms", boots=3)
+    fileperf.get(path, connections=2, duration="200ms", warmup="50ms", boots=3)
 """
 CHANGING = """
 import pytest
@@ -35,6 +36,13 @@ import pytest
 def changed():
     with open("data.txt", "a") as data:
         data.write("more")
+
+@pytest.mark.parametrize("path", ["/a", "/b"])
+def test_changing(fileperf, path):
+    fileperf.get(path, app="app_reads:app", connections=2, duration="200ms", warmup="50ms", boots=3)
+
+def test_broken(fileperf):
+    fileperf.get("/", app="app_broken:app", connections=2)
 """
 LIFESPAN = """
 import os
@@ -61,8 +69,18 @@ def test_get(fileperf, name):
     fileperf.get("/", app=f"app_{{name}}:app", connections=2)
 """
 COMPARED = """
-def test_get(fileperf):
-    fileperf.get("/", connections=2, max_duration="6s", gate="rps")
+import pytest
+
+@pytest.mark.parametrize("name,longest", [("slow", "10s"), ("mixed", "4s")], ids=["slow", "mixed"])
+def test_get(fileperf, name, longest):
+    fileperf.get("/", app=f"app_{name}:app", connections=2, max_duration=longest, gate="rps")
+"""
+SLOW = """
+import pathlib, time
+begun = time.monotonic()
+time.sleep(1.5)
+with open(pathlib.Path(__file__).with_name("import.txt"), "a") as times:
+    times.write(f"{begun} {time.monotonic()}\\n")
 """
 ANEW = "each start-up imports the app anew: "
 CANNOT = {
@@ -92,35 +110,28 @@ CANNOT = {
 """Apps that cannot be forked, and what is said of each; the last two fail in their lifespan, if that is in a fork."""
 
 
-def imports(project: Project) -> int:
-    return len((project.top / "imports.txt").read_text().splitlines())
+def imports(path: Path) -> list[str]:
+    """Returns the processes that imported this file."""
+    return path.with_suffix(".imports").read_text().splitlines()
 
 
-def app(project: Project, first: str = "") -> Project:
-    return project.write({"app.py": APP.format(first), "test_load.py": TESTS})
-
-
-def test_one_import_serves_all_start_ups_of_a_session(project: Project) -> None:
-    ran = app(project).run("-v")
-
-    assert ran.status == 0, ran.text
-    assert ANEW not in ran.said, ran.text
-    assert imports(project) == 1
-
-
-def test_each_start_up_may_have_an_import_of_its_own(project: Project) -> None:
-    ran = app(project).run("-v", "-o", "fileperf_preload=never")
-
-    assert ran.status == 0, ran.text
-    assert imports(project) >= 3
-
-
-def test_a_file_that_changes_is_imported_again(project: Project) -> None:
-    app(project, 'DATA = open("data.txt").read()').write({"data.txt": "data", "conftest.py": CHANGING})
+def test_one_import_serves_all_start_ups_of_a_session_while_no_file_changes(project: Project) -> None:
+    app = project.top / "app.py"
+    reads = APP.format('DATA = open("data.txt").read()')
+    project.write({"app.py": APP.format(""), "app_reads.py": reads, "data.txt": "data"})
+    project.write({"app_broken.py": "raise RuntimeError('no key')\n", "test_a.py": TESTS, "test_b.py": CHANGING})
     ran = project.run("-v")
 
-    assert ran.status == 0, ran.text
-    assert imports(project) == 2
+    assert "4 passed, 1 error" in ran.said or "1 failed, 4 passed" in ran.said, ran.text
+    assert ANEW not in ran.said, ran.text
+    assert len(imports(app)) == 1
+    assert len(imports(project.top / "app_reads.py")) == 2
+    assert "RuntimeError: no key" in ran.said, ran.text
+
+    app.with_suffix(".imports").unlink()
+    never = project.run("test_a.py", "-o", "fileperf_preload=never")
+    assert never.status == 0, never.text
+    assert len(imports(app)) >= 3
 
 
 def test_what_cannot_be_forked_starts_afresh_and_is_told(project: Project) -> None:
@@ -133,50 +144,25 @@ def test_what_cannot_be_forked_starts_afresh_and_is_told(project: Project) -> No
     assert wrong == {}
 
 
-def test_an_app_that_does_not_import_says_so_once(project: Project) -> None:
-    ran = app(project, "raise RuntimeError('no key')").run("-k", "a")
-
-    assert ran.status == 1
-    assert "RuntimeError: no key" in ran.said, ran.text
-
-
-def test_a_version_that_cannot_be_forked_keeps_the_other_from_it(project: Project) -> None:
+def test_each_version_of_a_comparison_is_imported_twice_and_forked_if_both_can_be(project: Project) -> None:
     thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
-    project.write({"app.py": APP.format(thread), "before/app.py": APP.format(""), "test_load.py": COMPARED})
-    ran = project.run("--fileperf-against=./before", "-v")
+    slow, mixed = SLOW + APP.format(""), APP.format("")
+    project.write({"app_slow.py": slow, "before/app_slow.py": slow, "before/app_mixed.py": mixed})
+    ran = project.write({"app_mixed.py": APP.format(thread), "test_load.py": COMPARED}).run(
+        "--fileperf-against=./before", "-v"
+    )
 
     assert ran.status == 0, ran.text
-    assert ANEW in ran.said, ran.text
-    pairs = results(ran)["test_get"]["verdict"]["comparisons"][0]["pairs"]
-    before = (project.top / "before" / "imports.txt").read_text().splitlines()
+    found = results(ran)
+    anew = {name: any(ANEW in note for note in result["notes"]) for name, result in found.items()}
+    assert anew == {"test_get[slow]": False, "test_get[mixed]": True}, ran.text
+    pairs = found["test_get[mixed]"]["verdict"]["comparisons"][0]["pairs"]
+    before = imports(project.top / "before" / "app_mixed.py")
     assert len(before) == len(set(before)) >= pairs
-
-
-def test_each_version_of_a_comparison_is_imported_twice(project: Project) -> None:
-    long = COMPARED.replace("6s", "15s")  # the second import comes with the second pair of start-ups
-    project.write({"app.py": APP.format(""), "before/app.py": APP.format(""), "test_load.py": long})
-    ran = project.run("--fileperf-against=./before")
-
-    assert ran.status == 0, ran.text
-    assert len((project.top / "before" / "imports.txt").read_text().splitlines()) == 2
-
-
-SLOW = """
-import pathlib, time
-begun = time.monotonic()
-time.sleep(2)
-pathlib.Path(__file__).with_name("import.txt").write_text(f"{begun} {time.monotonic()}")
-"""
-
-
-def test_both_versions_are_imported_at_the_same_time(project: Project) -> None:
-    app = SLOW + APP.format("")
-    project.write({"app.py": app, "before/app.py": app, "test_load.py": COMPARED.replace("6s", "1s")})
-    ran = project.run("--fileperf-against=./before")
-
-    assert ran.status == 0, ran.text
+    # The second import comes with the second pair of start-ups; the first of both versions are at the same time.
+    assert len(imports(project.top / "before" / "app_slow.py")) == 2
     first, second = (
-        [float(instant) for instant in (project.top / place / "import.txt").read_text().split()]
+        [float(instant) for instant in (project.top / place / "import.txt").read_text().splitlines()[0].split()]
         for place in (".", "before")
     )
     assert max(first[0], second[0]) < min(first[1], second[1])
