@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -35,70 +36,67 @@ def app(environ, start_response):
 """
 
 
-def test_a_rate_and_users_open_no_more_connections_than_they_need(project: Project) -> None:
-    tests = """
-    from pytest_fileperf import uniform
+TESTS = """
+from pytest_fileperf import Command, part, uniform
 
-    def say(client):
-        print("OPENED", client.get("/opened").text)
+SYNC = ["{python}", "-m", "gunicorn", "-b", "127.0.0.1:{port}", "wsgi:app"]
+ONE = Command([*SYNC, "-w", "1"], workers=1)
+RESTARTING = Command([*SYNC, "-w", "2", "--max-requests", "50"])
+LIMITED = Command(["{python}", "-m", "uvicorn", "app:app", "--port", "{port}", "--limit-concurrency", "8"])
 
-    def test_rate(fileperf):
-        fileperf.get("/", rate=20, duration="1s", boots=1, warmup="0.2s", gate="none", teardown=say)
+def say(client):
+    print("OPENED", client.get("/opened").text)
 
-    def test_users(fileperf):
-        pause = uniform("0.3s", "0.6s")
-        fileperf.get("/", connections=40, pause=pause, duration="1s", boots=1, warmup="0.3s", gate="none")
-    """
-    ran = project.write({"app.py": COUNTING, "test_load.py": tests}).run("-v", "-s")
+def test_rate(fileperf):
+    fileperf.get("/", rate=20, duration="1s", boots=1, warmup="0.2s", gate="none", teardown=say)
+
+def test_users(fileperf):
+    pause = uniform("0.3s", "0.6s")
+    fileperf.get("/", connections=40, pause=pause, duration="1s", boots=1, warmup="0.3s", gate="none")
+
+def test_capacity(fileperf):
+    load = {"max_p50": "500ms", "max_duration": "6s", "boots": 1, "gate": "none", "max_error_rate": "50%"}
+    works = {part.get("/", name="one"): 1, part.get("/two", name="two"): 1}
+    fileperf.capacity.mix(works, server=LIMITED, **load)
+
+def test_sync_rate(fileperf):
+    fileperf.get("/", server=ONE, rate=50, duration="2s", boots=1, warmup="0.2s", timeout="8s", gate="none")
+
+def test_sync_closed(fileperf):
+    fileperf.get("/", server=ONE, connections=4, duration="0.5s", boots=1, warmup="0.2s", gate="none")
+
+def test_restarting(fileperf):
+    fileperf.get("/", server=RESTARTING, connections=2, duration="1.5s", boots=1, gate="none", max_error_rate=1)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="gunicorn needs fork")
+def test_a_load_opens_no_more_connections_than_it_needs_and_counts_them(project: Project) -> None:
+    ran = project.write({"app.py": COUNTING, "wsgi.py": WSGI, "test_load.py": TESTS}).run("-v", "-s")
 
     assert ran.status == 0, ran.text
+    found = results(ran)
     opened = int(ran.said.split("OPENED ")[1].split()[0])
     assert 1 <= opened < 20
-    rate, users = (results(ran)[name]["summary"] for name in ("test_rate", "test_users"))
+    rate, users, sync = (found[name]["summary"] for name in ("test_rate", "test_users", "test_sync_rate"))
     assert 1 <= rate["most_open"] < 20
     assert 1 <= users["most_open"] < 40
     assert (rate["requests"], rate["errors"]) == (20, 0)
     assert f"at most {rate['most_open']} of 1,000 connections were open" in ran.said, ran.text
 
+    # A sync worker answers a rate, and its reconnects are counted.
+    assert (sync["requests"], sync["errors"]) == (100, 0)
+    assert sync["most_open"] < 64
+    assert sync["opened"] >= 90
+    closed = re.findall(r"the server closed the connection after each answer: [\d,]+ connections were opened", ran.said)
+    assert len(closed) >= 3, ran.text
 
-@pytest.mark.skipif(sys.platform == "win32", reason="gunicorn needs fork")
-def test_a_sync_worker_answers_a_rate_and_its_reconnects_are_counted(project: Project) -> None:
-    tests = """
-    from pytest_fileperf import Command
+    # A search begins with a closed loop, which asks with fewer connections if the server refuses most of them.
+    capacity = found["test_capacity"]["capacity"]
+    assert capacity["rate"] > 20
+    assert capacity["closed_rps"] > 20
 
-    SYNC = Command(["{python}", "-m", "gunicorn", "-b", "127.0.0.1:{port}", "-w", "1", "app:app"], workers=1)
-
-    def test_rate(fileperf):
-        fileperf.get("/", server=SYNC, rate=50, duration="2s", boots=1, warmup="0.2s", timeout="8s", gate="none")
-
-    def test_closed(fileperf):
-        fileperf.get("/", server=SYNC, connections=4, duration="0.5s", boots=1, warmup="0.2s", gate="none")
-    """
-    ran = project.write({"app.py": WSGI, "test_load.py": tests}).run("-v")
-
-    assert ran.status == 0, ran.text
-    rate = results(ran)["test_rate"]["summary"]
-    assert (rate["requests"], rate["errors"]) == (100, 0)
-    assert rate["most_open"] < 64
-    assert "the server closed the connection after each answer" in ran.said, ran.text
-    assert rate["opened"] >= 90
-
-
-def test_a_search_finds_rates_on_a_server_that_limits_its_connections(project: Project) -> None:
-    """It begins with a closed loop, which asks with fewer connections if the server refuses most of them."""
-    tests = """
-    from pytest_fileperf import Command, part
-
-    LIMITED = Command(["{python}", "-m", "uvicorn", "app:app", "--port", "{port}", "--limit-concurrency", "8"])
-
-    def test_capacity(fileperf):
-        load = {"max_p50": "500ms", "max_duration": "9s", "boots": 1, "gate": "none", "max_error_rate": "50%"}
-        works = {part.get("/", name="one"): 1, part.get("/two", name="two"): 1}
-        fileperf.capacity.mix(works, server=LIMITED, **load)
-    """
-    ran = project.write({"app.py": COUNTING, "test_load.py": tests}).run("-v")
-
-    assert ran.status == 0, ran.text
-    found = results(ran)["test_capacity"]["capacity"]
-    assert found["rate"] > 20
-    assert found["closed_rps"] > 20
+    (boot,) = found["test_restarting"]["boots"]
+    assert boot["processes_ended"] >= 1
+    assert f"{boot['processes_ended']} process" in ran.said, ran.text
+    assert "ended during the load" in ran.said, ran.text

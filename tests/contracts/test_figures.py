@@ -34,7 +34,7 @@ def by_law(summary: Mapping[str, Any]) -> float:
 LAW = {
     "long": '"/1.2-0", connections=16, duration="2s"',
     "longest": '"/0.9-0", connections=5, duration="3s", boots=3',
-    "short": '"/0.05-0", connections=40, duration="1s"',
+    "short": '"/0.05-0", connections=10, duration="1s"',
     "drawn": '"/0.4-1.2", connections=60, duration="3s"',
     "cut": '"/1.5-0", connections=8, duration="0.6s"',
 }
@@ -58,7 +58,7 @@ def figures_of(ran: Ran, name: str) -> Mapping[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name,true", [("long", 16 / 1.2), ("longest", 5 / 0.9), ("short", 40 / 0.05)])
+@pytest.mark.parametrize("name,true", [("long", 16 / 1.2), ("longest", 5 / 0.9), ("short", 10 / 0.05)])
 def test_equal_sleeps_have_the_rate_of_littles_law(sleeps: Ran, name: str, true: float) -> None:
     summary = figures_of(sleeps, name)
     assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)

@@ -29,11 +29,12 @@ ASKED = """
 from pytest_fileperf import Command, Gunicorn, Uvicorn
 import pytest
 
-COMMAND = ["{python}", "-m", "uvicorn", "app:app", "--port", "{port}"]
+COMMAND = ["{python}", "-m", "uvicorn", "facts:app", "--port", "{port}"]
 
 @pytest.mark.parametrize("server", [Uvicorn(), Gunicorn(), Command(COMMAND)], ids=["uvicorn", "gunicorn", "command"])
 def test_facts(fileperf, server):
-    fileperf.get("/", server=server, connections=1, requests=3, boots=1, warmup=0, expect_body=EXPECTED)
+    few = {"connections": 1, "requests": 3, "boots": 1, "warmup": 0}
+    fileperf.get("/", app="facts:app", server=server, expect_body=EXPECTED, **few)
 """
 CROWD = """
 def test_get(fileperf):
@@ -73,12 +74,10 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": b"ok"})
 """
 SLOWLY = """
-import pytest
-
 @pytest.mark.parametrize("what", ["file", "memory", "full"])
-def test_get(fileperf, what):
+def test_grows(fileperf, what):
     # a rate, so that what grows is far from any limit on a fast machine, too
-    fileperf.get(f"/{what}", app="app:app", rate=150, connections=2, duration="2s", boots=1, warmup="0.2s", gate="none")
+    fileperf.get(f"/{what}", rate=150, connections=2, duration="2s", boots=1, warmup="0.2s", gate="none")
 """
 COMPARED = """
 def test_get(fileperf):
@@ -97,43 +96,35 @@ def files_limited_to(count: int) -> Iterator[tuple[int, int]]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_server_has_the_allocator_and_the_limit_of_open_files_that_the_shell_gives(project: Project) -> None:
+def test_a_server_is_as_the_shell_would_start_it_and_what_grows_in_it_is_told(project: Project) -> None:
+    """It has the shell's allocator and limit of open files. A cache that is full does not grow."""
     with files_limited_to(777) as limits:
         expected = json.dumps({"files": limits, "allocator": []}).encode()
-        ran = project.write({"app.py": FACTS, "test_load.py": ASKED.replace("EXPECTED", repr(expected))}).run("-v")
+        tests = ASKED.replace("EXPECTED", repr(expected)) + SLOWLY
+        ran = project.write({"facts.py": FACTS, "app.py": GROWING, "test_load.py": tests}).run("-v")
+    growth = {name.removeprefix("test_grows"): one["growth"] for name, one in results(ran).items()}
 
     assert ran.status == 0, ran.text
     assert "access log off" in ran.said, ran.text
-
-
-def test_a_server_that_runs_out_of_files_is_told(project: Project) -> None:
-    project.write({"app.py": FACTS, "test_load.py": CROWD})
-    with files_limited_to(64):
-        ran = project.run("--fileperf-server=uvicorn:loop=uvloop")
-
-    assert "the server had 64 open files, all that its shell allows (`ulimit -n`)" in ran.said, ran.text
-    assert results(ran)["test_get"]["growth"]["files_limit"] == 64
-
-
-def test_the_access_log_is_measured_with_if_asked_for(project: Project) -> None:
-    ran = project.write({"app.py": FACTS, "test_load.py": LOGGED}).run("--fileperf-server=uvicorn:access_log=yes", "-v")
-
-    assert ran.status == 0, ran.text
-    assert "access log on" in ran.said, ran.text
-    assert [one["identity"]["server"].get("access_log") for one in results(ran).values()] == [True, True]
-
-
-def test_what_grows_with_each_request_is_told_and_a_cache_that_is_full_is_not(project: Project) -> None:
-    ran = project.write({"app.py": GROWING, "test_load.py": SLOWLY}).run()
-    growth = {name: one["growth"] for name, one in results(ran).items()}
-
-    assert ran.status == 0, ran.text
     assert "open files grew by 1.0 a request" in ran.said, ran.text
-    assert growth["test_get[file]"]["open_files"] == pytest.approx(1.0, abs=0.2)
-    assert "open_files" in growth["test_get[file]"]["lasting"]
+    assert growth["[file]"]["open_files"] == pytest.approx(1.0, abs=0.2)
+    assert "open_files" in growth["[file]"]["lasting"]
     assert ran.said.count("memory grew by") == 1
-    assert growth["test_get[memory]"]["memory_bytes"] == pytest.approx(100_000, rel=0.3)
-    assert growth["test_get[full]"]["lasting"] == []
+    assert growth["[memory]"]["memory_bytes"] == pytest.approx(100_000, rel=0.3)
+    assert growth["[full]"]["lasting"] == []
+
+
+def test_a_server_that_runs_out_of_files_is_told_and_logs_if_asked_to(project: Project) -> None:
+    project.write({"app.py": FACTS, "test_load.py": LOGGED + CROWD})
+    with files_limited_to(64):
+        ran = project.run("--fileperf-server=uvicorn:loop=uvloop,access_log=yes", "-v")
+
+    found = results(ran)
+    assert "2 passed" in ran.said, ran.text
+    assert "the server had 64 open files, all that its shell allows (`ulimit -n`)" in ran.said, ran.text
+    assert found["test_get"]["growth"]["files_limit"] == 64
+    assert "access log on" in ran.said, ran.text
+    assert {one["identity"]["server"].get("access_log") for one in found.values()} == {True}
 
 
 def test_growth_is_told_for_each_code_of_a_comparison(project: Project) -> None:
