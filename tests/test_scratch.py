@@ -195,33 +195,31 @@ time.sleep(60)
     assert not left.exists()
 
 
-@pytest.mark.parametrize(
-    "name, held, age_s, stays",
-    [
-        (".fileperf-abcd_123", None, 700, False),
-        (".fileperf-abcd_123", b"", 700, False),
-        (".fileperf-abcd_123", None, 0, True),
-        (".fileperf-abcd_123", b"another's", 700, True),
-        (".fileperf-results", None, 700, True),
-    ],
-    ids=["empty", "not marked yet", "young", "of another", "of another name"],
-)
-def test_a_directory_whose_run_was_killed_before_it_was_marked_goes_once_it_is_old(
-    name: str, held: bytes | None, age_s: float, stays: bool, tmp_path: Path
-) -> None:
-    (tmp_path / name).mkdir()
-    if held is not None:
-        (tmp_path / name / supervisor.MARK).write_bytes(held)
-    os.utime(tmp_path / name, (0, time.time() - age_s))
-    with scratch.beside(tmp_path):
-        assert (tmp_path / name).exists() is stays
-
-
-def test_an_old_directory_with_anything_in_it_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / ".fileperf-abcd_123" / "new").mkdir(parents=True)
-    os.utime(tmp_path / ".fileperf-abcd_123", (0, 0))
-    with scratch.beside(tmp_path):
-        assert (tmp_path / ".fileperf-abcd_123" / "new").exists()
+def test_a_directory_whose_run_was_killed_before_it_was_marked_goes_once_it_is_old(tmp_path: Path) -> None:
+    stay = {}
+    for case, (name, held, age_s, stays) in enumerate(
+        (
+            (".fileperf-abcd_123", None, 700, False),
+            (".fileperf-abcd_123", b"", 700, False),  # not marked yet
+            (".fileperf-abcd_123", None, 0, True),
+            (".fileperf-abcd_123", b"another's", 700, True),
+            (".fileperf-results", None, 700, True),
+        )
+    ):
+        directory = tmp_path / str(case) / name
+        directory.mkdir(parents=True)
+        if held is not None:
+            (directory / supervisor.MARK).write_bytes(held)
+        os.utime(directory, (0, time.time() - age_s))
+        stay[directory] = stays
+    filled = tmp_path / "filled" / ".fileperf-abcd_123"
+    (filled / "new").mkdir(parents=True)
+    os.utime(filled, (0, 0))
+    stay[filled] = True
+    for directory in stay:
+        with scratch.beside(directory.parent):
+            pass
+    assert {directory: directory.exists() for directory in stay} == stay
 
 
 def test_ctrl_c_while_a_directory_is_made_leaves_nothing(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
