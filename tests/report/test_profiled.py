@@ -149,13 +149,9 @@ def test_nobody_to_blame(base: Profile, now: Profile, text: str) -> None:
 def test_a_process_that_was_not_seen_in_a_look_is_said() -> None:
     note = "py-spy did not find its way into process 123 in 10 s"
     told = "one process was not seen in every look: py-spy did not find its way into\n  process 123 in 10 s"
-
     base, now = replace(BASE, notes=(note,)), replace(NOW, notes=(note,))
-
-    growth, costs = growth_text(base, now, [DIGEST]), costs_text(now, [])
-
-    assert growth == f"{growth_text(BASE, NOW, [DIGEST])}\n{told}"
-    assert costs == f"{costs_text(NOW, [])}\n{told}"
+    assert growth_text(base, now, [DIGEST]) == f"{growth_text(BASE, NOW, [DIGEST])}\n{told}"
+    assert costs_text(now, []) == f"{costs_text(NOW, [])}\n{told}"
     assert [costs_json(side, [])["notes"] for side in (base, BASE)] == [[note], []]
 
 

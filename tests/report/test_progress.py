@@ -23,32 +23,28 @@ class Clock:
         return self.now_s
 
 
-@pytest.mark.parametrize(
-    "line, width, text",
-    [
-        (LINE, 100, "test_upload  measuring 2/3  ━━━━━━╌╌╌╌╌╌  3.2/6.5 s  2,050/s  p99 31.0 ms  6,412 requests"),
-        (LINE, 80, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s  p99 31.0 ms  6,412 requests"),
-        (LINE, 60, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s  p99 31.0 ms"),
-        (LINE, 50, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s"),
-        (LINE, 20, "test_…  measuring 2/3"[:20]),
-        (
-            replace(LINE, run=replace(RUN, phase="warm-up"), boot=1, elapsed_s=0.0, total_s=None, requests=0),
-            80,
-            "test_upload  warming up 1/3",
-        ),
-        (
-            replace(LINE, run=replace(HURT, phase="drain", p99_ns=None), boots=1, boot=1, elapsed_s=7.0),
-            100,
-            "test_upload  waiting for the last  ━━━━━━━━━━━━  7.0/6.5 s  2,050/s  6,412 requests  3 failed",
-        ),
-        (replace(LINE, run=HURT), 50, "test_upload  measuring 2/3  3.2/6.5 s  3 failed"),
-    ],
+LINES = (
+    (LINE, 100, "test_upload  measuring 2/3  ━━━━━━╌╌╌╌╌╌  3.2/6.5 s  2,050/s  p99 31.0 ms  6,412 requests"),
+    (LINE, 80, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s  p99 31.0 ms  6,412 requests"),
+    (LINE, 60, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s  p99 31.0 ms"),
+    (LINE, 50, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s"),
+    (
+        replace(LINE, run=replace(RUN, phase="warm-up"), boot=1, elapsed_s=0.0, total_s=None, requests=0),
+        80,
+        "test_upload  warming up 1/3",
+    ),
+    (
+        replace(LINE, run=replace(HURT, phase="drain", p99_ns=None), boots=1, boot=1, elapsed_s=7.0),
+        100,
+        "test_upload  waiting for the last  ━━━━━━━━━━━━  7.0/6.5 s  2,050/s  6,412 requests  3 failed",
+    ),
+    (replace(LINE, run=HURT), 50, "test_upload  measuring 2/3  3.2/6.5 s  3 failed"),
 )
+
+
+@pytest.mark.parametrize("line, width, text", LINES)
 def test_one_line_that_fits(line: ProgressLine, width: int, text: str) -> None:
-    shown = progress_text(line, width)
-    assert cells(shown) <= width
-    if width > 20:
-        assert shown == text
+    assert progress_text(line, width) == text
 
 
 @given(title=st.text(max_size=80), width=st.integers(1, 130), failures=st.integers(0, 10**9))

@@ -167,8 +167,6 @@ def test_members_are_called_by_their_parameters_where_they_differ_in_nothing_els
     assert member_names([result("test_get[]"), result("test_get[a]")]) == ("test_get[]", "test_get[a]")
 
 
-@pytest.mark.parametrize(
-    "ratio,text", [(1.0, "100"), (0.834, "83"), (0.0999, "10"), (0.0994, "9.9"), (0.0012, "0.12"), (12.5, "1,250")]
-)
-def test_shares_have_two_digits_or_more(ratio: float, text: str) -> None:
-    assert share(ratio) == text
+def test_shares_have_two_digits_or_more() -> None:
+    texts = {1.0: "100", 0.834: "83", 0.0999: "10", 0.0994: "9.9", 0.0012: "0.12", 12.5: "1,250"}
+    assert {ratio: share(ratio) for ratio in texts} == texts
