@@ -138,6 +138,23 @@ def test_nothing_is_known_before_the_threads_came_to_rest(process: Scripted, wat
     assert watch.observe().places == (None,) * len(before.places)  # it takes its threads with it
 
 
+def test_a_pool_is_known_only_of_threads_that_were_seen_busy(process: Scripted, watch: ThreadWatch) -> None:
+    watch.observe()
+    process.do("nap 4")
+    process.do("rest")
+    until(watch.rest)
+    assert (watch.active(), watch.pool()) == (4, 0)
+
+
+def test_where_a_thread_waits_for_work_is_unknown_if_it_never_came_to_rest(
+    process: Scripted, watch: ThreadWatch
+) -> None:
+    process.do("spin")
+    until(lambda: not watch.rest())
+    process.do("rest")
+    assert watch.judged(USE, settled(watch)).main is None
+
+
 def test_a_process_that_is_gone_has_no_threads() -> None:
     watch = ThreadWatch(GONE)
 
