@@ -456,7 +456,7 @@ NOT_COMPARED = MetricComparison(metric="rps", outcome=UNDECIDED, tolerance=0.05)
 @pytest.mark.parametrize(
     "code, now, busy, outcome, said",
     [
-        (same(), around(1600), QUIET, PASS, ""),
+        (same(), around(1500), QUIET, PASS, ""),
         (same(), around(1000), QUIET, UNDECIDED, "runs at 0.50 of what was stored"),
         (same(), around(400), QUIET, REGRESSED, "runs at 0.20 of what was stored"),
         (same(), side(100, 900, 150), QUIET, UNDECIDED, "runs at 0.12 of what"),
