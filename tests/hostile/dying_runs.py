@@ -1,9 +1,9 @@
 """Makes runs of pytest, in forks of this process, each of which gets a signal as it is about to write; a script.
 
-    python dying_runs.py DIRECTORY SIGNAL FIRST STEP
+    python dying_runs.py DIRECTORY STEP
 
 The first run is whole, and tells how many writes there are: files opened to be written, and whatever makes, renames
-or removes files and directories. Then there is a run for each of them, or for every so manieth from the FIRST one on,
+or removes files and directories. Then there is a run for every so manieth of them, each with the next signal of three,
 and a whole one at the end, which has to remove what all others have left. Prints what was wrong, and the writes, as
 JSON. What is imported is imported once.
 """
@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,9 @@ PRELOADED = (
     "cloudpickle", "hdrh.histogram", "httptools", "httpx", "numpy", "psutil", "scipy.stats", "uvicorn", "uvloop",
     "wcwidth", "pytest_fileperf.plugin.written", "pytest_fileperf.session.session",
 )  # fmt: skip
+
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 def is_write(event: str, arguments: tuple[object, ...]) -> bool:
@@ -110,7 +114,7 @@ def left_over(temporary: Path) -> list[str]:
     return [str(path) for path in (*Path().rglob(".fileperf-*"), *temporary.iterdir())]
 
 
-def main(directory: str, name: str, first: str, step: str) -> None:
+def main(directory: str, step: str) -> None:
     """Makes all runs in this directory, which has `test_it.py`."""
     os.chdir(directory)
     temporary = Path("temporary")
@@ -120,24 +124,23 @@ def main(directory: str, name: str, first: str, step: str) -> None:
     for module in PRELOADED:
         importlib.import_module(module)
     gc.freeze()  # the collector need not look through that in each run
-    number_of_signal = getattr(signal, name)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     arguments = ("--fileperf-server=inprocess", *OPTIONS)
     wrong: list[str] = []
-    code, _ = run(0, number_of_signal, (*arguments, "-k", "before"))
+    code, _ = run(0, 0, (*arguments, "-k", "before"))
     wrong += [f"exit code {code} of the run before"] * (code != 0)
-    code, writes = run(0, number_of_signal, (*arguments, "-k", "now"))
+    code, writes = run(0, 0, (*arguments, "-k", "now"))
     wrong += [f"exit code {code} of the first run"] * (code != 0)
-    for number, write in [*enumerate(writes, start=1)][int(first) :: int(step)]:
+    for (number, write), own in zip([*enumerate(writes, start=1)][:: int(step)], cycle(SIGNALS), strict=False):
         for report, old in REPORTS.items():
             Path("out", report).write_text(old)
-        code, _ = run(number, number_of_signal, (*arguments, "-k", "now"))
-        expected = (2,) if number_of_signal == signal.SIGINT else (-number_of_signal,)
-        wrong += [f"{number}: {write}: exit code {code}"] * (code not in expected)
-        wrong += [f"{number}: {write}: {what}" for what in damaged()]
+        code, _ = run(number, own, (*arguments, "-k", "now"))
+        expected = 2 if own == signal.SIGINT else -own
+        wrong += [f"{number}: {write}: {own.name}: exit code {code}"] * (code != expected)
+        wrong += [f"{number}: {write}: {own.name}: {what}" for what in damaged()]
     for path in left_over(temporary):
         os.utime(path, (0, 0))  # what has no mark yet is removed later
-    code, _ = run(0, number_of_signal, (*arguments, "-k", "now"))
+    code, _ = run(0, 0, (*arguments, "-k", "now"))
     wrong += [f"exit code {code} of the last run"] * (code != 0)
     wrong += [f"left: {what}" for what in left_over(temporary)]
     sys.stdout.write(json.dumps({"wrong": wrong, "writes": writes}))
