@@ -33,10 +33,12 @@ def test_order(fileperf, seen):
 def test_bodies(fileperf, seen):
     fileperf.post("/unique", content=payload("4KiB", unique=True), requests=5)
     assert ({one[4] for one in seen("/unique")}, len({one[5] for one in seen("/unique")})) == ({4096}, 5)
+    assert payload("1KiB").sha256() != payload("1KiB", seed=1).sha256()
     large = payload("9MiB")
-    assert large.sha256() != payload("9MiB", seed=1).sha256()
     fileperf.put("/large", content=large, requests=2, min_throughput="100KiB/s")
     assert [(one[0], one[4], one[5]) for one in seen("/large")] == [("PUT", 9 << 20, large.sha256())] * 2
+    assert fileperf.put("/plain", content=b"x" * (6 << 20), requests=2).bytes_sent == 12 << 20
+    assert [one[4] for one in seen("/plain")] == [6 << 20] * 2
     file = payload("1KiB", filename="a.own", content_type="image/x-own")
     fileperf.post("/form", files={"file": file}, data={"name": "value"}, requests=1)
     (form,) = seen("/form")
