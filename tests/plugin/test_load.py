@@ -1,4 +1,4 @@
-"""Whole runs: a test loads a real server through the fixtures, and pytest shows what came of it."""
+"""What pytest shows while a run goes on and at its end, and where a new measurement fails."""
 
 from __future__ import annotations
 
@@ -8,24 +8,14 @@ import os
 import re
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
-import psutil
 import pytest
-
-from pytest_fileperf.report.record_file import read_record
 
 Run = Callable[..., pytest.RunResult]
 QUICK = ("--fileperf-duration=0.1s", "--fileperf-rounds=2", "--fileperf-boots=1", "--fileperf-warmup=0")
 LONG_ENOUGH_TO_SEE = "--fileperf-duration=0.4s"
 """For what is shown while a measurement runs."""
-
-
-def server_pid(result: pytest.RunResult) -> int:
-    """Returns what the test printed."""
-    (found,) = re.findall(r"server_pid (\d+)$", result.stdout.str(), re.MULTILINE)
-    return int(found)
 
 
 def test_several_generators_make_one_load(project: pytest.Pytester, run_load: Run) -> None:
@@ -102,75 +92,7 @@ def test_without_an_app_the_ways_to_give_one_are_told(pytester: pytest.Pytester,
     result.stdout.fnmatch_lines([ways])
 
 
-@pytest.mark.parametrize(
-    "ending", ["raise KeyboardInterrupt", 'pytest.exit("enough")', "assert False"], ids=["ctrl-c", "exit", "failure"]
-)
-@pytest.mark.hostile
-def test_servers_end_with_the_session_whatever_ends_it(
-    project: pytest.Pytester, run_load: Run, run_apart: Run, ending: str
-) -> None:
-    project.makepyfile(
-        f"""
-        import pytest
-
-        def test_end(fileperf_server):
-            print("server_pid", fileperf_server.pids[0])
-            {ending}
-
-        def test_never():
-            raise AssertionError("-x")
-        """
-    )
-    run = run_apart if "Interrupt" in ending else run_load
-    result = run("--fileperf", "--fileperf-server=uvicorn", "-s", "-x")
-    assert not psutil.pid_exists(server_pid(result))
-
-
-def test_the_files_asked_for_are_written_and_named(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
-    result = run_load(
-        "--fileperf-json=out/run.json", "--fileperf-save=one", "--junitxml=junit.xml", *QUICK, plugins=("benchmark",)
-    )
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["fileperf: wrote */out/run.json", "fileperf: saved *0001_one.json"])
-    written = json.loads((project.path / "out" / "run.json").read_text())
-    assert [result["test"]["name"] for result in written["results"]] == ["test_download"]
-    (saved,) = (project.path / ".benchmarks").rglob("0001_one.json")
-    assert json.loads(saved.read_text())["benchmarks"][0]["name"] == "test_download"
-    properties = ET.parse(project.path / "junit.xml").findall(".//property")
-    assert [item.get("name") for item in properties] == ["fileperf_rps", "fileperf_p99", "fileperf_outcome"]
-
-
-@pytest.mark.hostile
-def test_a_file_that_cannot_be_written_fails_the_session(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile('def test_download(fileperf): fileperf.get("/")')
-    (project.path / "file").touch()
-    result = run_load("--fileperf-smoke", "--fileperf-json=file/run.json")
-    result.assert_outcomes(passed=1)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["fileperf: cannot write */file/run.json: *"])
-
-
-def test_several_measurements_of_one_test_are_kept_apart(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.parametrize("size", [1])
-        def test_two(fileperf, size):
-            fileperf.get("/")
-            fileperf.post("/", content=b"x" * size)
-        """
-    )
-    run_load("--fileperf-smoke", "--fileperf-json=run.json").assert_outcomes(passed=1)
-    tests = [result["test"] for result in json.loads((project.path / "run.json").read_text())["results"]]
-    file = "test_several_measurements_of_one_test_are_kept_apart.py"
-    assert [test["nodeid"] for test in tests] == [f"{file}::test_two[1]", f"{file}::test_two[1]#2"]
-    assert {test["module"] for test in tests} == {file}
-    assert tests[0]["params"] == {"size": 1}
-
-
-@pytest.mark.parametrize("arguments", [(), ("-s",), ("--capture=sys",), ("-v",)])
+@pytest.mark.parametrize("arguments", [(), ("-s",)])
 def test_progress_is_shown_while_output_is_captured(
     project: pytest.Pytester, run_load: Run, arguments: tuple[str, ...]
 ) -> None:
@@ -196,16 +118,6 @@ def test_progress_is_shown_while_output_is_captured(
     result = run_load("--fileperf", *QUICK, LONG_ENOUGH_TO_SEE, *arguments)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["fileperf: test_download  *"])
-
-
-def test_a_log_has_no_progress_of_tests_that_are_soon_over(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
-    run_load("--fileperf", *QUICK).stdout.no_fnmatch_line("fileperf: *")
-
-
-def test_progress_is_silent_with_q(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile('def test_download(fileperf): fileperf.get("/", connections=2)')
-    run_load("--fileperf", "-q", *QUICK).stdout.no_fnmatch_line("fileperf: *")
 
 
 def test_a_test_that_passes_is_one_line_and_all_others_are_ten(project: pytest.Pytester, run_load: Run) -> None:
@@ -247,37 +159,6 @@ def test_a_test_that_passes_is_one_line_and_all_others_are_ten(project: pytest.P
     result.assert_outcomes(passed=6)
     assert len(result.stdout.lines) <= 16
     assert sum(line.startswith("test_get[") for line in result.stdout.lines) == 6
-
-
-def test_smoke_under_xdist_is_reported_by_the_controller(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.parametrize("number", range(4))
-        def test_get(fileperf, number):
-            fileperf.get("/")
-        """
-    )
-    result = run_load("--fileperf-smoke", "--fileperf-json=run.json", "-n2", plugins=("xdist",))
-    result.assert_outcomes(passed=4)
-    result.stdout.fnmatch_lines(["*= fileperf =*", "test_get?[0-3]? *", "fileperf: wrote */run.json"])
-    assert len(read_record(project.path / "run.json").results) == 4
-
-
-def test_markers_that_make_no_sense_under_xdist(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.fileperf(connections=0)
-        def test_get(fileperf):
-            fileperf.get("/")
-        """
-    )
-    result = run_load("--fileperf-smoke", "-n2", plugins=("xdist",))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E*PlanError: GET /: connections: 0 is not a whole number of 1 or more"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")

@@ -24,15 +24,10 @@ LINES = ("INCONCLUSIVE test_it.py::test_undecided - p999 * %, tolerance 24 % (#2
 LETTER, WORD = "\x1b[33mI\x1b[0m", "\x1b[33mINCONCLUSIVE\x1b[0m"
 
 
-@pytest.fixture
-def stored(project: pytest.Pytester, run_load: Run) -> pytest.Pytester:
-    """A project with a baseline, and a test that cannot be decided with it."""
+def test_it_has_a_letter_a_count_and_figures_in_the_short_summary(project: pytest.Pytester, run_load: Run) -> None:
+    """To JUnit XML and to pruning it has passed: its second baseline is stale when it is not measured any more."""
     project.makepyfile(test_it=TESTS)
     assert run_load("--fileperf-update=all").parseoutcomes() == {"passed": 3}
-    return project
-
-
-def test_it_has_a_letter_a_count_and_figures_in_the_short_summary(stored: pytest.Pytester, run_load: Run) -> None:
     result = run_load("--fileperf")
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["*= short test summary info =*", *LINES, "*= 2 passed, 1 inconclusive in *"])
@@ -44,19 +39,14 @@ def test_it_has_a_letter_a_count_and_figures_in_the_short_summary(stored: pytest
     assert run_load("--fileperf", "-p", "no:terminal").ret == pytest.ExitCode.OK
     assert run_load("--fileperf", "--fileperf-strict").parseoutcomes() == {"passed": 2, "failed": 1}
 
-
-def test_to_junit_and_to_pruning_it_has_passed(stored: pytest.Pytester, run_load: Run) -> None:
-    """Its second baseline is stale, as the test passed without that measurement."""
     first, _, rest = TESTS.partition('gate="none")\n        fileperf.get("/", connections=1, requests=50, warmup=0, ')
     assert rest
-    run_load("--fileperf-update=all", "-k", "test_undecided")
-    stored.makepyfile(test_it=first + rest)
+    project.makepyfile(test_it=first + rest)
     run_load("--fileperf-update=all").assert_outcomes(passed=3)
     result = run_load("--fileperf-prune", "--junitxml=report.xml")
     assert result.parseoutcomes() == {"passed": 2, "inconclusive": 1}
     result.stdout.fnmatch_lines(["  test_it.py::test_undecided#2: its test passed without this measurement"])
-    cases = ET.parse(stored.path / "report.xml").getroot().findall(".//testcase")
-    (case,) = (case for case in cases if case.get("name") == "test_undecided")
+    (case,) = ET.parse(project.path / "report.xml").getroot().findall(".//testcase[@name='test_undecided']")
     assert [child.tag for child in case] == ["properties"]
     found = {item.get("name"): item.get("value") for item in case.findall(".//property")}
     assert found["fileperf_outcome"] == "INCONCLUSIVE"
