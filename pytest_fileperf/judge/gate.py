@@ -431,14 +431,21 @@ def unless_base_failed(
     return _undecided(comparisons, reason, (Outcome.REGRESSED,), lambda item: METRICS[item.metric].unit is Unit.SECONDS)
 
 
-def unless_unsteady(comparisons: Sequence[MetricComparison], busy: Busy) -> tuple[MetricComparison, ...]:
+def unless_unsteady(
+    comparisons: Sequence[MetricComparison], busy: Busy, *, by_others: float = 0.0
+) -> tuple[MetricComparison, ...]:
     """Returns the comparisons in turn on a machine that may be `busy`: the typical moment is up to chance then.
 
-    A typical pace that is worse is INCONCLUSIVE then, unless what was counted is worse, too.
+    A typical pace that is worse is INCONCLUSIVE then, unless what was counted is worse, too. So is what others explain,
+    who had more of this side's core: `by_others` is by how much requests may take longer for that, as a log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:
-        return busy.is_busy and item.total is not None and item.total[0] <= 0 <= item.total[1]
+        if not busy.is_busy or METRICS[item.metric].unit is Unit.BYTES:
+            return False
+        if item.total is not None and item.total[0] <= 0 <= item.total[1]:
+            return True
+        return by_others > 0 and min(_bounds(item)) - by_others <= math.log1p(item.tolerance)
 
     return _undecided(comparisons, Reason(kind=ReasonKind.BUSY, busy=busy), (Outcome.REGRESSED,), may_be_equal)
 

@@ -138,13 +138,16 @@ def loss_of(base: Served, now: Served) -> Loss | None:
     """Returns what was lost from base to now; None where requests do not take longer.
 
     More CPU time costs more where there is no wait, and less where there is one. The CPU part is the mean of both. What
-    more of it there would be with the cores' delay by others may be theirs.
+    others have of the cores makes each CPU second longer on both sides: what more they had of one side may be theirs.
     """
     total_s = now.latency_s - base.latency_s
     if total_s < _LEAST_LOSS * base.latency_s:
         return None
-    cpu_s = _by_cores(replace(base, core_delay=1.0), replace(now, core_delay=1.0), total_s)
-    return Loss(total_s=total_s, cpu_s=cpu_s, others_s=max(0.0, _by_cores(base, now, total_s) - cpu_s))
+    both = min(base.core_delay, now.core_delay)
+    cpu_s = _by_cores(replace(base, core_delay=both), replace(now, core_delay=both), total_s)
+    by_cores_s = _by_cores(base, now, total_s)
+    others_s = min(max(0.0, by_cores_s - cpu_s), now.latency_s * (1 - both / now.core_delay))
+    return Loss(total_s=total_s, cpu_s=max(cpu_s, by_cores_s - others_s), others_s=others_s)
 
 
 def _by_cores(base: Served, now: Served, total_s: float) -> float:

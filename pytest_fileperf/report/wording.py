@@ -353,11 +353,17 @@ def change_text(comparison: MetricComparison) -> str:
 
 
 def typical_text(comparison: MetricComparison) -> str:
-    """Returns the change of typical moments, where it is not that of the figures; else empty."""
-    if comparison.typical is None:
+    """Returns the change of typical moments, where it is not that of the figures; else empty.
+
+    Empty also where they got clearly better and the figures did not: the stalls between them are what got worse.
+    """
+    metric = METRICS[comparison.metric]
+    if comparison.typical is None or comparison.change is None:
+        return ""
+    if metric.worse_sign * comparison.typical < -comparison.tolerance and metric.worse_sign * comparison.change >= 0:
         return ""
     change = format_change(comparison.typical)
-    if METRICS[comparison.metric].percentile is not None:
+    if metric.percentile is not None:
         return f"{comparison.metric}: the verdict compares start-ups with each other, by which the change is {change}"
     return f"{comparison.metric}: in typical moments, without stalls, the change is {change}. The verdict uses both"
 

@@ -45,7 +45,7 @@ from pytest_fileperf.report.profiled import (
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Cores, Load, asked_alone, recording_of
 
-__all__ = ("Looked", "explain_costs", "explain_loss", "served_of")
+__all__ = ("Looked", "explain_costs", "explain_loss", "loss_between", "served_of")
 
 _MOST = 0.5
 """Share of the waiting that a cause has to account for."""
@@ -88,14 +88,17 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
     )
 
 
-def explain_loss(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Explanation:
+def loss_between(base: Looked, now: Looked) -> Loss | None:
+    """Returns what requests lost from one side to the other; None where they lost nothing, or that is not known."""
+    return None if base.served is None or now.served is None else loss_of(base.served, now.served)
+
+
+def explain_loss(plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss | None) -> Explanation:
     """Returns what made requests of the second side slower than those of the first: waiting, or functions' CPU.
 
-    `cores` are those of the profiler. Functions are looked for only where their CPU is a good part of what was lost, or
-    where that is not known.
+    `cores` are those of the profiler, `loss` is that between the sides. Functions are looked for only where their CPU
+    is a good part of what was lost, or where that is not known.
     """
-    base, now = (side.served for side in sides)
-    loss = None if base is None or now is None else loss_of(base, now)
     if loss is None:
         return _explain_growth(plan, sides, cores)
     waiting = loss_text(loss)

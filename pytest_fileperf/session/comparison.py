@@ -23,7 +23,7 @@ from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfErro
 from pytest_fileperf.judge.evidence import BootEvidence, Pair, answers_of, differing, pair_side, pairs_alike
 from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
 from pytest_fileperf.judge.paired import Sequential, noise_floor, paired_difference
-from pytest_fileperf.judge.record import Explanation, Result, TestId
+from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
@@ -37,7 +37,7 @@ from pytest_fileperf.serve.launch import refuse_other_version
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, worker_count
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
-from pytest_fileperf.session.causes import Looked, explain_loss, served_of
+from pytest_fileperf.session.causes import Looked, explain_loss, loss_between, served_of
 from pytest_fileperf.session.loads import (
     BothServers,
     BothWorks,
@@ -377,9 +377,20 @@ class Comparison:
             saturated = measurement.saturated
         use = replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
         measurement = replace(measurement, limit=limit, saturated=saturated, busy=alone.busy, server=use)
+        looked = self._looked_at(servers, loads, (base, now))
+        loss = loss_between(*looked)
+        by_others = 0.0 if loss is None or looked[0].served is None else loss.others_s / looked[0].served.latency_s
+        subjects = []
+        for subject, recording, figures in subjects_of(plan, self._runs[Side.NOW], now, measurement):
+            of_base = base
+            if subject is not plan:
+                of_base = recording_of(self._runs[Side.BASE], subject.test.part, subject.test.step)
+            judged = self._judged(subject, figures, of_base, math.log1p(by_others))
+            subjects.append((subject, recording, figures, of_base, judged))
+        explanation = None
         # Memory costs no time: there is nothing to explain.
-        regressed = any(found.outcome is Outcome.REGRESSED and found.metric != "rss" for found in self._found[""])
-        explanation = self._explained(servers, loads, (base, now)) if regressed and not plan.to_the_end else None
+        if any(found.outcome is Outcome.REGRESSED and found.metric != "rss" for found in subjects[0][-1]):
+            explanation = explain_loss(self._profile_plan(), looked, self._cores, loss)
         identity = {
             "work": plan.work.identity(),
             "server": server.identity(),
@@ -392,11 +403,8 @@ class Comparison:
             if plan.to_the_end
         )
         results = []
-        subjects = subjects_of(plan, self._runs[Side.NOW], now, measurement)
-        for subject, recording, figures in subjects:
+        for subject, recording, figures, of_base, comparisons in subjects:
             is_whole = subject is plan
-            of_base = base if is_whole else recording_of(self._runs[Side.BASE], subject.test.part, subject.test.step)
-            comparisons = self._judged(subject, figures, of_base)
             result = Result(
                 test=subject.test,
                 work=subject.title,
@@ -418,25 +426,28 @@ class Comparison:
             )
             results.append(result)
         return Measured(
-            subjects=tuple(subject for subject, _, _ in subjects),
+            subjects=tuple(subject for subject, *_ in subjects),
             results=tuple(results),
             loaded=servers[Side.BASE].loaded,
             base_alone=base_alone,
         )
 
-    def _judged(self, subject: Plan, measurement: Measurement, base: Recording) -> tuple[MetricComparison, ...]:
+    def _judged(
+        self, subject: Plan, measurement: Measurement, base: Recording, by_others: float
+    ) -> tuple[MetricComparison, ...]:
         """Returns what the gates have found, as far as both sides can be trusted."""
         found = self._found.get(subject.test.own, ())
         found = unless_base_failed(found, base, allowed=subject.allowed_errors, title=self._base.title)
-        found = unless_unsteady(found, measurement.busy)
+        found = unless_unsteady(found, measurement.busy, by_others=by_others)
         found = unless_saturated(found, measurement.saturated)
         self._budget.used(self._plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
         # The code compared with itself shows what a gate could see; nothing of it is judged.
         return () if self._plan.to_the_end else found
 
-    def _explained(
+    def _looked_at(
         self, servers: BothServers, loads: Sequence[Load], recordings: tuple[Recording, Recording]
-    ) -> Explanation:
+    ) -> tuple[Looked, Looked]:
+        """Returns both sides as a look for a cause needs them."""
         (base, now), code_tree = recordings, self._base.code_tree
         cpu = METRICS["cpu_per_request"]
         typical = paired_difference(cpu, self._pairs[""])
@@ -447,7 +458,7 @@ class Comparison:
         # A search loads its sides at many rates: their latencies are not those of one load.
         load_plan = None if self._searches is not None else self._plan.limiting
         served = partial(served_of, load_plan, worker_count(self._plan.settings.server) or 1)
-        sides = (
+        return (
             Looked(
                 server=servers[Side.BASE],
                 load=loads[Side.BASE],
@@ -464,7 +475,6 @@ class Comparison:
                 served=served(now, now_s),
             ),
         )
-        return explain_loss(self._profile_plan(), sides, self._cores)
 
     def _profile_plan(self) -> LoadPlan:
         """Returns the load of each look for a cause: shorter where the time of the comparison is over."""

@@ -503,6 +503,19 @@ def test_beside_others_a_worse_pace_has_to_show_in_the_counts_too(
     assert seen.outcome is outcome
 
 
+@pytest.mark.parametrize(
+    "by_others,busy,outcome", [(0.05, 0.5, UNDECIDED), (0.05, 0.0, REGRESSED), (0.02, 0.5, REGRESSED)]
+)
+def test_what_others_had_more_of_this_sides_core_may_explain_a_regression(
+    by_others: float, busy: float, outcome: Outcome
+) -> None:
+    item = MetricComparison(
+        metric="rps", outcome=REGRESSED, tolerance=0.03, low=-0.13, high=-0.067, total=(-0.2, -0.07)
+    )
+    (seen,) = unless_unsteady([item], Busy(server=busy), by_others=by_others)
+    assert seen.outcome is outcome
+
+
 # --- Bounds and thresholds
 
 
