@@ -37,6 +37,7 @@ __all__ = (
     "growth",
     "place_of",
     "profile_of",
+    "seen_in_each",
     "stacks_in",
     "threads_of",
 )
@@ -474,6 +475,11 @@ _AROUND = 0.6
 """A function around more than this share of all time is no cause by what grew evenly beneath it."""
 _WORTH_NAMING = 0.05
 """Share of the whole growth below which a function is left out."""
+_IN_EACH = 0.25
+"""Share of a growth that each look has to show. A profiler that was kept from its core takes many samples at once as it
+goes on: one moment of one look may be a tenth of all samples."""
+_ITSELF = 0.8
+"""Share of a growth that a function has without what it calls, if it is the growth of that part of it."""
 _NEW = 0.2
 """A function that cost less than this share before is new here."""
 
@@ -658,6 +664,27 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
         for cause in found
     ]
     return tuple(sorted(_merged(told), key=lambda each: -each.growth_s))
+
+
+def seen_in_each(
+    grown: Sequence[FunctionGrowth], bases: Sequence[Profile], nows: Sequence[Profile], roots: Sequence[Path | None]
+) -> tuple[FunctionGrowth, ...]:
+    """Returns the growths that each pair of looks shows. Arguments are those of `growth`, of single looks."""
+    pairs = [
+        [
+            {(cost.frame.function, cost.frame.file): cost for cost in costs(look, root=root)}
+            for look, root in zip(pair, roots, strict=True)
+        ]
+        for pair in zip(bases, nows, strict=True)
+    ]
+
+    def shows(each: FunctionGrowth, looks: Sequence[Mapping[tuple[str, str], FunctionCost]]) -> bool:
+        itself = (each.now_self_s - each.base_self_s) / each.growth_s >= _ITSELF
+        found = [look.get((each.frame.function, each.frame.file)) for look in looks]
+        base_s, now_s = (0.0 if cost is None else cost.self_s if itself else cost.cost_s for cost in found)
+        return (now_s - base_s) / each.growth_s >= _IN_EACH
+
+    return tuple(each for each in grown if all(shows(each, looks) for looks in pairs))
 
 
 def _told(

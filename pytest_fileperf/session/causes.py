@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
+from typing import TypeAlias
 
 from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import FilePerfError, LoadError
 from pytest_fileperf.host.profiler import RATE_HZ, Profiler, ProfilerUnavailableError, Sampled
 from pytest_fileperf.judge.record import Explanation
-from pytest_fileperf.measure.blame import SMALL_SHARE, Profile, Stack, costs, growth, profile_of, threads_of
+from pytest_fileperf.measure.blame import (
+    SMALL_SHARE,
+    Profile,
+    Stack,
+    costs,
+    growth,
+    profile_of,
+    seen_in_each,
+    threads_of,
+)
 from pytest_fileperf.measure.limiting import (
     A_GOOD_PART,
     Limit,
@@ -205,9 +214,9 @@ def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Ex
     profiles = _profiles_or_why_not(plan, sides, cores)
     if isinstance(profiles, str):
         return Explanation(text=profiles)
-    base, now = profiles
-    base_root, now_root = (side.root or Path.cwd() for side in sides)
-    grown = growth(base, now, base_root=base_root, now_root=now_root)
+    (base, bases), (now, nows) = profiles
+    base_root, now_root = roots = [side.root or Path.cwd() for side in sides]
+    grown = seen_in_each(growth(base, now, base_root=base_root, now_root=now_root), bases, nows, roots)
     text = growth_text(base, now, grown)
     tops = [each.frame.file.partition("/")[0] for each in grown if each.growth_s > 0 and not each.own_code]
     if versions := dict.fromkeys(sides[0].changed[top] for top in tops if top in sides[0].changed):
@@ -220,13 +229,17 @@ def explain_costs(plan: LoadPlan, side: Looked, cores: Cores) -> Explanation:
     profiles = _profiles_or_why_not(plan, (side,), cores)
     if isinstance(profiles, str):
         return Explanation(text=profiles)
-    (profile,) = profiles
+    ((profile, _),) = profiles
     found = costs(profile, root=side.root or Path.cwd())
     details: Mapping[str, object] = costs_json(profile, found)
     return Explanation(text=costs_text(profile, found), details=details)
 
 
-def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Profile] | str:
+_Profiles: TypeAlias = list[tuple[Profile, tuple[Profile, ...]]]
+"""Of each side, and beside it those of its single looks."""
+
+
+def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles | str:
     """Returns the profiles; what goes wrong with the load, files or py-spy costs the explanation, never the verdict."""
     try:
         return _profiles(plan, sides, cores)
@@ -235,8 +248,8 @@ def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) 
         return f"no profile: {why}"
 
 
-def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Profile]:
-    """Returns a profile of each side, from two looks in the order A B B A. Raises ProfilerUnavailableError."""
+def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles:
+    """Returns the profiles, from two looks in the order A B B A. Raises ProfilerUnavailableError."""
     seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
     for index in (*range(len(sides)), *reversed(range(len(sides)))):
         server, load = sides[index].server, sides[index].load
@@ -248,21 +261,26 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> list[Pro
                 raise ProfilerUnavailableError(failed)
             sampled = profiler.stop()
         seen[index].append((sampled, sum(round_.requests for round_ in run.rounds)))
-    texts = [[text for sampled, _ in looks for text in sampled.collapsed] for looks in seen]
-    shares = [[share for sampled, _ in looks for share in sampled.main_shares] for looks in seen]
-    threads = threads_of([*chain(*texts)], [*chain(*shares)])
+    all_looks = [sampled for looks in seen for sampled, _ in looks]
+    threads = threads_of(
+        [text for sampled in all_looks for text in sampled.collapsed],
+        [share for sampled in all_looks for share in sampled.main_shares],
+    )
     unseen = [fmean(sampled.unseen_share for sampled, _ in looks) for looks in seen]
-    return [
-        profile_of(
-            texts[index],
+
+    def profile(index: int, looks: Sequence[tuple[Sampled, int]]) -> Profile:
+        return profile_of(
+            [text for sampled, _ in looks for text in sampled.collapsed],
             rate_hz=RATE_HZ,
             requests=sum(requests for _, requests in looks),
-            cpu_per_request=side.cpu_per_request,
-            main_shares=shares[index],
+            cpu_per_request=sides[index].cpu_per_request,
+            main_shares=[share for sampled, _ in looks for share in sampled.main_shares],
             threads=threads,
             torn=any(sampled.torn for sampled, _ in looks),
             unseen_share=unseen[index] if max(unseen) >= SMALL_SHARE else 0.0,
             notes=tuple(dict.fromkeys(note for sampled, _ in looks for note in sampled.notes)),
         )
-        for index, (side, looks) in enumerate(zip(sides, seen, strict=True))
+
+    return [
+        (profile(index, looks), tuple(profile(index, (look,)) for look in looks)) for index, looks in enumerate(seen)
     ]

@@ -21,6 +21,7 @@ from pytest_fileperf.measure.blame import (
     growth,
     place_of,
     profile_of,
+    seen_in_each,
     threads_of,
 )
 
@@ -516,3 +517,17 @@ def test_a_server_s_function_that_costs_a_little_more_where_it_is_called_is_no_c
     base = with_more({f"{HANDLER} > parse": 100})
     now = Counter(base) + Counter({f"{HANDLER} > burn": 400, f"{HANDLER} > parse": more})
     assert sorted(one.frame.function for one in blamed(now, base)) == named
+
+
+def test_what_only_one_look_shows_is_no_cause() -> None:
+    """A profiler that had to wait for its core takes many samples of one moment."""
+    burst = {"boot > run_asgi > gzip": 200}
+    grown = with_more({f"{HANDLER} > burn": 400})
+    looks = [profile(grown), profile(Counter(grown) + Counter(burst))]
+    both = profile(Counter(grown) + Counter(grown) + Counter(burst))
+    base = profile(Counter(BASE) + Counter(BASE))
+    found = growth(base, both, base_root=ROOT, now_root=ROOT)
+
+    assert {one.frame.function for one in found} == {"burn", "gzip"}
+    kept = seen_in_each(found, [profile(BASE)] * 2, looks, (ROOT, ROOT))
+    assert [one.frame.function for one in kept] == ["burn"]
