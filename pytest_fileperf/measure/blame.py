@@ -37,7 +37,6 @@ __all__ = (
     "growth",
     "place_of",
     "profile_of",
-    "seen_in_each",
     "stacks_in",
     "threads_of",
 )
@@ -569,6 +568,10 @@ class _Search:
         frame_s = sum(work.before_s for work, _ in parts if self._serves(work.path))
         return math.hypot(math.sqrt(variance), _UNSTEADY * frame_s)
 
+    def is_served(self, cause: _Cause) -> bool:
+        """Returns whether all of it is work of server and framework."""
+        return all(self._serves(work.path) for work, _ in cause.parts)
+
     def _serves(self, path: Calls) -> bool:
         """Returns whether server and framework do this, without the project's functions or called by them."""
         if CHILD_PROCESSES.function in (place.function for place in path):
@@ -635,11 +638,19 @@ class _Search:
         return self._is_clear(parts) and (before_s <= _AROUND * _sums(self.whole)[0] or _rise(parts) >= before_s)
 
 
-def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Path | None) -> tuple[FunctionGrowth, ...]:
+def growth(
+    base: Profile,
+    now: Profile,
+    *,
+    base_root: Path | None,
+    now_root: Path | None,
+    looks: Sequence[tuple[Profile, Profile]] = (),
+) -> tuple[FunctionGrowth, ...]:
     """Returns the functions to blame for the growth of CPU per request, the largest first; then what was saved.
 
     Empty if CPU per request did not grow, or no function's part in it stands out of the noise of sampling. Of torn
-    stacks only the project's innermost functions are believed. The roots are as in `place_of`.
+    stacks only the project's innermost functions are believed. The roots are as in `place_of`. `looks` are those that
+    both profiles are of, base and now: each has to show what is returned.
     """
     whole_s = now.cost - base.cost
     if not (base.samples and now.samples) or whole_s <= max(GREW * base.cost, _noise_s(base, now)):
@@ -648,43 +659,40 @@ def growth(base: Profile, now: Profile, *, base_root: Path | None, now_root: Pat
     lines: dict[CodePlace, int] = {}
     around: set[str] = set()
     roots = (base_root, now_root)
-    sides = [
-        costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip((base, now), roots, strict=True)
-    ]
+    sides, *in_looks = (
+        [costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip(pair, roots, strict=True)]
+        for pair in ((base, now), *looks)
+    )
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = aligned(*sides, sample_s=max(samples_s))
     search = _Search([(work, -1) for work in works], samples_s, _WORTH_NAMING * whole_s, around)
     back = [(replace(work, before_s=work.after_s, after_s=work.before_s), -1) for work in works]
     savings = _Search(back, samples_s[::-1], 2 * _WORTH_NAMING * whole_s, around)
     grown = search.causes()
-    saved = savings.causes() if grown else []
+    saved = [cause for cause in (savings.causes() if grown else []) if not savings.is_served(cause)]
     told = [
-        _told(cause, sign, sides, whole_s=whole_s, lines=lines)
-        for sign, found in ((1, grown), (-1, saved))
-        for cause in found
+        found
+        for sign, causes in ((1, grown), (-1, saved))
+        for cause in causes
+        if _is_in_each(found := _told(cause, sign, sides, whole_s=whole_s, lines=lines), cause.place, in_looks)
     ]
     return tuple(sorted(_merged(told), key=lambda each: -each.growth_s))
 
 
-def seen_in_each(
-    grown: Sequence[FunctionGrowth], bases: Sequence[Profile], nows: Sequence[Profile], roots: Sequence[Path | None]
-) -> tuple[FunctionGrowth, ...]:
-    """Returns the growths that each pair of looks shows. Arguments are those of `growth`, of single looks."""
-    pairs = [
-        [
-            {(cost.frame.function, cost.frame.file): cost for cost in costs(look, root=root)}
-            for look, root in zip(pair, roots, strict=True)
-        ]
-        for pair in zip(bases, nows, strict=True)
-    ]
+def _is_in_each(growth: FunctionGrowth, place: CodePlace, looks: Sequence[Sequence[Mapping[Calls, float]]]) -> bool:
+    """Returns whether each pair of looks shows the growth."""
+    itself = (growth.now_self_s - growth.base_self_s) / growth.growth_s >= _ITSELF
+    for look in looks:
+        base_s, now_s = (_cost_of(place, side)[itself] for side in look)
+        if (now_s - base_s) / growth.growth_s < _IN_EACH:
+            return False
+    return True
 
-    def shows(each: FunctionGrowth, looks: Sequence[Mapping[tuple[str, str], FunctionCost]]) -> bool:
-        itself = (each.now_self_s - each.base_self_s) / each.growth_s >= _ITSELF
-        found = [look.get((each.frame.function, each.frame.file)) for look in looks]
-        base_s, now_s = (0.0 if cost is None else cost.self_s if itself else cost.cost_s for cost in found)
-        return (now_s - base_s) / each.growth_s >= _IN_EACH
 
-    return tuple(each for each in grown if all(shows(each, looks) for looks in pairs))
+def _cost_of(place: CodePlace, side: Mapping[Calls, float]) -> tuple[float, float]:
+    """Returns what a function costs with what it calls, and without."""
+    whole_s = sum(cost_s for path, cost_s in side.items() if place in path)
+    return whole_s, sum(cost_s for path, cost_s in side.items() if path[-1:] == (place,))
 
 
 def _told(
@@ -692,8 +700,7 @@ def _told(
 ) -> FunctionGrowth:
     place, growth_s = cause.place, sign * _rise(cause.parts)
     caller = _caller(cause)
-    base_s, now_s = (sum(cost_s for path, cost_s in side.items() if place in path) for side in sides)
-    base_self_s, now_self_s = (sum(cost_s for path, cost_s in side.items() if path[-1:] == (place,)) for side in sides)
+    (base_s, base_self_s), (now_s, now_self_s) = (_cost_of(place, side) for side in sides)
     return FunctionGrowth(
         frame=place.at(lines[place]),
         own_code=place.own_code,

@@ -22,7 +22,6 @@ from pytest_fileperf.measure.blame import (
     costs,
     growth,
     profile_of,
-    seen_in_each,
     threads_of,
 )
 from pytest_fileperf.measure.limiting import (
@@ -215,8 +214,9 @@ def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Ex
     if isinstance(profiles, str):
         return Explanation(text=profiles)
     (base, bases), (now, nows) = profiles
-    base_root, now_root = roots = [side.root or Path.cwd() for side in sides]
-    grown = seen_in_each(growth(base, now, base_root=base_root, now_root=now_root), bases, nows, roots)
+    base_root, now_root = (side.root or Path.cwd() for side in sides)
+    looks = list(zip(bases, nows, strict=True))
+    grown = growth(base, now, base_root=base_root, now_root=now_root, looks=looks)
     text = growth_text(base, now, grown)
     tops = [each.frame.file.partition("/")[0] for each in grown if each.growth_s > 0 and not each.own_code]
     if versions := dict.fromkeys(sides[0].changed[top] for top in tops if top in sides[0].changed):

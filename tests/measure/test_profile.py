@@ -21,7 +21,6 @@ from pytest_fileperf.measure.blame import (
     growth,
     place_of,
     profile_of,
-    seen_in_each,
     threads_of,
 )
 
@@ -529,5 +528,6 @@ def test_what_only_one_look_shows_is_no_cause() -> None:
     found = growth(base, both, base_root=ROOT, now_root=ROOT)
 
     assert {one.frame.function for one in found} == {"burn", "gzip"}
-    kept = seen_in_each(found, [profile(BASE)] * 2, looks, (ROOT, ROOT))
+    pairs = [(profile(BASE), look) for look in looks]
+    kept = growth(base, both, base_root=ROOT, now_root=ROOT, looks=pairs)
     assert [one.frame.function for one in kept] == ["burn"]
