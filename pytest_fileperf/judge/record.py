@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -217,6 +218,11 @@ class Result:
             return _LEFT_WORK
         # It would be a slow baseline, and hide what gets slower later.
         return _BUSY_RUN if self.measurement.busy.is_busy else ""
+
+    @property
+    def least_capacity(self) -> float | None:
+        """The highest rate that held, where a search found no end of them; None for other results."""
+        return self.capacity.rate if self.capacity is not None and math.isinf(self.capacity.high) else None
 
     @property
     def never_fit(self) -> bool:

@@ -85,6 +85,8 @@ class ReasonKind(Enum):
     NOT_MEASURED = auto()
     FEW_FOR_PERCENTILE = auto()
     FEW_EVENTS = auto()
+    CAPACITY_BOUND = auto()
+    """No load broke a limit: the capacity is at least what is shown."""
     # Where both sides were measured in turn:
     PAIRS_NO_RATIO = auto()
     PAIRS_FEW = auto()
@@ -363,8 +365,12 @@ def agreeing(comparison: MetricComparison, now: float | None, base: float | None
 # --- Checks absolute limits such as `min_rps` and `max_p99`: the plain figures of one run, no statistics
 
 
-def check_limits(limits: Mapping[str, float], recording: Recording) -> tuple[LimitCheck, ...]:
+def check_limits(
+    limits: Mapping[str, float], recording: Recording, least_capacity: float | None = None
+) -> tuple[LimitCheck, ...]:
     """Returns one check a limit, in the order given: `min_` or `max_` and a metric's name, in the metric's SI unit.
+
+    `least_capacity` is the highest rate that held, where a search found no end.
 
     A value equal to its limit holds; one that was not measured does not. Raises KeyError for an unknown metric: names
     are checked where settings are read.
@@ -373,8 +379,11 @@ def check_limits(limits: Mapping[str, float], recording: Recording) -> tuple[Lim
     for name, limit in limits.items():
         metric = METRICS[name.partition("_")[2]]
         value = metric.of_run(recording)
+        is_bound = value is None and metric.name == "capacity" and bool(least_capacity)
+        value = least_capacity if is_bound else value
         holds = value is not None and metric.worse_sign * value <= metric.worse_sign * limit
-        reason = _reason(metric, value, recording)
+        bound = Reason(kind=ReasonKind.CAPACITY_BOUND, metric=metric.name)
+        reason = bound if is_bound else _reason(metric, value, recording)
         checks.append(LimitCheck(name=name, metric=metric.name, limit=limit, value=value, holds=holds, reason=reason))
     return tuple(checks)
 

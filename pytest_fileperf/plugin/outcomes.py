@@ -26,7 +26,7 @@ _PASSED = pytest.StashKey[bool]()
 """Whether the test itself has passed; its fixtures are still to be torn down."""
 _ATTRIBUTE = "fileperf_failed"
 """Of a report, which takes it to another process. Its value is of plain types."""
-_MOST_LINES = 40
+_MOST_LINES = 48
 _MOST_CHARS = 4_000
 _SHOWN_PASSED = "passed"
 _UNDECIDED = "inconclusive"

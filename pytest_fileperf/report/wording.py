@@ -182,6 +182,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.NOT_MEASURED: "{metric} was not measured in {side}{why}",
     ReasonKind.FEW_FOR_PERCENTILE: "{metric} of only {count:,} requests: it takes {needed:,} to tell it from the"
     " maximum",
+    ReasonKind.CAPACITY_BOUND: f"no load broke a limit, so the {{metric}} is at least this: {_LONGER} to find it",
     ReasonKind.FEW_EVENTS: "{metric} of only {count:,} events: it takes {needed:,} to tell it from the maximum",
     ReasonKind.PAIRS_NO_RATIO: "{metric} was 0 or not measured on {pair_side}, and a change from or to 0 has no ratio",
     ReasonKind.PAIRS_FEW: "it takes {needed} pairs of boots with answers on both sides, and there were {count}:"

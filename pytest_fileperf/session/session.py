@@ -263,7 +263,7 @@ class Session:
         told = unless_left(result.verdict.comparisons, result.recording, result.base)
         told = unless_other_answers(unless_lost(told, result.lost), result.other_answers)
         judged = result.with_verdict(
-            limits=() if smoke else check_limits(plan.settings.limits, result.recording),
+            limits=() if smoke else check_limits(plan.settings.limits, result.recording, result.least_capacity),
             comparisons=as_the_run_shows(told, result.recording, result.base),
             world=() if result.lost else result.verdict.world,
         )

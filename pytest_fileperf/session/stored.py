@@ -207,7 +207,7 @@ class Baselines:
         anew, kept = tuple(results), whole
         if found is not None:
             anew = measure_alone(plan, self._rig, to_store=True).results
-            limits = check_limits(plan.settings.limits, anew[0].recording)
+            limits = check_limits(plan.settings.limits, anew[0].recording, anew[0].least_capacity)
             kept = anew[0].with_verdict(limits=limits)
         of_data: list[str] = []
         if kept.never_fit or (kept.unfit and self._options.update != "all"):

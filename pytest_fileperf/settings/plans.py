@@ -16,7 +16,7 @@ from pytest_fileperf.plan.work import Work, parts_of, steps_of
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
 from pytest_fileperf.serve.spec import AsgiSpec, Command, is_only_once, split_cores, worker_count
 from pytest_fileperf.settings.settings import DEFAULT_BOOTS, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_NS, Settings
-from pytest_fileperf.units import format_duration, format_rate, format_share
+from pytest_fileperf.units import format_count, format_duration, format_rate, format_share
 
 __all__ = (
     "USUAL_PACE",
@@ -357,7 +357,9 @@ class Plan:
             load = load_title(self.turn, 1)
         else:
             load = f"{self.limiting.connections} connections{_by_several(self.limiting)}"
-        return f"{load} in turn, {pairs} pairs of boots, {format_duration(round(seconds) * 1_000_000_000)}"
+        return (
+            f"{load} in turn, {format_count(pairs, 'pair')} of boots, {format_duration(round(seconds) * 1_000_000_000)}"
+        )
 
 
 def app_of(settings: Settings) -> AppSpec | None:

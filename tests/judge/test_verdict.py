@@ -130,3 +130,11 @@ def test_what_few_requests_or_none_tell_of_a_limit(
     assert (rate.metric, check.holds, check.value) == ("rps", holds, value)
     assert said in sentence(check.reason)
     assert bool(said) is bool(check.reason)
+
+
+@pytest.mark.parametrize("limit,holds", [(60.0, True), (70.0, False)])
+def test_a_capacity_of_which_only_the_least_is_known_is_checked_by_it(limit: float, *, holds: bool) -> None:
+    (check,) = check_limits({"min_capacity": limit}, one_round(400), 65.0)
+
+    assert (check.value, check.holds) == (65.0, holds)
+    assert sentence(check.reason).startswith("no load broke a limit, so the capacity is at least this")
