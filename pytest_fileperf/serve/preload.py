@@ -49,11 +49,16 @@ class Fork:
         """Says that it became ready."""
         self._preload.has_served = True
 
-    def give_up(self, why: str) -> bool:
-        """Says that it did not become ready; returns whether a fresh start is worth a try: no fork did so far."""
-        if not self._preload.has_served:
-            self._leave(f"a fork of it does not start: {why.splitlines()[0]}")
-        return not self._preload.has_served
+    def give_up(self, why: str, *, hangs: bool) -> bool:
+        """Says that it did not become ready; returns whether a fresh start is worth a try.
+
+        Not where a fork has served before and this one hangs. One that fails may want what another one has: the file
+        that its import named by the time and the process.
+        """
+        if self._preload.has_served and hangs:
+            return False
+        self._leave(f"a fork of it does not start: {why.splitlines()[0]}")
+        return True
 
     @property
     def returncode(self) -> int | None:

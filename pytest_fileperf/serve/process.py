@@ -177,10 +177,12 @@ class ProcessLaunch(ABC):
 
     def ready(self) -> RunningServer:
         """Waits until it answers. Raises AppLoadError or ServerStartError, with the last log lines."""
+        begun_s = time.monotonic()
         try:
             running = self._on_a_port()
         except FilePerfError as error:
-            if self._forked is None or not self._forked.give_up(str(error)):
+            hangs = time.monotonic() >= begun_s + self.spec.start_timeout_s
+            if self._forked is None or not self._forked.give_up(str(error), hangs=hangs):
                 raise
             self._again()  # afresh: perhaps it is only that it cannot be forked
             running = self._on_a_port()

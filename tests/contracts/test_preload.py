@@ -43,9 +43,13 @@ def test_changing(fileperf, path):
 
 def test_broken(fileperf):
     fileperf.get("/", app="app_broken:app", connections=2)
+
+def test_named(fileperf):
+    fileperf.get("/", app="app_named:app", connections=2, duration="200ms", warmup="50ms", boots=3)
 """
 LIFESPAN = """
 import os
+NAME = f"data-{{os.getpid()}}"
 forked = []
 os.register_at_fork(after_in_child=lambda: forked.append(1))
 
@@ -120,10 +124,13 @@ def test_one_import_serves_all_start_ups_of_a_session_while_no_file_changes(proj
     reads = APP.format('DATA = open("data.txt").read()')
     project.write({"app.py": APP.format(""), "app_reads.py": reads, "data.txt": "data"})
     project.write({"app_broken.py": "raise RuntimeError('no key')\n", "test_a.py": TESTS, "test_b.py": CHANGING})
+    project.write({"app_named.py": LIFESPAN.format(fails="open(NAME, 'x').close()")})  # the second fork finds it
     ran = project.run("-v")
 
-    assert "4 passed, 1 error" in ran.said or "1 failed, 4 passed" in ran.said, ran.text
-    assert ANEW not in ran.said, ran.text
+    assert "5 passed, 1 error" in ran.said or "1 failed, 5 passed" in ran.said, ran.text
+    anew = {name: note for name, result in results(ran).items() for note in result["notes"] if ANEW in note}
+    assert anew.keys() == {"test_named"}, ran.text
+    assert "a fork of it does not start" in anew["test_named"]
     assert len(imports(app)) == 1
     assert len(imports(project.top / "app_reads.py")) == 2
     assert "RuntimeError: no key" in ran.said, ran.text
