@@ -43,12 +43,14 @@ RATE_HZ = 200
 """Takes a fifth of the generator's core, and gives 400 samples in two seconds of a busy worker."""
 MOST_PAUSED_THREADS = 8
 """A process with more threads is not paused: each takes 0.3 ms to stop, and then has to come to rest again."""
-MOST_CHILDREN = 4
-"""Child processes of the server that are looked at, too; each takes the generator's core as a worker does."""
+MOST_LOOKED_AT = 4
+"""So many processes are looked at if children of the server's workers are among them."""
 LEAST_CHILD_NS = 50_000_000
 """A child with less CPU time has only started, as the resource tracker of `multiprocessing`."""
 START_S = 15.0
 """It reads the symbols of the interpreter first: half a second, or more on a busy machine."""
+CHILD_START_S = 1.0
+"""Children that take longer are left out: each takes as long as a worker, and begins at the same time."""
 TAIL_S = 2.0
 """It samples for so much longer than asked, so that we end it, and not in the middle of the load."""
 END_S = 10.0
@@ -167,24 +169,30 @@ class Profiler:
             raise ProfilerUnavailableError("the server has no process that could be looked at")
         if os.getpid() in self._pids:
             raise ProfilerUnavailableError("the app runs in the test process, together with the load")
-        for pid in (*self._pids, *self._working_children()):
+        # Threads that wait are asked for to see what an event loop does: a child that rests is no part of that.
+        children = () if self._all_time else self._working_children()
+        for pid in (*self._pids, *children):
             self._spies.append(_Spy(pid))
         for spy in self._spies:
             spy.start(self._command(program, spy))
         deadline_s = time.monotonic() + START_S
-        if not any([spy.has_begun(deadline_s) and spy.pid in self._pids for spy in self._spies]):  # noqa: C419 # each
-            raise ProfilerUnavailableError(self._spies[0].problem)
+        workers, others = self._spies[: len(self._pids)], self._spies[len(self._pids) :]
+        if not [spy for spy in workers if spy.has_begun(deadline_s)]:
+            raise ProfilerUnavailableError(workers[0].problem)
+        deadline_s = time.monotonic() + CHILD_START_S
+        for spy in others:  # the time of the workers' own goes on
+            spy.has_begun(deadline_s)
         for spy in self._spies:
             spy.cpu_before = _cpu_ns(spy.pid)
         self._began_ns = self._tree.spent_ns()
         self._own_ns = self._tree.own_ns()
 
     def _working_children(self) -> list[int]:
-        """Returns the child processes that have had most CPU time."""
+        """Returns the child processes that have had most CPU time, as many as the generator's core bears."""
         self._tree.spent_ns()
         had_ns = self._tree.own_ns()
         children = [pid for pid in had_ns if pid not in self._pids and had_ns[pid] >= LEAST_CHILD_NS]
-        return sorted(children, key=lambda pid: -had_ns[pid])[:MOST_CHILDREN]
+        return sorted(children, key=lambda pid: -had_ns[pid])[: max(0, MOST_LOOKED_AT - len(self._pids))]
 
     def _command(self, program: str, spy: _Spy) -> tuple[str, ...]:
         duration_s = math.ceil(self._seconds + TAIL_S)

@@ -398,7 +398,7 @@ class Found:
 
     entry: Entry
     differences: Mapping[str, str] = field(default_factory=dict)
-    """How this machine differs, `cores was 2, is 4`, by what does; empty where the profile is the same."""
+    """How this machine differs, `cores was 2, is 4`, by the name of what differs; empty if the profile is the same."""
     salt: str = ""
     """Of the digests in the entry's identity; empty where they are plain ones, of an earlier schema."""
 

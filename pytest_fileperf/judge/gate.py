@@ -436,16 +436,18 @@ def unless_unsteady(
 ) -> tuple[MetricComparison, ...]:
     """Returns the comparisons in turn on a machine that may be `busy`: the typical moment is up to chance then.
 
-    A typical pace that is worse is INCONCLUSIVE then, unless what was counted is worse, too. So is what others explain,
-    who had more of this side's core: `by_others` is by how much requests may take longer for that, as a log ratio.
+    A typical pace that is worse is INCONCLUSIVE then, unless what was counted is worse, too. So is a regression that
+    other programs explain, as they had more of the new code's core: `by_others` is by how much longer requests may take
+    for that, as a log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:
-        if not busy.is_busy or METRICS[item.metric].unit is Unit.BYTES:
+        if not busy.is_busy:
             return False
         if item.total is not None and item.total[0] <= 0 <= item.total[1]:
             return True
-        return by_others > 0 and min(_bounds(item)) - by_others <= math.log1p(item.tolerance)
+        is_of_time = not METRICS[item.metric].of_processes
+        return is_of_time and by_others > 0 and min(_bounds(item)) - by_others <= math.log1p(item.tolerance)
 
     return _undecided(comparisons, Reason(kind=ReasonKind.BUSY, busy=busy), (Outcome.REGRESSED,), may_be_equal)
 

@@ -167,6 +167,18 @@ def _level(metric: Metric, sides: Sequence[BootEvidence]) -> float | None:
     return median(runs) if runs else None
 
 
+def _with_time(comparison: MetricComparison, elapsed_s: float, next_s: float) -> MetricComparison:
+    """Returns the comparison, if it had too few pairs or requests with the time that it would need for them."""
+    reason = comparison.reason
+    if reason is None or not reason.count or reason.count >= reason.needed:
+        return comparison
+    if reason.kind is ReasonKind.PAIRS_FEW:
+        return comparison.undecided(replace(reason, seconds=elapsed_s + (reason.needed - reason.count) * next_s))
+    if reason.kind is ReasonKind.PAIRS_FEW_REQUESTS:
+        return comparison.undecided(replace(reason, seconds=elapsed_s * reason.needed / reason.count))
+    return comparison
+
+
 def _last_look(tolerance: float, alpha: float) -> Threshold:
     return Threshold.of(tolerance, alpha).part(RULES.looks[-1][1])
 
@@ -336,7 +348,7 @@ class Sequential:
         )
         if not last and (self._to_the_end or not self._is_over(found, pairs, at)):
             return None
-        return tuple(map(unless_far_worse, found))
+        return tuple(_with_time(unless_far_worse(item), elapsed_s, next_s) for item in found)
 
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
         """Returns whether a regression is found, or nothing that is undecided can be decided in the time there is.

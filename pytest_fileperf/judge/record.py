@@ -221,7 +221,7 @@ class Result:
 
     @property
     def least_capacity(self) -> float | None:
-        """The highest rate that held, where a search found no end of them; None for other results."""
+        """The highest rate that held, if no load broke a limit; None for other results."""
         return self.capacity.rate if self.capacity is not None and math.isinf(self.capacity.high) else None
 
     @property

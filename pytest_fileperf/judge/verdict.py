@@ -135,6 +135,8 @@ class Reason:
     """The tolerance that this noise allows."""
     ratio: float = 0.0
     """What the baseline's own code does now, over what is stored of it."""
+    seconds: float = 0.0
+    """How long a comparison has to last, at least, for as much as is needed; 0 where that is not known."""
     noise_of: NoiseOf = NoiseOf.BOOTS
     together: float = 0.0
     """How many slow requests come together."""
@@ -330,14 +332,14 @@ def as_the_run_shows(
 ) -> tuple[MetricComparison, ...]:
     """Returns the comparisons of a run with the figures that were measured; `base` is what was measured with it.
 
-    What figures show to be worse by more than its tolerance is no PASS, though pair by pair it is not.
+    Figures that are worse by more than the tolerance are no PASS and not IMPROVED, though pair by pair they are not.
     """
     found = []
     for item in comparisons:
         metric = METRICS[item.metric]
         measured = metric.of_run(base) if base is not None and item.pairs is not None else None
         shown = agreeing(item, metric.of_run(now), item.base if measured is None else measured)
-        if shown.outcome is Outcome.PASS and shown.pairs is not None and shown.is_beyond:
+        if shown.outcome in (Outcome.PASS, Outcome.IMPROVED) and shown.pairs is not None and shown.is_beyond:
             shown = shown.undecided(Reason(kind=ReasonKind.PAIRS_PASS, tolerance=shown.tolerance))
         found.append(shown)
     return tuple(found)
@@ -382,8 +384,9 @@ def check_limits(
         is_bound = value is None and metric.name == "capacity" and bool(least_capacity)
         value = least_capacity if is_bound else value
         holds = value is not None and metric.worse_sign * value <= metric.worse_sign * limit
-        bound = Reason(kind=ReasonKind.CAPACITY_BOUND, metric=metric.name)
-        reason = bound if is_bound else _reason(metric, value, recording)
+        reason = _reason(metric, value, recording)
+        if is_bound:
+            reason = Reason(kind=ReasonKind.CAPACITY_BOUND, metric=metric.name)
         checks.append(LimitCheck(name=name, metric=metric.name, limit=limit, value=value, holds=holds, reason=reason))
     return tuple(checks)
 

@@ -659,9 +659,9 @@ def growth(
     lines: dict[CodePlace, int] = {}
     around: set[str] = set()
     roots = (base_root, now_root)
-    sides, *in_looks = (
+    *in_looks, sides = (
         [costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip(pair, roots, strict=True)]
-        for pair in ((base, now), *looks)
+        for pair in (*looks, (base, now))
     )
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = aligned(*sides, sample_s=max(samples_s))
@@ -679,12 +679,12 @@ def growth(
     return tuple(sorted(_merged(told), key=lambda each: -each.growth_s))
 
 
-def _is_in_each(growth: FunctionGrowth, place: CodePlace, looks: Sequence[Sequence[Mapping[Calls, float]]]) -> bool:
+def _is_in_each(found: FunctionGrowth, place: CodePlace, looks: Sequence[Sequence[Mapping[Calls, float]]]) -> bool:
     """Returns whether each pair of looks shows the growth."""
-    itself = (growth.now_self_s - growth.base_self_s) / growth.growth_s >= _ITSELF
+    itself = (found.now_self_s - found.base_self_s) / found.growth_s >= _ITSELF
     for look in looks:
         base_s, now_s = (_cost_of(place, side)[itself] for side in look)
-        if (now_s - base_s) / growth.growth_s < _IN_EACH:
+        if not all(look) or (now_s - base_s) / found.growth_s < _IN_EACH:
             return False
     return True
 

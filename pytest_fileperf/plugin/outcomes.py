@@ -27,7 +27,8 @@ _PASSED = pytest.StashKey[bool]()
 _ATTRIBUTE = "fileperf_failed"
 """Of a report, which takes it to another process. Its value is of plain types."""
 _MOST_LINES = 48
-_MOST_CHARS = 4_000
+"""A log's end has 40, and a few lines are before it."""
+_MOST_CHARS = 8_000
 _SHOWN_PASSED = "passed"
 _UNDECIDED = "inconclusive"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}

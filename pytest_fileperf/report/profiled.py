@@ -208,7 +208,7 @@ def others_text(loss: Loss) -> str:
     if loss.others_s < A_GOOD_PART * loss.total_s:
         return ""
     part = _of_total(loss.others_s, loss)
-    return told(f"Up to {part} more may be waiting for a core that others used")
+    return told(f"Of the longer time, up to {part} may be waits for a core that others used")
 
 
 def _of_total(part_s: float, loss: Loss) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -103,6 +104,8 @@ def limit_text(check: LimitCheck) -> str:
     if check.value is None:
         return f"{check.name} {limit}, not measured"
     value = quantity(check.value, unit)
+    if check.reason is not None and check.reason.kind is ReasonKind.CAPACITY_BOUND:
+        return f"{check.name} {limit}, at least {value}"
     if value == limit and not check.holds:
         limit, value = exact(check.limit, unit), exact(check.value, unit)
     return f"{check.name} {limit}, measured {value}"
@@ -182,13 +185,13 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.NOT_MEASURED: "{metric} was not measured in {side}{why}",
     ReasonKind.FEW_FOR_PERCENTILE: "{metric} of only {count:,} requests: it takes {needed:,} to tell it from the"
     " maximum",
-    ReasonKind.CAPACITY_BOUND: f"no load broke a limit, so the {{metric}} is at least this: {_LONGER} to find it",
+    ReasonKind.CAPACITY_BOUND: "no load broke a limit, so the {metric} is at least this",
     ReasonKind.FEW_EVENTS: "{metric} of only {count:,} events: it takes {needed:,} to tell it from the maximum",
     ReasonKind.PAIRS_NO_RATIO: "{metric} was 0 or not measured on {pair_side}, and a change from or to 0 has no ratio",
     ReasonKind.PAIRS_FEW: "it takes {needed} pairs of boots with answers on both sides, and there were {count}:"
-    f" {_LONGER}",
+    " {longer}",
     ReasonKind.PAIRS_FEW_REQUESTS: "{metric} needs {needed:,} requests a side, and there were {count:,}:"
-    f" {_LONGER}, or gate a lower percentile",
+    " {longer}, or gate a lower percentile",
     ReasonKind.PAIRS_CLUSTERED: "{metric} cannot be told of {count:,} requests a side, as {bunches} slow ones come"
     f" together: {_LONGER}, or gate a lower percentile",
     ReasonKind.PAIRS_CALM_WORSE: "shown by the requests that do not wait together with many others:"
@@ -234,6 +237,7 @@ def sentence(reason: Reason | None) -> str:
         busy=reason.busy,
         text=reason.text,
         why=f": processes of the server changed ({reason.text})" if reason.text else "",
+        longer=_longer(reason.seconds),
         remedy=_remedy(reason),
         more_time=_more_time(reason),
     )
@@ -257,6 +261,11 @@ def _remedy(reason: Reason) -> str:
     if reason.noise_of is NoiseOf.SESSIONS:
         return _IN_TURN
     return _more_time(reason) if reason.noise_of is NoiseOf.TURNS else "use more boots or a longer duration"
+
+
+def _longer(seconds: float) -> str:
+    """Returns which limit of a comparison helps: with a fifth more than what was worked out, in steps of 5 s."""
+    return f"give it a max_duration of {math.ceil(1.2 * seconds / 5) * 5} s or more" if seconds else _LONGER
 
 
 def _more_time(reason: Reason) -> str:

@@ -52,8 +52,8 @@ class Fork:
     def give_up(self, why: str, *, hangs: bool) -> bool:
         """Says that it did not become ready; returns whether a fresh start is worth a try.
 
-        Not where a fork has served before and this one hangs. One that fails may want what another one has: the file
-        that its import named by the time and the process.
+        Not where a fork has served before and this one hangs. A fork may fail because an earlier one has the
+        file that the import named, by the time or the process.
         """
         if self._preload.has_served and hangs:
             return False

@@ -5,6 +5,7 @@ Outside of everything that is measured and judged: looking slows a server down.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -96,9 +97,15 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
     )
 
 
-def loss_between(base: Looked, now: Looked) -> Loss | None:
-    """Returns what requests lost from one side to the other; None where they lost nothing, or that is not known."""
-    return None if base.served is None or now.served is None else loss_of(base.served, now.served)
+def loss_between(base: Looked, now: Looked) -> tuple[Loss | None, float]:
+    """Returns what requests lost from one side to the other; None if they lost nothing, or that is not known.
+
+    Beside it by how much longer they may take because of other programs, as a log ratio.
+    """
+    loss = None if base.served is None or now.served is None else loss_of(base.served, now.served)
+    if loss is None or base.served is None:
+        return None, 0.0
+    return loss, math.log1p(loss.others_s / base.served.latency_s)
 
 
 def explain_loss(plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss | None) -> Explanation:
@@ -236,7 +243,7 @@ def explain_costs(plan: LoadPlan, side: Looked, cores: Cores) -> Explanation:
 
 
 _Profiles: TypeAlias = list[tuple[Profile, tuple[Profile, ...]]]
-"""Of each side, and beside it those of its single looks."""
+"""One for each side; beside it are those of its single looks, if there are two sides to compare."""
 
 
 def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles | str:
@@ -266,7 +273,7 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profile
         [text for sampled in all_looks for text in sampled.collapsed],
         [share for sampled in all_looks for share in sampled.main_shares],
     )
-    unseen = [fmean(sampled.unseen_share for sampled, _ in looks) for looks in seen]
+    has_unseen = any(fmean(sampled.unseen_share for sampled, _ in looks) >= SMALL_SHARE for looks in seen)
 
     def profile(index: int, looks: Sequence[tuple[Sampled, int]]) -> Profile:
         return profile_of(
@@ -277,10 +284,11 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profile
             main_shares=[share for sampled, _ in looks for share in sampled.main_shares],
             threads=threads,
             torn=any(sampled.torn for sampled, _ in looks),
-            unseen_share=unseen[index] if max(unseen) >= SMALL_SHARE else 0.0,
+            unseen_share=fmean(sampled.unseen_share for sampled, _ in looks) if has_unseen else 0.0,
             notes=tuple(dict.fromkeys(note for sampled, _ in looks for note in sampled.notes)),
         )
 
     return [
-        (profile(index, looks), tuple(profile(index, (look,)) for look in looks)) for index, looks in enumerate(seen)
+        (profile(index, looks), tuple(profile(index, (look,)) for look in looks) if len(seen) > 1 else ())
+        for index, looks in enumerate(seen)
     ]

@@ -378,19 +378,22 @@ class Comparison:
         use = replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
         measurement = replace(measurement, limit=limit, saturated=saturated, busy=alone.busy, server=use)
         looked = self._looked_at(servers, loads, (base, now))
-        loss = loss_between(*looked)
-        by_others = 0.0 if loss is None or looked[0].served is None else loss.others_s / looked[0].served.latency_s
+        loss, by_others = loss_between(*looked)
         subjects = []
         for subject, recording, figures in subjects_of(plan, self._runs[Side.NOW], now, measurement):
             of_base = base
             if subject is not plan:
                 of_base = recording_of(self._runs[Side.BASE], subject.test.part, subject.test.step)
-            judged = self._judged(subject, figures, of_base, math.log1p(by_others))
+            judged = self._judged(subject, figures, of_base, by_others)
             subjects.append((subject, recording, figures, of_base, judged))
         explanation = None
         # Memory costs no time: there is nothing to explain.
         if any(found.outcome is Outcome.REGRESSED and found.metric != "rss" for found in subjects[0][-1]):
-            explanation = explain_loss(self._profile_plan(), looked, self._cores, loss)
+            python = self._base.code_tree.python
+            changed = {} if python is None else changed_packages(Path(python))
+            old, new = looked
+            sides = replace(old, changed=changed), new
+            explanation = explain_loss(self._profile_plan(), sides, self._cores, loss)
         identity = {
             "work": plan.work.identity(),
             "server": server.identity(),
@@ -454,7 +457,6 @@ class Comparison:
         now_s = cpu.of_run(now)
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
-        changed = {} if code_tree.python is None else changed_packages(Path(code_tree.python))
         # A search loads its sides at many rates: their latencies are not those of one load.
         load_plan = None if self._searches is not None else self._plan.limiting
         served = partial(served_of, load_plan, worker_count(self._plan.settings.server) or 1)
@@ -464,7 +466,6 @@ class Comparison:
                 load=loads[Side.BASE],
                 root=code_tree.there or code_tree.here,
                 cpu_per_request=base_s,
-                changed=changed,
                 served=served(base, base_s),
             ),
             Looked(

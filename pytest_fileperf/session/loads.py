@@ -170,6 +170,7 @@ class Loader:
             ]
             results = self._loaded(works, plan, index, servers, cores, tell, cpus)
         _check(servers)
+        ended_ns = sum(tree.ended_ns for tree in trees.trees)
         runs = []
         for side, server, tree, result in zip(Side, servers, trees.trees, results, strict=False):
             cpu, samples, rounds = cpus[side], held[side].samples, result.rounds
@@ -198,7 +199,9 @@ class Loader:
                 generator_cores=frozenset() if watch is None or in_process else cores_of(self._generators.pids),
                 generators=self._processes(plan, result.lost, cores),
                 samples=() if watch is None else watch.samples,
-                core_delay=core_delay([own.samples for own in held], side, tree.cores) if watch is None else 1.0,
+                core_delay=core_delay([own.samples for own in held], side, tree.cores, ended_ns=ended_ns)
+                if watch is None
+                else 1.0,
                 thread_pools=() if watch is None else watch.thread_pools,
                 growth=growth_of(samples, rounds, connections=plan.connections, files_limit=limits[side]),
                 processes_ended=tree.ended,
@@ -328,13 +331,13 @@ def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
     return [(start, end) for start, end in zip(before[::2], before[1::2], strict=True) if end >= 0]
 
 
-def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[int]) -> float:
+def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[int], *, ended_ns: int = 0) -> float:
     """Returns how much longer than its CPU time a server took for its work, since others had its core meanwhile.
 
-    `sides` are the samples of all servers that were loaded in turn. Both bounds are too high: what others did on the
-    core, which was partly while the server had nothing to do, and what its main thread waited for a core, which was
-    partly behind threads of its own. The lower one counts. What the host of a virtual machine took is known, and no
-    thread here has waited for it.
+    `sides` are the samples of all servers that were loaded in turn. `ended_ns` is the CPU time of processes of theirs
+    that ended meanwhile. Both bounds are too high: what others did on the core, which was partly while the server had
+    nothing to do, and what its main thread waited for a core, which was partly behind threads of its own. The lower one
+    counts. What the host of a virtual machine took is known, and no thread here has waited for it.
     """
     if any(len(samples) < 2 for samples in sides):
         return 1.0
@@ -344,9 +347,9 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
     waited_ns = _growth(own, lambda sample: sum(use.waiting_ns or 0 for use in sample.server))
     busy_ns = _growth(own, lambda sample: sum(core.busy_ns for core in sample.cores if core.core in cores))
     stolen_ns = _growth(own, lambda sample: sum(core.stolen_ns for core in sample.cores if core.core in cores))
-    if min(ran_ns[side], main_ns) <= 0:
+    if min(*ran_ns, main_ns) <= 0:
         return 1.0
-    others_ns = (busy_ns - sum(ran_ns)) / len(sides)
+    others_ns = (busy_ns - sum(ran_ns) - ended_ns) / len(sides)
     by_others = max(0.0, min(others_ns / ran_ns[side], waited_ns / main_ns))
     return 1 + stolen_ns / sum(ran_ns) + _AT_MOST * by_others
 

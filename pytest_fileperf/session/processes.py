@@ -93,6 +93,11 @@ class ServerTree:
         return len(self._seen - now) if self._first - now else 0
 
     @property
+    def ended_ns(self) -> int:
+        """The CPU time of children that have ended."""
+        return self._cpu.ended_ns
+
+    @property
     def has_passing_children(self) -> bool:
         """Whether children did much of the work that have ended already."""
         return self._cpu.ended_ns >= max(_LEAST_NS, _MUCH * (self._grown_ns() or 0))

@@ -580,3 +580,13 @@ def test_every_change_has_a_time_whatever_the_tolerance(tolerance: float) -> Non
     if tolerance == 0.005:
         smaller = [known(floor.smallest) < change for change in ASKED]
         assert [floor.seconds_for[change] < 60 for change in ASKED] == smaller
+
+
+@pytest.mark.parametrize(
+    "metric,pairs,elapsed_s,longer",
+    [("rps", rates(0.8, count=2), 500.0, "605 s"), ("p99", tails(2, requests=100), 58.0, "80 s")],
+)
+def test_too_little_says_how_long_it_takes(metric: str, pairs: list[Pair], elapsed_s: float, longer: str) -> None:
+    sequential = Sequential({metric: 0.015}, alpha=ALPHA, limit_s=60.0)
+    (few,) = sequential.look(pairs, elapsed_s=elapsed_s, next_s=3.0) or ()
+    assert f"give it a max_duration of {longer} or more" in sentence(few.reason)
