@@ -220,6 +220,8 @@ class Span:
     boot: Boot
     start_ns: int
     end_ns: int
+    cpu_ns: int = 0
+    """The CPU time of the whole server in them, also of processes that ended; 0 where it is not known."""
 
     def samples(self) -> list[Sample]:
         """Returns those within the rounds."""
@@ -290,7 +292,8 @@ def spans_of(recording: Recording) -> Iterator[Span]:
         own = [round_ for round_ in rounds if round_.boot == boot.index]
         if own:
             start_ns, end_ns = min(round_.started_ns for round_ in own), max(round_.ended_ns for round_ in own)
-            yield Span(boot=boot, start_ns=start_ns, end_ns=end_ns)
+            cpu_ns = sum(round_.server_cpu_ns or 0 for round_ in own)
+            yield Span(boot=boot, start_ns=start_ns, end_ns=end_ns, cpu_ns=cpu_ns)
 
 
 def _workers(spans: Sequence[Span], server_ran: float | None) -> tuple[CoreUse, ...]:
@@ -490,7 +493,7 @@ def busy_of(recording: Recording) -> Busy:
 def _busy_in(span: Span) -> tuple[float, float, float]:
     """Returns what others took from the server and from the generator, and the host's part of the greater."""
     boot = span.boot
-    server_ran, _ = _shares(span, _of_server)
+    server_ran = max(_shares(span, _of_server)[0], span.cpu_ns / max(1, span.end_ns - span.start_ns))
     _, server_waited = _shares(span, span.workers_in)
     generator_ran, generator_waited = _shares(span, lambda sample: sample.generators)
     beside = bool(boot.cores & boot.generator_cores)
