@@ -19,7 +19,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, Failure, GeneratorProcess, GeneratorRound, Phase, Round
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, generators_used
 from pytest_fileperf.plan.request import Operation
-from pytest_fileperf.plan.work import Work
+from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve import launch
 from pytest_fileperf.serve.app import AppSpec
@@ -63,6 +63,8 @@ class App:
     """Standard deviation of the logarithm of how many requests fit into a round."""
     client_cpu_ns: int = CPU_NS // 5
     """CPU that a request costs the generator."""
+    slow_part: str = ""
+    """The part of a load that gets half as many answers as others."""
 
 
 class Clock:
@@ -124,6 +126,8 @@ class Host:
     clock: Clock = field(default_factory=Clock)
     files: tuple[str, ...] = ()
     """What servers have loaded."""
+    is_known: bool = False
+    """Whether they have loaded nothing else."""
     booted: list[Booted] = field(default_factory=list)
     servers: list[Server] = field(default_factory=list)
     most_alive: int = 0
@@ -141,7 +145,7 @@ class Host:
         self.most_alive = max(self.most_alive, 1 + sum(not server.is_over for server in self.servers))
         made = Server(app, latency_ns=latency_ns, number=len(self.servers))
         modules = tuple(_in_tree(file, code_tree) for file in self.files)
-        made.loaded = LoadedFiles(modules=modules)
+        made.loaded = LoadedFiles(modules=modules, is_known=self.is_known)
         self.booted.append(asked)
         self.servers.append(made)
         return made
@@ -274,7 +278,8 @@ class Loads:
         self, server: RunningServer, work: Work, index: int, phase: Phase, begun_ns: int, long_ns: int, count: int
     ) -> Round:
         assert isinstance(server, Server)
-        there = isinstance(work, Operation) and work.url in server.paths
+        works = tuple(part.work for part in parts_of(work)) or (work,)
+        there = all(isinstance(own, Operation) and own.url in server.paths for own in works)
         good = 0 if not there else count // server.app.good_of if server.app.good_of else count
         server.requests += count
         kind = server.app.failing
@@ -324,6 +329,8 @@ class Loads:
             GeneratorProcess(number=number, of=count, connections=4, lost=self.lost.get(number, ""))
             for number in range(1, count + 1)
         ]
+        names = [part.name for part in parts_of(work)]
+        shares = {name: (0.5 if name == server.app.slow_part else 1.0) / len(names) for name in names}
         return Run(
             plan=plan,
             pinned=cores is not None,
@@ -332,6 +339,7 @@ class Loads:
             why_engine="",
             attack=(0, taken_ns),
             attack_ns=taken_ns,
+            subjects={(name, ""): tuple(_of_part(own, share) for own in rounds) for name, share in shares.items()},
             boot=Boot(
                 index=index,
                 pids=(server.number,),
@@ -353,6 +361,13 @@ class Loads:
             if number not in self.lost
         )
         return replace(round_, client_cpu_ns=each_ns * count, generators=own if count > 1 else ())
+
+
+def _of_part(round_: Round, share: float) -> Round:
+    """Returns the round of a part that has this share of the requests."""
+    typical = None if round_.typical_rps is None else share * round_.typical_rps
+    requests = round(share * round_.requests)
+    return replace(round_, requests=requests, bytes_received=requests * 1000, typical_rps=typical)
 
 
 def _status_of(kind: str) -> int:

@@ -33,6 +33,7 @@ from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.recording import Failure, Phase, Round
+from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.load import Side
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
@@ -358,6 +359,10 @@ def test_a_setup_that_fails_is_told_with_its_side_and_tried_again_on_the_base(co
     assert len(compare.host.booted) == 4
     with pytest.raises(BaseDiedError, match=r"^main \(1a2b3c4\): .*ended with exit status 3"):
         compare(settings=fails_on(Side.BASE, compare, dies=True))
+    fed = Requests(recipes=(Operation(method="GET", url="/{id}"),), make=lambda ids: ids["id"])  # type: ignore[index]
+    of_feed = r"(?s)^the feed of GET /\{id\} failed on fake [^\n]*, of main \(1a2b3c4\):\n.*let the setup return"
+    with pytest.raises(BaseSetupError, match=of_feed):
+        compare(settings=replace(WIDE, setup=lambda client: []), work=fed)
     assert compare(settings=fails_on(Side.BASE, compare, 1)).only.outcome is Outcome.PASS
 
 

@@ -20,7 +20,8 @@ from pytest_fileperf.judge.baseline import BaselineStore
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Outcome, ReasonKind
 from pytest_fileperf.plan.load import Side
-from pytest_fileperf.report.wording import notes_text
+from pytest_fileperf.plan.work import Mix, Part, Work
+from pytest_fileperf.report.wording import note_text, notes_text
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.versions.loaded import LoadedFiles
@@ -41,6 +42,7 @@ class Code(Source):
         self._known = set(known)
         self.kept: list[str] = []
         self.forgotten: list[str] = []
+        self.ignored: tuple[str, ...] = ()
         self.edited: tuple[str, ...] = ()
         self.beside: dict[str, str] | None = None
 
@@ -49,6 +51,9 @@ class Code(Source):
 
     def changed(self) -> tuple[str, ...]:
         return self.edited
+
+    def path(self, name: str) -> Path:
+        return self._directory / name
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
         return self.here
@@ -59,7 +64,7 @@ class Code(Source):
         return self.beside
 
     def ignored_since(self, when: datetime) -> tuple[str, ...]:
-        return ()
+        return self.ignored
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -97,12 +102,20 @@ class Project:
     directory: Path
     notes: list[str] = field(default_factory=list)
     """Of the last session."""
+    parts: dict[str, Result] = field(default_factory=dict)
+    """Those of its load."""
 
     def code(self, here: str | None = NEW, **known: Iterable[str]) -> Code:
         return Code(self.directory, here, **known)
 
     def run(
-        self, host: Host | App, code: Source, settings: Settings = SETTINGS, loads: Loads | None = None, **options: Any
+        self,
+        host: Host | App,
+        code: Source,
+        settings: Settings = SETTINGS,
+        loads: Loads | None = None,
+        work: Work = GET,
+        **options: Any,
     ) -> Result:
         """Measures in a session of its own; a verdict that fails is no error here."""
         host = host if isinstance(host, Host) else Host(base=App(), now=host)
@@ -111,10 +124,12 @@ class Project:
         rig = replace(rig, source=code, loads=loads or own)
         with Session(Options(baselines=self.directory / "baselines", **options), rig) as session:
             with suppress(PerformanceError):
-                session.measure(GET, settings, TEST)
+                session.measure(work, settings, TEST)
                 session.settle(TEST.nodeid, passed=True)
             self.notes = list(session.notes)
-            return session.results[-1]
+            *_, whole = (result for result in session.results if not result.test.own)
+            self.parts = {result.test.own: result for result in session.results if result.test.own}
+            return whole
 
     def store(self, settings: Settings = SETTINGS, *, code: Code | None = None) -> Result:
         return self.run(App(), code or self.code(OLD), settings, update="new")
@@ -261,12 +276,45 @@ def test_a_baseline_whose_code_cannot_be_set_up_leaves_its_figures_and_its_log_i
     assert "no such table: items" in note
 
 
-@pytest.mark.parametrize("files", [("/usr/lib/app.py",), ("{project}", "/opt/server")])
-def test_code_outside_of_the_tree_is_not_taken_for_the_same(files: tuple[str, ...], stored: Project) -> None:
+@pytest.mark.parametrize(
+    "files, outcome, said",
+    [
+        (("/usr/lib/app.py",), Outcome.INCONCLUSIVE, "the server's code is not in it"),
+        (("{project}", "/opt/server"), Outcome.INCONCLUSIVE, "code outside it may have changed: /opt"),
+        (("{project}", "{project}/server"), Outcome.PASS, "the code here is that of"),
+    ],
+)
+def test_code_is_the_same_only_if_all_of_it_lies_in_the_tree(
+    files: tuple[str, ...], outcome: Outcome, said: str, stored: Project
+) -> None:
     inside = [file.replace("{project}", str(stored.directory)) for file in files]
     result = stored.run(Host(files=tuple(inside)), stored.code(OLD))
+    assert outcome_of(result) is outcome
+    assert said in said_of(result)
+
+
+def test_ignored_files_that_are_newer_than_the_baseline_leave_it_to_the_figures(stored: Project) -> None:
+    code = stored.code(OLD)
+    code.ignored = ("server",)
+    result = stored.run(App(), code)
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "the server's code is not in it" in said_of(result) or "may have changed: /opt" in said_of(result)
+    assert "files that it does not have are newer: server" in said_of(result)
+
+
+def test_code_of_a_baseline_from_another_machine_is_compared_and_its_figures_are_not(stored: Project) -> None:
+    hosts = Host(now=WORSE), Host(now=WORSE)
+    of_this, of_other = (Loads(host.clock) for host in hosts)
+    assert stored.run(hosts[0], stored.code(), loads=of_this).verdict.world
+    file, content = stored.file, json.loads(stored.file.read_text(encoding="utf-8"))
+    content["environment"]["cpu"] = "another one"
+    other = file.parent.with_name("linux-x86_64-2-cpython3.11-00000000")
+    other.mkdir()
+    file.rename(other / file.name).write_text(json.dumps(content), encoding="utf-8")
+    result = stored.run(hosts[1], stored.code(), loads=of_other)
+    assert outcome_of(result) is Outcome.REGRESSED
+    assert result.pairs
+    assert result.verdict.world == ()
+    assert len(of_other.made) == len(of_this.made) - 1, "its code is not loaded alone"
 
 
 @pytest.mark.parametrize("tree", [OLD, NEW])
@@ -330,6 +378,18 @@ def test_a_baseline_of_other_work_is_replaced_where_new_ones_are_asked_for(store
     assert stored.run(App(), stored.code(OLD), more, update="new").baseline_written
 
 
+def test_a_part_that_improved_is_stored(project: Project) -> None:
+    mix = Mix(parts=tuple(Part(name=name, work=GET, gate=("rps",), tolerances={"rps": 0.2}) for name in ("a", "b")))
+    settings, slow = replace(SETTINGS, gate=()), App(slow_part="b")
+    assert project.run(slow, project.code(OLD), settings, work=mix, update="new").baseline_written
+    assert project.run(Host(base=slow), project.code(), settings, work=mix, update="passed").baseline_written
+    assert {name: outcome_of(part) for name, part in project.parts.items()} == {
+        "a": Outcome.PASS,
+        "b": Outcome.IMPROVED,
+    }
+    assert all(part.pairs for part in project.parts.values())
+
+
 def test_small_losses_do_not_add_up(stored: Project) -> None:
     """Five commits that cost 2 % each, with an update after each one."""
     outcomes = [
@@ -354,7 +414,19 @@ def test_a_level_that_stays_unclear_is_stored_when_the_time_is_over_and_says_so(
 def test_code_that_was_edited_while_it_was_measured_is_not_stored(project: Project) -> None:
     code = project.code(OLD)
     code.edited = ("app.py", "app.log")
-    assert project.store(code=code).not_stored == "app.py, app.log changed while it was measured, so run it again"
+    result = project.run(Host(is_known=True), code, update="new")
+    assert not result.baseline_written
+    assert result.not_stored == "app.py changed while it was measured, so run it again"
+    result = project.store(code=code)  # nobody knows what a command loads
+    assert result.not_stored == "app.py, app.log changed while it was measured, so run it again"
+
+
+def test_a_file_that_no_server_loaded_may_change(project: Project) -> None:
+    code = project.code(OLD)
+    code.edited = ("app.log",)
+    result = project.run(Host(is_known=True), code, update="new")
+    assert result.baseline_written
+    assert [*map(note_text, result.notes)] == ["app.log changed while it was measured"]
 
 
 def test_a_baseline_is_the_one_that_was_there_before_the_load_and_a_damaged_one_is_told_before(stored: Project) -> None:
