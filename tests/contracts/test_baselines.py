@@ -108,7 +108,7 @@ def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_what_got_better_is_stored_where_that_is_asked_for(project: Project) -> None:
+def test_what_got_better_keeps_its_baseline_if_only_new_ones_are_asked_for(project: Project) -> None:
     project.write({".gitignore": "__pycache__/\n", "app.py": answering(0.02), "test_it.py": IN_TURN}).commit()
     directory = project.top / ".fileperf"
     assert "1 baseline stored" in project.run("--fileperf-update=all").said

@@ -35,7 +35,8 @@ def test_a_rate_that_is_known_is_found_and_told(project: Project) -> None:
 
     assert (ran.status, "4 failed, 1 passed" in ran.said) == (1, True), ran.text
     found, low = results(ran)["test_found"], results(ran)["test_too_low"]
-    assert 10 <= found["capacity"]["rate"] <= 110, found["capacity"]
+    lowest = 10 if "the machine was busy" in ran.said else 60
+    assert lowest <= found["capacity"]["rate"] <= 110, ran.text
     assert found["identity"]["load"]["capacity"] == {"max_error_rate": 0.0, "max_p90": 0.1}
     assert [one["name"] for one in low["verdict"]["limits"] if not one["holds"]] == ["min_capacity"]
     for words in (

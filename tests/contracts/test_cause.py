@@ -126,7 +126,7 @@ COMPUTING = {
         old="burn(0.001)",
         new="opened.append(bytes(100_000))",
         load="connections=4, gate=('rps', 'rss'), max_duration='10s'",
-        says=("rss",),
+        says=(r"rss \+\d",),
         never=("waiting", "CPU per request"),
     ),
     # the same work done more often is found, although it was most before

@@ -155,6 +155,7 @@ def test_processes_of_an_app_have_all_cores_and_count_and_work_left_behind_is_no
     """A pool that is made with the app or by the first request, a child for each request; what a server always does."""
     left = "of a core after its last answer: it cannot sustain these requests/s"
     ran = project.write({**APPS, "test_load.py": ALONE}).commit().told(left, "--fileperf-update=new", "-v")
+    assert ran.record["failed"] == [], ran.text
     found = results(ran)
 
     require_cpu_that_was_there(ran)

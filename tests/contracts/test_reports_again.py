@@ -55,6 +55,7 @@ def test_reports_are_made_again_of_the_file_of_a_run(project: Project) -> None:
         made, again = ((project.top / f"{stem}.{name}").read_text(encoding="utf-8") for stem in ("run", "again"))
         assert made == again
     shown = [line for line in text.splitlines() if "requests/s" in line or "measured" in line]
+    assert shown, text
     assert not [line for line in shown if line not in ran.text.splitlines()], ran.text
 
     (saved,) = (project.top / ".benchmarks").rglob("*_mine.json")
