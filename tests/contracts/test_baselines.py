@@ -99,6 +99,8 @@ def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
     ran = project.run("--fileperf-prune", "--lf", "--tb=no")
     assert "1 failed" in ran.said, ran.text
     assert [name for name in names if name not in stored(directory)] == ["test_b.py::test_three"], ran.text
+    project.run("--fileperf-prune", "-k", "test_one", "--tb=no")
+    assert len(stored(directory)) == 3
     ran = project.run("--tb=no")
     assert "stale" in ran.said, ran.text
     assert len(stored(directory)) == 3

@@ -14,7 +14,8 @@ import pytest
 pytestmark = pytest.mark.fileperf(connections=1, requests=40, warmup=0, boots=1, gate="none")
 
 def test_good(fileperf):
-    fileperf.get("/", min_rps=1, max_p50="10s", max_rss="2GiB", max_error_rate=0)
+    rows = [*["good"] * 12, "wait"]
+    fileperf.get("/{way}", feed=rows, min_rps=1, max_p50="10s", max_rss="2GiB", max_error_rate=0)
 
 @pytest.mark.parametrize("size", ["a|b:c%"])
 def test_limits(fileperf, size):
@@ -96,6 +97,8 @@ def test_limits_are_told_with_what_was_measured(failed: Ran) -> None:
     holds = {one["name"]: one["holds"] for one in found["limits[a|b:c%]"][1]}
     assert holds == {"min_rps": False, "max_p50": False, "max_error_rate": True}
     assert all(one["holds"] for one in found["good"][1])
+    latency = by_name["good"]["summary"]["latency"]
+    assert latency["p90"] < latency["p95"] >= 0.02, latency  # 3 answers of 40 take 20 ms
     assert [found[name][1][0]["value"] for name in ("some_fail", "may_fail")] == [0.25, 0.25]
     assert "10 of 40 requests failed (25 %, allowed 0 %): status 500" in failed.said, failed.text
 

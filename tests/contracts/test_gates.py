@@ -77,7 +77,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture(scope="module")
 def judged(stored: Project) -> Ran:
     options = ("--fileperf-confirm=never", "--fileperf-markdown=run.md", "--tb=short")
-    return stored.run(*options, env={"CONNECTIONS": "3"}, width=120)
+    return stored.run(*options, env={"CONNECTIONS": "3", "GITHUB_ACTIONS": "true"}, width=120)
 
 
 def test_outcomes_by_stored_figures(stored: Project, judged: Ran) -> None:
@@ -91,6 +91,8 @@ def test_outcomes_by_stored_figures(stored: Project, judged: Ran) -> None:
     }, judged.text
     assert (judged.status, "2 failed, 2 passed, 1 inconclusive" in judged.said) == (1, True), judged.text
     assert "load.connections was 2, is 3" in judged.said, judged.text
+    (undecided,) = (line for line in judged.text.splitlines() if "title=INCONCLUSIVE test_other_load" in line)
+    assert undecided.startswith("::warning "), undecided
     assert "uvicorn 0.0.1 → " in judged.said, judged.text
     markdown = (stored.top / "run.md").read_text(encoding="utf-8")
     assert markdown.index("| **REGRESSED** |") < markdown.index("| **INCONCLUSIVE** |"), markdown

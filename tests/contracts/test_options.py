@@ -36,12 +36,12 @@ class TestClass:
     def test_class(self, fileperf):
         fileperf.get("/")
 
-    @pytest.mark.fileperf(connections=2, gate="none", label="own", group="these")
+    @pytest.mark.fileperf(connections=2, gate="none", label="a label", group="these")
     def test_marker(self, fileperf):
         fileperf.get("/", rounds=4)
         fileperf.get("/", connections=1, rounds=None)
 
-@pytest.mark.fileperf(server="uvicorn", duration="0.6s", boots=3, rounds=6, warmup="0.1s")
+@pytest.mark.fileperf(server="uvicorn", workers=2, duration="0.6s", boots=3, rounds=6, warmup="0.1s")
 def test_boots(fileperf):
     fileperf.get("/")
 """
@@ -101,7 +101,9 @@ def test_the_closest_value_wins(project: Project) -> None:
         "test_boots": (4, 6, 3, 0.6, {"p50": 0.2}),
     }
     test = results(ran)["test_marker"]["test"]
-    assert (test["label"], test["group"], test["line"]) == ("own", "these", 14)
+    assert (test["label"], test["group"], test["line"]) == ("a label", "these", 14)
+    assert "a label" in ran.said, ran.text
+    assert results(ran)["test_boots"]["identity"]["server"]["workers"] == 2
 
 
 def test_all_that_is_wrong_is_refused_at_once(project: Project) -> None:

@@ -115,6 +115,11 @@ def test_nothing_is_left_of_a_setup_without_teardown(fileperf, seen):
     fileperf.get("/", requests=1)
     assert not seen("/filled")
 
+@pytest.mark.fileperf(setup=fill, requests=1)
+def test_a_server_has_the_data_of_the_setup_before_a_load(fileperf, seen):
+    assert len(seen("/filled")) == 1
+    fileperf.get("/")
+
 @pytest.mark.anyio
 async def test_async(afileperf, anyio_backend):
     assert (await afileperf.get("/", requests=2)).requests == 2

@@ -160,14 +160,15 @@ def test_failures_belong_to_the_side_that_failed_and_the_other_one_goes_on(
 ) -> None:
     handlers = [QUICK, QUICK]
     handlers[side] = handler
-    planned = plan(Side.BASE, Side.NOW, Side.NOW, connections=1, timeout_ms=150 if kinds == {"timeout"} else 5000)
+    planned = plan(Side.BASE, Side.NOW, Side.NOW, connections=1, timeout_ms=500 if kinds == {"timeout"} else 5000)
     results = against(handlers, planned)
 
     good, failed = totals(results[side])
     assert good <= 20
     assert set(failed) == kinds
     assert kinds != {"status 500"} or "no database" in failures(results[side])[0].example
-    assert all(round_.requests and not round_.failed for round_ in turns(results[1 - side]))
+    answered, failed = totals(results[1 - side])
+    assert (answered > 0, failed) == (True, {})
     assert [len(turns(result)) for result in results] == [3, 3]
 
 

@@ -1,15 +1,19 @@
 """Every report of stored sessions, compared with the files beside them.
 
 `golden/NAME/run.json` is what reports are made of again, of a file of `--fileperf-json`: to see a sentence more, add a
-result or a value to it. A missing file is written, and its test fails: delete those that should change, run the tests
-again, and read the difference.
+result or a value to it.
+
+Files that should change: delete them, run the tests with RENEW_GOLDENS=1, and read the difference. Without that
+variable, a missing file fails its test, and the text is in the test's `tmp_path`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +38,7 @@ WITH_A_PAGE = (
 )  # fmt: skip
 """Sessions whose page is compared as well: the others say nothing new there."""
 WITH_CHARTS = ("every_kind", "in_turn", "odd", "open_loops", "streams", "watched", "worlds")
-IN_FULL = ("by_loop", "failed", "in_turn", "odd", "open_loops", "streams")
+IN_FULL = ("by_loop", "capacity", "failed", "in_turn", "odd", "open_loops", "streams")
 """Sessions whose JSON for other programs is compared."""
 IN_COLOUR = ("every_kind", "variants")
 
@@ -123,11 +127,12 @@ CASES = [(name, file, make) for file, make, names in OUTPUTS for name in names]
 
 @pytest.mark.parametrize("name,file,make", CASES, ids=[f"{name}/{file}" for name, file, _ in CASES])
 def test_reports_of_a_stored_session(
-    name: str, file: str, make: Callable[[SessionRecord], str], monkeypatch: pytest.MonkeyPatch
+    name: str, file: str, make: Callable[[SessionRecord], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* plotly.js */")
     path, text = GOLDEN / name / file, make(stored(name)).encode(errors="backslashreplace").decode()
     if not path.exists():
-        path.write_text(text, encoding="utf-8")
-        pytest.fail(f"{path} was missing, and is written")
+        written = path if os.environ.get("RENEW_GOLDENS") else tmp_path / file
+        written.write_text(text, encoding="utf-8")
+        pytest.fail(f"{path} was missing: {written} is written")
     assert text == path.read_text(encoding="utf-8")
