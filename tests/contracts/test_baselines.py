@@ -97,7 +97,7 @@ def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
     project.write({"test_a.py": FIRST.replace("def test_two", "def test_renamed"), "new.py": "VALUE = 2\n"})
     (project.top / "test_b.py").unlink()
     ran = project.run("--fileperf-prune", "--lf", "--tb=no")
-    assert "1 failed" in ran.said, ran.text
+    assert "FAILED test_a.py::test_fails" in ran.said, ran.text
     assert [name for name in names if name not in stored(directory)] == ["test_b.py::test_three"], ran.text
     project.run("--fileperf-prune", "-k", "test_one", "--tb=no")
     assert len(stored(directory)) == 3

@@ -207,7 +207,8 @@ def test_this_package_may_lie_in_both_trees(trees: CodeTree, tmp_path: Path, mon
             STAGES.parent, tmp_path / tree / "pytest_fileperf", ignore=shutil.ignore_patterns("__pycache__")
         )
     (tmp_path / "base" / "pytest_fileperf" / "errors.py").write_text("raise RuntimeError('another version')")
-    monkeypatch.syspath_prepend(tmp_path / "here")
+    # Not `syspath_prepend`: its end would bring back the path as the fixture has set it.
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), *sys.path])
     monkeypatch.setattr(workers, "STAGES", tmp_path / "here" / "pytest_fileperf" / "serve")
     monkeypatch.setattr(job, "__file__", str(tmp_path / "here" / "pytest_fileperf" / "serve" / "job.py"))
     assert answer(Uvicorn(), trees).startswith("old")
