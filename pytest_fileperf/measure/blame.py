@@ -514,7 +514,7 @@ class _Cause:
     parts: tuple[_Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
     """Looks for the causes of a growth."""
 
@@ -665,9 +665,11 @@ def growth(
     )
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = aligned(*sides, sample_s=max(samples_s))
-    search = _Search([(work, -1) for work in works], samples_s, _WORTH_NAMING * whole_s, around)
+    search = _Search(
+        whole=[(work, -1) for work in works], sample_s=samples_s, least_s=_WORTH_NAMING * whole_s, around=around
+    )
     back = [(replace(work, before_s=work.after_s, after_s=work.before_s), -1) for work in works]
-    savings = _Search(back, samples_s[::-1], 2 * _WORTH_NAMING * whole_s, around)
+    savings = _Search(whole=back, sample_s=samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s, around=around)
     grown = search.causes()
     saved = [cause for cause in (savings.causes() if grown else []) if not savings.is_served(cause)]
     told = [
