@@ -93,6 +93,11 @@ class Child:
         """Takes a process that runs already, and that writes to the log in the directory."""
         self._process = process
 
+    def given(self) -> Process | None:
+        """Gives the process away, to be adopted: only the directory is left to this one."""
+        process, self._process = self._process, None
+        return process
+
     def run(self, invocation: Invocation, *, timeout_s: float) -> int | None:
         """Runs a process that ends by itself; returns how it ended, or None when it takes longer. Raises OSError."""
         self.start(invocation)

@@ -24,6 +24,7 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 
 __all__ = (
     "ASKED",
+    "HELD",
     "MOST_BYTES",
     "STARTED",
     "Failed",
@@ -216,6 +217,8 @@ def lend_package(run_directory: Path) -> Path:
 
 STARTED = "started"
 """A process begins to load the app. More of these than workers: one has died and was replaced."""
+HELD = "held"
+"""A file that is there until the test process lets the server start: it imports the app, and waits."""
 ASKED = "asked"
 """A process has imported an app that differs from the test's, and waits for what other imports give."""
 

@@ -178,7 +178,7 @@ class ServerPool:
         if forks and is_alike and self.preloads is not None and not self.coverage:
             start_s = spec.start_timeout_s
             order = partial(self.preloads.order, in_turn=in_turn, boot=boot, version=version, start_s=start_s)
-        return AsgiLaunch(spec, app, start_up, self._imports, order)
+        return AsgiLaunch(spec, app, start_up, self._imports, order, can_be_held=is_alike)
 
     @property
     def running(self) -> RunningServer | None:

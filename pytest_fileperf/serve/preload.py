@@ -18,7 +18,7 @@ from typing import IO, TypeAlias
 
 import psutil
 
-from pytest_fileperf.host.child import Child, Invocation
+from pytest_fileperf.host.child import Child, Invocation, Process
 from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, left, lend_package, stamps_of
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
@@ -79,10 +79,8 @@ class Fork:
         return returncode
 
 
-Ordered: TypeAlias = Callable[[], Fork | str] | str
-"""Waits for an import, and returns a fork of it or why there is none; or, at once, why the app is imported anew."""
-Order: TypeAlias = Callable[[Invocation, Path], Ordered]
-"""Begins the import for what is to be started in a run directory."""
+Order: TypeAlias = "Callable[[Invocation, Path], Ordered | str]"
+"""Begins the import for what is to be started in a run directory; or returns at once why the app is imported anew."""
 
 
 @dataclass(slots=True)
@@ -107,8 +105,10 @@ class _Preload:
         report = None
         while not self.has_imported:
             report = next(iter(left(Preloaded, self.process.directory)), None)
+            if report is not None:
+                self.stamps = report.stamps
             if report is not None and not report.why_fresh:
-                self.stamps, self.has_imported = report.stamps, True
+                self.has_imported = True
             elif report is not None or self.process.ended() is not None or time.monotonic() >= self.until_s:
                 return report.why_fresh if report else ""
             else:
@@ -131,6 +131,14 @@ class _Preload:
             if new := self.living - known:
                 return new.pop()
         return None
+
+    def serve(self, run_directory: Path, env: Mapping[str, str]) -> Process | None:
+        """Lets it serve itself, and gives it away; None where the process has ended."""
+        try:
+            self.channel.send(json.dumps([str(run_directory), env]).encode())
+        except OSError:
+            return None
+        return self.process.given()
 
     def hear(self, within_s: float) -> bool:
         """Takes one message; returns whether there was one."""
@@ -161,19 +169,73 @@ class _Preload:
         self.hear(0)
 
 
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """An import that was ordered, for one boot."""
+
+    preloads: Preloads
+    key: str
+    run_directory: Path
+    env: Mapping[str, str]
+    """What is the boot's own."""
+
+    def why_fresh(self) -> str | None:
+        """Waits for the import. Returns None where it can be forked, else why not; empty where it only failed."""
+        found = self.preloads.imported(self.key)
+        return found if isinstance(found, str) else None
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether what cannot be forked may serve itself."""
+        return self.key in self.preloads.spares
+
+    def spare(self) -> Process | None:
+        """Returns what has imported the app and cannot be forked: it serves itself, once. None without one."""
+        held = self.preloads.spares.pop(self.key, None)
+        if held is None or not held.is_current():
+            if held is not None:
+                held.close()
+            return None
+        self.preloads.given.append(held)
+        self._begin_log(held)
+        return held.serve(self.run_directory, self.env)
+
+    def _begin_log(self, held: _Preload) -> None:
+        lines = "".join(f"{line}\n" for line in held.process.log)
+        (self.run_directory / "log.txt").write_text(lines, encoding="utf-8")
+
+    def fork(self) -> Fork | str:
+        """Waits for the import. Returns a fork of it, which serves, or why there is none."""
+        held = self.preloads.imported(self.key)
+        if isinstance(held, str):
+            return held
+        self._begin_log(held)
+        leave = partial(self.preloads.leave, self.key)
+        pid = held.fork(self.run_directory, self.env)
+        if pid is not None:
+            return Fork(pid, held, leave)
+        why = "the process that had imported it does not answer"
+        leave(why)
+        return why
+
+
 @dataclass(slots=True)
 class Preloads:
     """Those of a session, by app, settings and code. Whoever made it closes it."""
 
     _held: dict[str, _Preload] = field(default_factory=dict)
     """The one that was used last comes last."""
+    spares: dict[str, _Preload] = field(default_factory=dict)
+    """Those that cannot be forked, and have not served."""
+    given: list[_Preload] = field(default_factory=list)
+    """Those that served themselves, or were to: their directories stay as long as they may run."""
     _why_fresh: dict[str, str] = field(default_factory=dict)
     """Why some are not forked."""
     _seed: int = field(default_factory=lambda: secrets.randbelow(_SEEDS))
 
     def order(
         self, invocation: Invocation, run_directory: Path, *, in_turn: bool, boot: int, version: str, start_s: float
-    ) -> Ordered:
+    ) -> Ordered | str:
         """Begins an import where none was made. Returns what waits for it and forks what is to be started.
 
         In turn, boots take turns with two imports of other hash seeds: what is luck of an import is then seen as a
@@ -200,10 +262,10 @@ class Preloads:
             held = None
         self._held[key] = held or self._begun(job, invocation, run_directory, stabilising_env(number), start_s)
         env = {name: value for name, value in invocation.env.items() if name == LAYOUT}
-        return partial(self._forked, key, run_directory, env)
+        return Ordered(self, key, run_directory, env)
 
-    def _forked(self, key: str, run_directory: Path, env: Mapping[str, str]) -> Fork | str:
-        """Returns a fork of an import, once that is made."""
+    def imported(self, key: str) -> _Preload | str:
+        """Returns what has imported an app, once it has, or why that is not forked."""
         if key in self._why_fresh:
             return self._why_fresh[key]
         held = self._held.get(key)
@@ -215,20 +277,21 @@ class Preloads:
             self._held.pop(key).close()
             return ""
         if why is None:
-            (run_directory / "log.txt").write_text("".join(f"{line}\n" for line in held.process.log), encoding="utf-8")
-            pid = held.fork(run_directory, env)
-            if pid is not None:
-                return Fork(pid, held, partial(self._leave, key))
-            why = "the process that had imported it does not answer"
-        self._leave(key, why)
+            return held
+        if why:
+            self.spares[key] = self._held.pop(key)
+        self.leave(key, why)
         return why
 
     def close(self) -> None:
         """Ends all of them. Can be repeated."""
-        while self._held:
-            self._held.pop(next(iter(self._held))).close()
+        while held := [*self._held.values(), *self.spares.values(), *self.given]:
+            for own in (self._held, self.spares, self.given):
+                own.clear()
+            for one in held:
+                one.close()
 
-    def _leave(self, key: str, why: str) -> None:
+    def leave(self, key: str, why: str) -> None:
         """Forks this one no more."""
         self._why_fresh[key] = why
         if held := self._held.pop(key, None):

@@ -41,7 +41,8 @@ _GRACE_S = 3.0
 def serve(run_directory: Path) -> None:
     """Imports the app of the job in the run directory, and serves in each fork until SIGTERM; never ends by itself.
 
-    The socket for orders is the last of the program's arguments.
+    Where it cannot be forked it serves itself, once, when it is asked to. The socket for orders is the last of the
+    arguments.
     """
     channel = socket.socket(fileno=int(sys.argv[2]))
     channel.set_inheritable(False)
@@ -53,12 +54,9 @@ def serve(run_directory: Path) -> None:
     modules, installed = loaded_files()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # else each fork would write it again
-    report = Preloaded(
-        why_fresh=_why_no_forks(before),
-        stamps=stamps_of((*modules, *installed, *read.paths)),
-    )
-    leave(report, run_directory)
-    directory, env = _ordered(channel)
+    why = _why_no_forks(before)
+    leave(Preloaded(why_fresh=why, stamps=stamps_of((*modules, *installed, *read.paths))), run_directory)
+    directory, env = _asked(channel) if why else _ordered(channel)
     os.environ.update(env)
     serve_after(read, Path(directory))
 
@@ -73,6 +71,17 @@ def _import_uvicorn(job: Job) -> None:
     if job.spec.loop != "asyncio":
         with suppress(ImportError):
             importlib.import_module("uvloop")
+
+
+def _asked(channel: socket.socket) -> tuple[str, dict[str, str]]:
+    """Returns the run directory and the variables of the boot that this process is to be; it ends if there is none."""
+    message = channel.recv(MOST_BYTES)
+    if not message:
+        os._exit(0)
+    channel.close()
+    directory, env = json.loads(message)
+    _write_to(Path(directory, "log.txt"))
+    return directory, env
 
 
 def _ordered(channel: socket.socket) -> tuple[str, dict[str, str]]:

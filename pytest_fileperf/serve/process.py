@@ -20,7 +20,7 @@ from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartEr
 from pytest_fileperf.host.child import PATIENCE_S, Child, Invocation, is_alive
 from pytest_fileperf.host.files import not_started
 from pytest_fileperf.plan.network import LOOPBACK
-from pytest_fileperf.serve.job import Failed, left
+from pytest_fileperf.serve.job import HELD, Failed, left
 from pytest_fileperf.serve.preload import Fork, Order, Ordered
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
@@ -105,13 +105,16 @@ class StartUp:
 class ProcessLaunch(ABC):
     """One boot of a program. It is started again, with another port, where another program takes its port."""
 
-    def __init__(self, spec: ProcessSpec, start_up: StartUp, order: Order | None = None) -> None:
-        """Without an `order` it is never a fork."""
+    def __init__(
+        self, spec: ProcessSpec, start_up: StartUp, order: Order | None = None, *, can_be_held: bool = False
+    ) -> None:
+        """Without an `order` it is never a fork. One that can be held may import the app ahead of its start."""
         self.spec = spec
         self.start_up = start_up
         self.code_tree = start_up.code_tree
         self._order = order
-        self._ordered: Ordered = ""
+        self._ordered: Ordered | str = ""
+        self._can_be_held, self._is_held = can_be_held, False
         self._invocation: Invocation | None = None
         self._forked: Fork | None = None
         self._why_fresh = ""
@@ -142,6 +145,22 @@ class ProcessLaunch(ABC):
         if self._order is not None:
             self._prepare()
 
+    def hold(self) -> None:
+        """Starts the process where it is no fork: it imports the app, and waits for `start`. Raises what that raises.
+
+        Where the import is ordered it waits for that.
+        """
+        if not self._can_be_held:
+            return
+        child, invocation = self._prepare()
+        with self._told():
+            ordered = self._ordered
+            why = ordered if isinstance(ordered, str) else ordered.why_fresh()
+            if why is not None and (isinstance(ordered, str) or not ordered.has_spare):
+                self._why_fresh, self._is_held = why, True
+                (child.directory / HELD).touch()
+                child.start(invocation)
+
     def start(self) -> None:
         """Starts the process.
 
@@ -150,12 +169,17 @@ class ProcessLaunch(ABC):
         """
         child, invocation = self._prepare()
         with self._told():
-            found = self._ordered if isinstance(self._ordered, str) else self._ordered()
+            if self._is_held:
+                (child.directory / HELD).unlink()
+                return
+            ordered = self._ordered
+            found = ordered if isinstance(ordered, str) else ordered.fork()
             self._forked, self._why_fresh = (None, found) if isinstance(found, str) else (found, "")
-            if self._forked is None:
+            process = self._forked if isinstance(ordered, str) else self._forked or ordered.spare()
+            if process is None:
                 child.start(invocation)
             else:
-                child.adopt(self._forked)
+                child.adopt(process)
 
     def _prepare(self) -> tuple[Child, Invocation]:
         """Returns what is to be started, which is prepared once."""
@@ -200,7 +224,7 @@ class ProcessLaunch(ABC):
 
     def _again(self) -> None:
         self.stop()
-        self._child = self._invocation = None
+        self._child, self._invocation, self._is_held = None, None, False
         self.start()
 
     @property

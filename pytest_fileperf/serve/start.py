@@ -7,6 +7,7 @@ import inspect
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from pytest_fileperf.host.supervisor import allow_profilers, follow_starter, fol
 from pytest_fileperf.serve.fitting import Fitting, Imported, await_imports
 from pytest_fileperf.serve.job import (
     ASKED,
+    HELD,
     STARTED,
     Failed,
     Job,
@@ -41,6 +43,7 @@ _START_FAILED = 3
 """The exit status that uvicorn and gunicorn use for it: their supervisors do not replace such workers."""
 BACKLOG = 4096
 """What Linux allows by default (net.core.somaxconn), so that a burst of connections is not refused."""
+_POLL_S = 0.01
 _OURS = ("pytest_fileperf", "__main__", "__mp_main__")
 """Modules that belong to what serves, and not to the code that is compared."""
 
@@ -64,12 +67,22 @@ class WorkerStart:
         move_heap()
         try:
             with self.read.noting():
+                self._import_ahead()
                 app = self.job.load_app()
             self.fitting.fit(app, self.run_directory, self._imports, env=bool(self.job.env_given))
             return app
         except AppLoadError as error:
             self.report_failure("missing" if isinstance(error, AppMissingError) else "app", str(error))
             raise SystemExit(_START_FAILED) from None
+
+    def _import_ahead(self) -> None:
+        """Imports the app where the server is held, and waits until it is not."""
+        held = self.run_directory / HELD
+        if held.exists():
+            with suppress(Exception):  # it is imported again then, and that is told
+                self.job.import_module()
+            while held.exists():
+                time.sleep(_POLL_S)
 
     def _imports(self) -> Imported:
         """Asks the test process what imports of the app give, and waits for it."""

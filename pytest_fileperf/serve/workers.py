@@ -52,8 +52,10 @@ class AsgiLaunch(ProcessLaunch):
         start_up: StartUp,
         imports: Imports,
         order: Order | None = None,
+        *,
+        can_be_held: bool = False,
     ) -> None:
-        super().__init__(spec, start_up, order)
+        super().__init__(spec, start_up, order, can_be_held=can_be_held and isinstance(app.target, str))
         self._app = app
         self._imports = imports
         self._side = "" if start_up.code_tree.is_here else f"{start_up.code_tree.title}: "

@@ -74,7 +74,7 @@ class Sides:
     def booted(self, number: int) -> Iterator[BothServers | Absent]:
         """Boots base and now, one after the other by chance, and ends them together. No other server of ours runs then.
 
-        Apps that are to be forked are imported at the same time: real ones take seconds.
+        Both import the app at the same time: real ones take seconds.
 
         Gives Absent where the base lacks the app. Raises what booting raises.
         """
@@ -110,10 +110,11 @@ class Sides:
             for launch in launches:
                 stack.callback(launch.ask_to_stop)
             servers: dict[Side, RunningServer] = {}
-            for side in Side:
-                with self._of_base() if side is Side.BASE else nullcontext():
-                    if isinstance(launch := launches[side], ProcessLaunch):
-                        launch.import_ahead()
+            for step in (ProcessLaunch.import_ahead, ProcessLaunch.hold):
+                for side in Side:
+                    with self._of_base() if side is Side.BASE else nullcontext():
+                        if isinstance(launch := launches[side], ProcessLaunch):
+                            step(launch)
             for side in self._chance.sample(tuple(Side), 2):
                 with self._of_base() if side is Side.BASE else nullcontext():
                     launches[side].start()
