@@ -14,7 +14,8 @@ from report.samples import result
 from pytest_fileperf.errors import RegressionError
 from pytest_fileperf.judge.record import Explanation
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
-from pytest_fileperf.measure.blame import Frame, FunctionGrowth, Profile
+from pytest_fileperf.measure.blame import FunctionGrowth
+from pytest_fileperf.measure.stacks import Frame, Profile
 from pytest_fileperf.report.message import raise_for
 from pytest_fileperf.report.profiled import growth_text
 

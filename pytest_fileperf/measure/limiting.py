@@ -18,9 +18,9 @@ from statistics import fmean
 import numpy as np
 
 from pytest_fileperf.host.sample import MainThread, Sample
-from pytest_fileperf.measure.blame import Frame, Stack, stacks_in
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
+from pytest_fileperf.measure.stacks import Frame, Stack, stacks_in
 from pytest_fileperf.measure.usage import CHILDREN_WORK, CoreUse, ThreadShares, Usage, busiest_title, usage_of
 from pytest_fileperf.units import format_duration, format_rate
 

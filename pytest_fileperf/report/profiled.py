@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_fileperf.measure.blame import (
-    CHILD_PROCESSES,
-    GREW,
-    Frame,
-    FunctionCost,
-    FunctionGrowth,
-    Profile,
-    Stack,
-    place_of,
-)
+from pytest_fileperf.measure.blame import GREW, FunctionGrowth
 from pytest_fileperf.measure.codec import named
 from pytest_fileperf.measure.limiting import A_GOOD_PART, Limit, LimitKind, Loss, Stalls
+from pytest_fileperf.measure.stacks import CHILD_PROCESSES, Frame, FunctionCost, Profile, Stack, place_of
 from pytest_fileperf.report.message import WIDTH
 from pytest_fileperf.report.text import Screen, cells, shorten
 from pytest_fileperf.units import format_change, format_duration

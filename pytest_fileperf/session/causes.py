@@ -16,15 +16,7 @@ from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import FilePerfError, LoadError
 from pytest_fileperf.host.profiler import RATE_HZ, Profiler, ProfilerUnavailableError, Sampled
 from pytest_fileperf.judge.record import Explanation
-from pytest_fileperf.measure.blame import (
-    SMALL_SHARE,
-    Profile,
-    Stack,
-    costs,
-    growth,
-    profile_of,
-    threads_of,
-)
+from pytest_fileperf.measure.blame import growth
 from pytest_fileperf.measure.limiting import (
     A_GOOD_PART,
     Limit,
@@ -38,6 +30,7 @@ from pytest_fileperf.measure.limiting import (
     stalls_of,
 )
 from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.measure.stacks import SMALL_SHARE, Profile, Stack, costs, profile_of, threads_of
 from pytest_fileperf.measure.usage import usage_of
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.report.profiled import (

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf.measure.blame import (
+from pytest_fileperf.measure.blame import FunctionGrowth, growth
+from pytest_fileperf.measure.stacks import (
     CHILD_PROCESSES,
     Frame,
-    FunctionGrowth,
     Profile,
     Stack,
     Threads,
     costs,
-    growth,
     place_of,
     profile_of,
     threads_of,

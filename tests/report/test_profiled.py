@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fileperf.measure.blame import Frame, FunctionCost, FunctionGrowth, Profile
+from pytest_fileperf.measure.blame import FunctionGrowth
 from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.measure.stacks import Frame, FunctionCost, Profile
 from pytest_fileperf.report.message import WIDTH
 from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text, limit_waited_for
 

@@ -28,7 +28,7 @@ from pytest_fileperf.host.profiler import (
     let_run,
     permission_needed,
 )
-from pytest_fileperf.measure.blame import profile_of
+from pytest_fileperf.measure.stacks import profile_of
 from pytest_fileperf.serve.spec import Uvicorn
 
 GONE = 2**22 + 1

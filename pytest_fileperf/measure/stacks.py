@@ -1,0 +1,311 @@
+"""What a sampling profiler saw of a server: stacks with their number of samples, and what each function costs.
+
+Which functions made a side slower than another one is for `blame`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+from itertools import zip_longest
+from pathlib import Path, PurePath
+from typing import TypeAlias
+
+__all__ = (
+    "CHILD_PROCESSES",
+    "SMALL_SHARE",
+    "CodePlace",
+    "Frame",
+    "FunctionCost",
+    "Profile",
+    "Stack",
+    "Threads",
+    "costs",
+    "place_of",
+    "profile_of",
+    "stacks_in",
+    "threads_of",
+)
+
+_FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/(.*)")
+_LIBRARIES = (
+    _INSTALLED,
+    re.compile(r".*/lib/python3[^/]*/(.*)"),
+    re.compile(r"[A-Za-z]:/.*/Lib/(.*)"),
+    re.compile(r"(<.*)"),
+    re.compile(r"(?:.*/)?(pytest_fileperf/serve/.*)"),  # around every app, and part of none
+)
+"""Where files lie that are not the project's; the group is the file's name in there."""
+_THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
+"""How a stack begins."""
+_FEW_SAMPLES = 10
+"""Fewer of one kind of thread do not tell its functions. A look pauses the main thread first: where what the others do
+is shorter than a pause takes, they are hardly ever seen at it, however much of the time that is."""
+_POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
+"""Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there as it
+waits for the core or for Python's lock."""
+SMALL_SHARE = 0.05
+"""Threads and child processes that have less of the CPU time need not be seen."""
+_WAITING = re.compile(
+    r"(?:.*\.)?(?:wait|_wait_for_tstate_lock|join) .*/threading\.py"
+    r"|_worker .*/concurrent/futures/thread\.py"
+    r"|(?:.*\.)?select .*/selectors\.py"
+    r"|(?:.*\.)?(?:wait|poll) .*/multiprocessing/\w+\.py"
+    r"|(?:.*\.)?wait (?:.*/)?pytest_fileperf/serve/orphan_guard\.py"
+)
+"""Innermost functions of threads that wait for something to do. py-spy leaves out what does not run; but a thread that
+was paused has to run for a moment to go on waiting, and may still wait for the core as the next sample is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One function on a stack."""
+
+    function: str
+    """With its class and the functions around it, as in `Cart.total`; py-spy before 0.4.3 knows only `total`."""
+    file: str
+    line: int
+    """Where it begins; 0 where that is not known."""
+
+
+Stack: TypeAlias = tuple[Frame, ...]
+"""Outermost function first."""
+
+
+class Threads(Enum):
+    """The threads beside the main one, on all sides of a comparison."""
+
+    IDLE = auto()
+    """They have next to none of the CPU time."""
+    SEEN = auto()
+    """Their samples have the weight of their CPU time."""
+    UNSEEN = auto()
+    """They are one function with all their CPU time: too few of their samples tell what it goes to."""
+
+
+_OTHER_THREADS: Stack = (Frame(function="other threads, whose calls are too short to be seen", file="", line=0),)
+CHILD_PROCESSES = Frame(function="child processes, whose functions are not seen", file="", line=0)
+"""All that programs do which the server starts, such as `git` or `ffmpeg`: they are gone too soon, or no Python."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What was seen of the worker processes of one side, under load."""
+
+    stacks: Mapping[Stack, float]
+    """How many samples had each stack; threads are summed up, and those that did not run are not in it. Those of a main
+    thread, and of all others, have the weight of their CPU time."""
+    samples: int
+    seconds: float
+    """CPU time that the samples stand for: their number over their rate."""
+    requests: int
+    """Answered while it was looked."""
+    cpu_per_request: float | None
+    """In seconds, as measured from outside; None where it is not known, and the samples have to tell."""
+    torn: bool = False
+    """Whether functions of one stack may be of different moments: the process went on while it was looked at."""
+    notes: tuple[str, ...] = ()
+    """What kept single processes from being looked at, a line each."""
+
+    @property
+    def cost(self) -> float:
+        """CPU seconds per request."""
+        if self.cpu_per_request is not None:
+            return self.cpu_per_request
+        return self.seconds / self.requests if self.requests else 0.0
+
+    @property
+    def per_sample_s(self) -> float:
+        """CPU seconds per request that one sample stands for."""
+        return self.cost / self.samples if self.samples else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodePlace:
+    """What a function is known by on both sides of a comparison: lines move, and directories differ."""
+
+    function: str
+    file: str
+    """As seen from the project, or from the packages, where it lies in either."""
+    own_code: bool
+    """Whether the project has it, and not a package or the standard library."""
+    package: str = ""
+    """The installed package that has it; empty for the project's and the standard library's."""
+
+    def at(self, line: int) -> Frame:
+        """Returns the function as it is shown; it begins in this line."""
+        return Frame(function=self.function, file=self.file, line=line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCost:
+    """What a function costs, in CPU seconds per request."""
+
+    frame: Frame
+    """Its file as in `CodePlace`, as the next field."""
+    own_code: bool
+    cost_s: float
+    """With all it calls."""
+    self_s: float
+    """Without the Python functions it calls."""
+
+
+def profile_of(
+    collapsed: Iterable[str],
+    *,
+    rate_hz: float,
+    requests: int,
+    cpu_per_request: float | None = None,
+    main_shares: Sequence[float | None] = (),
+    threads: Threads = Threads.SEEN,
+    torn: bool = False,
+    unseen_share: float = 0.0,
+    notes: tuple[str, ...] = (),
+) -> Profile:
+    """Returns the profile of texts as py-spy writes them with `--format raw --full-filenames --function --threads`.
+
+    Several texts are those of several processes of one side; `main_shares` has for each of them the share of CPU time
+    that its main thread had. A thread that waits for the core is seen, too: samples alone would give it that time.
+    `threads` is that of `threads_of`. `unseen_share` is the share of CPU time of child processes that no text is of.
+    Raises ValueError for a line that is not of that form.
+    """
+    stacks: dict[Stack, float] = defaultdict(float)
+    samples = 0
+    for text, share in zip_longest(collapsed, main_shares):
+        main, others = _seen(text, threads)
+        counts = main.total(), others.total()
+        samples += sum(counts)
+        weights = (1.0, 1.0)
+        if share is not None and threads is Threads.UNSEEN and counts[0]:
+            others = Counter({_OTHER_THREADS: 1})
+            weights = share * sum(counts) / counts[0], (1 - share) * sum(counts)
+        elif share is not None and min(counts) >= _FEW_SAMPLES:
+            weights = share * sum(counts) / counts[0], (1 - share) * sum(counts) / counts[1]
+        for own, weight in zip((main, others), weights, strict=True):
+            for stack, number in own.items():
+                stacks[stack] += number * weight * (1 - unseen_share)
+    if unseen_share:
+        stacks[CHILD_PROCESSES,] = samples * unseen_share
+    return Profile(
+        stacks=dict(stacks),
+        samples=samples,
+        seconds=samples / rate_hz,
+        requests=requests,
+        cpu_per_request=cpu_per_request,
+        torn=torn,
+        notes=notes,
+    )
+
+
+def threads_of(collapsed: Iterable[str], main_shares: Sequence[float | None]) -> Threads:
+    """Returns what is known of the threads beside the main ones; arguments are as in `profile_of`, of all sides."""
+    working = [
+        text
+        for text, share in zip(collapsed, main_shares, strict=True)
+        if share is not None and 1 - share >= SMALL_SHARE
+    ]
+    if not working:
+        return Threads.IDLE
+    seen = all(_seen(text, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in working)
+    return Threads.SEEN if seen else Threads.UNSEEN
+
+
+def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
+    """Returns the samples of the main thread, and of all others, without those that wait for something to do."""
+    seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
+    for is_main, stack, count in stacks_in(text):
+        if not _waits(stack[-1], threads):
+            seen[not is_main][stack] += count
+    return seen
+
+
+def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
+    """Yields the stacks of a text of py-spy: whether it is one of a main thread, and how many samples had it.
+
+    Raises ValueError for a line that is no such stack.
+    """
+    for line in text.splitlines():
+        words, _, count = line.rpartition(" ")
+        if not count.isdecimal():
+            raise ValueError(f"{line[:80]!r} is not a stack and a count of samples")
+        thread = _THREAD.match(words)
+        words = words[thread.end() :] if thread else words
+        if words:  # else it ran, and nothing was on its stack: a sample that was torn
+            is_main = thread is None or "MainThread" in thread[0]
+            yield is_main, tuple(map(_frame, words.split(";"))), int(count)
+
+
+def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:
+    """Returns what every function costs per request, dearest first; `root` is as in `place_of`."""
+    places = {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
+    lines = {place: frame.line for frame, place in places.items()}
+    whole: dict[CodePlace, float] = defaultdict(float)
+    inner: dict[CodePlace, float] = defaultdict(float)
+    for stack, count in profile.stacks.items():
+        inner[places[stack[-1]]] += count
+        for place in {places[frame] for frame in stack}:
+            whole[place] += count
+    found = (
+        FunctionCost(
+            frame=place.at(lines[place]),
+            own_code=place.own_code,
+            cost_s=count * profile.per_sample_s,
+            self_s=inner[place] * profile.per_sample_s,
+        )
+        for place, count in whole.items()
+    )
+    return tuple(sorted(found, key=lambda cost: (-cost.cost_s, -cost.self_s, cost.frame.file, cost.frame.function)))
+
+
+def place_of(frame: Frame, root: Path | None) -> CodePlace:
+    """Returns what the function is known by; `root` is where the project's own code lies.
+
+    None takes everything for the project's that is neither installed nor part of Python.
+    """
+    file = _with_slashes(frame.file)
+    for library in _LIBRARIES:
+        match = library.fullmatch(file)
+        if match is not None:
+            package = match[1].partition("/")[0] if library is _INSTALLED else ""
+            return CodePlace(function=frame.function, file=match[1], own_code=False, package=package)
+    if root is None:
+        return CodePlace(function=frame.function, file=file, own_code=bool(file))
+    inner = _inside(file, str(root))
+    if inner is None and PurePath(file).is_absolute():  # one of them may go by way of a link
+        inner = _inside(os.path.realpath(file), os.path.realpath(root))
+    if inner is None:
+        return CodePlace(function=frame.function, file=file, own_code=False)
+    return CodePlace(function=frame.function, file=inner, own_code=True)
+
+
+def _inside(file: str, root: str) -> str | None:
+    """Returns a file as seen from the root; None where it is elsewhere."""
+    try:
+        return PurePath(_with_slashes(file)).relative_to(_with_slashes(root)).as_posix()
+    except ValueError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _frame(word: str) -> Frame:
+    match = _FRAME.fullmatch(word)
+    if match is None:
+        return Frame(function=word, file="", line=0)
+    return Frame(function=match["function"], file=match["file"], line=int(match["line"] or 0))
+
+
+def _waits(frame: Frame, threads: Threads) -> bool:
+    place = f"{frame.function} {_with_slashes(frame.file)}"
+    return _WAITING.fullmatch(place) is not None or (
+        threads is not Threads.IDLE and _POLLING.fullmatch(place) is not None
+    )
+
+
+def _with_slashes(path: str) -> str:
+    return path.replace("\\", "/")
