@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TypeAlias
 
-from pytest_fileperf.measure.stacks import CHILD_PROCESSES, CodePlace, Frame, Profile, place_of
+from pytest_fileperf.measure.stacks import CHILD_PROCESSES, OTHER_THREADS, CodePlace, Frame, Profile, place_of
 
 __all__ = ("GREW", "FunctionGrowth", "growth")
 
@@ -26,6 +26,7 @@ __all__ = ("GREW", "FunctionGrowth", "growth")
 # New middleware around a whole app, another thread or a new function that takes a part over then change nothing, and
 # what is left of the difference is growth.
 
+_UNSEEN = CodePlace(function=OTHER_THREADS.function, file="", own_code=False)
 _CLEAR = 4.0
 """Standard deviations from which a function clearly does less itself."""
 
@@ -355,10 +356,17 @@ def growth(
     lines: dict[CodePlace, int] = {}
     around: set[str] = set()
     roots = (base_root, now_root)
-    *in_looks, sides = (
-        [costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip(pair, roots, strict=True)]
-        for pair in (*looks, (base, now))
-    )
+
+    def costs(pair: tuple[Profile, Profile]) -> list[dict[Calls, float]]:
+        found, threads = (
+            [costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip(each, roots, strict=True)]
+            for each in (pair, [side.threads for side in pair])
+        )
+        for own, of_other in zip(found, reversed(threads), strict=True):
+            _spread(own, of_other)
+        return found
+
+    *in_looks, sides = map(costs, (*looks, (base, now)))
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = aligned(*sides, sample_s=max(samples_s))
     search = _Search(
@@ -375,6 +383,16 @@ def growth(
         if _is_in_each(found := _told(cause, sign, sides, whole_s=whole_s, lines=lines), cause.place, in_looks)
     ]
     return tuple(sorted(_merged(told), key=lambda each: -each.growth_s))
+
+
+def _spread(own: dict[Calls, float], threads: Mapping[Calls, float]) -> None:
+    """Puts what threads cost that were not seen down to what they do on the other side, where they were seen."""
+    all_s = sum(threads.values())
+    if not all_s or (_UNSEEN,) in threads:
+        return
+    cost_s = own.pop((_UNSEEN,), 0.0)
+    for path, part_s in threads.items():
+        own[path] = own.get(path, 0.0) + cost_s * part_s / all_s
 
 
 def _is_in_each(found: FunctionGrowth, place: CodePlace, looks: Sequence[Sequence[Mapping[Calls, float]]]) -> bool:

@@ -9,19 +9,22 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path, PurePath
+from statistics import fmean
 from typing import TypeAlias
 
 __all__ = (
     "CHILD_PROCESSES",
+    "OTHER_THREADS",
     "SMALL_SHARE",
     "CodePlace",
     "Frame",
     "FunctionCost",
+    "Looks",
     "Profile",
     "Stack",
     "Threads",
@@ -50,6 +53,9 @@ is shorter than a pause takes, they are hardly ever seen at it, however much of 
 _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
 """Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there as it
 waits for the core or for Python's lock."""
+_MOST_UNSEEN = 0.25
+"""What threads cost on the side on which they are not seen, over what they cost on the other: it is put down to the
+functions that are seen there, so that none is wrong by more than a third of the growth."""
 SMALL_SHARE = 0.05
 """Threads and child processes that have less of the CPU time need not be seen."""
 _WAITING = re.compile(
@@ -79,17 +85,17 @@ Stack: TypeAlias = tuple[Frame, ...]
 
 
 class Threads(Enum):
-    """The threads beside the main one, on all sides of a comparison."""
+    """The threads beside the main one, on one side of a comparison."""
 
     IDLE = auto()
-    """They have next to none of the CPU time."""
+    """They have next to none of the CPU time, on any side."""
     SEEN = auto()
     """Their samples have the weight of their CPU time."""
     UNSEEN = auto()
     """They are one function with all their CPU time: too few of their samples tell what it goes to."""
 
 
-_OTHER_THREADS: Stack = (Frame(function="other threads, whose calls are too short to be seen", file="", line=0),)
+OTHER_THREADS = Frame(function="other threads, whose calls are too short to be seen", file="", line=0)
 CHILD_PROCESSES = Frame(function="child processes, whose functions are not seen", file="", line=0)
 """All that programs do which the server starts, such as `git` or `ffmpeg`: they are gone too soon, or no Python."""
 
@@ -112,6 +118,14 @@ class Profile:
     """Whether functions of one stack may be of different moments: the process went on while it was looked at."""
     notes: tuple[str, ...] = ()
     """What kept single processes from being looked at, a line each."""
+    in_threads: frozenset[Stack] = frozenset()
+    """Those of the stacks that threads beside the main one had."""
+
+    @property
+    def threads(self) -> Profile:
+        """What the threads beside the main one had of it."""
+        own = {stack: count for stack, count in self.stacks.items() if stack in self.in_threads}
+        return replace(self, stacks=own)
 
     @property
     def cost(self) -> float:
@@ -176,6 +190,7 @@ def profile_of(
     Raises ValueError for a line that is not of that form.
     """
     stacks: dict[Stack, float] = defaultdict(float)
+    in_threads: set[Stack] = set()
     samples = 0
     for text, share in zip_longest(collapsed, main_shares):
         main, others = _seen(text, threads)
@@ -183,10 +198,11 @@ def profile_of(
         samples += sum(counts)
         weights = (1.0, 1.0)
         if share is not None and threads is Threads.UNSEEN and counts[0]:
-            others = Counter({_OTHER_THREADS: 1})
+            others = Counter({(OTHER_THREADS,): 1})
             weights = share * sum(counts) / counts[0], (1 - share) * sum(counts)
         elif share is not None and min(counts) >= _FEW_SAMPLES:
             weights = share * sum(counts) / counts[0], (1 - share) * sum(counts) / counts[1]
+        in_threads |= others.keys()
         for own, weight in zip((main, others), weights, strict=True):
             for stack, number in own.items():
                 stacks[stack] += number * weight * (1 - unseen_share)
@@ -200,20 +216,45 @@ def profile_of(
         cpu_per_request=cpu_per_request,
         torn=torn,
         notes=notes,
+        in_threads=frozenset(in_threads),
     )
 
 
-def threads_of(collapsed: Iterable[str], main_shares: Sequence[float | None]) -> Threads:
-    """Returns what is known of the threads beside the main ones; arguments are as in `profile_of`, of all sides."""
-    working = [
-        text
-        for text, share in zip(collapsed, main_shares, strict=True)
-        if share is not None and 1 - share >= SMALL_SHARE
-    ]
-    if not working:
-        return Threads.IDLE
-    seen = all(_seen(text, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in working)
-    return Threads.SEEN if seen else Threads.UNSEEN
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """What all looks at one side brought; fields are as in `profile_of`."""
+
+    collapsed: Sequence[str]
+    main_shares: Sequence[float | None]
+    cpu_per_request: float | None
+
+    @property
+    def working(self) -> list[str]:
+        """Those in which threads beside the main one worked."""
+        both = zip(self.collapsed, self.main_shares, strict=True)
+        return [text for text, share in both if share is not None and 1 - share >= SMALL_SHARE]
+
+    @property
+    def others_s(self) -> float:
+        """What threads beside the main one cost, in CPU seconds per request."""
+        shares = [1 - share for share in self.main_shares if share is not None]
+        return (self.cpu_per_request or 0.0) * (fmean(shares) if shares else 0.0)
+
+
+def threads_of(sides: Sequence[Looks]) -> tuple[Threads, ...]:
+    """Returns what is known of the threads beside the main ones, of each side.
+
+    Where they are seen on one side only, they are only if they cost little on the other: what they did there is not
+    known.
+    """
+    if not any(side.working for side in sides):
+        return (Threads.IDLE,) * len(sides)
+    seen = [all(_seen(text, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in side.working) for side in sides]
+    unseen_s = sum(side.others_s for side, is_seen in zip(sides, seen, strict=True) if not is_seen)
+    seen_s = sum(side.others_s for side, is_seen in zip(sides, seen, strict=True) if is_seen)
+    if not all(seen) and unseen_s >= _MOST_UNSEEN * seen_s:
+        return (Threads.UNSEEN,) * len(sides)
+    return tuple(Threads.SEEN if is_seen else Threads.UNSEEN for is_seen in seen)
 
 
 def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:

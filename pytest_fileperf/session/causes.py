@@ -30,7 +30,7 @@ from pytest_fileperf.measure.limiting import (
     stalls_of,
 )
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.measure.stacks import SMALL_SHARE, Profile, Stack, costs, profile_of, threads_of
+from pytest_fileperf.measure.stacks import SMALL_SHARE, Looks, Profile, Stack, costs, profile_of, threads_of
 from pytest_fileperf.measure.usage import usage_of
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.report.profiled import (
@@ -261,10 +261,15 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profile
                 raise ProfilerUnavailableError(failed)
             sampled = profiler.stop()
         seen[index].append((sampled, sum(round_.requests for round_ in run.rounds)))
-    all_looks = [sampled for looks in seen for sampled, _ in looks]
     threads = threads_of(
-        [text for sampled in all_looks for text in sampled.collapsed],
-        [share for sampled in all_looks for share in sampled.main_shares],
+        [
+            Looks(
+                collapsed=[text for sampled, _ in looks for text in sampled.collapsed],
+                main_shares=[share for sampled, _ in looks for share in sampled.main_shares],
+                cpu_per_request=side.cpu_per_request,
+            )
+            for side, looks in zip(sides, seen, strict=True)
+        ]
     )
     has_unseen = any(fmean(sampled.unseen_share for sampled, _ in looks) >= SMALL_SHARE for looks in seen)
 
@@ -275,7 +280,7 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profile
             requests=sum(requests for _, requests in looks),
             cpu_per_request=sides[index].cpu_per_request,
             main_shares=[share for sampled, _ in looks for share in sampled.main_shares],
-            threads=threads,
+            threads=threads[index],
             torn=any(sampled.torn for sampled, _ in looks),
             unseen_share=fmean(sampled.unseen_share for sampled, _ in looks) if has_unseen else 0.0,
             notes=tuple(dict.fromkeys(note for sampled, _ in looks for note in sampled.notes)),

@@ -14,6 +14,7 @@ from pytest_fileperf.measure.blame import FunctionGrowth, growth
 from pytest_fileperf.measure.stacks import (
     CHILD_PROCESSES,
     Frame,
+    Looks,
     Profile,
     Stack,
     Threads,
@@ -407,19 +408,48 @@ def test_threads_have_the_weight_of_their_cpu_time() -> None:
         profile_of([text], rate_hz=100, requests=1, main_shares=[None]).stacks
         == profile_of([text], rate_hz=100, requests=1).stacks
     )
-    assert threads_of([text], [0.25]) is Threads.SEEN
+    assert threads_of([Looks(collapsed=[text], main_shares=[0.25], cpu_per_request=None)]) == (Threads.SEEN,)
 
 
 def test_threads_that_were_hardly_seen_are_one_function_with_their_cpu_time() -> None:
     """Their calls are shorter than a pause takes, which begins with the main thread."""
     text = "thread (1): MainThread;f (a.py:1) 60\nthread (2): asyncio_2;g (a.py:5) 4\n"
-    assert threads_of([text], [0.25]) is Threads.UNSEEN
-    assert threads_of([text, text], [0.97, None]) is Threads.IDLE
+    working = Looks(collapsed=[text], main_shares=[0.25], cpu_per_request=0.001)
+    idle = Looks(collapsed=[text, text], main_shares=[0.97, None], cpu_per_request=0.001)
+    assert threads_of([working, idle]) == (Threads.UNSEEN, Threads.UNSEEN)
+    assert threads_of([idle, idle]) == (Threads.IDLE, Threads.IDLE)
 
     read = profile_of([text], rate_hz=100, requests=1, main_shares=[0.25], threads=Threads.UNSEEN)
 
     seen = {stack[-1].function: count for stack, count in read.stacks.items()}
     assert seen == pytest.approx({"f": 16, "other threads, whose calls are too short to be seen": 48})
+
+
+@pytest.mark.parametrize("cpu_s,threads", [(0.010, (Threads.UNSEEN, Threads.SEEN)), (0.002, (Threads.UNSEEN,) * 2)])
+def test_threads_that_were_seen_on_one_side_alone_are_named_if_they_cost_little_on_the_other(
+    cpu_s: float, threads: tuple[Threads, ...]
+) -> None:
+    brief, long = (f"thread (1): MainThread;f (a.py:1) 60\nthread (2): pool;g (a.py:5) {count}\n" for count in (4, 90))
+    sides = [
+        Looks(collapsed=[brief], main_shares=[0.5], cpu_per_request=0.001),
+        Looks(collapsed=[long], main_shares=[0.25], cpu_per_request=cpu_s),
+    ]
+    assert threads_of(sides) == threads
+    base, now = (
+        profile_of(
+            side.collapsed,
+            rate_hz=100,
+            requests=1,
+            cpu_per_request=side.cpu_per_request,
+            main_shares=side.main_shares,
+            threads=known,
+        )
+        for side, known in zip(sides, threads, strict=True)
+    )
+    found = {each.frame.function: each.growth_s for each in growth(base, now, base_root=None, now_root=None)}
+    # What the threads cost before is put down to what is seen of them now: 7.5 ms, and 0.5 ms.
+    name = "g" if threads[1] is Threads.SEEN else "other threads, whose calls are too short to be seen"
+    assert found[name] == pytest.approx(0.75 * cpu_s - 0.0005)
 
 
 def test_a_loop_that_polls_is_not_seen_to_work_beside_other_threads() -> None:
