@@ -29,8 +29,8 @@ from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
 from pytest_fileperf.wire.payload_files import PayloadFiles
-from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, bytes_of, head_of, ready, whole_body
-from pytest_fileperf.wire.templates import Compiled, Row, compiled
+from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, WireRequest, bytes_of, head_of, ready, whole_body
+from pytest_fileperf.wire.templates import Fill, compiled
 from pytest_fileperf.wire.transport import LoadTransport
 
 __all__ = ("PreparedLoad", "Target", "prepared", "ways_of")
@@ -148,9 +148,9 @@ def _way(
     why = ""
     if replays:
         try:
-            recipes = compiled(requests, partial(_bytes_or_raise, client()))
+            fills = compiled(requests, partial(_bytes_or_raise, client()))
             aims = [Aim(expect=recipe.expect, tally=of) for recipe, of in zip(requests.recipes, tallies, strict=True)]
-            return Way(tally=tallies[0], draws=[_draw(requests, recipes, aims, own) for own in places])
+            return Way(tally=tallies[0], draws=[_draw(requests, fills, aims, own) for own in places])
         except _NotReplayableError as error:
             why = str(error)
     if isinstance(work, Requests):
@@ -158,21 +158,21 @@ def _way(
     return Way(tally=tallies[0], calls=[_varying_call(requests, tallies, own) for own in places], why=why)
 
 
-def _draw(requests: Requests, recipes: Sequence[Compiled], aims: Sequence[Aim], places: Iterator[int]) -> Draw:
+def _draw(requests: Requests, fills: Sequence[Fill], aims: Sequence[Aim], places: Iterator[int]) -> Draw:
     next_place, uses = places.__next__, requests.uses
     if not uses:
-        fill, aim = recipes[0].fill, aims[0]
+        fill, aim = fills[0], aims[0]
 
-        def draw(row: Row) -> Aim:
+        def draw(row: WireRequest) -> Aim:
             fill(row, next_place())
             return aim
 
         return draw
 
-    def draw_any(row: Row) -> Aim:
+    def draw_any(row: WireRequest) -> Aim:
         place = next_place()
         recipe = uses[place]
-        recipes[recipe].fill(row, place)
+        fills[recipe](row, place)
         return aims[recipe]
 
     return draw_any

@@ -25,7 +25,6 @@ from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import Breach
 from pytest_fileperf.wire.framing import DisconnectedError, ResponseHead
 from pytest_fileperf.wire.request import WireRequest
-from pytest_fileperf.wire.templates import Row
 
 __all__ = (
     "EXCERPT_BYTES",
@@ -157,10 +156,9 @@ _LISTEN = "0A"
 class Idle:
     """The free connections of a load whose slots rest. The one that was used last goes first; others are closed."""
 
-    def __init__(self, breach: Callable[[Breach], None], *, kept_ns: int = KEPT_IDLE_NS) -> None:
+    def __init__(self, breach: Callable[[Breach], None]) -> None:
         """`breach` hears what the server did to free connections."""
         self._breach = breach
-        self._kept_ns = kept_ns
         self._free: deque[Connection] = deque()
         """By when they were used last."""
         self._closing: asyncio.TimerHandle | None = None
@@ -169,7 +167,7 @@ class Idle:
         """Takes a connection whose answer has ended."""
         self._free.append(connection)
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().call_later(self._kept_ns / 1e9, self._close_rested)
+            self._closing = asyncio.get_running_loop().call_later(KEPT_IDLE_NS / 1e9, self._close_rested)
 
     def take(self) -> Connection | None:
         """Returns the connection that was used last; None where none is open."""
@@ -177,7 +175,7 @@ class Idle:
             connection = self._free.pop()
             if connection.closed:
                 self._note(connection)
-            elif monotonic_ns() - connection.ended_ns > self._kept_ns:
+            elif monotonic_ns() - connection.ended_ns > KEPT_IDLE_NS:
                 connection.close()
             else:
                 return connection
@@ -192,7 +190,7 @@ class Idle:
 
     def _close_rested(self) -> None:
         """Closes what has rested for long enough, and looks again when the next one has."""
-        before_ns = monotonic_ns() - self._kept_ns
+        before_ns = monotonic_ns() - KEPT_IDLE_NS
         while self._free and (self._free[0].closed or self._free[0].ended_ns <= before_ns):
             connection = self._free.popleft()
             self._note(connection)
@@ -310,7 +308,7 @@ class ReplaySlot:
         *,
         load: Turns,
         tally: Tally,
-        request: WireRequest | Row,
+        request: WireRequest,
         expect: Expectation,
         connect: Connect,
         idle: Idle | None = None,
@@ -480,7 +478,7 @@ class Aim:
     tally: Tally
 
 
-Draw: TypeAlias = Callable[[Row], Aim]
+Draw: TypeAlias = Callable[[WireRequest], Aim]
 """Makes the row the next request, and says how it is judged and counted."""
 
 
@@ -491,7 +489,7 @@ class VaryingSlot(ReplaySlot):
 
     def __init__(self, *, load: Turns, tally: Tally, draw: Draw, connect: Connect, idle: Idle | None = None) -> None:
         self._aim: Aim | None = None
-        self._row = Row()
+        self._row = WireRequest()
         self.draw = draw
         """Where the next request comes from."""
         super().__init__(load=load, tally=tally, request=self._row, expect=Expectation(), connect=connect, idle=idle)

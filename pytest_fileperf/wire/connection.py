@@ -22,7 +22,6 @@ from pytest_fileperf.wire.exchange import SKIP_AT_LEAST_BYTES, SKIP_BYTES, Breac
 from pytest_fileperf.wire.framing import CHUNKED, UNTIL_CLOSE, DisconnectedError, HeadReader, ResponseHead
 from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
 from pytest_fileperf.wire.sending import NOT_NOW, Sender
-from pytest_fileperf.wire.templates import Row
 
 __all__ = ("Connection",)
 
@@ -100,7 +99,7 @@ class Connection:
 
     # --- sending
 
-    def start(self, request: WireRequest | Row, exchange: Exchange) -> None:
+    def start(self, request: WireRequest, exchange: Exchange) -> None:
         """Sends a request; what the socket does not take now follows when it can. The connection must be free."""
         self._begin(request.is_head, request.is_last, exchange)
         whole = request.whole

@@ -53,6 +53,8 @@ class PayloadFiles:
         self._directory: Path | None = None
         self._remove: Callable[[], object] = int
         self._segments: dict[Payload, tuple[bytes | FileSegment, ...]] = {}
+        self._starts: dict[Payload, bytes | FileSegment] = {}
+        """What all of the unique payloads made of one have in common."""
 
     def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
         """Returns the payload in pieces, a unique one with another end each time.
@@ -60,7 +62,7 @@ class PayloadFiles:
         Raises LoadError when its file cannot be written, and PlanError when that of the user is gone.
         """
         if content.unique or content.tail:
-            return (*self._without_end(content), content.tail or unique_bytes())
+            return self._start(replace(content, unique=False, tail=b"")), content.tail or unique_bytes()
         known = self._segments.get(content)
         if known is None:
             known = self._segments[content] = self._make(content)
@@ -72,18 +74,17 @@ class PayloadFiles:
         for fd in {piece.fd for piece in pieces if isinstance(piece, FileSegment)}:
             os.close(fd)
         self._segments.clear()
+        self._starts.clear()
         self._remove()
         self._directory = None
 
-    def _without_end(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
-        """Returns what all of the unique payloads made of one have in common."""
-        common = replace(content, unique=True, tail=b"")
-        known = self._segments.get(common)
+    def _start(self, content: Payload) -> bytes | FileSegment:
+        known = self._starts.get(content)
         if known is None:
-            (whole,) = self.segments(replace(common, unique=False))
+            (whole,) = self.segments(content)
             left = content.size_bytes - UNIQUE_BYTES
-            cut = whole[:left] if isinstance(whole, bytes) else FileSegment(whole.path, whole.fd, whole.offset, left)
-            known = self._segments[common] = (cut,)
+            known = whole[:left] if isinstance(whole, bytes) else FileSegment(whole.path, whole.fd, whole.offset, left)
+            self._starts[content] = known
         return known
 
     def _make(self, content: Payload) -> tuple[bytes | FileSegment, ...]:

@@ -59,20 +59,21 @@ class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
             yield block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WireRequest:
-    """A request as bytes, ready to be sent any number of times."""
+    """A request as bytes, ready to be sent any number of times; one that varies is filled in anew each time."""
 
-    is_head: bool
-    """Whether the method is HEAD, so that no body answers."""
-    is_last: bool
-    """Whether the request asks for the connection to be closed."""
-    whole: memoryview | None
-    """Head and body in one piece; None when part of the body is a file or it is very large."""
-    segments: tuple[memoryview | FileSegment, ...]
-    """Head and body in pieces; empty when there is a `whole`."""
-    body_bytes: int
-    """Length of the body."""
+    __slots__ = ("body_bytes", "is_head", "is_last", "segments", "whole")
+
+    def __init__(self, *, is_head: bool = False, is_last: bool = False, body_bytes: int = 0) -> None:
+        self.is_head = is_head
+        """Whether the method is HEAD, so that no body answers."""
+        self.is_last = is_last
+        """Whether the request asks for the connection to be closed."""
+        self.whole: bytes | memoryview | None = None
+        """Head and body in one piece; None when part of the body is a file or it is very large."""
+        self.segments: tuple[memoryview | FileSegment, ...] = ()
+        """Head and body in pieces, where there is no `whole`."""
+        self.body_bytes = body_bytes
 
 
 def head_of(request: httpx.Request) -> bytes:
@@ -161,19 +162,17 @@ def compile_request(request: httpx.Request) -> WireRequest | None:
 
 def ready(found: BytesOfRequest) -> WireRequest:
     """Returns the request in as few pieces as can be."""
-    whole, pieces = None, tuple[memoryview | FileSegment, ...]()
+    request = WireRequest(is_head=found.is_head, is_last=found.is_last, body_bytes=found.body_bytes)
     if found.body_bytes <= _IN_ONE_PIECE_BYTES and all(isinstance(segment, bytes) for segment in found.body):
         joined = b"".join([found.head, *(segment for segment in found.body if isinstance(segment, bytes))])
-        whole = memoryview(joined)
+        request.whole = memoryview(joined)
     else:
-        pieces = tuple(
+        request.segments = tuple(
             memoryview(segment) if isinstance(segment, bytes) else segment
             for segment in (found.head, *found.body)
             if _size(segment)
         )
-    return WireRequest(
-        is_head=found.is_head, is_last=found.is_last, whole=whole, segments=pieces, body_bytes=found.body_bytes
-    )
+    return request
 
 
 class LoadClient(httpx.AsyncClient):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeAlias
 from uuid import uuid4
 
@@ -17,10 +18,10 @@ from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.payload import UNIQUE_BYTES, unique_bytes
 from pytest_fileperf.plan.request import UNIQUE, Operation, Place, filled
 from pytest_fileperf.wire.payload_files import FileSegment
-from pytest_fileperf.wire.request import BytesOfRequest
+from pytest_fileperf.wire.request import BytesOfRequest, WireRequest
 from pytest_fileperf.wire.values import written
 
-__all__ = ("Build", "Compiled", "Row", "compiled")
+__all__ = ("Fill", "compiled")
 
 Build: TypeAlias = Callable[[Operation], BytesOfRequest]
 """Returns the request of an operation as bytes."""
@@ -29,18 +30,6 @@ _EMBEDDED_BYTES = 1024
 """Pieces up to here are joined with the head once. Longer ones may be shared by many recipes."""
 _JOINED_BYTES = 64 * 1024
 """Pieces up to here are joined with the head for each request: a copy of them costs less than another `send`."""
-
-
-class Row:
-    """A request that becomes another one each time: what a connection sends. Has the fields of a `WireRequest`."""
-
-    __slots__ = ("body_bytes", "is_head", "is_last", "segments", "whole")
-
-    def __init__(self) -> None:
-        self.is_head = self.is_last = False
-        self.whole: bytes | memoryview | None = None
-        self.segments: tuple[memoryview | FileSegment, ...] = ()
-        self.body_bytes = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,114 +50,65 @@ class _Length:
 _Piece: TypeAlias = bytes | _Values | _Unique | _Length
 _Run: TypeAlias = tuple[_Piece, ...]
 """Pieces that are joined for each request."""
+_Runs: TypeAlias = tuple[_Run | memoryview | FileSegment, ...]
+"""In the order in which they are sent."""
+Fill: TypeAlias = Callable[[WireRequest, int], None]
+"""Makes what a connection sends the request of a place."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
-    """The requests of one recipe."""
+def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_values: tuple[_Values, ...]) -> Fill:
+    """Returns what makes requests of any kind. `fixed_bytes` is the length of the body without values in it."""
+    is_head, is_last = request.is_head, request.is_last
+    only = runs[0] if len(runs) == 1 and isinstance(runs[0], tuple) else None
 
-    is_head: bool
-    is_last: bool
-    runs: tuple[_Run | memoryview | FileSegment, ...]
-    """In the order in which they are sent."""
-    fixed_bytes: int
-    """Length of the body without `body_values`."""
-    body_values: tuple[_Values, ...] = ()
-    """Values within the body."""
-
-    def of_kind(self, kind: Callable[..., Compiled], **own: object) -> Compiled:
-        """Returns these requests as ones of another kind, with the fields that are its own."""
-        return kind(is_head=self.is_head, is_last=self.is_last, runs=self.runs, fixed_bytes=self.fixed_bytes, **own)
-
-    def fill(self, row: Row, place: int) -> None:
-        """Makes the row the request of that place."""
-        row.is_head, row.is_last = self.is_head, self.is_last
-        row.body_bytes = length = self.fixed_bytes + sum([len(values.of[place]) for values in self.body_values])
-        if len(self.runs) == 1 and isinstance(self.runs[0], tuple):
-            row.whole = _joined(self.runs[0], place, length)
+    def fill(row: WireRequest, place: int) -> None:
+        row.is_head, row.is_last = is_head, is_last
+        row.body_bytes = length = fixed_bytes + sum([len(values.of[place]) for values in body_values])
+        if only is not None:
+            row.whole = _joined(only, place, length)
             return
         row.whole = None
         row.segments = tuple(
-            [memoryview(_joined(run, place, length)) if isinstance(run, tuple) else run for run in self.runs]
+            [memoryview(_joined(run, place, length)) if isinstance(run, tuple) else run for run in runs]
         )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OneValue(Compiled):
-    """Requests that differ in one value of the head, as those of most templates do: the fastest kind."""
-
-    before: bytes
-    values: Sequence[bytes]
-    after: bytes
-
-    @classmethod
-    def of(cls, folded: Compiled) -> Compiled | None:
-        """Returns the requests as ones of this kind; None where they are of another."""
-        run = folded.runs[0]
-        if len(folded.runs) > 1 or folded.body_values or not isinstance(run, tuple) or len(run) != 3:
-            return None
-        before, values, after = run
-        if not (isinstance(before, bytes) and isinstance(values, _Values) and isinstance(after, bytes)):
-            return None
-        return folded.of_kind(
-            cls,
-            before=before,
-            values=values.of,
-            after=after,
-        )
-
-    def fill(self, row: Row, place: int) -> None:
-        row.is_head, row.is_last, row.body_bytes = self.is_head, self.is_last, self.fixed_bytes
-        row.whole = self.before + self.values[place] + self.after
+    return fill
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Same(Compiled):
-    """One request that is the same each time: a part of a load may be that."""
+def _with_one_value(request: BytesOfRequest, before: bytes, values: Sequence[bytes], after: bytes) -> Fill:
+    """Returns what makes requests that differ in one value of the head, as those of most templates do."""
+    is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
 
-    row: Row
+    def fill(row: WireRequest, place: int) -> None:
+        row.is_head, row.is_last, row.body_bytes = is_head, is_last, body_bytes
+        row.whole = before + values[place] + after
 
-    @classmethod
-    def of(cls, folded: Compiled) -> Compiled | None:
-        """Returns the requests as ones of this kind; None where they are of another."""
-        pieces = [piece for run in folded.runs if isinstance(run, tuple) for piece in run]
-        if folded.body_values or not all(isinstance(piece, bytes) for piece in pieces):
-            return None
-        row = Row()
-        folded.fill(row, 0)
-        return folded.of_kind(cls, row=row)
-
-    def fill(self, row: Row, place: int) -> None:
-        row.is_head, row.is_last, row.body_bytes = self.is_head, self.is_last, self.fixed_bytes
-        row.whole, row.segments = self.row.whole, self.row.segments
+    return fill
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _UniqueEnd(Compiled):
-    """One request with a unique text near its end, as that of a unique payload is."""
+def _always_the_same(request: BytesOfRequest, runs: _Runs) -> Fill:
+    """Returns what makes one request that is the same each time: a part of a load may be that."""
+    made = WireRequest()
+    _filling(request, runs, fixed_bytes=request.body_bytes, body_values=())(made, 0)
+    is_head, is_last, body_bytes = made.is_head, made.is_last, made.body_bytes
+    whole, segments = made.whole, made.segments
 
-    before: memoryview
-    after: bytes
+    def fill(row: WireRequest, _: int) -> None:
+        row.is_head, row.is_last, row.body_bytes = is_head, is_last, body_bytes
+        row.whole, row.segments = whole, segments
 
-    @classmethod
-    def of(cls, folded: Compiled) -> Compiled | None:
-        """Returns the requests as ones of this kind; None where they are of another."""
-        match folded.runs:
-            case (memoryview() as before, (_Unique(), *rest)) if not folded.body_values:
-                pass
-            case _:
-                return None
-        if not all(isinstance(piece, bytes) for piece in rest):
-            return None
-        return folded.of_kind(
-            cls,
-            before=before,
-            after=b"".join(piece for piece in rest if isinstance(piece, bytes)),
-        )
+    return fill
 
-    def fill(self, row: Row, place: int) -> None:
-        row.is_head, row.is_last, row.body_bytes = self.is_head, self.is_last, self.fixed_bytes
-        row.whole, row.segments = None, (self.before, memoryview(unique_bytes() + self.after))
+
+def _with_unique_end(request: BytesOfRequest, before: memoryview, after: bytes) -> Fill:
+    """Returns what makes requests with a unique text near their end, as those of a unique payload have."""
+    is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
+
+    def fill(row: WireRequest, _: int) -> None:
+        row.is_head, row.is_last, row.body_bytes = is_head, is_last, body_bytes
+        row.whole, row.segments = None, (before, memoryview(unique_bytes() + after))
+
+    return fill
 
 
 def _joined(run: _Run, place: int, length: int) -> bytes:
@@ -186,43 +126,36 @@ def _joined(run: _Run, place: int, length: int) -> bytes:
     )
 
 
-def compiled(requests: Requests, build: Build) -> tuple[Compiled, ...]:
+def compiled(requests: Requests, build: Build) -> tuple[Fill, ...]:
     """Returns what makes the requests of each recipe.
 
     Raises PlanError for a value that cannot be written where it stands, and what `build` raises.
     """
-    columns = _Columns(requests=requests)
-    return tuple(_compiled(recipe, columns, build) for recipe in requests.recipes)
+
+    @cache
+    def values(place: Place | None, name: str) -> _Values:
+        """Returns the values of a field in a kind of place, made once for all recipes; for None the URLs."""
+        column = requests.urls if place is None else requests.columns[name]
+        what = f"feed: {name!r} of row" if name else "the URL of request"
+        return _Values(written(column, place, what))
+
+    return tuple(_compiled(recipe, requests, values, build) for recipe in requests.recipes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Columns:
-    """Values as they are written, made once for all recipes."""
-
-    requests: Requests
-    known: dict[tuple[Place | None, str], _Values] = field(default_factory=dict)
-
-    def values(self, place: Place | None, name: str) -> _Values:
-        """Returns the values of a field in a kind of place; for None the URLs."""
-        if (place, name) not in self.known:
-            column = self.requests.urls if place is None else self.requests.columns[name]
-            what = f"feed: {name!r} of row" if name else "the URL of request"
-            self.known[place, name] = _Values(written(column, place, what))
-        return self.known[place, name]
-
-
-def _compiled(recipe: Operation, columns: _Columns, build: Build) -> Compiled:
+def _compiled(
+    recipe: Operation, requests: Requests, values: Callable[[Place | None, str], _Values], build: Build
+) -> Fill:
     tokens = _Tokens()
 
     def fill(place: Place, name: str) -> str:
         if name == UNIQUE:
             return tokens.of(_Unique(), UNIQUE)
-        if name not in columns.requests.columns:
+        if name not in requests.columns:
             return f"{{{name}}}"
-        return tokens.of(columns.values(place, name), name, quoted=place is Place.JSON_VALUE)
+        return tokens.of(values(place, name), name, quoted=place is Place.JSON_VALUE)
 
-    if columns.requests.urls:
-        recipe = replace(recipe, url="/" + tokens.of(columns.values(None, ""), ""))
+    if requests.urls:
+        recipe = replace(recipe, url="/" + tokens.of(values(None, ""), ""))
     request = build(filled(recipe, fill))
     head = list(tokens.cut(request.head))
     body = [piece for segment in request.body for piece in _cut(segment, tokens)]
@@ -232,8 +165,8 @@ def _compiled(recipe: Operation, columns: _Columns, build: Build) -> Compiled:
             "the URL, and what is behind a # is not sent. Write the field where it is sent"
         )
     in_body = tuple(piece for piece in body if isinstance(piece, _Values))
-    fixed = request.body_bytes - sum(UNIQUE_BYTES + 2 * tokens.is_quoted(values) for values in in_body)
-    if len(columns.requests.recipes) == 1 and len(head) == 1 and body and isinstance(body[0], bytes):
+    fixed = request.body_bytes - sum(UNIQUE_BYTES + 2 * tokens.is_quoted(own) for own in in_body)
+    if len(requests.recipes) == 1 and len(head) == 1 and body and isinstance(body[0], bytes):
         head, body = [request.head + body[0]], body[1:]  # nobody else sends this piece
     if in_body:
         head = [piece for part in head for piece in _with_length(part)]
@@ -247,8 +180,8 @@ def _folded(
     *,
     fixed_bytes: int,
     body_values: tuple[_Values, ...],
-) -> Compiled:
-    """Returns the pieces as few runs."""
+) -> Fill:
+    """Returns what makes the requests, from as few runs as can be, the fastest way that these allow."""
     runs: list[list[_Piece] | memoryview | FileSegment] = [[]]
     for piece in (*head, *body):
         last = runs[-1]
@@ -260,14 +193,16 @@ def _folded(
             last[-1] += piece
         elif piece != b"":
             last.append(piece)
-    folded = Compiled(
-        is_head=request.is_head,
-        is_last=request.is_last,
-        runs=tuple(tuple(run) if isinstance(run, list) else run for run in runs if run != []),
-        fixed_bytes=fixed_bytes,
-        body_values=body_values,
-    )
-    return _Same.of(folded) or _OneValue.of(folded) or _UniqueEnd.of(folded) or folded
+    folded = tuple(tuple(run) if isinstance(run, list) else run for run in runs if run != [])
+    if not body_values:
+        if all(isinstance(piece, bytes) for run in folded if isinstance(run, tuple) for piece in run):
+            return _always_the_same(request, folded)
+        match folded:
+            case (tuple((bytes() as before, _Values() as values, bytes() as after)),):
+                return _with_one_value(request, before, values.of, after)
+            case (memoryview() as start, (_Unique(), *rest)) if all(isinstance(piece, bytes) for piece in rest):
+                return _with_unique_end(request, start, b"".join(piece for piece in rest if isinstance(piece, bytes)))
+    return _filling(request, folded, fixed_bytes=fixed_bytes, body_values=body_values)
 
 
 def _with_length(part: _Piece) -> Iterator[_Piece]:

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -34,7 +33,6 @@ from wire.scripted import Fin, Pause, Request, RequestHead, Script, ScriptedServ
 
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run, RunProgress, quiet_memory, run_load
-from pytest_fileperf.drive.slots import Idle
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recording import Round
 from pytest_fileperf.plan.load import LoadPlan
@@ -411,7 +409,7 @@ def test_an_open_loop_connects_anew_if_the_server_has_closed_or_the_connection_h
         callers.append(writer.get_extra_info("peername"))
         await answering(number, writer)
 
-    monkeypatch.setattr("pytest_fileperf.drive.preparation.Idle", partial(Idle, kept_ns=kept_ns))
+    monkeypatch.setattr("pytest_fileperf.drive.slots.KEPT_IDLE_NS", kept_ns)
     result = run(note, plan=open_loop(rate=50, rounds=1, connections=1))
 
     assert (totals(result), result.due) == ((5, {}), 5)

@@ -15,8 +15,8 @@ from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
-from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, bytes_of, compile_request
-from pytest_fileperf.wire.templates import Row, compiled
+from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, WireRequest, bytes_of, compile_request
+from pytest_fileperf.wire.templates import compiled
 
 CLIENT = LoadClient(base_url="http://127.0.0.1:8000/base", payload_files=PayloadFiles())
 SAME_BOUNDARY = {"Content-Type": "multipart/form-data; boundary=edge"}
@@ -32,7 +32,7 @@ def request(operation: Operation) -> httpx.Request:
     return CLIENT.build_request(operation.method, operation.url, **operation.arguments)
 
 
-def sent(row: Row) -> bytes:
+def sent(row: WireRequest) -> bytes:
     if row.whole is not None:
         return bytes(row.whole)
     return b"".join(
@@ -43,14 +43,12 @@ def sent(row: Row) -> bytes:
 def by_httpx(operation: Operation) -> bytes:
     found = compile_request(request(operation))
     assert found is not None
-    row = Row()
-    row.whole, row.segments = found.whole, found.segments
-    return sent(row)
+    return sent(found)
 
 
-def row_of(requests: Requests, place: int) -> Row:
-    row = Row()
-    compiled(requests, build)[requests.recipe_of(place)].fill(row, place)
+def row_of(requests: Requests, place: int) -> WireRequest:
+    row = WireRequest()
+    compiled(requests, build)[requests.recipe_of(place)](row, place)
     return row
 
 
@@ -131,10 +129,10 @@ def test_bodies_of_any_size_go_with_a_field_in_the_head(size: str, unique: bool)
 )
 def test_every_request_is_unique_and_of_one_length(arguments: Mapping[str, object]) -> None:
     requests = Requests(recipes=(Operation(method="POST", url="/", arguments=arguments),))
-    (recipe,) = compiled(requests, build)
-    row, raws = Row(), []
+    (fill,) = compiled(requests, build)
+    row, raws = WireRequest(), []
     for _ in range(3):
-        recipe.fill(row, 0)
+        fill(row, 0)
         raws.append(sent(row))
     assert len(set(raws)) == 3
     assert len({len(raw) for raw in raws}) == 1
@@ -158,8 +156,10 @@ def test_recipes_take_turns_and_share_their_bodies() -> None:
     body = payload("256KiB")
     recipes = tuple(recipe("POST", f"/{number}", content=body) for number in range(3))
     requests = Requests(recipes=recipes, uses=(2, 0, 1))
-    made = compiled(requests, build)
-    shared = {id(run.obj) for one in made for run in one.runs if isinstance(run, memoryview)}
+    made = [WireRequest() for _ in recipes]
+    for row, fill in zip(made, compiled(requests, build), strict=True):
+        fill(row, 0)
+    shared = {id(piece.obj) for row in made for piece in row.segments[1:] if isinstance(piece, memoryview)}
     assert len(shared) == 1
     assert sent(row_of(requests, 0)) == by_httpx(recipes[2])
 
