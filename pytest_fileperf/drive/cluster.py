@@ -211,7 +211,11 @@ class Cluster:
 
     def spawn(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
         """Starts the coroutine on the client's event loop, and does not wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._running())
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_run, args=(self._loop,), name="fileperf cluster", daemon=True)
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     # --- on the client's event loop
 
@@ -323,13 +327,6 @@ class Cluster:
         if client is not None:
             async with asyncio.timeout(_CLOSE_S):
                 await client.close(timeout=_CLOSE_S / 2)
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=_run, args=(self._loop,), name="fileperf cluster", daemon=True)
-            self._thread.start()
-        return self._loop
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

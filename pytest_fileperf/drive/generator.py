@@ -33,17 +33,7 @@ from pytest_fileperf.plan.work import Mix, Work
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = (
-    "Alive",
-    "Begin",
-    "LateError",
-    "LoadOrder",
-    "Ready",
-    "main",
-    "packed",
-    "read_message",
-    "write_message",
-)
+__all__ = ("Alive", "LateError", "LoadOrder", "Ready", "main", "packed", "read_message", "write_message")
 
 
 # --- What the test process and the generator process say to each other: pickles over two pipes
@@ -53,7 +43,8 @@ __all__ = (
 class LoadOrder:
     """A run to make; answered by any number of `RunProgress`, then a tuple of `Run` or the error to raise.
 
-    Where it is to begin together with others, it says `Ready` before, and waits for `Begin`.
+    Where it is to begin together with others, it says `Ready` before, and waits for a number: the instant at which all
+    begin, on the monotonic clock of the one that gets it. All processes of a machine share one.
     """
 
     works: bytes
@@ -76,14 +67,6 @@ class LoadOrder:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """A generator that is to begin together with others could begin its run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
-    """All generators could begin, and are to do so together."""
-
-    origin_ns: int
-    """When, on the monotonic clock of the one that gets it; all processes of a machine share one."""
 
 
 class LateError(Exception):
@@ -209,14 +192,14 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease
 async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, most_late_ns: int | None) -> int:
     """Waits for the instant at which all generators begin, and returns it; raises LateError where it is long past."""
     write_message(answers, Ready())
-    message = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
-    assert isinstance(message, Begin)
-    late_ns = monotonic_ns() - message.origin_ns
+    origin_ns = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
+    assert isinstance(origin_ns, int)
+    late_ns = monotonic_ns() - origin_ns
     if most_late_ns is not None and late_ns > most_late_ns:
         raise LateError(late_ns)
-    await asyncio.sleep((message.origin_ns - monotonic_ns()) / 1e9 - _SURE_S)
-    sleep(max(0, message.origin_ns - monotonic_ns()) / 1e9)  # noqa: ASYNC251 - nothing else is to be done yet
-    return message.origin_ns
+    await asyncio.sleep((origin_ns - monotonic_ns()) / 1e9 - _SURE_S)
+    sleep(max(0, origin_ns - monotonic_ns()) / 1e9)  # noqa: ASYNC251 - nothing else is to be done yet
+    return origin_ns
 
 
 def _answer(
@@ -259,13 +242,10 @@ def _unpacked(works: bytes) -> tuple[Work, ...]:
     """Returns the works; raises LoadError where what they import is not here, or fails."""
     try:
         each: tuple[Work, ...] = pickle.loads(works)  # noqa: S301 - from our own process
-    except ImportError as error:
-        raise LoadError(
-            f"the journey cannot be loaded where the generator runs: {error}: install it there, or write what the "
-            "journey needs of it into the test module"
-        ) from error
     except Exception as error:  # modules that are imported may raise anything
         what = f"{type(error).__name__}: {error}"
+        if isinstance(error, ImportError):
+            what = f"{error}: install it there, or write what the journey needs of it into the test module"
         raise LoadError(f"the journey cannot be loaded where the generator runs: {what}") from error
     return each
 

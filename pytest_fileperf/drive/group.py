@@ -25,23 +25,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import httpx
 
-from pytest_fileperf.drive.generator import (
-    Begin,
-    LateError,
-    LoadOrder,
-    Ready,
-    packed,
-    read_message,
-    write_message,
-)
+from pytest_fileperf.drive.generator import LateError, LoadOrder, Ready, packed, read_message, write_message
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import GeneratorError, LoadError, log_block
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.host.files import not_started
-from pytest_fileperf.measure.recorder import merged_leads, merged_rounds, paced
-from pytest_fileperf.measure.recording import GeneratorProcess, Round, WarmUp, without_samples
+from pytest_fileperf.measure.recorder import merged_leads, merged_rounds
+from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Round, WarmUp, without_samples
 from pytest_fileperf.plan.load import Alternation, LoadPlan, generators_used, split
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.stability import tracer_in, untraced
@@ -135,7 +127,6 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
     results = list(shares.values())
     first = results[0]
     subjects = dict.fromkeys(subject for own in results for subject in own.subjects)
-    rounds = {(part, step): _merged(plan, shares, part, step) for part, step in subjects}
     dues = [result.due for result in results if result.due is not None]
     # One to which nothing was due knows nothing of when it was.
     attacks = [result.attack for result in results if result.due != 0] or [first.attack]
@@ -144,20 +135,20 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
         [result.boot.leads for result in results if result.boot.leads is not None],
         span_ns=0 if plan.counted else plan.duration_ns - plan.measured_from_ns,
     )
-    return replace(
-        first,
+    return Run(
         plan=plan,
-        boot=replace(first.boot, leads=leads),
+        boot=Boot(index=first.boot.index, leads=leads),
         rounds=_merged(plan, shares),
-        subjects={subject: tuple(replace(own, generators=()) for own in of) for subject, of in rounds.items()},
+        subjects={(part, step): _merged(plan, shares, part, step) for part, step in subjects},
         warm_ups={name: sum((own.warm_ups[name] for own in results), WarmUp()) for name in first.warm_ups},
+        engine=first.engine,
+        why_engine=first.why_engine,
         attack=attack,
         attack_ns=first.attack_ns if isinstance(plan, Alternation) else attack[1] - attack[0],
         last_end_ns=max(result.last_end_ns for result in results),
         due=sum(dues) if dues else None,
         uncounted_ns=sum(result.uncounted_ns for result in results),
         lost=lost,
-        ends=(),
     )
 
 
@@ -167,23 +158,22 @@ def _merged(
     """Returns the rounds of a part or step, or with no name of all; a generator may not have come to a step."""
     is_whole = not part and not step
     each = {number: own.rounds if is_whole else own.subjects.get((part, step), ()) for number, own in shares.items()}
-    rounds = merged_rounds(
-        {number: own or tuple(map(without_samples, shares[number].rounds)) for number, own in each.items()}
-    )
+    rounds = {number: own or tuple(map(without_samples, shares[number].rounds)) for number, own in each.items()}
     if not isinstance(plan, Alternation) or generators_used(plan) == 1 or step:
-        return rounds
+        return merged_rounds(rounds, is_whole=is_whole)
     at = None if is_whole else list(next(iter(shares.values())).subjects).index((part, step))
     of_part = slice(None) if at is None else slice(at, at + 1)
     ends = [[in_round[of_part] for in_round in own.ends] for own in shares.values()]
-    return paced(rounds, ends, plan.connections)
+    return merged_rounds(rounds, is_whole=is_whole, ends=ends, connections=plan.connections)
 
 
 def merged_progress(shares: Mapping[int, RunProgress]) -> RunProgress:
     """Returns how far a load has come, by what each of its generators has said last."""
     newest = max(shares.values(), key=lambda own: own.elapsed_ns)
     known = [own.p99_ns for own in shares.values() if own.p99_ns is not None]
-    return replace(
-        newest,
+    return RunProgress(
+        phase=newest.phase,
+        elapsed_ns=newest.elapsed_ns,
         requests=sum(own.requests for own in shares.values()),
         rps=sum(own.rps for own in shares.values()),
         p99_ns=max(known, default=None),
@@ -272,7 +262,10 @@ class Generator:
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
-        env = _environment(coverage=self._coverage)
+        # As this process's, with this package importable, and untraced as servers are.
+        root, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
+        python_path = (path + os.pathsep if path else "") + root
+        env = {**untraced(os.environ, coverage=self._coverage), "PYTHONPATH": python_path}
         self.tracer = tracer_in(env)
         try:
             self._child = child = Child("generator")
@@ -314,13 +307,6 @@ class Generator:
         """Keeps what journeys print from filling the disk; to be called now and then while it runs."""
         if self._child is not None:
             self._child.shorten_log()
-
-
-def _environment(*, coverage: bool) -> dict[str, str]:
-    """Returns the environment of the generator: this one, with this package importable, and untraced as servers are."""
-    root = str(Path(__file__).parents[2])
-    path = os.environ.get("PYTHONPATH")
-    return {**untraced(os.environ, coverage=coverage), "PYTHONPATH": (path + os.pathsep if path else "") + root}
 
 
 # --- group
@@ -404,14 +390,11 @@ class Generators:
             except LateError as error:  # nothing has been sent
                 return together(2 * error.by_ns).made(orders)
         except BaseException:
-            self._end()
+            self.close()
             raise
 
     def close(self) -> None:
         """Ends the processes and removes their files."""
-        self._end()
-
-    def _end(self) -> None:
         for generator in self._generators:  # all at once: one that hangs is waited for
             generator.hang_up()
         for generator in self._generators:
@@ -522,13 +505,13 @@ class _Together:
         self._begun = True
         going = {number: generator for number, generator in self._generators.items() if number in self._waited_for}
         head_start_ns = _HEAD_START_NS + max(generator.head_start_ns for generator in going.values()) + self._more_ns
-        begin = Begin(origin_ns=monotonic_ns() + head_start_ns)
-        self._begins(begin.origin_ns)
+        origin_ns = monotonic_ns() + head_start_ns
+        self._begins(origin_ns)
         begin_s = monotonic() + head_start_ns / 1e9
         for number, generator in going.items():
             self._heard_s[number] = begin_s
             with suppress(BrokenPipeError):  # its end is a message of its own
-                generator.send(begin)
+                generator.send(origin_ns)
 
     def _give_up(self, patience_s: float, deadline: float) -> None:
         now_s = monotonic()

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future as Started
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -30,9 +30,11 @@ from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pytest_fileperf.drive.generator import Alive, Begin, LoadOrder
+from pytest_fileperf.drive.generator import Alive, LoadOrder
 from pytest_fileperf.drive.group import SAME_CLOCK, ClockOffset, Generator, Reading, offset_of, on_this_clock
+from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.errors import FilePerfError, GeneratorError, PlanError
+from pytest_fileperf.plan.network import Network
 from pytest_fileperf.units import is_loopback
 
 if TYPE_CHECKING:
@@ -45,8 +47,6 @@ __all__ = ("FORSAKEN_S", "RemoteGenerator", "RemoteHandle", "Whereabouts")
 
 # --- Where a process runs, so that another one can tell what the two share: machine, network, processes, clock, code
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_NAMESPACES = Path("/proc/self/ns")
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -82,14 +82,14 @@ class Whereabouts:
 
 def _boot_id() -> str:
     try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:  # other systems
         return f"{socket.gethostname()} {uuid.getnode():x}"
 
 
 def _namespace(kind: str) -> str:
     try:
-        return str((_NAMESPACES / kind).readlink())
+        return str(Path("/proc/self/ns", kind).readlink())
     except OSError:  # other systems, and Linux before it had this kind
         return ""
 
@@ -110,16 +110,6 @@ FORSAKEN_S = 5.0
 """A run ends where its test process has asked for nothing for so long: it, or this worker, hangs or is gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """The generator's process has ended, and will say nothing more."""
-
-    how: str
-    """`'s process ended with exit code 7`, to stand behind its name."""
-    log: str
-    """The last lines of its log, as the end of a message."""
-
-
 class RemoteGenerator:
     """One generator, for one test process. Every method but `__init__` is called on the worker's event loop."""
 
@@ -132,7 +122,9 @@ class RemoteGenerator:
         self._is_over = False
         self._orders = 0
         self._messages: list[object] = []
-        self._news: asyncio.Event | None = None
+        self._ending = "", ""
+        """How the generator's process ended, to stand behind its name, and the last lines of its log."""
+        self._news = asyncio.Event()
         # Dask forgets it where the test process is gone.
         weakref.finalize(self, _close_apart, self._generator)
 
@@ -147,6 +139,7 @@ class RemoteGenerator:
                 raise GeneratorError("it has been ended")
             self._orders += 1
             self._messages.clear()
+            self._ending = "", ""
             self._news = asyncio.Event()
             await asyncio.to_thread(self._start, packed, self._orders, asyncio.get_running_loop())
 
@@ -157,18 +150,17 @@ class RemoteGenerator:
     async def messages(self, wait_s: float) -> bytes:
         """Returns the generator's process id, if known, and what it has said since the last call, as a pickle.
 
-        Waits so long for it to say something.
+        Waits so long for it to say something. Its last word is None; the pickle also has how it ended then.
         """
         self._generator.shorten_log()
         self._pass_on(Alive())
-        if not self._messages and self._news is not None:
+        if not self._messages:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._news.wait()
-        said = pickle.dumps((self._generator.pid, self._messages))
+        said = pickle.dumps((self._generator.pid, self._messages, self._ending))
         self._messages.clear()
-        if self._news is not None:
-            self._news.clear()
+        self._news.clear()
         return said
 
     async def end(self) -> None:
@@ -189,20 +181,20 @@ class RemoteGenerator:
 
         def put(message: object) -> None:
             """Takes a message; what the generator holds must not hold this, which would never be forgotten."""
-            if message is None:
-                message = Ended(how=generator.ended(), log=generator.log_tail())
+            ending = (generator.ended(), generator.log_tail()) if message is None else ("", "")
             if (actor := own()) is not None:
                 with suppress(RuntimeError):  # the worker ends, and its event loop is closed
-                    loop.call_soon_threadsafe(actor._take, order, message)
+                    loop.call_soon_threadsafe(actor._take, order, message, ending)
 
         try:
             generator.order(job, put)
         except BrokenPipeError as error:
             raise GeneratorError(f"the load generator{generator.ended()}{generator.log_tail()}") from error
 
-    def _take(self, order: int, message: object) -> None:
-        if order == self._orders and self._news is not None:
+    def _take(self, order: int, message: object, ending: tuple[str, str]) -> None:
+        if order == self._orders:
             self._messages.append(message)
+            self._ending = ending
             self._news.set()
 
 
@@ -224,7 +216,6 @@ _END_S = 1.0
 _READINGS, _LEAST_READINGS, _READING_S = 16, 4, 0.5
 """How often the clock is read before a load: until it took so long, or often enough. Some milliseconds go by on one
 network, half a second where questions take 40 ms."""
-_KEPT_READINGS = 64
 _SPARE_NS = 100_000_000
 """Time for a worker that is busy to pass a message on."""
 _MOST_LATE_NS = 50_000_000
@@ -246,12 +237,11 @@ class RemoteHandle:
         self._pid: int | None = None
         self._actor: Any = None
         self._future: Future[Any] | None = None
-        self._readings: deque[Reading] = deque(maxlen=_KEPT_READINGS)
+        self._readings: deque[Reading] = deque(maxlen=64)
         self._carrying: asyncio.Task[None] | None = None
         self._endings: list[Started[None]] = []
-        self._how = ""
-        """How it ended."""
-        self._log = ""
+        self._ending = "", ""
+        """How it ended, and the last lines of its log."""
 
     @property
     def pid(self) -> int | None:
@@ -273,8 +263,8 @@ class RemoteHandle:
 
     def send(self, message: object) -> None:
         """Sends it a message; when to begin is told on the clock there."""
-        if isinstance(message, Begin):
-            message = Begin(origin_ns=message.origin_ns + self.clock.ahead_ns)
+        if isinstance(message, int):
+            message += self.clock.ahead_ns
         self._cluster.spawn(self._sent(message))
 
     def hang_up(self) -> None:
@@ -295,11 +285,11 @@ class RemoteHandle:
 
     def ended(self) -> str:
         """Returns `'s process ended with exit code 7`, to stand behind its name."""
-        return self._how or " is gone"
+        return self._ending[0] or " is gone"
 
     def log_tail(self) -> str:
         """Returns the last lines of its log, as the end of a message; empty where there are none."""
-        return self._log
+        return self._ending[1]
 
     def shorten_log(self) -> None:
         """Does nothing: the worker does."""
@@ -326,14 +316,14 @@ class RemoteHandle:
 
     async def _carry_out(self, job: LoadOrder, put: Callable[[object], None]) -> None:
         self._carrying = asyncio.current_task()
-        self._how = self._log = ""
+        self._ending = "", ""
         try:
             await self._begin(job)
             await self._listen(put)
         except FilePerfError as error:
             put(error)
         except Exception as error:  # Dask has many ways to say that a worker is gone
-            self._how, lost = f" is gone ({_said(error)})", self._cluster.lost()
+            self._ending, lost = (f" is gone ({_said(error)})", ""), self._cluster.lost()
             await self._let_go()
             if lost is not None:
                 self.worker = ""  # it is not to blame
@@ -365,10 +355,18 @@ class RemoteHandle:
                     "--fileperf-allow-host=ADDRESS"
                 )
             # The worker's own addresses are those of its network, and nobody has named them.
-            targets = tuple(replace(target, network=replace(target.network, loopback=False)) for target in targets)
+            targets = tuple(
+                Target(
+                    boot=target.boot,
+                    url=target.url,
+                    network=Network(addresses=target.network.addresses, loopback=False),
+                )
+                for target in targets
+            )
         await self._read_clock(same=there.clock == here.clock)
-        own = replace(
-            job,
+        own = LoadOrder(
+            works=job.works,
+            plan=job.plan,
             targets=targets,
             cores=job.cores if there.machine == here.machine else None,
             pids=tuple(() for _ in job.pids),
@@ -382,10 +380,9 @@ class RemoteHandle:
         """Passes on what the generator says, until its last word."""
         while True:
             packed = await _within(_WAIT_S + _SILENT_S, self._actor.messages(_WAIT_S))
-            self._pid, messages = pickle.loads(packed)  # noqa: S301 - from our own generator
+            self._pid, messages, self._ending = pickle.loads(packed)  # noqa: S301 - from our own generator
             for message in messages:
-                if isinstance(message, Ended):
-                    self._how, self._log = message.how, message.log
+                if message is None:
                     put(None)
                     return
                 if isinstance(message, tuple):
@@ -410,7 +407,8 @@ class RemoteHandle:
             retries=0,
         )
         with client.as_current():
-            self._actor = await _within(_START_S, self._future, f"; {_BUSY}")
+            why = "; is it busy with other tasks? Give the load workers of its own"
+            self._actor = await _within(_START_S, self._future, why)
 
     async def _read_clock(self, *, same: bool) -> None:
         """Reads the clock there, some times; where it is the one here, once is enough to know how far away it is."""
@@ -424,15 +422,12 @@ class RemoteHandle:
             told_ns = await _within(_SILENT_S, self._actor.now_ns())
             self._readings.append((asked_ns, told_ns, monotonic_ns()))
         found = offset_of(self._readings, now_ns=monotonic_ns())
-        self.clock = replace(SAME_CLOCK, distance_ns=found.distance_ns) if same else found
+        self.clock = ClockOffset(distance_ns=found.distance_ns) if same else found
 
     async def _sent(self, message: object) -> None:
         if self._actor is not None:
             with suppress(Exception):  # that it is gone shows where it is asked for messages
                 await _within(_SILENT_S, self._actor.send(pickle.dumps(message)))
-
-
-_BUSY = "is it busy with other tasks? Give the load workers of its own"
 
 
 async def _within(seconds: float, answer: Awaitable[_Answer], why: str = "") -> _Answer:

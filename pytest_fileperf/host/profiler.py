@@ -28,16 +28,7 @@ from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.host.cpu import TreeCpu, cpu_times_ns
 from pytest_fileperf.host.sample import read_start
 
-__all__ = (
-    "MOST_PAUSED_THREADS",
-    "RATE_HZ",
-    "Profiler",
-    "ProfilerUnavailableError",
-    "Sampled",
-    "find_py_spy",
-    "let_run",
-    "permission_needed",
-)
+__all__ = ("RATE_HZ", "Profiler", "ProfilerUnavailableError", "Sampled")
 
 RATE_HZ = 200
 """Takes a fifth of the generator's core, and gives 400 samples in two seconds of a busy worker."""
@@ -60,7 +51,6 @@ _POLL_S = 0.01
 _SAMPLING = "Sampling process"
 _ERROR = "Error: "
 """How the line begins that tells what is wrong. Causes and a backtrace come after it."""
-_PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 def find_py_spy() -> str | None:
@@ -339,6 +329,6 @@ def permission_needed(scope: str, *, is_root: bool) -> str:
 
 def _ptrace_scope() -> str:
     try:
-        return _PTRACE_SCOPE.read_text(encoding="ascii").strip()
+        return Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii").strip()
     except OSError:
         return ""

@@ -27,18 +27,7 @@ from pathlib import Path
 
 from pytest_fileperf.host import supervisor
 
-__all__ = (
-    "IS_SUPERVISED",
-    "beside",
-    "is_held",
-    "locked",
-    "make",
-    "remove",
-    "remove_directory",
-    "supervised",
-    "supervising",
-    "take",
-)
+__all__ = ("IS_SUPERVISED", "beside", "locked", "make", "remove", "supervised", "supervising")
 
 
 # --- Locks between processes: of an open file, which the system gives back when a process ends, however it does

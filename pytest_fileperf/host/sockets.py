@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Container, Iterable, Iterator
+from typing import TypeAlias
 
 import psutil
 
@@ -106,36 +106,14 @@ _RECEIVE_BYTES = 1 << 16
 _PATIENCE_S = 0.2
 
 
-class _End(NamedTuple):
-    """How many bytes are in the queues at one end of a connection."""
-
-    unread: int
-    unsent: int
-
-
-def count_queues(server: Mapping[int, _End], client: Mapping[int, _End]) -> SocketQueues:
-    """Counts the connections that are seen at both ends. Both mappings are by the client's port."""
-    pairs = [(server[port], client[port]) for port in server.keys() & client.keys()]
-    return SocketQueues(
-        connections=len(pairs),
-        server_unread=sum(end.unread > 0 for end, _ in pairs),
-        server_unsent=sum(end.unsent > 0 for end, _ in pairs),
-        client_unread=sum(end.unread > 0 for _, end in pairs),
-        client_unsent=sum(end.unsent > 0 for _, end in pairs),
-        under_way=sum(
-            (ours.unsent > 0 and theirs.unread == 0) or (theirs.unsent > 0 and ours.unread == 0)
-            for ours, theirs in pairs
-        ),
-    )
-
-
 def read_queues(port: int) -> SocketQueues | None:
     """Returns the queues of the connections to that port of this machine.
 
     None where the system does not tell, and where there are very many connections.
     """
-    server: dict[int, _End] = {}
-    client: dict[int, _End] = {}
+    # By the client's port: how many bytes are unread and unsent at this end.
+    server: dict[int, tuple[int, int]] = {}
+    client: dict[int, tuple[int, int]] = {}
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as diag:
             diag.settimeout(_PATIENCE_S)
@@ -150,7 +128,18 @@ def read_queues(port: int) -> SocketQueues | None:
                     break  # a question costs 0.2 ms, as the kernel goes through all connections
     except (AttributeError, OSError):  # other systems have no such sockets
         return None
-    return count_queues(server, client)
+    pairs = [(*server[port], *client[port]) for port in server.keys() & client.keys()]
+    return SocketQueues(
+        connections=len(pairs),
+        server_unread=sum(unread > 0 for unread, _, _, _ in pairs),
+        server_unsent=sum(unsent > 0 for _, unsent, _, _ in pairs),
+        client_unread=sum(unread > 0 for _, _, unread, _ in pairs),
+        client_unsent=sum(unsent > 0 for _, _, _, unsent in pairs),
+        under_way=sum(
+            (our_unsent > 0 and their_unread == 0) or (their_unsent > 0 and our_unread == 0)
+            for our_unread, our_unsent, their_unread, their_unsent in pairs
+        ),
+    )
 
 
 def _request(family: int, local: int, remote: int) -> bytes:
@@ -160,8 +149,8 @@ def _request(family: int, local: int, remote: int) -> bytes:
     return _HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body
 
 
-def _answers(diag: socket.socket, request: bytes) -> Iterator[tuple[int, int, _End]]:
-    """Yields each connection's own port, the other end's port, and its own end."""
+def _answers(diag: socket.socket, request: bytes) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """Yields each connection's own port, the other end's port, and how many bytes are unread and unsent at its own."""
     diag.send(request)
     while True:
         block = diag.recv(_RECEIVE_BYTES)
@@ -175,7 +164,7 @@ def _answers(diag: socket.socket, request: bytes) -> Iterator[tuple[int, int, _E
             message = start + _HEAD.size
             own, other = _PORTS.unpack_from(block, message + _PORTS_AT)
             (unread,) = _UNREAD.unpack_from(block, message + _UNREAD_AT)
-            yield own, other, _End(unread, _unsent(block, message + _MESSAGE_BYTES, start + length))
+            yield own, other, (unread, _unsent(block, message + _MESSAGE_BYTES, start + length))
             start += length + 3 & ~3
 
 

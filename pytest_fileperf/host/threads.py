@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from threading import get_native_id
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pytest_fileperf.host.sample import MainThread, ProcessUse, read_start
 
@@ -84,23 +84,21 @@ class ThreadWatch:
         if not seen.places or not self._idle:
             return use
         states = dict(seen.states)
-        main = self._main(seen.places[0], stalled=states.get(0, False))
-        if not self._complete:
-            return replace(use, main=main)
-        # Where it waits for work is not known of a thread that began later.
-        both = enumerate(zip(seen.places, self._idle, strict=False))
-        busy = {index: (place, idle) for index, (place, idle) in both if index and place and idle and place != idle}
-        self._worked.update(busy)
-        checked = [stalled for index, stalled in states.items() if index in busy]
-        return replace(
-            use,
-            main=main,
-            running_threads=seen.places.count(RUNNING),
-            busy_threads=len(busy),
-            storage_threads=round(len(busy) * sum(checked) / len(checked)) if checked else 0,
-            # Every pool waits for work in the system call for locks.
-            lock_threads=sum(place[0] == idle[0] for place, idle in busy.values()),
-        )
+        found: dict[str, Any] = {"main": self._main(seen.places[0], stalled=states.get(0, False))}
+        if self._complete:
+            # Where it waits for work is not known of a thread that began later.
+            both = enumerate(zip(seen.places, self._idle, strict=False))
+            busy = {index: (place, idle) for index, (place, idle) in both if index and place and idle and place != idle}
+            self._worked.update(busy)
+            checked = [stalled for index, stalled in states.items() if index in busy]
+            found |= {
+                "running_threads": seen.places.count(RUNNING),
+                "busy_threads": len(busy),
+                "storage_threads": round(len(busy) * sum(checked) / len(checked)) if checked else 0,
+                # Every pool waits for work in the system call for locks.
+                "lock_threads": sum(place[0] == idle[0] for place, idle in busy.values()),
+            }
+        return replace(use, **found)
 
     def active(self) -> int:
         """Returns how many threads, besides the main one, ran at all since they were first seen."""

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic_ns, sleep, thread_time_ns
-from typing import Self
+from typing import Self, TypeVar
 
 from pytest_fileperf.host.cpu import io_stalled_ns, peak_rss_bytes, process_use
-from pytest_fileperf.host.sample import Sample, ThreadUse, core_times
+from pytest_fileperf.host.sample import ProcessUse, Sample, ThreadUse, core_times
 from pytest_fileperf.host.sockets import read_queues
 from pytest_fileperf.host.threads import Observation, ThreadWatch
 
@@ -84,25 +83,25 @@ _SETTLE_S = 0.02
 """After the load, threads of the server have so long to return results, write logs, close connections."""
 _RESTS = 3
 """How often it may still be at work then."""
+_Found = TypeVar("_Found")
 
 
-@dataclass(slots=True)
 class _Ration:
     """Limits something costly to a share of a core: each time is followed by a pause in proportion."""
 
-    share: float
-    _next_ns: int = 0
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._next_ns = 0
 
-    def is_due(self) -> bool:
-        return monotonic_ns() >= self._next_ns
-
-    @contextmanager
-    def spending(self) -> Iterator[None]:
+    def do(self, work: Callable[[], _Found]) -> _Found | None:
+        """Returns what the work does; None where it is not due again."""
+        if monotonic_ns() < self._next_ns:
+            return None
         began_ns = thread_time_ns()
         try:
-            yield
+            return work()
         finally:
-            self._next_ns = monotonic_ns() + round((thread_time_ns() - began_ns) / self.share)
+            self._next_ns = monotonic_ns() + round((thread_time_ns() - began_ns) / self._share)
 
 
 class Watch:
@@ -134,8 +133,8 @@ class Watch:
         self._interval_s = interval_s
         self._pids: tuple[int, ...] = ()
         self._threads: dict[int, ThreadWatch] = {}
-        self._moments: list[tuple[Sample, tuple[Observation, ...]]] = []
-        """Samples, and for each process of the server what its threads did: what that means is known at the end."""
+        self._moments: list[tuple[partial[Sample], list[tuple[ProcessUse, Observation]]]] = []
+        """Samples, the server's processes apart, with what their threads did: what that means is known at the end."""
         self._pids_ration = _Ration(PIDS_SHARE)
         self._queues_ration = _Ration(_QUEUES_SHARE)
         self._over = threading.Event()
@@ -171,27 +170,23 @@ class Watch:
                 self._interval_s *= 2
             self._over.wait(self._interval_s * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 # no secret
 
-    def _moment(self) -> tuple[Sample, tuple[Observation, ...]]:
-        if self._pids_ration.is_due():
-            with self._pids_ration.spending():
-                self._pids = tuple(self._find_pids())
+    def _moment(self) -> tuple[partial[Sample], list[tuple[ProcessUse, Observation]]]:
+        if (found := self._pids_ration.do(self._find_pids)) is not None:
+            self._pids = tuple(found)
         now_ns = monotonic_ns()
         server = tuple(filter(None, map(process_use, self._pids)))
         generators = tuple(filter(None, map(process_use, self._find_generators())))
-        queues = None
-        if self._port is not None and self._queues_ration.is_due():
-            with self._queues_ration.spending():
-                queues = read_queues(self._port)
-        sample = Sample(
+        port = self._port
+        queues = None if port is None else self._queues_ration.do(lambda: read_queues(port))
+        sample = partial(
+            Sample,
             at_ns=now_ns,
-            server=server,
             generators=generators,
             queues=queues,
             io_stalled_ns=io_stalled_ns(),
             cores=core_times(),
         )
-        watches = (self._threads.setdefault(process.pid, ThreadWatch(process.pid)) for process in server)
-        return sample, tuple(threads.observe() for threads in watches)
+        return sample, [(use, self._threads.setdefault(use.pid, ThreadWatch(use.pid)).observe()) for use in server]
 
     def _rest(self) -> None:
         """Waits until the server's threads wait for work, and notes where they do."""
@@ -203,7 +198,10 @@ class Watch:
 
     def _conclude(self) -> None:
         """Makes samples of the moments: it is known now which threads were busy then."""
-        self.samples = tuple(self._judged(sample, seen) for sample, seen in self._moments)
+        self.samples = tuple(
+            sample(server=tuple(self._threads[use.pid].judged(use, seen) for use, seen in server))
+            for sample, server in self._moments
+        )
         self._moments.clear()
         last = {process.pid: process for process in self.samples[-1].server} if self.samples else {}
         self.thread_pools = tuple(
@@ -213,7 +211,3 @@ class Watch:
         )
         for threads in self._threads.values():
             threads.close()
-
-    def _judged(self, sample: Sample, seen: Sequence[Observation]) -> Sample:
-        both = zip(sample.server, seen, strict=True)
-        return replace(sample, server=tuple(self._threads[use.pid].judged(use, threads) for use, threads in both))

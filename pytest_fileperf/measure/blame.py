@@ -226,7 +226,7 @@ class _Search:
     def causes(self) -> list[_Cause]:
         """Returns the functions that grew clearly, and by more than the rest of the program did."""
         found: list[_Cause] = []
-        while more := self._next(self._without(found)):
+        while more := list(self._below(None, rest := self._without(found), total_s=self._risen(rest))):
             found += more
         kept: list[_Cause] = []
         while found:
@@ -245,9 +245,6 @@ class _Search:
             even = min(even, _AT_MOST_EVEN)
         before_s, after_s = _sums(cause.parts)
         return (after_s - even * before_s) / self._spread_s(cause.parts)
-
-    def _next(self, rest: Sequence[_Part]) -> list[_Cause]:
-        return list(self._below(None, rest, total_s=self._risen(rest)))
 
     def _without(self, causes: Sequence[_Cause]) -> list[_Part]:
         taken = {id(work) for cause in causes for work, _ in cause.parts}
@@ -372,7 +369,7 @@ def growth(
     search = _Search(
         whole=[(work, -1) for work in works], sample_s=samples_s, least_s=_WORTH_NAMING * whole_s, around=around
     )
-    back = [(replace(work, before_s=work.after_s, after_s=work.before_s), -1) for work in works]
+    back = [(Work(path=work.path, before_s=work.after_s, after_s=work.before_s), -1) for work in works]
     savings = _Search(whole=back, sample_s=samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s, around=around)
     grown = search.causes()
     saved = [cause for cause in (savings.causes() if grown else []) if not savings.is_served(cause)]
@@ -448,14 +445,10 @@ def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
     merged: dict[tuple[object, ...], FunctionGrowth] = {}
     for each in told:
         key = (each.frame, each.caller, each.growth_s > 0)
-        known = merged.get(key)
-        merged[key] = (
-            each
-            if known is None
-            else replace(
-                known, growth_s=known.growth_s + each.growth_s, share=max(-1.0, min(1.0, known.share + each.share))
-            )
-        )
+        if (known := merged.get(key)) is not None:
+            share = max(-1.0, min(1.0, known.share + each.share))
+            each = replace(known, growth_s=known.growth_s + each.growth_s, share=share)
+        merged[key] = each
     return list(merged.values())
 
 

@@ -18,7 +18,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from numbers import Integral, Real
@@ -43,7 +43,6 @@ class Placed:
     where: str = ""
 
     def __contains__(self, key: str) -> bool:
-        """Whether an object has the key."""
         return key in self.mapping()
 
     def __getitem__(self, key: str) -> Placed:
@@ -176,7 +175,9 @@ class Encoder:
         if origin in (Union, UnionType):
             return None if value is None else self.encode(value, _present(arguments))
         if origin is tuple:
-            return [self.encode(*pair) for pair in zip(_items(value), _types(value, arguments), strict=True)]
+            if not isinstance(value, tuple):
+                raise TypeError(f"{value!r} is no tuple")
+            return [self.encode(*pair) for pair in zip(value, _types(value, arguments), strict=True)]
         if origin is Sequence:
             return [self.encode(item, arguments[0]) for item in cast("Sequence[object]", value)]
         if origin is frozenset:
@@ -277,12 +278,6 @@ def _default(field: Field[Any]) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def _items(value: object) -> tuple[object, ...]:
-    if not isinstance(value, tuple):
-        raise TypeError(f"{value!r} is no tuple")
-    return value
-
-
 def _types(values: object, arguments: Sequence[object]) -> Sequence[object]:
     """Returns the type of each item: of `tuple[int, ...]` always the same."""
     return [arguments[0]] * len(cast("Sequence[object]", values)) if arguments[-1:] == (...,) else arguments
@@ -352,7 +347,8 @@ def _histogram(held: object, where: str) -> Histogram:
         )
     }
     try:
-        return replace(Histogram.decode(text), **exact)  # type: ignore[arg-type]
+        decoded = Histogram.decode(text)
+        return Histogram(held=decoded.held, count=decoded.count, **exact)  # type: ignore[arg-type]
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 

@@ -144,16 +144,16 @@ def loss_of(base: Served, now: Served) -> Loss | None:
     if total_s < _LEAST_LOSS * base.latency_s:
         return None
     both = min(base.core_delay, now.core_delay)
-    cpu_s = _by_cores(replace(base, core_delay=both), replace(now, core_delay=both), total_s)
-    by_cores_s = _by_cores(base, now, total_s)
+    cpu_s = _by_cores(((base, both), (now, both)), total_s)
+    by_cores_s = _by_cores(((base, base.core_delay), (now, now.core_delay)), total_s)
     others_s = min(max(0.0, by_cores_s - cpu_s), now.latency_s * (1 - both / now.core_delay))
     return Loss(total_s=total_s, cpu_s=max(cpu_s, by_cores_s - others_s), others_s=others_s)
 
 
-def _by_cores(base: Served, now: Served, total_s: float) -> float:
-    """Returns how much of the total it is that requests need their cores for longer."""
-    cores = max(math.ceil(side.core_s * side.per_second - 0.5) for side in (base, now))
-    base, now = (replace(side, cores=max(side.cores, cores)) for side in (base, now))
+def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
+    """Returns how much of the total it is that requests need their cores for longer; sides are with their delays."""
+    cores = max(math.ceil(side.cpu_s * delay * side.per_second - 0.5) for side, delay in sides)
+    base, now = (replace(side, core_delay=delay, cores=max(side.cores, cores)) for side, delay in sides)
     if now.rate is not None and now.is_busy and not base.is_busy:
         return total_s  # a queue that grows without end is as long as the load lasts
     before_s, after_s = base.wait_s, now.wait_s
@@ -441,7 +441,7 @@ def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
         return None
     queue = _queue(recording, usage)
     if queue is not None:
-        return replace(_unclear(recording, usage, queue), queues=bool(queue))
+        return _unclear(recording, usage, queue, queues=bool(queue))
     a_thread_each = threads.pool_busy >= usage.in_flight * IN_USE
     if threads.pool_busy >= 1 and threads.pool_lock >= threads.pool_busy * MOST:
         return _unclear(recording, usage, _locked(threads))
@@ -468,9 +468,9 @@ _RULES = (
 )
 
 
-def _unclear(recording: Recording, usage: Usage, why: str = "") -> Limit:
+def _unclear(recording: Recording, usage: Usage, why: str = "", *, queues: bool = False) -> Limit:
     known = f"{_in_flight(usage)} on {_count(recording.connections, 'connection')}, {_server_cpu(usage)}"
-    return Limit(kind=LimitKind.UNCLEAR, evidence=f"{why}, {known}" if why else known)
+    return Limit(kind=LimitKind.UNCLEAR, evidence=f"{why}, {known}" if why else known, queues=queues)
 
 
 def _queue(recording: Recording, usage: Usage) -> str | None:

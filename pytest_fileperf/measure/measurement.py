@@ -337,7 +337,7 @@ def with_histograms(run: Measurement, recording: Recording) -> Measurement:
         ttfb=whole(run.ttfb, "ttfb"),
         service=whole(run.service, "service"),
         send_delay=whole(run.send_delay, "send_delay"),
-        events=replace(run.events, first=first, gap=gap),
+        events=EventSummary(count=run.events.count, rate=run.events.rate, first=first, gap=gap),
     )
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import process_time_ns
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pytest_fileperf.measure.recording import (
     NOTHING_CARRIED,
@@ -26,7 +26,7 @@ from pytest_fileperf.measure.tally import Leads, Tally, typical_rps
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.exchange import Sockets
 
-__all__ = ("Ends", "Recorder", "merged_leads", "merged_rounds", "paced")
+__all__ = ("Recorder", "merged_leads", "merged_rounds")
 
 MOST_STEPS = 100
 """Of one journey: each has histograms of its own in every round."""
@@ -241,8 +241,8 @@ class Recorder:
             for tally in (*self.tallies, *self._steps.values())
         ]
         before_ns, after_ns = self._server_cpu_mark, self._server_cpu()
-        whole = replace(
-            Round.summed(ended[: len(self.tallies)]),
+        whole = Round.summed(
+            ended[: len(self.tallies)],
             typical_rps=typical,
             server_cpu_ns=None if before_ns is None or after_ns is None else max(0, after_ns - before_ns),
             client_cpu_ns=process_time_ns() - self._client_cpu_mark,
@@ -264,35 +264,35 @@ Ends: TypeAlias = "Sequence[Sequence[array[int]]]"
 """When answers ended in each round, by parts of the load."""
 
 
-def merged_rounds(shares: Mapping[int, Sequence[Round]]) -> tuple[Round, ...]:
-    """Returns the rounds of a load whose generators, by their numbers, have had these: at the same instants."""
+def merged_rounds(
+    shares: Mapping[int, Sequence[Round]],
+    *,
+    is_whole: bool = True,
+    ends: Sequence[Ends] | None = None,
+    connections: int = 0,
+) -> tuple[Round, ...]:
+    """Returns the rounds of a load whose generators, by their numbers, have had these: at the same instants.
+
+    Those of a part or step do not tell what each generator did. With the `ends` of each generator turns have their
+    typical rates; `connections` are those of all together.
+    """
     at: dict[int, dict[int, Round]] = {}
     for number, rounds in sorted(shares.items()):
         for round_ in rounds:
             at.setdefault(round_.index, {})[number] = round_
-    return tuple(
-        replace(
-            Round.summed(tuple(each.values())),
-            generators=tuple(
-                GeneratorRound(number=number, requests=own.requests, failed=own.failed, cpu_ns=own.client_cpu_ns)
-                for number, own in each.items()
-            ),
-        )
-        for _, each in sorted(at.items())
-    )
-
-
-def paced(rounds: Sequence[Round], ends: Sequence[Ends], connections: int) -> tuple[Round, ...]:
-    """Returns turns with their typical rates, by when the answers to all generators ended in them.
-
-    `ends` are those of each generator, `connections` those of all together.
-    """
-    found = list(rounds)
-    for place, round_ in enumerate(rounds):
-        if round_.phase is Phase.ROUND:
-            each = [part for own in ends if place < len(own) for part in own[place]]
-            found[place] = replace(round_, typical_rps=typical_rps(each, connections))
-    return tuple(found)
+    merged = []
+    for place, (_, each) in enumerate(sorted(at.items())):
+        own: dict[str, Any] = {}
+        if is_whole:
+            own["generators"] = tuple(
+                GeneratorRound(number=number, requests=part.requests, failed=part.failed, cpu_ns=part.client_cpu_ns)
+                for number, part in each.items()
+            )
+        if ends is not None and next(iter(each.values())).phase is Phase.ROUND:
+            ended = [tally for of_one in ends if place < len(of_one) for tally in of_one[place]]
+            own["typical_rps"] = typical_rps(ended, connections)
+        merged.append(Round.summed(tuple(each.values()), **own))
+    return tuple(merged)
 
 
 def merged_leads(leads: Sequence[LeadTimes], *, span_ns: int) -> LeadTimes | None:

@@ -146,6 +146,10 @@ class Failure:
     example: str
     """The first one's message, with the start of the body where there is one."""
 
+    def more(self, count: int) -> Failure:
+        """Returns the same failure, so many times more."""
+        return Failure(kind=self.kind, count=self.count + count, example=self.example)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
@@ -215,34 +219,35 @@ class Round:
     """What rates add to the counts of this round."""
 
     @classmethod
-    def summed(cls, parts: Sequence[Round]) -> Round:
+    def summed(cls, parts: Sequence[Round], **own: Any) -> Round:
         """Returns these rounds as one: those of all parts of a load, of several generators, or one after the other.
 
         Counts, bytes, CPU times and histograms add up exactly: a histogram is counts of steps, and the least, the
         greatest and the sum of all values are exact. The CPU time of the server is that of the longest round: all
-        generators have read it, and only the last round does not end at one instant.
+        generators have read it, and only the last round does not end at one instant. Fields in `own` are as given.
         """
         first, *others = parts
-        if not others:
-            return first
-        longest = max(parts, key=lambda part: (part.server_cpu_ns is not None, part.ended_ns))
-        statuses: Counter[int] = Counter()
-        for part in parts:
-            statuses.update(dict(part.statuses))
-        sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in _SUMS}
-        sums |= {name: Histogram.merged(getattr(part, name) for part in parts) for name in _HISTOGRAMS}
-        return replace(
-            first,
-            **sums,
-            started_ns=min(part.started_ns for part in parts),
-            ended_ns=max(part.ended_ns for part in parts),
-            statuses=tuple(sorted(statuses.items())),
-            failures=merge_failures(failure for part in parts for failure in part.failures),
-            server_cpu_ns=longest.server_cpu_ns,
-            events=None if all(part.events is None for part in parts) else sum(part.events or 0 for part in parts),
-            answers=None if all(part.answers is None for part in parts) else sum(part.http_requests for part in parts),
-            carried=sum((part.carried for part in parts), NOTHING_CARRIED),
-        )
+        sums: dict[str, Any] = {}
+        if others:
+            longest = max(parts, key=lambda part: (part.server_cpu_ns is not None, part.ended_ns))
+            statuses: Counter[int] = Counter()
+            for part in parts:
+                statuses.update(dict(part.statuses))
+            sums |= {name: sum(getattr(part, name) for part in parts) for name in _SUMS}
+            sums |= {name: Histogram.merged(getattr(part, name) for part in parts) for name in _HISTOGRAMS}
+            sums |= {
+                "started_ns": min(part.started_ns for part in parts),
+                "ended_ns": max(part.ended_ns for part in parts),
+                "statuses": tuple(sorted(statuses.items())),
+                "failures": merge_failures(failure for part in parts for failure in part.failures),
+                "server_cpu_ns": longest.server_cpu_ns,
+                "carried": sum((part.carried for part in parts), NOTHING_CARRIED),
+            }
+            if any(part.events is not None for part in parts):
+                sums["events"] = sum(part.events or 0 for part in parts)
+            if any(part.answers is not None for part in parts):
+                sums["answers"] = sum(part.http_requests for part in parts)
+        return replace(first, **{**sums, **own})
 
     @property
     def done(self) -> float:
@@ -312,21 +317,18 @@ _SUMS = (
     "closed_said", "opened", "most_open",
 )  # fmt: skip
 _HISTOGRAMS = ("latency", "ttfb", "service", "send_delay", "first_event", "event_gap")
-_NO_ROUND = Round(
-    boot=0, index=0, phase=Phase.ROUND, started_ns=0, ended_ns=0, requests=0, latency=EMPTY, ttfb=EMPTY, bytes_sent=0,
-    bytes_received=0,
-)  # fmt: skip
+_NOTHING: Mapping[str, Any] = {"requests": 0, "latency": EMPTY, "ttfb": EMPTY, "bytes_sent": 0, "bytes_received": 0}
 
 
 def without_samples(round_: Round) -> Round:
     """Returns a round of the same time in which nothing ended."""
-    return replace(
-        _NO_ROUND,
+    return Round(
         boot=round_.boot,
         index=round_.index,
         phase=round_.phase,
         started_ns=round_.started_ns,
         ended_ns=round_.ended_ns,
+        **_NOTHING,
     )
 
 
@@ -486,7 +488,9 @@ class Recording:
     @property
     def total(self) -> Round:
         """All rounds as one, drains included."""
-        return Round.summed(self.rounds or (_NO_ROUND,))
+        if not self.rounds:
+            return Round(boot=0, index=0, phase=Phase.ROUND, started_ns=0, ended_ns=0, **_NOTHING)
+        return Round.summed(self.rounds)
 
     def of_boot(self, boot: Boot) -> Recording:
         """Returns what one of its boots has shown."""
@@ -532,7 +536,7 @@ def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     merged: dict[str, Failure] = {}
     for failure in failures:
         seen = merged.get(failure.kind)
-        merged[failure.kind] = failure if seen is None else replace(seen, count=seen.count + failure.count)
+        merged[failure.kind] = failure if seen is None else seen.more(failure.count)
     return tuple(sorted(merged.values(), key=lambda one: (-one.count, not one.kind.startswith("status "), one.kind)))
 
 

@@ -42,7 +42,6 @@ BLOCK = 8192
 """Samples kept as they are before they go into the histogram: folding a block takes about 0.1 ms."""
 _POINTS = 500
 """Points of a lead-time series: as many as a chart can show."""
-_NONE = np.empty(0, dtype=np.int64)
 
 
 class Durations:
@@ -53,7 +52,7 @@ class Durations:
     def __init__(self) -> None:
         self.block = array("q")
         self.append = self.block.append
-        self._counts = _NONE
+        self._counts = np.empty(0, dtype=np.int64)
         self._folded = False
         self._min, self._max, self._sum, self._squares = HIGHEST_NS, 0, 0, 0.0
 
@@ -314,8 +313,7 @@ class Tally:
         self.last_end_ns = ended_ns
         warm = due_ns is not None and due_ns < clock.measured_from_ns
         failures = self._warm_failures if warm else self._failures
-        seen = failures.get(kind, Failure(kind=kind, count=0, example=example))
-        failures[kind] = replace(seen, count=seen.count + count)
+        failures[kind] = failures.get(kind, Failure(kind=kind, count=0, example=example)).more(count)
         if warm:
             return
         if status is not None:
@@ -369,9 +367,8 @@ class Tally:
     def end_warm_up(self) -> None:
         """Takes the current counts for those of the warm-up."""
         self._warm_requests += self.requests
-        for failure in self._failures.values():
-            seen = self._warm_failures.get(failure.kind, replace(failure, count=0))
-            self._warm_failures[failure.kind] = replace(seen, count=seen.count + failure.count)
+        ended = merge_failures((*self._warm_failures.values(), *self._failures.values()))
+        self._warm_failures = {failure.kind: failure for failure in ended}
 
     def warm_up(self) -> WarmUp:
         """Returns what came of the requests that belong to no round."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from measure.recordings import SECOND
 
 from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram
-from pytest_fileperf.measure.recorder import Recorder, merged_leads, merged_rounds, paced
+from pytest_fileperf.measure.recorder import Recorder, merged_leads, merged_rounds
 from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Phase, Recording, Round
 from pytest_fileperf.measure.tally import Durations
 
@@ -354,8 +354,11 @@ def test_samples_through_one_and_through_several_generators_are_the_same(
         for place in range(generators)
     ]
 
-    merged = merged_rounds({number: of_one for number, (_, of_one) in enumerate(several, start=1)})
-    merged = paced(merged, [each.ends for each, _ in several], 4)
+    merged = merged_rounds(
+        {number: of_one for number, (_, of_one) in enumerate(several, start=1)},
+        ends=[each.ends for each, _ in several],
+        connections=4,
+    )
 
     assert plain(merged) == plain(rounds)
     found = merged_leads([part for each, _ in several if (part := each.leads.taken()) is not None], span_ns=3 * SECOND)
@@ -373,8 +376,11 @@ def test_turns_of_many_samples_through_seven_generators_have_their_typical_rates
     own = [(*sample, 1, place % 50 == 0, place % 3 == 0) for place, sample in enumerate(drawn)]
     _, rounds = measured(own, keeps_ends=False, is_open=False)
     several = [measured(own[place::7], keeps_ends=True, is_open=False) for place in range(7)]
-    merged = merged_rounds({number: of_one for number, (_, of_one) in enumerate(several, start=1)})
-    merged = paced(merged, [each.ends for each, _ in several], 4)
+    merged = merged_rounds(
+        {number: of_one for number, (_, of_one) in enumerate(several, start=1)},
+        ends=[each.ends for each, _ in several],
+        connections=4,
+    )
     assert plain(merged) == plain(rounds)
     assert all(round_.typical_rps for round_ in merged if round_.phase is ROUND)
 
