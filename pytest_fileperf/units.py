@@ -1,4 +1,4 @@
-"""Parses and formats durations, sizes, rates, shares, counts and exit codes: nothing else knows how they are written.
+"""Parses and formats durations, sizes, rates, shares, counts and the like: nothing else knows how they are written.
 
 Inside the package durations are integer nanoseconds and sizes integer bytes.
 """
@@ -9,6 +9,7 @@ import math
 import re
 import signal
 import sys
+from collections.abc import Sequence
 
 __all__ = (
     "exit_text",
@@ -16,6 +17,7 @@ __all__ = (
     "format_change",
     "format_count",
     "format_duration",
+    "format_names",
     "format_rate",
     "format_share",
     "is_loopback",
@@ -158,6 +160,15 @@ def format_change(share: float, *, unit: bool = True) -> str:
 def format_count(count: int, noun: str) -> str:
     """Returns the number with its noun: `1 boot`, `1,200 boots`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+_MOST_NAMED = 5
+
+
+def format_names(names: Sequence[str]) -> str:
+    """Returns at most five names, and how many more there are: `a, b, c, d, e and 2 more`."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def printable(text: str) -> str:

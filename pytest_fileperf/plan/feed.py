@@ -69,20 +69,19 @@ def columns_of(feed: object, fields: Collection[str]) -> Columns:
 
 
 def _require_texts(name: str, column: Sequence[object]) -> None:
-    """Raises PlanError for a value that would be sent as Python shows it."""
-    kinds = {type(value) for value in column}
-    wrong = {kind for kind in kinds if issubclass(kind, bytes | bytearray | memoryview | Payload) or _has_no_text(kind)}
+    """Raises PlanError for a value that would be sent as Python shows it, such as where it is in memory."""
+    no_text = (object.__str__, object.__repr__)
+    wrong = {
+        kind
+        for kind in {type(value) for value in column}
+        if issubclass(kind, bytes | bytearray | memoryview | Payload) or (kind.__str__, kind.__repr__) == no_text
+    }
     if wrong:
         place, value = next((place, value) for place, value in enumerate(column) if type(value) in wrong)
         raise PlanError(
             f"feed: {name!r} of row {place} is {type(value).__name__}, which cannot be written in a request: give a "
             "text or a number. Different content of one size for every request is content=payload(…, unique=True)"
         )
-
-
-def _has_no_text(kind: type) -> bool:
-    """Returns whether the text of such objects is the place where they are in memory."""
-    return all(getattr(kind, name) is getattr(object, name) for name in ("__str__", "__repr__"))
 
 
 def _value(row: object, name: str, place: int) -> object:
@@ -198,8 +197,7 @@ class Requests:
                 return value
             return url_text(place, value) if place in _IN_URL else str(value)
 
-        recipe = self.recipes[self.recipe_of(row)]
-        return filled(replace(recipe, url=self.urls[row]) if self.urls else recipe, fill)
+        return filled(self.recipes[self.recipe_of(row)], fill, self.urls[row] if self.urls else None)
 
     def with_value(self, value: object) -> Requests:
         """Returns the requests of a boot whose setup has returned this value. Raises PlanError."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.units import parse_size_bytes
 
-__all__ = ("KINDS", "UNIQUE_BYTES", "Payload", "gone", "payload", "unique_bytes")
+__all__ = ("KINDS", "UNIQUE_BYTES", "Payload", "ending", "gone", "payload", "unique_bytes")
 
 
 # --- Texts that no other request has: a counter and a digest of it, always of one length
@@ -72,7 +72,7 @@ class Payload:
 
     def fresh(self) -> Payload:
         """Returns this payload with an end that no other one has: to send it, and to compare what comes back."""
-        return replace(self, unique=False, tail=unique_bytes()) if self.unique else self
+        return ending(self, unique_bytes()) if self.unique else self
 
     def read(self) -> bytes:
         """Returns the whole content."""
@@ -119,8 +119,13 @@ class Payload:
         """Returns size, kind, seed and digest as JSON values: part of a result's identity."""
         known = {"size_bytes": self.size_bytes, "kind": self.kind, "seed": self.seed}
         if self.unique or self.tail:
-            return {**known, "sha256": replace(self, unique=False, tail=b"").sha256(), "unique": True}
+            return {**known, "sha256": ending(self, b"").sha256(), "unique": True}
         return {**known, "sha256": self.sha256()}
+
+
+def ending(content: Payload, tail: bytes) -> Payload:
+    """Returns the payload with this end for all requests, where a unique one has another end in each."""
+    return replace(content, unique=False, tail=tail)
 
 
 def payload(

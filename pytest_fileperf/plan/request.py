@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 from urllib.parse import quote
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.payload import Payload
+from pytest_fileperf.plan.payload import Payload, ending
 
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
@@ -341,9 +341,9 @@ def url_text(place: Place, value: object) -> str:
     return quote(str(value), safe=_IN_QUERY if place is Place.QUERY else "")
 
 
-def filled(operation: Operation, fill: Fill) -> Operation:
-    """Returns the request with all of its fields filled in."""
-    path, mark, query = operation.url.partition("?")
+def filled(operation: Operation, fill: Fill, url: str | None = None) -> Operation:
+    """Returns the request with all of its fields filled in; `url` takes the place of its own."""
+    path, mark, query = (operation.url if url is None else url).partition("?")
     url = _path(path, fill) + mark + _text(query, Place.QUERY, fill)
     is_multipart = "files" in operation.arguments
     arguments = {name: _argument(name, value, fill, is_multipart) for name, value in operation.arguments.items()}
@@ -438,7 +438,7 @@ def _value(value: object, place: Place, fill: Fill) -> object:
         whole = _FIELD.fullmatch(value) if place is Place.JSON_TEXT else None
         return _text(value, place, fill) if whole is None else fill(Place.JSON_VALUE, whole[1])
     if isinstance(value, Payload):
-        return replace(value, unique=False, tail=str(fill(Place.TEXT, UNIQUE)).encode()) if value.unique else value
+        return ending(value, str(fill(Place.TEXT, UNIQUE)).encode()) if value.unique else value
     if isinstance(value, Mapping):
         return {name: _value(item, place, fill) for name, item in value.items()}
     if isinstance(value, list):

@@ -205,7 +205,7 @@ Work: TypeAlias = Operation | Requests | Stream | Journey | Mix
 def with_value(work: Work, value: object) -> Work:
     """Returns the work for a boot whose setup has returned this value. Raises PlanError for a feed that has no rows."""
     if isinstance(work, Mix):
-        return replace(work, parts=tuple(replace(part, work=_of_boot(part.work, value)) for part in work.parts))
+        return Mix(parts=tuple(replace(part, work=_of_boot(part.work, value)) for part in work.parts))
     return work if isinstance(work, Stream) else _of_boot(work, value)
 
 
@@ -220,7 +220,7 @@ def _of_boot(work: PartWork, value: object) -> PartWork:
 def in_smoke(work: Work) -> Work:
     """Returns the work for a smoke run, which only shows that it succeeds: a few of each part, and a short stream."""
     if isinstance(work, Mix):
-        return replace(work, parts=tuple(replace(part, weight=1.0) for part in work.parts))
+        return Mix(parts=tuple(replace(part, weight=1.0) for part in work.parts))
     if isinstance(work, Stream) and work.lasts_ns is not None and work.events is None:
         return replace(work, events=_SMOKE_EVENTS)
     return work

@@ -7,8 +7,8 @@ import io
 import mimetypes
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -80,18 +80,16 @@ def fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Re
         return Requests(recipes=(operation,)) if UNIQUE in used else operation
     if not needed:
         raise PlanError(_no_field(operation.url))
-    requests = Requests(recipes=(operation,), order=order_from(arguments))
-    if not callable(feed):
-        return replace(requests, columns=columns_of(feed, needed))
-    if takes(feed, 0):
-        return replace(requests, columns=columns_of(feed(), needed))
-    if takes(feed, 1) is False:
-        raise PlanError("feed: a function takes what the setup returned, or nothing, and returns the rows")
-    return replace(requests, make=feed)
+    recipes, order = (operation,), order_from(arguments)
+    if callable(feed) and not takes(feed, 0):
+        if takes(feed, 1) is False:
+            raise PlanError("feed: a function takes what the setup returned, or nothing, and returns the rows")
+        return Requests(recipes=recipes, order=order, make=feed)
+    columns = columns_of(feed() if callable(feed) else feed, needed)
+    return Requests(recipes=recipes, order=order, columns=columns)
 
 
 def _no_field(url: str) -> str:
-    """Returns why there is no field in a request that has a feed."""
     if (like := re.search(r"\{[^{}/?]*\}|%7B[^{}/?]*?%7D", url, re.IGNORECASE)) is None:
         why = f"write one, as in '{url.partition('?')[0]}/{{id}}'"
     elif like[0].startswith("{"):
@@ -137,7 +135,11 @@ def steps_from(given: object) -> tuple[tuple[Subject, ...], tuple[str, ...]]:
     steps: list[Subject] = []
     problems: list[str] = []
     for name, keys in given.items():
-        found = [*_problems(name, keys)]
+        found = [problem] if (problem := why_no_name(name)) else []
+        if not isinstance(keys, Mapping):
+            found.append(f"{keys!r} is no mapping: write {{}} for nothing, or {{'max_p99': '50ms'}}")
+        else:
+            found += unknown_keys(keys, STEP_KEYS)
         if not found:
             try:
                 steps.append(_step(name, keys))
@@ -145,15 +147,6 @@ def steps_from(given: object) -> tuple[tuple[Subject, ...], tuple[str, ...]]:
                 found += error.problems
         problems += (f"steps: {name}: {problem}" for problem in found)
     return tuple(steps), tuple(problems)
-
-
-def _problems(name: object, keys: object) -> Iterator[str]:
-    if problem := why_no_name(name):
-        yield problem
-    if not isinstance(keys, Mapping):
-        yield f"{keys!r} is no mapping: write {{}} for nothing, or {{'max_p99': '50ms'}}"
-    else:
-        yield from unknown_keys(keys, STEP_KEYS)
 
 
 def _step(name: str, keys: Mapping[str, object]) -> Subject:
@@ -480,9 +473,9 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
         problems += _problems_of(stream)
     elif call.work is not None:
         problems.append(_OF_A_FEED if arguments.get("feed") is not None else _UNIQUE)
-    return replace(
-        call,
+    return VerbCall(
         work=None if problems else stream,
+        keys=call.keys,
         problems=tuple(problems),
         where=f"stream {call.where}",
         default_gate=STREAM_GATE,

@@ -89,6 +89,8 @@ def _rate(value: object) -> float:
     return rate
 
 
+_ZERO = re.compile(r"\s*0+(\.0*)?\s*(/\s*(s|min|m|h)\s*)?")
+"""No load, as a rate or a number of connections: `0`, `0/s`."""
 _RAMP_FORM = 'write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
 
 
@@ -121,7 +123,8 @@ def _stage(item: object) -> tuple[Stage, bool | None]:
     length, target = item
     is_rate = isinstance(target, str) and "/" in target
     try:
-        level = 0.0 if _is_zero(target) else _rate(target) if is_rate else float(parse_count(target))
+        is_zero = target == 0 or (isinstance(target, str) and _ZERO.fullmatch(target) is not None)
+        level = 0.0 if is_zero else _rate(target) if is_rate else float(parse_count(target))
         stage = Stage(duration_ns=_duration_ns(length), target=level)
     except (TypeError, ValueError) as error:
         raise ValueError(f"stage {item!r}: {error}") from error
@@ -134,14 +137,6 @@ def _why_no_ramp(stages: list[Stage], of_rate: set[bool]) -> str | None:
     if not any(stage.target for stage in stages):
         return "none of its targets is above 0"
     return "its stages take no time" if sum(stage.duration_ns for stage in stages) == 0 else None
-
-
-_ZERO = re.compile(r"\s*0+(\.0*)?\s*(/\s*(s|min|m|h)\s*)?")
-
-
-def _is_zero(target: object) -> bool:
-    """Returns whether it is no load, as a rate or a number of connections: `0`, `0/s`."""
-    return target == 0 or (isinstance(target, str) and _ZERO.fullmatch(target) is not None)
 
 
 def _duration_ns(value: object) -> int:

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, Never, TypeAlias, TypedDict, Unpack
 
@@ -333,8 +333,8 @@ def _checked(call: VerbCall, name: object) -> PartOfLoad:
         problems.append(
             f"{', '.join(others)}: said of the whole load, not of a part, which takes {', '.join(PART_KEYS)}"
         )
-    own = str(name) if name is not None else None
-    return PartOfLoad(replace(call, problems=tuple(problems)), own)
+    own = VerbCall(work=call.work, keys=call.keys, problems=tuple(problems), where=call.where)
+    return PartOfLoad(own, None if name is None else str(name))
 
 
 def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:

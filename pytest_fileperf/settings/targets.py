@@ -40,13 +40,13 @@ def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
     problems = [*unknown_keys(arguments, (*ORDERING, *KEYS))]
     work = None
     try:
-        work = replace(_requests(list(_ones(given))), order=order_from(arguments))
+        work = _requests(list(_ones(given)), arguments)
     except PlanError as error:
         problems += error.problems
     return VerbCall.of(work, arguments, problems, "requests")
 
 
-def _requests(ones: Sequence[_One]) -> Requests:
+def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests:
     """Returns the requests with as few recipes as there are; those of few requests are named by method and URL."""
     if not ones:
         raise PlanError("there is no request in it")
@@ -71,6 +71,7 @@ def _requests(ones: Sequence[_One]) -> Requests:
     return Requests(
         recipes=tuple(recipes),
         names=tuple(names) if named else (),
+        order=order_from(arguments),
         urls=tuple(url for _, url, _ in ones),
         uses=tuple(uses) if len(recipes) > 1 else (),
     )

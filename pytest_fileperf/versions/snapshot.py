@@ -15,10 +15,9 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.units import format_bytes
+from pytest_fileperf.units import format_bytes, format_names
 from pytest_fileperf.versions.repository import SUBMODULE, GitError, GitTimeoutError, Repository, find_repository
 
 __all__ = ("Snapshots",)
@@ -47,15 +46,6 @@ _MOST_NAMED = 5
 _LARGEST_BYTES = 16 << 20
 """Settings and compiled modules are smaller; what is larger is mostly data."""
 _MOST_BESIDE_BYTES = 64 << 20
-
-
-class _Entry(NamedTuple):
-    """A line of an index: there are many, so that it is a tuple."""
-
-    flag: str
-    """`H`; `S` where the file is not looked at (sparse checkouts), lower case where it is assumed to be unchanged."""
-    mode: str
-    path: str
 
 
 class Snapshots:
@@ -109,7 +99,7 @@ class Snapshots:
             largest = self._largest(untracked)
             self._for_paths(untracked, *_FAST, "update-index", "--add", "--remove", "-z", "--stdin", ends_at=ends_at)
             repositories = [path for path in untracked if (self.repository.top / path).is_dir()]
-            for path in (*(entry.path for entry in tracked if entry.mode == SUBMODULE), *repositories):
+            for path in (*(path for mode, path in tracked if mode == SUBMODULE), *repositories):
                 self._check_submodule(path)
             return self.ask("write-tree", "--missing-ok")
         except GitTimeoutError:
@@ -151,8 +141,8 @@ class Snapshots:
         for pack in packs.glob("*.pack"):
             self.repository.ask("unpack-objects", "-q", given=pack.read_bytes())
 
-    def _take_index(self) -> list[_Entry]:
-        """Makes our index of the user's, for what that knows of unchanged files; returns what it lists."""
+    def _take_index(self) -> list[tuple[str, str]]:
+        """Makes our index of the user's, for what that knows of unchanged files; returns mode and path of each."""
         self._index.unlink(missing_ok=True)
         users = self.repository.directory / "index"
         head = self.repository.head()
@@ -164,22 +154,22 @@ class Snapshots:
         elif head is not None:
             self.ask("read-tree", head)
         lines = self.ask("ls-files", "-v", "--stage", "-z").split("\0")
-        split = (line.partition("\t") for line in lines if line)
-        entries = [_Entry(facts[0], facts[2:8], path) for facts, _, path in split]
-        paths = [entry.path for entry in entries]
+        split = [(facts, path) for facts, _, path in (line.partition("\t") for line in lines if line)]
+        paths = [path for _, path in split]
         self._check_baselines(paths)
         self._remove(paths)
-        entries = [entry for entry in entries if not self._no_code.search(entry.path)]
+        split = [(facts, path) for facts, path in split if not self._no_code.search(path)]
+        # The flag is H, M if unmerged, S in sparse checkouts, or lower case if the file is assumed to be unchanged.
         told_not_to_look = [
-            entry
-            for entry in entries
-            if entry.flag not in "HM" and os.path.lexists(self.repository.top / entry.path)  # M: unmerged
+            (facts[0], path)
+            for facts, path in split
+            if facts[0] not in "HM" and os.path.lexists(self.repository.top / path)
         ]
-        skipped = (entry.path for entry in told_not_to_look if entry.flag in "Ss")
+        skipped = (path for flag, path in told_not_to_look if flag in "Ss")
         self._for_paths(skipped, "update-index", "--no-skip-worktree", "-z", "--stdin")
-        assumed = (entry.path for entry in told_not_to_look if entry.flag.islower())
+        assumed = (path for flag, path in told_not_to_look if flag.islower())
         self._for_paths(assumed, "update-index", "--no-assume-unchanged", "-z", "--stdin")
-        return entries
+        return [(facts[2:8], path) for facts, path in split]
 
     def _remove(self, paths: Iterable[str]) -> None:
         """Takes what is left out from our index."""
@@ -295,7 +285,7 @@ class Snapshots:
             (failed, "as they cannot be copied: make them readable"),
         )
         return tuple(
-            f"files beside the code here are not beside the old code ({_named(paths)}), {reason}"
+            f"files beside the code here are not beside the old code ({format_names(paths)}), {reason}"
             for paths, reason in reasons
             if paths
         )
@@ -312,11 +302,6 @@ class Snapshots:
                 continue
             if stat.S_ISREG(status.st_mode):
                 yield path, status
-
-
-def _named(paths: list[str]) -> str:
-    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
-    return ", ".join(paths[:_MOST_NAMED]) + more
 
 
 def _is_free(there: Path, path: str) -> bool:

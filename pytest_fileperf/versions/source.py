@@ -515,9 +515,8 @@ def instead_of_itself(against: Against, name: str, source: Source, env: Mapping[
         raise PlanError(f"{found}, and the commit before it is not here; {advice}", where=f"--fileperf-against={name}")
     else:
         return against
-    return replace(
-        against, commit=before, code_tree=replace(against.code_tree, title=title), notes=(*against.notes, note)
-    )
+    code_tree = CodeTree(title=title, here=against.code_tree.here)
+    return Against(code_tree=code_tree, commit=before, repository=repository, notes=(*against.notes, note))
 
 
 def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) -> str | None:
