@@ -247,8 +247,20 @@ class Measurement:
         return self.requests / self.elapsed if self.elapsed else None
 
 
-def measurement_of(recording: Recording) -> Measurement:
-    """Returns the figures of a recording."""
+def measurement_of(
+    recording: Recording,
+    *,
+    limit: Limit | None = None,
+    saturated: bool | None = None,
+    busy: Busy | None = None,
+    client: ClientUse | None = None,
+    cpu_share: float | None = None,
+    worker_cpu_shares: tuple[float, ...] | None = None,
+) -> Measurement:
+    """Returns the figures of a recording.
+
+    What another recording shows better is given: that of the whole load for a part, or one of a server loaded alone.
+    """
     total, counted = recording.total, recording.counted()
     kinds = {failure.kind: failure.count for failure in total.failures}
     made = total.requests + total.failed
@@ -263,7 +275,7 @@ def measurement_of(recording: Recording) -> Measurement:
         answered = sum(round_.http_requests for round_ in counted)
         http_rps = answered / counted_seconds if counted_seconds else 0.0
     use = usage_of(recording)
-    server_cpu_share = None if recording.processes_changed else use.server_ran
+    ran = None if recording.processes_changed else use.server_ran
     return Measurement(
         rps=rps,
         requests=total.requests,
@@ -303,13 +315,16 @@ def measurement_of(recording: Recording) -> Measurement:
         bytes_received_per_second=rate_of(recording, lambda round_: round_.received) or 0.0,
         server=ServerUse(
             cpu_per_request=METRICS["cpu_per_request"].of_run(recording),
-            cpu_share=server_cpu_share,
-            worker_cpu_shares=tuple(worker.ran for worker in use.workers),
-            children_cpu_share=None if server_cpu_share is None else use.children_ran,
+            cpu_share=ran if cpu_share is None else cpu_share,
+            worker_cpu_shares=tuple(worker.ran for worker in use.workers)
+            if worker_cpu_shares is None
+            else worker_cpu_shares,
+            children_cpu_share=None if ran is None else use.children_ran,
             cores=max((len(boot.cores) for boot in recording.boots), default=0) or None,
             peak_rss=int(peak) if peak is not None else None,
         ),
-        client=ClientUse(
+        client=client
+        or ClientUse(
             cpu_share=client_cpu / counted_seconds if counted_seconds else 0.0,
             cpu_per_request=client_cpu / in_counted if in_counted else None,
             engine=recording.engine,
@@ -317,9 +332,11 @@ def measurement_of(recording: Recording) -> Measurement:
             generators=generator_uses(recording),
         ),
         connections=recording.connections,
-        limit=limit_of(recording),
-        saturated=recording.engine != "in-process" and busiest_share(counted) > SATURATED_CPU_SHARE,
-        busy=busy_of(recording),
+        limit=limit or limit_of(recording),
+        saturated=recording.engine != "in-process" and busiest_share(counted) > SATURATED_CPU_SHARE
+        if saturated is None
+        else saturated,
+        busy=busy or busy_of(recording),
         law=littles_law(recording),
     )
 

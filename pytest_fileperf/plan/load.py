@@ -116,6 +116,10 @@ class LoadPlan:
         waits = 2 if self.pacing().open_loop else 1  # for a connection, then for the answer
         return self.duration_ns + waits * self.timeout_ns
 
+    def closely(self) -> LoadPlan:
+        """Returns the same load, made to find a cause."""
+        return replace(self, close=True)
+
     def pacing(self) -> Pacing:
         """Returns the pacing that makes this load."""
         if self.requests is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from pytest_fileperf.drive.run import Run, RunProgress
@@ -57,16 +57,22 @@ def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
     if search is not None:
         capacity, recording, load = search.capacity(), search.recording(), plan.search_title
         is_generator = capacity.ended is CapacityEnd.GENERATOR
-        measurement = replace(measurement_of(recording), limit=capacity.limit, saturated=is_generator)
+        measurement = measurement_of(recording, limit=capacity.limit, saturated=is_generator)
     else:
         recording = recording_of(runs)
-        measurement, load = measurement_of(recording), load_title(plan.load, len(recording.boots))
-    if len(runs) > plan.boots:
-        # A boot may be idle between two runs, while others are loaded: what limits it shows in one run.
-        last = measurement_of(recording_of(runs[-plan.boots :]))
-        cpu, workers = last.server.cpu_share, last.server.worker_cpu_shares
-        use = replace(measurement.server, cpu_share=cpu, worker_cpu_shares=workers)
-        measurement = replace(measurement, limit=last.limit, busy=last.busy, server=use)
+        load = load_title(plan.load, len(recording.boots))
+        if len(runs) <= plan.boots:
+            measurement = measurement_of(recording)
+        else:
+            # A boot may be idle between two runs, while others are loaded: what limits it shows in one run.
+            last = measurement_of(recording_of(runs[-plan.boots :]))
+            measurement = measurement_of(
+                recording,
+                limit=last.limit,
+                busy=last.busy,
+                cpu_share=last.server.cpu_share,
+                worker_cpu_shares=last.server.worker_cpu_shares,
+            )
     server = boots.seen[-1]
     identity = identity_of(plan, recording, server.identity())
     explained = boots.costs(measurement.server.cpu_per_request) if plan.profiles else None
@@ -199,7 +205,7 @@ class _Boots:
                 return self.rig.loads.make(work, plan, 0, server, cores, lambda _: None)
 
             looked = Looked(server=server, load=load, root=None, cpu_per_request=cpu_per_request)
-            return explain_costs(self.plan.profile, looked, cores)
+            return explain_costs(self.plan.profile(), looked, cores)
 
     @contextmanager
     def _booted(self, number: int, tell: Tell) -> Iterator[Load]:

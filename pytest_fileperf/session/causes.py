@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
@@ -67,10 +67,6 @@ class Looked:
     """The top of its code; None for the working directory."""
     cpu_per_request: float | None
     """As it was measured without a profiler, in seconds."""
-    changed: Mapping[str, str] = field(default_factory=dict)
-    """`name old → new` of the packages that differ from this side to the code here, by what they import as."""
-    served: Served | None = None
-    """How it answered the load, of two sides; None where that is not known."""
 
 
 def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: float | None) -> Served | None:
@@ -90,50 +86,39 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
     )
 
 
-def loss_between(base: Looked, now: Looked) -> tuple[Loss | None, float]:
+def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
     """Returns what requests lost from one side to the other; None if they lost nothing, or that is not known.
 
     Beside it by how much longer they may take because of other programs, as a log ratio.
     """
-    loss = None if base.served is None or now.served is None else loss_of(base.served, now.served)
-    if loss is None or base.served is None:
-        return None, 0.0
-    return loss, math.log1p(loss.others_s / base.served.latency_s)
+    loss = None if base is None or now is None else loss_of(base, now)
+    return (None, 0.0) if loss is None or base is None else (loss, math.log1p(loss.others_s / base.latency_s))
 
 
-def explain_loss(plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss | None) -> Explanation:
+def explain_loss(
+    plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss | None, changed: Mapping[str, str]
+) -> Explanation:
     """Returns what made requests of the second side slower than those of the first: waiting, or functions' CPU.
 
-    `cores` are those of the profiler, `loss` is that between the sides. Functions are looked for only where their CPU
-    is a good part of what was lost, or where that is not known.
+    `cores` are those of the profiler, `loss` is that between the sides. `changed` is `name old → new` of the packages
+    that differ, by what they import as. Functions are looked for only where their CPU is a good part of what was lost,
+    or where that is not known.
     """
     if loss is None:
-        return _explain_growth(plan, sides, cores)
+        return _explain_growth(plan, sides, cores, changed)
     waiting = loss_text(loss)
     said, stalls, limit = _waited_for(plan, sides, cores, loss) if waiting else ("", None, None)
     computes = stalls is None or not stalls.waits
     if computes and limit is not None and limit.kind is LimitKind.SERVER_CPU:
         # It works, or waits for its core, all the time: requests wait for nothing else, though the model says so.
-        return _explain_growth(plan, sides, cores)
+        return _explain_growth(plan, sides, cores, changed)
     lines = [waiting, said, others_text(loss)]
     details: dict[str, object] = {"loss": loss_json(loss, stalls, limit)}
     if loss.cpu_share >= A_GOOD_PART:
-        grown = _explain_growth(plan, sides, cores)
+        grown = _explain_growth(plan, sides, cores, changed)
         lines.append(grown.text)
         details = {**(grown.details or {}), **details}
     return Explanation(text="\n".join(filter(None, lines)), details=details)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Close:
-    """What a close look at one side showed."""
-
-    stalls: Stalls | None
-    limit: Limit
-    main_s: float
-    """CPU time of main threads per request."""
-    others_s: float
-    """CPU time of all other threads per request."""
 
 
 def _waited_for(
@@ -144,47 +129,54 @@ def _waited_for(
     What goes wrong costs the explanation, never the verdict.
     """
     try:
-        base, now = (_looked_closely(side.load, plan) for side in sides)
+        (before, base), (run, now) = (_looked_closely(side.load, plan) for side in sides)
     except (FilePerfError, OSError):
         return "", None, None
-    lost_s = now.stalls.lost_s - (0.0 if base.stalls is None else base.stalls.lost_s) if now.stalls else 0.0
-    if now.stalls is None or lost_s < loss.wait_s * _MOST:
-        return limit_waited_for(now.limit), None, now.limit
-    moved_s = min(now.main_s - base.main_s, base.others_s - now.others_s)
+    was, stalls, limit = _stalls_in(before, base), _stalls_in(run, now), limit_of(now)
+    if stalls is None or stalls.lost_s - (0.0 if was is None else was.lost_s) < loss.wait_s * _MOST:
+        return limit_waited_for(limit), None, limit
+    (main_before_s, others_before_s), (main_s, others_s) = _cpu_in(before, base), _cpu_in(run, now)
+    moved_s = min(main_s - main_before_s, others_before_s - others_s)
     text = stall_text(
-        now.stalls,
+        stalls,
         _holder(plan, sides[-1], cores),
         root=sides[-1].root or Path.cwd(),
-        before_in_thread=not now.stalls.waits and moved_s >= (now.main_s + now.others_s) * A_GOOD_PART,
+        before_in_thread=not stalls.waits and moved_s >= (main_s + others_s) * A_GOOD_PART,
     )
-    return text, now.stalls, now.limit
+    return text, stalls, limit
 
 
-def _looked_closely(load: Load, plan: LoadPlan) -> _Close:
-    run = asked_alone(load(replace(plan, close=True)), load)
+def _looked_closely(load: Load, plan: LoadPlan) -> tuple[Run, Recording]:
+    run = asked_alone(load(plan.closely()), load)
     if failed := _failed_in(run):
         raise LoadError(failed)
-    recording = recording_of([run])
-    spans = [(round_.started_ns, round_.ended_ns) for round_ in recording.measured()]
+    return run, recording_of([run])
+
+
+def _stalls_in(run: Run, recording: Recording) -> Stalls | None:
+    """Returns where the event loop stood still; None for several workers."""
+    rounds, workers = recording.measured(), run.boot.worker_pids
+    if len(workers) != 1 or not rounds:
+        return None
+    return stalls_of(
+        run.boot.samples,
+        sorted(at_ns for in_round in run.ends for ends in in_round for at_ns in ends),
+        worker=workers[0],
+        connections=None if recording.open_loop else recording.connections,
+        span_ns=(rounds[0].started_ns, rounds[-1].ended_ns),
+    )
+
+
+def _cpu_in(run: Run, recording: Recording) -> tuple[float, float]:
+    """Returns the CPU seconds per request of main threads, and of all other threads."""
     workers, samples = run.boot.worker_pids, run.boot.samples
-    ends_ns = sorted(at_ns for in_round in run.ends for ends in in_round for at_ns in ends)
-    stalls = None
-    if len(workers) == 1 and spans:
-        stalls = stalls_of(
-            samples,
-            ends_ns,
-            worker=workers[0],
-            connections=None if recording.open_loop else recording.connections,
-            span_ns=(spans[0][0], spans[-1][1]),
-        )
     seen = [[use for use in sample.server if use.pid in workers] for sample in (*samples[:1], *samples[-1:])]
     mains = [sum(use.main_cpu_ns or 0 for use in uses) for uses in seen]
     alls = [sum(use.cpu_ns for use in uses) for uses in seen]
     seconds = (samples[-1].at_ns - samples[0].at_ns) / 1e9 if samples else 0.0
-    usage = usage_of(recording)
-    requests = usage.rps * seconds
+    requests = usage_of(recording).rps * seconds
     main_s, all_s = ((each[-1] - each[0]) / 1e9 / requests if requests else 0.0 for each in (mains, alls))
-    return _Close(stalls=stalls, limit=limit_of(recording), main_s=main_s, others_s=all_s - main_s)
+    return main_s, all_s - main_s
 
 
 def _failed_in(run: Run) -> str:
@@ -208,7 +200,7 @@ def _lasts_s(plan: LoadPlan) -> float:
     return (plan.longest_ns if plan.counted else plan.duration_ns) / 1e9 + 1
 
 
-def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Explanation:
+def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores, changed: Mapping[str, str]) -> Explanation:
     """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell."""
     profiles = _profiles_or_why_not(plan, sides, cores)
     if isinstance(profiles, str):
@@ -219,7 +211,7 @@ def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> Ex
     grown = growth(base, now, base_root=base_root, now_root=now_root, looks=looks)
     text = growth_text(base, now, grown)
     tops = [each.frame.file.partition("/")[0] for each in grown if each.growth_s > 0 and not each.own_code]
-    if versions := dict.fromkeys(sides[0].changed[top] for top in tops if top in sides[0].changed):
+    if versions := dict.fromkeys(changed[top] for top in tops if top in changed):
         text += f"\nof another version: {', '.join(versions)}"
     return Explanation(text=text, details=growth_json(base, now, grown))
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
@@ -23,10 +22,11 @@ from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfErro
 from pytest_fileperf.judge.evidence import BootEvidence, Pair, answers_of, differing, pair_side, pairs_alike
 from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
 from pytest_fileperf.judge.paired import Sequential, noise_floor, paired_difference
-from pytest_fileperf.judge.record import Result, TestId
+from pytest_fileperf.judge.record import Explanation, Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.limiting import Loss
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure, Recording, Round, merge_failures
@@ -364,36 +364,23 @@ class Comparison:
         seconds = self._rig.clock() - self._begun_s
         base_capacity: Capacity | None = None
         capacity: Capacity | None = None
+        limit = alone.limit
+        saturated: bool | None = None
         if self._searches is not None:
             base, now = (search.recording() for search in self._searches)
             base_capacity, capacity = (search.capacity() for search in self._searches)
             base_alone = base if self._base_alone else None
-            measurement, limit = measurement_of(now), capacity.limit
-            saturated = CapacityEnd.GENERATOR in (base_capacity.ended, capacity.ended)
+            limit, saturated = capacity.limit, CapacityEnd.GENERATOR in (base_capacity.ended, capacity.ended)
         else:
             base_alone = recording_of([load_base(plan.load)]) if self._base_alone else None
             base, now = map(recording_of, self._runs)
-            measurement, limit = measurement_of(now), alone.limit
-            saturated = measurement.saturated
-        use = replace(measurement.server, worker_cpu_shares=alone.server.worker_cpu_shares)
-        measurement = replace(measurement, limit=limit, saturated=saturated, busy=alone.busy, server=use)
-        looked = self._looked_at(servers, loads, (base, now))
-        loss, by_others = loss_between(*looked)
-        subjects = []
-        for subject, recording, figures in subjects_of(plan, self._runs[Side.NOW], now, measurement):
-            of_base = base
-            if subject is not plan:
-                of_base = recording_of(self._runs[Side.BASE], subject.test.part, subject.test.step)
-            judged = self._judged(subject, figures, of_base, by_others)
-            subjects.append((subject, recording, figures, of_base, judged))
-        explanation = None
-        # Memory costs no time: there is nothing to explain.
-        if any(found.outcome is Outcome.REGRESSED and found.metric != "rss" for found in subjects[0][-1]):
-            python = self._base.code_tree.python
-            changed = {} if python is None else changed_packages(Path(python))
-            old, new = looked
-            sides = replace(old, changed=changed), new
-            explanation = explain_loss(self._profile_plan(), sides, self._cores, loss)
+        workers = alone.server.worker_cpu_shares
+        measurement = measurement_of(now, limit=limit, saturated=saturated, busy=alone.busy, worker_cpu_shares=workers)
+        of_base, of_now = looked = self._looked_at(servers, loads, now)
+        # A search loads its sides at many rates: their latencies are not those of one load.
+        load_plan = None if self._searches is not None else plan.limiting
+        served = partial(served_of, load_plan, worker_count(plan.settings.server) or 1)
+        loss, by_others = loss_between(served(base, of_base.cpu_per_request), served(now, of_now.cpu_per_request))
         identity = {
             "work": plan.work.identity(),
             "server": server.identity(),
@@ -406,10 +393,13 @@ class Comparison:
             if plan.to_the_end
         )
         results = []
-        for subject, recording, figures, of_base, comparisons in subjects:
-            is_whole = subject is plan
+        subjects = subjects_of(plan, self._runs[Side.NOW], now, measurement)
+        for subject, recording, figures in subjects:
+            is_whole, test = subject is plan, subject.test
+            own_base = base if is_whole else recording_of(self._runs[Side.BASE], test.part, test.step)
+            comparisons = self._judged(subject, figures, own_base, by_others)
             result = Result(
-                test=subject.test,
+                test=test,
                 work=subject.title,
                 server=server.title,
                 load=plan.title_in_turn(len(self._pairs[""]), seconds),
@@ -417,15 +407,15 @@ class Comparison:
                 recording=recording,
                 measurement=figures,
                 verdict=Verdict(comparisons=comparisons, against=self._base.title),
-                base=of_base,
-                other_answers=differing(answers_of(of_base), answers_of(recording)),
-                pairs=tuple(self._pairs.get(subject.test.own, ())),
+                base=own_base,
+                other_answers=differing(answers_of(own_base), answers_of(recording)),
+                pairs=tuple(self._pairs.get(test.own, ())),
                 base_seconds=seconds,
                 capacity=capacity,
                 base_capacity=base_capacity,
                 notes=notes_of(server),
                 noise=noise if is_whole else (),
-                explanation=explanation if is_whole else None,
+                explanation=self._explanation(comparisons, looked, loss) if is_whole else None,
             )
             results.append(result)
         return Measured(
@@ -447,43 +437,32 @@ class Comparison:
         # The code compared with itself shows what a gate could see; nothing of it is judged.
         return () if self._plan.to_the_end else found
 
-    def _looked_at(
-        self, servers: BothServers, loads: Sequence[Load], recordings: tuple[Recording, Recording]
-    ) -> tuple[Looked, Looked]:
+    def _explanation(
+        self, comparisons: Sequence[MetricComparison], looked: tuple[Looked, Looked], loss: Loss | None
+    ) -> Explanation | None:
+        """Returns what made the code here slower; None if it did not regress."""
+        # Memory costs no time: there is nothing to explain.
+        if not any(found.outcome is Outcome.REGRESSED and found.metric != "rss" for found in comparisons):
+            return None
+        python = self._base.code_tree.python
+        changed = {} if python is None else changed_packages(Path(python))
+        # Looks are shorter where the time of the comparison is over.
+        left_ns = (1 + _OVER) * self._plan.max_duration_ns - 1e9 * (self._rig.clock() - self._begun_s)
+        look = self._plan.profile(max(_LEAST_LOOK_NS, round(left_ns / _LOOKS)))
+        return explain_loss(look, looked, self._cores, loss, changed)
+
+    def _looked_at(self, servers: BothServers, loads: Sequence[Load], now: Recording) -> tuple[Looked, Looked]:
         """Returns both sides as a look for a cause needs them."""
-        (base, now), code_tree = recordings, self._base.code_tree
-        cpu = METRICS["cpu_per_request"]
-        typical = paired_difference(cpu, self._pairs[""])
-        now_s = cpu.of_run(now)
+        cpu, code_tree = METRICS["cpu_per_request"], self._base.code_tree
+        typical, now_s = paired_difference(cpu, self._pairs[""]), cpu.of_run(now)
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
-        # A search loads its sides at many rates: their latencies are not those of one load.
-        load_plan = None if self._searches is not None else self._plan.limiting
-        served = partial(served_of, load_plan, worker_count(self._plan.settings.server) or 1)
-        return (
-            Looked(
-                server=servers[Side.BASE],
-                load=loads[Side.BASE],
-                root=code_tree.there or code_tree.here,
-                cpu_per_request=base_s,
-                served=served(base, base_s),
-            ),
-            Looked(
-                server=servers[Side.NOW],
-                load=loads[Side.NOW],
-                root=code_tree.here,
-                cpu_per_request=now_s,
-                served=served(now, now_s),
-            ),
+        roots, each_s = (code_tree.there or code_tree.here, code_tree.here), (base_s, now_s)
+        of_base, of_now = (
+            Looked(server=servers[side], load=loads[side], root=roots[side], cpu_per_request=each_s[side])
+            for side in Side
         )
-
-    def _profile_plan(self) -> LoadPlan:
-        """Returns the load of each look for a cause: shorter where the time of the comparison is over."""
-        plan, limit_ns = self._plan.profile, self._plan.max_duration_ns
-        if plan.counted or plan.ramp is not None:
-            return plan
-        left_ns = (1 + _OVER) * limit_ns - 1e9 * (self._rig.clock() - self._begun_s)
-        return replace(plan, round_ns=min(plan.round_ns, max(_LEAST_LOOK_NS, round(left_ns / _LOOKS))))
+        return of_base, of_now
 
 
 def _seconds(ns: int) -> str:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from time import monotonic
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 import httpx
@@ -73,6 +73,11 @@ _USUAL_S, _CLOSE_S = 0.25, 0.004
 """Between two looks at the server: the latter costs some percent of a core."""
 _FEW_REQUESTS = 20
 """Of a load of fewer, as in a smoke run, nobody waits for what it leaves."""
+_OF_ALL: Mapping[str, Any] = {
+    "peak_rss_bytes": None, "memory": (), "growth": None, "samples": (), "alone": EMPTY, "leads": None,
+    "thread_pools": (),
+}  # fmt: skip
+"""Facts about a boot that are known of a whole load only, as a part or step has them."""
 Tell: TypeAlias = Callable[[RunProgress], None]
 
 
@@ -183,8 +188,9 @@ class Loader:
                     for own, spent_ns in zip(rounds, read, strict=True)
                 )
             warmed = sum(warm_up.made for warm_up in result.warm_ups.values())
-            boot = replace(
-                result.boot,
+            boot = Boot(
+                index=index,
+                leads=result.boot.leads,
                 pids=tree.pids or server.pids,
                 peak_rss_bytes=None if lost else tree.peak_rss_bytes,
                 memory=() if lost else course_of(held[side].peaks, rounds, warm=_warm(plan, side), warmed=warmed),
@@ -382,17 +388,22 @@ def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
         return run
     if plan.connections == 1 or plan.counted or plan.pause is not None:
         return run
-    latency = Histogram.merged(round_.latency for round_ in run.rounds)
-    as_slow = replace(run, boot=replace(run.boot, alone=latency))
-    if latency.mean_ns() > left_s * 1e9 or not may_queue(recording_of([as_slow])):
+
+    def with_alone(found: Run) -> Run:
+        alone = Histogram.merged(round_.latency for round_ in found.rounds)
+        return replace(run, boot=replace(run.boot, alone=alone))
+
+    as_slow = with_alone(run)
+    latency_ns = as_slow.boot.alone.mean_ns()
+    if latency_ns > left_s * 1e9 or not may_queue(recording_of([as_slow])):
         return run
-    lasts_ns = min(max(_ALONE_NS, _ALONE_LATENCIES * round(latency.mean_ns())), _MOST_ALONE_NS)
+    lasts_ns = min(max(_ALONE_NS, _ALONE_LATENCIES * round(latency_ns)), _MOST_ALONE_NS)
     try:
-        alone = load(replace(plan, connections=1, generators=1, warmup_ns=0, round_ns=lasts_ns, rounds=1, close=False))
+        return with_alone(
+            load(LoadPlan(connections=1, warmup_ns=0, round_ns=lasts_ns, rounds=1, timeout_ns=plan.timeout_ns))
+        )
     except FilePerfError:
         return run
-    latency = Histogram.merged(round_.latency for round_ in alone.rounds)
-    return replace(run, boot=replace(run.boot, alone=latency))
 
 
 def _leaves_work(plan: LoadPlan | Alternation) -> bool:
@@ -424,27 +435,18 @@ def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recordi
 
     Of a part or a step it is without what is known of the whole load only.
     """
-    first = runs[0]
+    first, is_whole = runs[0], not part and not step
     rounds: list[Round] = []
     boots: dict[int, Boot] = {}
     due: list[int] = []
     for run in sorted(runs, key=lambda run: run.boot.index):
         index, known = run.boot.index, boots.get(run.boot.index)
         own = rounds_of(run, part, step)
-        if not part and not step:
-            boot = replace(run.boot, warm_up=sum(run.warm_ups.values(), WarmUp()))
+        if is_whole:
+            warm_up = sum(run.warm_ups.values(), WarmUp())
         else:
-            boot = replace(
-                run.boot,
-                warm_up=WarmUp() if step else run.warm_ups.get(part, WarmUp()),
-                peak_rss_bytes=None,
-                memory=(),
-                growth=None,
-                samples=(),
-                alone=EMPTY,
-                leads=None,
-                thread_pools=(),
-            )
+            warm_up = WarmUp() if step else run.warm_ups.get(part, WarmUp())
+        boot = replace(run.boot, warm_up=warm_up, **({} if is_whole else _OF_ALL))
         before = sum(round_.boot == index for round_ in rounds)
         rounds += (replace(round_, index=before + place) for place, round_ in enumerate(own))
         if known is not None:

@@ -117,10 +117,19 @@ class Measured:
     notes: tuple[str, ...] = ()
     """What a user has to know of the other side, where it could not be measured; they may have several lines."""
 
-    def judged(self, judge: Callable[[Plan, Result], Result]) -> Measured:
-        """Returns it with results as they are judged: parts first, as the whole has the last word on the error left."""
+    def judged(
+        self,
+        judge: Callable[[Plan, Result], Result],
+        *,
+        absent: Absent | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> Measured:
+        """Returns it with results as they are judged: parts first, as the whole has the last word on the error left.
+
+        With these, if the other side could not be measured.
+        """
         results = [judge(*each) for each in reversed([*zip(self.subjects, self.results, strict=True)])]
-        return replace(self, results=tuple(reversed(results)))
+        return replace(self, results=tuple(reversed(results)), absent=absent, notes=notes)
 
 
 def notes_of(server: RunningServer) -> tuple[Note, ...]:
@@ -147,8 +156,8 @@ def subjects_of(
     parts = []
     for part in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
         own = recording_of(runs, part.test.part, part.test.step)
-        figures = replace(
-            measurement_of(own),
+        figures = measurement_of(
+            own,
             client=measurement.client,
             limit=measurement.limit,
             saturated=measurement.saturated,

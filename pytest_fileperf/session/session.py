@@ -45,11 +45,11 @@ from pytest_fileperf.session.setup import entered, left, work_on
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.session.stored import Baselines, Keeping, measure_other_version
 from pytest_fileperf.settings.keys import AUTO
-from pytest_fileperf.settings.plans import Plan, app_of, cores_of
+from pytest_fileperf.settings.plans import Plan, app_of, cores_of, gates_of
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import format_count
 
-__all__ = ("Session", "with_generators")
+__all__ = ("Session",)
 
 
 # --- Says how many generators make a load, and finds out how many it takes where that is asked for
@@ -63,8 +63,8 @@ _PROBE_NS, _WARMUP_NS = 300_000_000, 100_000_000
 """Whether a core is used up shows after so long."""
 
 
-def with_generators(work: Work, settings: Settings, rig: Rig) -> tuple[Settings, tuple[str, ...]]:
-    """Returns the settings with their number of generators, and what is to be said of it.
+def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[str, ...]]:
+    """Returns how many generators make the load, and what is to be said of it.
 
     Raises what booting and loading raise, where short loads tell the number; GeneratorError where a cluster cannot make
     the load, and PlanError where it has too few workers.
@@ -85,18 +85,18 @@ def with_generators(work: Work, settings: Settings, rig: Rig) -> tuple[Settings,
     # Each generator has a connection, and a request of a fixed number.
     most = min(number for number in (settings.connections, settings.requests, settings.burst) if number is not None)
     only = f"it has only {format_count(most, 'connection' if most == settings.connections else 'request')}"
-    count = asked
+    count = asked if isinstance(asked, int) else 1
     if asked == AUTO:
         count, why = _enough(work, settings, rig, most, workers)
         said.append(f"generators=auto took {count}: {why}")
-    elif isinstance(asked, int) and asked > most:
+    elif count > most:
+        said.append(f"{most} of {format_count(count, 'generator')} made the load: {only}")
         count = most
-        said.append(f"{most} of {format_count(asked, 'generator')} made the load: {only}")
     elif asked is None and workers is not None:
         count = min(workers, most)
         if count < workers:
             said.append(f"{count} of {format_count(workers, 'worker')} made the load: {only}")
-    return replace(settings, generators=count), tuple(said)
+    return count, tuple(said)
 
 
 def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | None) -> tuple[int, str]:
@@ -110,22 +110,21 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
         cores, no_more = workers, "the cluster has no more workers"
     if min(cores, most) < 2:
         return 1, no_more if cores < 2 else "the load has one connection"
-    ramp = settings.ramp
-    probe = LoadPlan(
-        connections=settings.connections,
-        warmup_ns=_WARMUP_NS,
-        round_ns=_PROBE_NS,
-        rounds=1,
-        timeout_ns=settings.timeout_ns,
-        pause=settings.pause,
-        rate=ramp.highest if ramp is not None and ramp.of_rate else settings.rate,
-    )
+    ramp, count = settings.ramp, 1
     server = rig.servers.any_boot(settings.server, app_of(settings), cores_of(settings)[0])
     with work_on(server, rig.servers, work, settings) as own:
-        count = 1
         while True:
-            _, own_cores = cores_of(replace(settings, generators=count))
-            run = rig.loads.make(own, replace(probe, generators=count), 0, server, own_cores, lambda _: None)
+            probe = LoadPlan(
+                connections=settings.connections,
+                warmup_ns=_WARMUP_NS,
+                round_ns=_PROBE_NS,
+                rounds=1,
+                timeout_ns=settings.timeout_ns,
+                pause=settings.pause,
+                rate=ramp.highest if ramp is not None and ramp.of_rate else settings.rate,
+                generators=count,
+            )
+            run = rig.loads.make(own, probe, 0, server, cores_of(settings, count)[1], lambda _: None)
             share = busiest_share([round_ for round_ in run.rounds if round_.phase is Phase.ROUND])
             used = f"{'it' if count == 1 else 'the busiest'} used {share * 100:.0f} % of its core"
             if share <= SATURATED_CPU_SHARE:
@@ -223,12 +222,14 @@ class Session:
     def _result(self, work: Work, settings: Settings, test: TestId) -> Result:
         __tracebackhide__ = True
         _check_clock()
+        generators: int | None = None
         said: tuple[str, ...] = ()
         if self._options.smoke:
             work = in_smoke(work)
         else:
-            settings, said = with_generators(work, settings, self._rig)
-        cores, generator_cores = cores_of(settings)
+            generators, said = _generators(work, settings, self._rig)
+        cores, generator_cores = cores_of(settings, generators)
+        gates, own_gates = gates_of(work, settings), len(settings.gate)
         plan = Plan(
             test=test,
             work=work,
@@ -236,13 +237,15 @@ class Session:
             app=app_of(settings),
             cores=cores,
             generator_cores=generator_cores,
+            generators=generators or 1,
             said=said,
             pace=self._rig.pace,
+            alpha=self._budget.level(own_gates, of_parts=gates - own_gates),
             smoke=self._options.smoke,
             profiles=self._options.profile and not self._options.smoke,
             to_the_end=self._options.aa,
         )
-        measured, keep = self._measured(plan)
+        measured, keep = self._measured(plan, is_gated=gates > 0)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
         whole, *parts = measured.results
         measured_of = zip(measured.subjects, (with_other_answers(whole, parts), *parts), strict=True)
@@ -299,17 +302,16 @@ class Session:
         """Sentences about code of baselines that could not be had, kept, or measured again."""
         return (*(() if self._rig.source is None else self._rig.source.notes), *self._notes)
 
-    def _measured(self, plan: Plan) -> tuple[Measured, Callable[[Sequence[Result]], Keeping]]:
+    def _measured(self, plan: Plan, *, is_gated: bool) -> tuple[Measured, Callable[[Sequence[Result]], Keeping]]:
         """Measures the code here, and what it is compared with; returns it with what stores its results.
 
         Raises PlanError and BaselineError, and what booting and loading raise.
         """
-        options, gate, rig = self._options, plan.settings.gate, self._rig
-        plan = replace(plan, alpha=self._budget.level(len(gate), of_parts=plan.gates - len(gate)))
-        if plan.gates and self._base is not None:
+        options, rig = self._options, self._rig
+        if is_gated and self._base is not None:
             return measure_other_version(plan, self._base, self._budget, rig), lambda _: []
         plan.load  # noqa: B018 # a rate that is too low is told before anything boots
-        if options.smoke or not plan.gates:
+        if options.smoke or not is_gated:
             return measure_alone(plan, rig), lambda _: []
         # Read before time is spent on measuring: a damaged file is told at once.
         found = self._baselines.find(plan)

@@ -131,7 +131,6 @@ class Sides:
             return Absent(side=Side.BASE, what=str(error), app=True)
 
     def _prepared(self, number: int, side: Side) -> Launch:
-        """Returns the launch of one side."""
         base, plan = self._base, self._plan
         version = "base" if side is Side.BASE and base.url is None and base.code_tree.is_here else ""
         launch = partial(

@@ -50,8 +50,9 @@ from pytest_fileperf.session.alone import identity_of, level_error, measure_alon
 from pytest_fileperf.session.comparison import measure_in_turn, refuse_base
 from pytest_fileperf.session.rig import Measured, Rig
 from pytest_fileperf.session.sides import Absent, Base
-from pytest_fileperf.settings.plans import Plan, patient_for
+from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.settings.settings import Options
+from pytest_fileperf.units import format_names
 from pytest_fileperf.versions.loaded import Digests, LoadedFiles, used_by_both
 from pytest_fileperf.versions.packages import python_with
 from pytest_fileperf.versions.source import Source, SourceState
@@ -75,23 +76,19 @@ def measure_other_version(plan: Plan, base: Base, budget: ErrorBudget, rig: Rig)
     That is NEW where one side lacks what is measured, INCONCLUSIVE where it answers otherwise, and PASS where both are
     the same code. Raises PlanError for what cannot be compared.
     """
+    absent: Absent | None = None
+    spent_ns: int | None = None
+    outcome, reason = Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=base.title)
     if base.is_same_code:
         refuse_base(plan, base)
-        return _alone(plan, base, rig, Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=base.title))
-    begun_s = rig.clock()
-    found = measure_in_turn(plan, base, budget, rig)
-    if not isinstance(found, Absent):
-        return _unless_same_files(found, base.code_tree, rig)
-    if found.outcome is Outcome.INCONCLUSIVE:  # it may never answer, and an endpoint that base lacks may be slow
-        spent_ns = round((rig.clock() - begun_s) * 1e9)
-        plan = replace(plan, settings=patient_for(plan.settings, spent_ns=spent_ns))
-    measured = _alone(plan, base, rig, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what))
-    return replace(measured, absent=found)
-
-
-def _alone(plan: Plan, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -> Measured:
-    """Measures the code here; the outcome of every gate is known before."""
-    measured = measure_alone(replace(plan, settings=replace(plan.settings, boots=1), profiles=False), rig)
+    else:
+        begun_s = rig.clock()
+        found = measure_in_turn(plan, base, budget, rig)
+        if not isinstance(found, Absent):
+            return _unless_same_files(found, base.code_tree, rig)
+        absent, outcome, reason = found, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what)
+        if outcome is Outcome.INCONCLUSIVE:  # it may never answer, and an endpoint that base lacks may be slow
+            spent_ns = round((rig.clock() - begun_s) * 1e9)
 
     def judged(subject: Plan, result: Result) -> Result:
         now = result.recording
@@ -104,7 +101,7 @@ def _alone(plan: Plan, base: Base, rig: Rig, outcome: Outcome, reason: Reason) -
         told = unless_saturated(comparisons, result.measurement.saturated)
         return result.with_verdict(comparisons=told, against=base.title)
 
-    return measured.judged(judged)
+    return measure_alone(plan.alone(spent_ns=spent_ns), rig).judged(judged, absent=absent)
 
 
 def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured:
@@ -125,7 +122,6 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
 
 # --- Stored baselines: the figures that earlier runs have stored, and the code that they are of
 
-_MOST_NAMED = 5
 Keeping: TypeAlias = list[tuple[Result, Callable[[], None] | None]]
 """Results as they are once they are stored, each with what stores it; None where it is not stored."""
 
@@ -271,15 +267,15 @@ class Baselines:
         if tree is None:
             stored.append(Note(kind=NoteKind.NO_CODE_STORED, texts=(str(here),)))
         if also and is_whole:
-            notes += (Note(kind=NoteKind.CHANGED_MEANWHILE, texts=(_named(also),)),)
+            notes += (Note(kind=NoteKind.CHANGED_MEANWHILE, texts=(format_names(also),)),)
         told = result.with_verdict(code_notes=tuple(stored))
         return replace(told, notes=notes, baseline_written=True), store
 
     # --- ways to measure
 
-    def _by_figures(self, plan: Plan, found: Found, why: Note) -> Measured:
+    def _by_figures(self, plan: Plan, found: Found, why: Note, *notes: str) -> Measured:
         """Measures the code here and compares it with the stored figures."""
-        return self._judged_by_figures(measure_alone(plan, self._rig), found, why)
+        return self._judged_by_figures(measure_alone(plan, self._rig), found, why, notes)
 
     def _same(self, plan: Plan, found: Found, here: CodeTree, said: str) -> Measured:
         """Measures the code here, which is that of the baseline: only the world can differ.
@@ -328,22 +324,27 @@ class Baselines:
             why = str(error).splitlines()[0].removesuffix(":")
             # Its traceback and the server's log are nowhere else.
             notes = (str(error),) if isinstance(error, BaseFailedError | BaseSetupError) else ()
-            return replace(by_figures(_figures_only(why)), notes=notes)
+            return by_figures(_figures_only(why), *notes)
         if isinstance(measured, Absent):
             return by_figures(_figures_only(measured.what))
 
         if of_now := self._other_files(measured, found, base):
             return by_figures(_figures_only(of_now))
-        result, *parts = measured.results
         code_notes = (
             Note(kind=NoteKind.IN_TURN, texts=(base.title,)),
             *_noted(NoteKind.PACKAGES_HERE, filter(None, (said,))),
             *_noted(NoteKind.ELSEWHERE, outside_code(measured.loaded.modules, base.code_tree)),
         )
-        world = self._world(plan, found, result, measured.base_alone, packages)
-        judged = unless_environment(result.verdict.comparisons, world, result.measurement.busy)
-        told = result.with_verdict(comparisons=judged, world=world, code_notes=code_notes)
-        return replace(measured, results=(told, *parts))
+        unchanged = measured.base_alone
+
+        def judged(_: Plan, result: Result) -> Result:
+            if result.test.own:
+                return result
+            world = self._world(plan, found, result, unchanged, packages)
+            told = unless_environment(result.verdict.comparisons, world, result.measurement.busy)
+            return result.with_verdict(comparisons=told, world=world, code_notes=code_notes)
+
+        return measured.judged(judged)
 
     def _other_files(self, measured: Measured, found: Found, base: Base) -> str:
         """Returns why the baseline's code may have run with files that are not those of then; empty if it did not."""
@@ -357,17 +358,19 @@ class Baselines:
             others = list(used_by_both(measured.loaded, tree))
         if not others:
             return ""
-        return f"its old code ran with {_named(others)} as of now, and Git does not have what {_was(others)}"
+        return f"its old code ran with {format_names(others)} as of now, and Git does not have what {_was(others)}"
 
     # --- what figures say
 
-    def _judged_by_figures(self, measured: Measured, found: Found | None, why: Note | None) -> Measured:
+    def _judged_by_figures(
+        self, measured: Measured, found: Found | None, why: Note | None, notes: tuple[str, ...] = ()
+    ) -> Measured:
         """Returns what was measured alone, compared with the stored figures."""
 
         def judged(subject: Plan, result: Result) -> Result:
             return self._with_figures(subject, result, self.find(subject) if subject.test.own else found, why)
 
-        return measured.judged(judged)
+        return measured.judged(judged, notes=notes)
 
     def _with_figures(self, subject: Plan, result: Result, found: Found | None, why: Note | None = None) -> Result:
         """Returns a result, of the whole load or of a part, compared with the stored figures."""
@@ -422,7 +425,7 @@ class Baselines:
             return False
         if found is None or self._options.update == "all":
             return True
-        comparisons = _compared(results)
+        comparisons = [comparison for result in results for comparison in result.verdict.comparisons]
         reasons = {comparison.reason.kind for comparison in comparisons if comparison.reason}
         if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK, ReasonKind.OTHER_ROWS}:
             return True  # there is nothing to compare with, so nothing that a worse level would replace
@@ -435,11 +438,6 @@ class Baselines:
         return LoadedFiles() if running is None else running.loaded
 
 
-def _compared(results: Sequence[Result]) -> list[MetricComparison]:
-    """Returns the comparisons of all results."""
-    return [comparison for result in results for comparison in result.verdict.comparisons]
-
-
 def _stored_latency(found: Found | None, comparisons: Sequence[MetricComparison]) -> Histogram | None:
     """Returns the latencies of the baseline; None where the comparisons have none of its figures."""
     if found is None or all(comparison.base is None for comparison in comparisons):
@@ -449,15 +447,15 @@ def _stored_latency(found: Found | None, comparisons: Sequence[MetricComparison]
 
 def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, source: Source | None) -> Note | None:
     """Returns why it is not certain that the server ran the baseline's code; None where it is."""
-    held, loaded, stored = replace(here, there=here.here), measured.loaded, found.entry.loaded
+    held, loaded, stored = CodeTree(here=here.here, there=here.here), measured.loaded, found.entry.loaded
     tree = "the tree is that of the baseline, but"
     if not any(held.holds(Path(file)) for file in loaded.modules):
         return _figures_only(f"{tree} the server's code is not in it, so it may have changed")
     beside = None if source is None else source.loaded_beside(loaded, tree=found.entry.tree or "")
     if beside is not None and stored is not None:
         if others := _others(beside, stored):
-            why = f"{_named(others)} changed since the baseline was stored, and Git does not have what {_was(others)}"
-            return Note(kind=NoteKind.FILES_CHANGED, texts=(why,))
+            why = f"{format_names(others)} changed since the baseline was stored, and Git does not have what"
+            return Note(kind=NoteKind.FILES_CHANGED, texts=(f"{why} {_was(others)}",))
     elif outside := outside_code(loaded.modules, here):
         return _figures_only(f"{tree} code outside it may have changed: {', '.join(outside)}")
     elif source is not None and (newer := source.ignored_since(found.entry.captured_at)):
@@ -494,12 +492,7 @@ def _changed(source: Source | None, loaded: LoadedFiles) -> tuple[list[str], lis
 
 
 def _while_measured(names: Sequence[str]) -> str:
-    return f"{_named(names)} changed while it was measured"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+    return f"{format_names(names)} changed while it was measured"
 
 
 def _was(names: Sequence[str]) -> str:

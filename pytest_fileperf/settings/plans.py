@@ -24,9 +24,9 @@ __all__ = (
     "Plan",
     "app_of",
     "cores_of",
+    "gates_of",
     "load_identity",
     "load_title",
-    "patient_for",
 )
 
 _SMOKE_CONNECTIONS = 4
@@ -100,6 +100,8 @@ class Plan:
     cores: frozenset[int] | None = None
     """Those of the server. Both are None where there are not enough cores for server and generator."""
     generator_cores: frozenset[int] | None = None
+    generators: int = 1
+    """How many processes make the load together, at most."""
     said: tuple[str, ...] = ()
     """What a reader must know of how it is measured, as sentences without a full stop."""
     pace: Pace = USUAL_PACE
@@ -128,12 +130,12 @@ class Plan:
         return self._of(self.work, Subject(name=name), part, name)
 
     def _of(self, work: Work, judged: Subject, part: str, step: str = "") -> Plan:
-        test = replace(self.test, part=part, step=step, group=None)
+        nodeid = "#".join(filter(None, (self.test.nodeid, part, step)))
         return replace(
             self,
             work=work,
             settings=replace(self.settings, gate=judged.gate, tolerances=judged.tolerances, limits=judged.limits),
-            test=replace(test, nodeid=f"{test.nodeid}#{test.own}"),
+            test=replace(self.test, nodeid=nodeid, part=part, step=step, group=None),
         )
 
     @property
@@ -158,11 +160,6 @@ class Plan:
         return self.settings.limits.get("max_error_rate", 1.0 if self.test.step else 0.0)
 
     @property
-    def gates(self) -> int:
-        """How many metrics are compared, of the whole and of all parts and steps."""
-        return sum(len(subject.settings.gate) for subject in self.subjects)
-
-    @property
     def tolerances(self) -> dict[str, float]:
         """The tolerance of each gated metric, by name, as a share."""
         settings = self.settings
@@ -185,13 +182,22 @@ class Plan:
 
         Where the highest rate is searched for it is the closed loop that the search begins with.
         """
-        settings = _patient(self.settings)
+        settings, pace, timeout_ns = self.settings, self.pace, self._timeout_ns(self.settings.max_duration_ns)
         if self.smoke:
-            return _smoke_plan(settings, len(self.parts))
+            requests = _SMOKE_OF_PART * len(self.parts)
+            if requests <= _SMOKE_REQUESTS:
+                requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
+            return LoadPlan(
+                connections=min(settings.connections, _SMOKE_CONNECTIONS, requests),
+                warmup_ns=0,
+                round_ns=max(settings.duration_ns, timeout_ns),  # only success counts, also of a slow machine
+                rounds=1,
+                timeout_ns=timeout_ns,
+                requests=requests,
+            )
         if settings.capacity:
-            pace = self.pace
-            return _one_round(settings, 2 * pace.probe_ns, warmup_ns=pace.warmup_ns, at_most=DEFAULT_CONNECTIONS)
-        return _load_plan(settings, self.boots)
+            return self._one_round(2 * pace.probe_ns, timeout_ns, warmup_ns=pace.warmup_ns, at_most=DEFAULT_CONNECTIONS)
+        return self._whole_load(self.boots, timeout_ns)
 
     @property
     def most_ns(self) -> int:
@@ -227,7 +233,7 @@ class Plan:
 
         `busy_rate` is about how many requests per second the server can answer.
         """
-        settings = _patient(self.settings)
+        settings = self.settings
         slowest_s = max(limit for name, limit in self.search_limits.items() if name != "max_error_rate")
         patience_ns = max(_LEAST_PATIENCE_NS, round(_PATIENCE_LATENCIES * slowest_s * 1e9))
         warmup_ns, round_ns = round(warmup_s * 1e9), max(1, round(seconds * 1e9 / _SEARCH_ROUNDS))
@@ -238,37 +244,114 @@ class Plan:
             warmup_ns=warmup_ns,
             round_ns=round_ns,
             rounds=_SEARCH_ROUNDS,
-            timeout_ns=min(settings.timeout_ns, patience_ns),
+            timeout_ns=min(self._timeout_ns(settings.max_duration_ns), patience_ns),
             rate=rate,
             seed=seed,
-            generators=_generators(settings),
+            generators=self.generators,
         )
 
     # --- alone and in turn
 
-    @property
-    def profile(self) -> LoadPlan:
-        """The load while a profiler looks on."""
-        turn = self.turn
-        if turn is None:
-            return _one_round(self._in_turn, self.pace.profile_ns)
-        if turn.rate is None:
+    def profile(self, longest_ns: int | None = None) -> LoadPlan:
+        """Returns the load while a profiler looks on; one that ends by time takes no longer than this."""
+        turn, pace = self.turn, self.pace
+        if turn is not None and (turn.counted or turn.ramp is not None):
             return turn
-        return replace(turn, warmup_ns=0, round_ns=max(turn.round_ns, self.pace.profile_ns))
+        round_ns, warmup_ns = pace.profile_ns, 0
+        if turn is not None and turn.pause is not None:
+            round_ns, warmup_ns = turn.round_ns, turn.warmup_ns
+        elif turn is not None:
+            round_ns = max(turn.round_ns, pace.profile_ns)
+        if longest_ns is not None:
+            round_ns = min(round_ns, longest_ns)
+        timeout_ns, rate = self._timeout_ns(self._comparison_ns), None if turn is None else turn.rate
+        return self._one_round(round_ns, timeout_ns, warmup_ns=warmup_ns, rate=rate)
+
+    def alone(self, *, spent_ns: int | None) -> Plan:
+        """Returns the plan of the code here on one boot, after a comparison that compared nothing.
+
+        If no answer came in the time that was spent, the run may end 1 s late: half of the time is left for an answer,
+        however long servers took to start. `spent_ns` is None if something else was missing.
+        """
+        settings = self.settings
+        timeout_ns, warmup_ns, duration_ns = settings.timeout_ns, settings.warmup_ns, settings.duration_ns
+        if spent_ns is not None and timeout_ns in (DEFAULT_TIMEOUT_NS, settings.max_duration_ns):
+            left_ns = max(settings.max_duration_ns // 2, settings.max_duration_ns + 1_000 * _MS - spent_ns)
+            timeout_ns = min(timeout_ns, settings.max_duration_ns, left_ns)
+            # A connection whose first request gets no answer has no time for another.
+            warmup_ns = min(warmup_ns, timeout_ns // 4)
+            duration_ns = min(duration_ns, timeout_ns - warmup_ns)
+        settings = replace(settings, boots=1, timeout_ns=timeout_ns, warmup_ns=warmup_ns, duration_ns=duration_ns)
+        return replace(self, settings=settings, profiles=False)
+
+    def _timeout_ns(self, longest_ns: int) -> int:
+        """Returns how long a request is waited for: not longer than all the time there is, unless a test says so."""
+        timeout_ns = self.settings.timeout_ns
+        return min(timeout_ns, longest_ns) if timeout_ns == DEFAULT_TIMEOUT_NS else timeout_ns
+
+    def _whole_load(self, boots: int, timeout_ns: int) -> LoadPlan:
+        """Returns the load of each boot. Raises PlanError for a rate so low that a boot has no request."""
+        settings = self.settings
+        if settings.requests is not None:
+            return self._one_round(settings.duration_ns, timeout_ns, requests=settings.requests)
+        if settings.burst is not None:
+            return self._one_round(timeout_ns, timeout_ns, burst=settings.burst)
+        rounds = max(1, round(settings.rounds / boots))
+        duration_ns = settings.duration_ns if settings.ramp is None else settings.ramp.duration_ns
+        if settings.rate is not None and settings.rate * duration_ns / boots < 1e9:
+            raise PlanError(
+                f"rate: at {format_rate(settings.rate)}/s less than one request is due in "
+                f"{format_duration(duration_ns)}{f' on {boots} boots' if boots > 1 else ''}: give it a longer duration"
+            )
+        return LoadPlan(
+            connections=settings.connections,
+            warmup_ns=settings.warmup_ns if settings.ramp is None else 0,
+            round_ns=max(1, duration_ns // (boots * rounds)),
+            rounds=rounds,
+            timeout_ns=timeout_ns,
+            rate=settings.rate,
+            ramp=settings.ramp,
+            pause=settings.pause,
+            generators=self.generators,
+        )
+
+    def _one_round(
+        self,
+        round_ns: int,
+        timeout_ns: int,
+        *,
+        warmup_ns: int = 0,
+        at_most: int | None = None,
+        requests: int | None = None,
+        burst: int | None = None,
+        rate: float | None = None,
+    ) -> LoadPlan:
+        """Returns a load of one round, by default a closed loop; `at_most` bounds its connections."""
+        bounds = (self.settings.connections, at_most, requests, burst)
+        return LoadPlan(
+            connections=min(bound for bound in bounds if bound is not None),
+            warmup_ns=warmup_ns,
+            round_ns=round_ns,
+            rounds=1,
+            timeout_ns=timeout_ns,
+            requests=requests,
+            burst=burst,
+            rate=rate,
+            pause=self.settings.pause,
+            generators=self.generators,
+        )
 
     # --- in turn
 
     @property
-    def _in_turn(self) -> Settings:
-        settings = self.settings
-        if self.in_half:
-            settings = replace(settings, max_duration_ns=settings.max_duration_ns // 2)
-        return _patient(settings)
+    def _comparison_ns(self) -> int:
+        """The longest time of a comparison that searches for nothing."""
+        return self.settings.max_duration_ns // (2 if self.in_half else 1)
 
     @property
     def max_duration_ns(self) -> int:
         """The longest time of a comparison."""
-        return 2 * self.settings.search_ns if self.settings.capacity else self._in_turn.max_duration_ns
+        return 2 * self.settings.search_ns if self.settings.capacity else self._comparison_ns
 
     def pair_ns(self, number: int) -> int:
         """Returns how long a pair of boots is loaded, at the least; the first pair is number 0."""
@@ -279,35 +362,33 @@ class Plan:
     @property
     def turn(self) -> LoadPlan | None:
         """The load of one turn where that is a load of its own; None where turns are part of one closed loop."""
-        settings = self._in_turn
+        settings, timeout_ns = self.settings, self._timeout_ns(self._comparison_ns)
         if settings.requests is not None or settings.burst is not None or settings.ramp is not None:
-            return _load_plan(settings, 1)
+            return self._whole_load(1, timeout_ns)
         if settings.pause is not None:
             # The other side's turns would be pauses, too.
             round_ns = max(_RATE_TURN_NS, _PAUSES_A_TURN * settings.pause.mean_ns)
-            return _one_round(settings, round_ns, warmup_ns=self.pace.warmup_ns)
+            return self._one_round(round_ns, timeout_ns, warmup_ns=self.pace.warmup_ns)
         if settings.rate is None:
             return None
         round_ns = max(_RATE_TURN_NS, round(_RATE_TURN_REQUESTS / settings.rate * 1e9))
-        return _one_round(settings, round_ns, warmup_ns=self.pace.warmup_ns, rate=settings.rate)
+        return self._one_round(round_ns, timeout_ns, warmup_ns=self.pace.warmup_ns, rate=settings.rate)
 
     @property
     def probe(self) -> LoadPlan:
         """Finds out how long a request takes; does not wait for one too slow to be compared in the time there is."""
         if (turn := self.turn) is not None:
             return turn
-        settings = self._in_turn
-        probe = _one_round(settings, self.pace.probe_ns, warmup_ns=self.pace.warmup_ns // 2)
-        if settings.timeout_ns not in (DEFAULT_TIMEOUT_NS, settings.max_duration_ns):
-            return probe
-        longest_ns = max(_LEAST_PROBED_NS, settings.max_duration_ns // 8)
-        return replace(probe, timeout_ns=min(settings.timeout_ns, longest_ns))
+        timeout_ns = self._timeout_ns(self._comparison_ns)
+        if timeout_ns in (DEFAULT_TIMEOUT_NS, self._comparison_ns):
+            timeout_ns = min(timeout_ns, max(_LEAST_PROBED_NS, self._comparison_ns // 8))
+        return self._one_round(self.pace.probe_ns, timeout_ns, warmup_ns=self.pace.warmup_ns // 2)
 
     @property
     def limiting(self) -> LoadPlan:
         """Shows what limits a server that is loaded alone."""
-        turn, pace = self.turn, self.pace
-        return replace(turn or _one_round(self._in_turn, pace.limiting_ns, warmup_ns=pace.warmup_ns), close=True)
+        pace, timeout_ns = self.pace, self._timeout_ns(self._comparison_ns)
+        return (self.turn or self._one_round(pace.limiting_ns, timeout_ns, warmup_ns=pace.warmup_ns)).closely()
 
     def alternation(self, number: int, *, latency_ns: int, chance: random.Random) -> Alternation:
         """Returns the turns of a pair, in random order; `latency_ns` is what a request typically takes."""
@@ -370,98 +451,21 @@ def app_of(settings: Settings) -> AppSpec | None:
     return as_made(app, settings.app) if isinstance(settings.server, AsgiSpec | Command) else app
 
 
-def cores_of(settings: Settings) -> tuple[frozenset[int] | None, frozenset[int] | None]:
-    """Returns the cores of the server and those of its generators; None of both where there are not enough."""
-    workers = worker_count(settings.server)
-    return (None if workers is None else split_cores(workers, _generators(settings))) or (None, None)
+def cores_of(settings: Settings, generators: int | None = None) -> tuple[frozenset[int] | None, frozenset[int] | None]:
+    """Returns the cores of the server and those of its generators; None of both where there are not enough.
 
-
-def _patient(settings: Settings) -> Settings:
-    """Returns the settings where no request is waited for longer than all the time there is, unless a test says so."""
-    if settings.timeout_ns != DEFAULT_TIMEOUT_NS:
-        return settings
-    return replace(settings, timeout_ns=min(settings.timeout_ns, settings.max_duration_ns))
-
-
-def patient_for(settings: Settings, *, spent_ns: int) -> Settings:
-    """Returns the settings of a run alone after a comparison that found no answer: it may end 1 s late.
-
-    Half of the time is left for an answer, however long servers took to start.
+    `generators` is how many there are; None for as many as were asked for, or one if that is still to be found out.
     """
-    if settings.timeout_ns not in (DEFAULT_TIMEOUT_NS, settings.max_duration_ns):
-        return settings
-    left_ns = max(settings.max_duration_ns // 2, settings.max_duration_ns + 1_000 * _MS - spent_ns)
-    timeout_ns = min(settings.timeout_ns, settings.max_duration_ns, left_ns)
-    # A connection whose first request gets no answer has no time for another.
-    warmup_ns = min(settings.warmup_ns, timeout_ns // 4)
-    duration_ns = min(settings.duration_ns, timeout_ns - warmup_ns)
-    return replace(settings, timeout_ns=timeout_ns, warmup_ns=warmup_ns, duration_ns=duration_ns)
+    workers, asked = worker_count(settings.server), settings.generators
+    if generators is None:
+        generators = asked if isinstance(asked, int) else 1
+    return (None if workers is None else split_cores(workers, generators)) or (None, None)
 
 
-def _smoke_plan(settings: Settings, parts: int) -> LoadPlan:
-    """Returns a few requests, of each of the parts."""
-    requests = _SMOKE_OF_PART * parts
-    if requests <= _SMOKE_REQUESTS:
-        requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
-    limit_ns = max(settings.duration_ns, settings.timeout_ns)  # only success counts, also of a slow machine
-    plan = _one_round(settings, limit_ns, at_most=min(_SMOKE_CONNECTIONS, requests))
-    return replace(plan, requests=requests, pause=None, generators=1)
-
-
-def _load_plan(settings: Settings, boots: int) -> LoadPlan:
-    """Returns the load of each boot. Raises PlanError for a rate so low that a boot has no request."""
-    if settings.requests is not None:
-        return _one_round(settings, settings.duration_ns, at_most=settings.requests, requests=settings.requests)
-    if settings.burst is not None:
-        return _one_round(settings, settings.timeout_ns, at_most=settings.burst, burst=settings.burst)
-    rounds = max(1, round(settings.rounds / boots))
-    duration_ns = settings.duration_ns if settings.ramp is None else settings.ramp.duration_ns
-    if settings.rate is not None and settings.rate * duration_ns / boots < 1e9:
-        raise PlanError(
-            f"rate: at {format_rate(settings.rate)}/s less than one request is due in {format_duration(duration_ns)}"
-            f"{f' on {boots} boots' if boots > 1 else ''}: give it a longer duration"
-        )
-    return LoadPlan(
-        connections=settings.connections,
-        warmup_ns=settings.warmup_ns if settings.ramp is None else 0,
-        round_ns=max(1, duration_ns // (boots * rounds)),
-        rounds=rounds,
-        timeout_ns=settings.timeout_ns,
-        rate=settings.rate,
-        ramp=settings.ramp,
-        pause=settings.pause,
-        generators=_generators(settings),
-    )
-
-
-def _one_round(
-    settings: Settings,
-    round_ns: int,
-    *,
-    warmup_ns: int = 0,
-    at_most: int | None = None,
-    requests: int | None = None,
-    burst: int | None = None,
-    rate: float | None = None,
-) -> LoadPlan:
-    """Returns a load of one round, by default a closed loop; `at_most` bounds its connections."""
-    return LoadPlan(
-        connections=settings.connections if at_most is None else min(settings.connections, at_most),
-        warmup_ns=warmup_ns,
-        round_ns=round_ns,
-        rounds=1,
-        timeout_ns=settings.timeout_ns,
-        requests=requests,
-        burst=burst,
-        rate=rate,
-        pause=settings.pause,
-        generators=_generators(settings),
-    )
-
-
-def _generators(settings: Settings) -> int:
-    """Returns how many generators there are, or one where that is still to be found out."""
-    return settings.generators if isinstance(settings.generators, int) else 1
+def gates_of(work: Work, settings: Settings) -> int:
+    """Returns how many metrics are compared, of the whole and of all parts and steps."""
+    parts, steps = parts_of(work), [step for _, _, step in steps_of(work)]
+    return len(settings.gate) + sum(len(judged.gate) for judged in (*parts, *steps))
 
 
 def load_identity(plan: LoadPlan) -> dict[str, object]:

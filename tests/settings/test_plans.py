@@ -13,7 +13,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.load import Alternation, Side
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.settings.plans import Pace, Plan, load_identity, load_title, patient_for
+from pytest_fileperf.settings.plans import Pace, Plan, load_identity, load_title
 from pytest_fileperf.settings.settings import Settings, for_capacity, for_one_load, resolve
 
 SECOND = 1_000_000_000
@@ -188,22 +188,24 @@ def test_a_comparison_has_a_title_tolerances_and_every_load_that_it_makes() -> N
     plan = planned(connections=4, timeout="3s", gate=["rps", "p99"], tolerance={"rps": "10%"})
     assert plan.title_in_turn(8, 33.4) == "4 connections in turn, 8 pairs of boots, 33.0 s"
     assert plan.tolerances == {"rps": pytest.approx(0.1), "p99": METRICS["p99"].tolerance}
-    assert [load.duration_ns * 1000 // SECOND for load in (plan.probe, plan.limiting, plan.profile)] == [200, 800, 2000]
-    assert {load.connections for load in (plan.probe, plan.limiting, plan.profile)} == {4}
-    assert {load.timeout_ns for load in (plan.probe, plan.limiting, plan.profile)} == {3 * SECOND}
+    loads = (plan.probe, plan.limiting, plan.profile())
+    assert [load.duration_ns * 1000 // SECOND for load in loads] == [200, 800, 2000]
+    assert {load.connections for load in loads} == {4}
+    assert {load.timeout_ns for load in loads} == {3 * SECOND}
 
 
 @pytest.mark.parametrize("keys", [{"requests": 10}, {"burst": 10}, {"ramp": "2s:10"}])
 def test_a_load_that_is_whole_is_each_of_them(keys: dict[str, object]) -> None:
     plan = planned(**keys)
-    assert plan.probe == replace(plan.limiting, close=False) == plan.profile == plan.turn
+    assert plan.probe == replace(plan.limiting, close=False) == plan.profile() == plan.turn
     assert plan.limiting.close
 
 
 def test_a_rate_is_looked_at_for_longer() -> None:
     plan = planned(rate=1000)
     assert plan.probe == replace(plan.limiting, close=False) == plan.turn
-    assert (plan.profile.rate, plan.profile.warmup_ns, plan.profile.round_ns) == (1000, 0, 2 * SECOND)
+    looked = plan.profile()
+    assert (looked.rate, looked.warmup_ns, looked.round_ns) == (1000, 0, 2 * SECOND)
 
 
 @pytest.mark.parametrize("max_s,spent_s,timeout_s", [(5, 3.2, 2.8), (5, 20, 2.5), (20, 7, 14), (40, 9, 30)])
@@ -211,11 +213,11 @@ def test_after_a_comparison_that_was_given_up_no_answer_is_waited_for_beyond_the
     max_s: int, spent_s: float, timeout_s: float
 ) -> None:
     """One request a connection has its time, not two."""
-    found = patient_for(settings(max_duration=f"{max_s}s"), spent_ns=round(spent_s * SECOND))
+    found = planned(max_duration=f"{max_s}s").alone(spent_ns=round(spent_s * SECOND)).settings
     assert found.timeout_ns == pytest.approx(timeout_s * SECOND)
     assert found.warmup_ns + found.duration_ns <= found.timeout_ns
-    own = settings(max_duration=f"{max_s}s", timeout="7s")
-    assert patient_for(own, spent_ns=SECOND) == own
+    own = planned(max_duration=f"{max_s}s", timeout="7s")
+    assert own.alone(spent_ns=SECOND).settings == replace(own.settings, boots=1)
 
 
 # --- Settings of a search for the capacity: what it takes over, what it cannot use, and what is its own
