@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import monotonic
 
 from pytest_fileperf.drive.cluster import Cluster
@@ -41,11 +42,11 @@ class Rig:
     chance: random.Random = field(default_factory=random.SystemRandom)
     """Not the generator that test suites seed: two sessions are not to have the same luck."""
     pace: Pace = USUAL_PACE
-    source: Source | None = None
-    """Finds the code of stored baselines; None where it is not looked for."""
+    source: Source = field(default_factory=lambda: Source(Path.cwd(), Path(".fileperf")))
+    """Finds the code of stored baselines."""
 
     @classmethod
-    def starting(cls, options: Options, *, progress: ProgressSink, source: Source | None) -> Rig:
+    def starting(cls, options: Options, *, progress: ProgressSink, source: Source) -> Rig:
         """Returns what starts real servers and generators."""
         coverage, network = options.coverage, options.network
         return cls(
@@ -90,8 +91,7 @@ class Rig:
     def close(self) -> None:
         """Ends the generator and every server, and removes the code of baselines."""
         with ExitStack() as closing:
-            if self.source is not None:
-                closing.callback(self.source.close)
+            closing.callback(self.source.close)
             if self.servers.preloads is not None:
                 closing.callback(self.servers.preloads.close)
             closing.callback(self.servers.close)

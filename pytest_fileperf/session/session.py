@@ -300,7 +300,7 @@ class Session:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about code of baselines that could not be had, kept, or measured again."""
-        return (*(() if self._rig.source is None else self._rig.source.notes), *self._notes)
+        return (*self._rig.source.notes, *self._notes)
 
     def _measured(self, plan: Plan, *, is_gated: bool) -> tuple[Measured, Callable[[Sequence[Result]], Keeping]]:
         """Measures the code here, and what it is compared with; returns it with what stores its results.

@@ -107,8 +107,7 @@ def measure_other_version(plan: Plan, base: Base, budget: ErrorBudget, rig: Rig)
 def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured:
     """Returns what was measured, with what both sides ran although it is no part of the other version."""
     files, outside = used_by_both(measured.loaded, tree), outside_code(measured.loaded.modules, tree)
-    if rig.source is not None:
-        files = (*files, *rig.source.shared_modules(measured.loaded, tree))
+    files = (*files, *rig.source.shared_modules(measured.loaded, tree))
     tops = () if tree.here is None else (tree.here, tree.here.resolve())
     elsewhere = [one for one in outside if not any(Path(one).is_relative_to(top) for top in tops)]
     notes = _noted(NoteKind.ELSEWHERE, elsewhere)
@@ -145,23 +144,21 @@ class Baselines:
 
     def measure(self, plan: Plan, found: Found | None) -> Measured:
         """Measures the code here, and the baseline's code where that is needed; judges both."""
-        source = self._rig.source
-        if source is not None:
-            source.here  # noqa: B018 # found out before anything boots: the code may be edited while it is measured
+        self._rig.source.here  # noqa: B018 # found out before anything boots: code may be edited while it is measured
         if found is None:  # carefully, where it becomes a baseline
             measured = measure_alone(plan, self._rig, to_store=self._options.update is not None)
             return self._judged_by_figures(measured, None, None)
         by_figures = partial(self._by_figures, plan, found)
         if self._options.confirm == "never":
             return by_figures(Note(kind=NoteKind.NEVER_CONFIRMED))
-        code, said = (None, "this session does not look for its code") if source is None else self._code(source, found)
+        code, said = self._code(found)
         if code is None:
             return by_figures(_figures_only(said))
         if isinstance(code, CodeTree):
             return self._same(plan, found, code, said)
         return self._in_turn(plan, found, code, said)
 
-    def _code(self, source: Source, found: Found) -> tuple[Base | CodeTree | None, str]:
+    def _code(self, found: Found) -> tuple[Base | CodeTree | None, str]:
         """Returns the code of a baseline: the tree of the code here, where that is it, with the same packages; or None.
 
         Beside it why it is not to be found, or why it runs with the packages installed here.
@@ -169,7 +166,7 @@ class Baselines:
         entry, said, python = found.entry, "", None
         commit = None if entry.commit is None else entry.commit.get("id")
         try:
-            code_tree = source.code(entry.tree, commit if isinstance(commit, str) else None)
+            code_tree = self._rig.source.code(entry.tree, commit if isinstance(commit, str) else None)
         except PlanError as error:
             return None, str(error)
         is_stored = self._options.base_packages == "stored"
@@ -188,7 +185,8 @@ class Baselines:
         if code_tree.is_here and python is None:
             return code_tree, said
         title = title_of(entry, code_tree.title)
-        return Base(title=title, code_tree=replace(code_tree, title=title, python=python), may_fail=True), said
+        code_tree = CodeTree(title=title, here=code_tree.here, there=code_tree.there, python=python)
+        return Base(title=title, code_tree=code_tree, may_fail=True), said
 
     def keep(self, plan: Plan, found: Found | None, results: Sequence[Result]) -> Keeping:
         """Returns how to store a level that is fit to be the baseline, where that was asked for.
@@ -233,33 +231,33 @@ class Baselines:
         `also` are files that no server loaded, and that changed while it was measured.
         """
         gated = [comparison.metric for comparison in result.verdict.comparisons]
-        test, is_whole = result.test, not result.test.own
+        test, is_whole, source = result.test, not result.test.own, self._rig.source
         evidence = evidence_of(level.recording)
         ran = self._loaded_here()
-        here = "this session does not look for code" if self._rig.source is None else self._rig.source.here_with(ran)
+        here = source.here_with(ran)
         known = {name: precision_of(METRICS[name], evidence) for name in gated}
         tree = here.tree if isinstance(here, SourceState) else None
         entry = Entry(
             identity=level.identity,
             evidence=evidence,
             captured=datetime.now(UTC).isoformat(timespec="seconds"),
-            commit=None if self._rig.source is None else self._rig.source.commit_info(),
+            commit=source.commit_info(),
             reason=self._options.reason,
             tree=tree,
             packages=self._environment.packages,
             conditions=self._environment.conditions,
             precision={name: error for name, error in known.items() if math.isfinite(error)},
             busy=level.measurement.busy,
-            loaded=None if self._rig.source is None or tree is None else self._rig.source.loaded_beside(ran, tree=tree),
+            loaded=None if tree is None else source.loaded_beside(ran, tree=tree),
         )
 
         def store() -> None:
             self._store.write(test.module, test.nodeid, entry, self._environment, summary_of=gated)
-            if isinstance(here, SourceState) and is_whole and self._rig.source is not None:
-                self._rig.source.keep(here)
+            if isinstance(here, SourceState) and is_whole:
+                source.keep(here)
                 before = None if found is None else found.entry.tree
                 if before is not None:  # it goes, unless another baseline needs it
-                    self._rig.source.forget([before])
+                    source.forget([before])
 
         stored, notes = list(result.verdict.code_notes), result.notes
         if (error := level_error(gated, level.recording)) > KNOWN_TO:
@@ -349,7 +347,7 @@ class Baselines:
     def _other_files(self, measured: Measured, found: Found, base: Base) -> str:
         """Returns why the baseline's code may have run with files that are not those of then; empty if it did not."""
         tree, stored = base.code_tree, found.entry.loaded
-        if self._rig.source is None or tree.there is None or found.entry.tree is None:
+        if tree.there is None or found.entry.tree is None:
             return ""
         beside = self._rig.source.loaded_beside(measured.loaded, tree, found.entry.tree)
         if beside is not None and stored is not None:
@@ -445,20 +443,20 @@ def _stored_latency(found: Found | None, comparisons: Sequence[MetricComparison]
     return Histogram.merged(boot.latency for boot in found.entry.evidence.boots)
 
 
-def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, source: Source | None) -> Note | None:
+def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, source: Source) -> Note | None:
     """Returns why it is not certain that the server ran the baseline's code; None where it is."""
     held, loaded, stored = CodeTree(here=here.here, there=here.here), measured.loaded, found.entry.loaded
     tree = "the tree is that of the baseline, but"
     if not any(held.holds(Path(file)) for file in loaded.modules):
         return _figures_only(f"{tree} the server's code is not in it, so it may have changed")
-    beside = None if source is None else source.loaded_beside(loaded, tree=found.entry.tree or "")
+    beside = source.loaded_beside(loaded, tree=found.entry.tree or "")
     if beside is not None and stored is not None:
         if others := _others(beside, stored):
             why = f"{format_names(others)} changed since the baseline was stored, and Git does not have what"
             return Note(kind=NoteKind.FILES_CHANGED, texts=(f"{why} {_was(others)}",))
     elif outside := outside_code(loaded.modules, here):
         return _figures_only(f"{tree} code outside it may have changed: {', '.join(outside)}")
-    elif source is not None and (newer := source.ignored_since(found.entry.captured_at)):
+    elif newer := source.ignored_since(found.entry.captured_at):
         return _figures_only(f"{tree} files that it does not have are newer: {', '.join(newer)}")
     of_code, _ = _changed(source, loaded)
     return _figures_only(f"{_while_measured(of_code)}, so run it again") if of_code else None
@@ -479,13 +477,11 @@ def _others(now: Digests, stored: Digests) -> list[str]:
     return [name for name, digest in sorted(now.items()) if stored.get(name) != digest]
 
 
-def _changed(source: Source | None, loaded: LoadedFiles) -> tuple[list[str], list[str]]:
+def _changed(source: Source, loaded: LoadedFiles) -> tuple[list[str], list[str]]:
     """Returns which files of the code, and which others, changed while it was measured.
 
     The code's are those that the server loaded; of a command, whose files nobody knows, all of the tree.
     """
-    if source is None:
-        return [], []
     changed = source.changed()
     of_code = [name for name in changed if not loaded.is_known or loaded.has(source.path(name))]
     return of_code, [name for name in changed if name not in of_code]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -119,7 +119,7 @@ class Checkout:
             self.close()
             raise
         self.notes = tuple(f"the submodule {path} is empty on the side of {against.title}" for path in empty)
-        return replace(against.code_tree, there=tree)
+        return CodeTree(title=against.title, here=against.code_tree.here, there=tree)
 
     def __exit__(self, *_: object) -> None:
         self.close()

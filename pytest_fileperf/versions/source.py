@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -206,7 +206,7 @@ class Source:
         self._open = ExitStack()
         self._codes: dict[tuple[str | None, str | None], CodeTree | PlanError] = {}
         """What was found for a tree and a commit, or why nothing was."""
-        self._checked_out: dict[str, CodeTree] = {}
+        self._checked_out: dict[str, Path | None] = {}
         self._notes: list[str] = []
         self._new: Mapping[str, object] = {}
         """New files that are no source, and what the file system said of them when `here` was found out."""
@@ -454,11 +454,11 @@ class Source:
         if tree not in self._checked_out:
             code_tree = CodeTree(title=title, here=repository.top)
             checkout = Checkout(Against(code_tree=code_tree, commit=place, repository=repository))
-            code_tree = self._checked_out[tree] = self._open.enter_context(checkout)
+            self._checked_out[tree] = there = self._open.enter_context(checkout).there
             self._notes += checkout.notes
-            if code_tree.there is not None:
-                self._notes += snapshots.share(code_tree.there)
-        return replace(self._checked_out[tree], title=title)
+            if there is not None:
+                self._notes += snapshots.share(there)
+        return CodeTree(title=title, here=repository.top, there=self._checked_out[tree])
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
         """Returns whether a tree is that of the files, with those new files that it has."""

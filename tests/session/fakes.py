@@ -30,6 +30,7 @@ from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Tell
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.versions.loaded import LoadedFiles
+from pytest_fileperf.versions.source import Source
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 MS = 1_000_000
@@ -393,6 +394,10 @@ GET = Operation(method="GET", url="/")
 TEST = TestId(nodeid="test_any.py::test_any", module="test_any.py", name="test_any")
 
 
+NOWHERE = Path("/nowhere")
+"""A directory without code: the baseline's cannot be found."""
+
+
 def rig_of(host: Host, *, seed: int = 1) -> tuple[Rig, Loads, Sink]:
     """Returns a rig whose servers are those of the host, and what it loads and tells with."""
     loads, sink = Loads(host.clock), Sink()
@@ -402,5 +407,6 @@ def rig_of(host: Host, *, seed: int = 1) -> tuple[Rig, Loads, Sink]:
         loads=loads,
         clock=host.clock,
         chance=random.Random(seed),
+        source=Source(NOWHERE, NOWHERE),
     )
     return rig, loads, sink

@@ -15,6 +15,7 @@ from pytest_fileperf.serve.spec import Command
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.settings.settings import Options, Settings
+from pytest_fileperf.versions.source import Source
 
 PLAIN = """
 async def app(scope, receive, send):
@@ -114,7 +115,7 @@ def test_processes_that_are_lost_and_logs_without_end_are_told(tmp_path: Path) -
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what cores do")
 def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
     load = Settings(app="serve.apps:app", boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0)
-    with Session(Options(baselines=tmp_path), Rig()) as session:
+    with Session(Options(baselines=tmp_path), Rig(source=Source(tmp_path, tmp_path))) as session:
         measurement = session.measure(GET, load, TEST)
         (boot,) = session.results[0].recording.boots
     anywhere = os.sched_getaffinity(0)
