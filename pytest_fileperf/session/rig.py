@@ -126,7 +126,7 @@ class Measured:
     ) -> Measured:
         """Returns it with results as they are judged: parts first, as the whole has the last word on the error left.
 
-        With these, if the other side could not be measured.
+        `absent` and `notes` say why the other side could not be measured.
         """
         results = [judge(*each) for each in reversed([*zip(self.subjects, self.results, strict=True)])]
         return replace(self, results=tuple(reversed(results)), absent=absent, notes=notes)

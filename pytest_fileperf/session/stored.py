@@ -208,16 +208,14 @@ class Baselines:
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
             why = f"{kept.unfit} is no baseline{anyway}"
         else:
-            of_code, of_data = _changed(self._rig.source, self._loaded_here())
-            why = f"{_while_measured(of_code)}, so run it again" if of_code else ""
-        levels = {} if why else {result.test.own: result for result in anew}
+            why, of_data = _changed(self._rig.source, self._loaded_here())
+        levels = {result.test.own: result for result in anew}
         keeping: Keeping = []
         for result in results:
-            if result is not whole and not result.verdict.comparisons:  # it was not to be stored
-                keeping.append((result, None))
-            elif why:
+            is_to_store = result is whole or bool(result.verdict.comparisons)
+            if is_to_store and why:
                 keeping.append((replace(result, not_stored=why), None))
-            elif result.test.own in levels:
+            elif is_to_store and result.test.own in levels:
                 keeping.append(self._kept(found, result, levels[result.test.own], also=of_data))
             else:
                 keeping.append((result, None))
@@ -356,7 +354,7 @@ class Baselines:
             others = list(used_by_both(measured.loaded, tree))
         if not others:
             return ""
-        return f"its old code ran with {format_names(others)} as of now, and Git does not have what {_was(others)}"
+        return f"its old code ran with {format_names(others)} as of now, {_not_kept(others)}"
 
     # --- what figures say
 
@@ -452,14 +450,14 @@ def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, source: 
     beside = source.loaded_beside(loaded, tree=found.entry.tree or "")
     if beside is not None and stored is not None:
         if others := _others(beside, stored):
-            why = f"{format_names(others)} changed since the baseline was stored, and Git does not have what"
-            return Note(kind=NoteKind.FILES_CHANGED, texts=(f"{why} {_was(others)}",))
+            why = f"{format_names(others)} changed since the baseline was stored, {_not_kept(others)}"
+            return Note(kind=NoteKind.FILES_CHANGED, texts=(why,))
     elif outside := outside_code(loaded.modules, here):
         return _figures_only(f"{tree} code outside it may have changed: {', '.join(outside)}")
     elif newer := source.ignored_since(found.entry.captured_at):
         return _figures_only(f"{tree} files that it does not have are newer: {', '.join(newer)}")
-    of_code, _ = _changed(source, loaded)
-    return _figures_only(f"{_while_measured(of_code)}, so run it again") if of_code else None
+    why, _ = _changed(source, loaded)
+    return _figures_only(why) if why else None
 
 
 def _figures_only(why: str) -> Note:
@@ -477,19 +475,16 @@ def _others(now: Digests, stored: Digests) -> list[str]:
     return [name for name, digest in sorted(now.items()) if stored.get(name) != digest]
 
 
-def _changed(source: Source, loaded: LoadedFiles) -> tuple[list[str], list[str]]:
-    """Returns which files of the code, and which others, changed while it was measured.
+def _changed(source: Source, loaded: LoadedFiles) -> tuple[str, list[str]]:
+    """Returns that files of the code changed while it was measured, or an empty text; and which others did.
 
     The code's are those that the server loaded; of a command, whose files nobody knows, all of the tree.
     """
     changed = source.changed()
     of_code = [name for name in changed if not loaded.is_known or loaded.has(source.path(name))]
-    return of_code, [name for name in changed if name not in of_code]
+    why = f"{format_names(of_code)} changed while it was measured, so run it again" if of_code else ""
+    return why, [name for name in changed if name not in of_code]
 
 
-def _while_measured(names: Sequence[str]) -> str:
-    return f"{format_names(names)} changed while it was measured"
-
-
-def _was(names: Sequence[str]) -> str:
-    return "it was" if len(names) == 1 else "they were"
+def _not_kept(names: Sequence[str]) -> str:
+    return f"and Git does not have what {'it was' if len(names) == 1 else 'they were'}"
