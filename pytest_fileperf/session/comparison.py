@@ -174,6 +174,8 @@ class Comparison:
         """Whether its setup, or each of its first requests, has failed already."""
         self._works: BothWorks = (plan.work, plan.work)
         """With what the setup of each side has returned."""
+        self._pair_ns = plan.pair_ns(0)
+        """How long the pair is loaded, at the least."""
         self._latency_ns = 0
         """What a request took in the probe, on the slower side."""
         self._probes: dict[Side, Run] = {}
@@ -215,9 +217,11 @@ class Comparison:
     def _is_enough(self, number: int, pair_begun_s: float) -> bool:
         """Lets the gates look; returns whether all of them are decided."""
         now_s, plan = self._rig.clock(), self._plan
-        # The next pair may take longer. What limits the code here is found out after the last one.
-        more_ns = plan.pair_ns(number + 1) - plan.pair_ns(number) + plan.limiting.duration_ns
-        next_s = now_s - pair_begun_s + more_ns / 1e9
+        more_ns = max(0, round(1e9 * (now_s - pair_begun_s)) - self._pair_ns)
+        # What limits the code here is found out after the last pair.
+        left_ns = plan.max_duration_ns - round(1e9 * (now_s - self._begun_s)) - plan.limiting.duration_ns
+        self._pair_ns = plan.next_pair_ns(number + 1, left_ns=left_ns, more_ns=more_ns)
+        next_s = (self._pair_ns + more_ns + plan.limiting.duration_ns) / 1e9
         self._pairs[""] = pairs_alike(self._pairs[""])
         for own, gate in tuple(self._gates.items()):
             found = gate.look(self._pairs[own], elapsed_s=now_s - self._begun_s, next_s=next_s)
@@ -319,7 +323,7 @@ class Comparison:
 
     def _search(self, searches: tuple[RateSearch, ...], number: int, servers: BothServers) -> None:
         """Goes on with the search on both sides, load by load in turn, until neither needs one or the time is over."""
-        ends_s = self._rig.clock() + self._plan.pair_ns(number) / 1e9
+        ends_s = self._rig.clock() + self._pair_ns / 1e9
         going = list(Side)
         while going:
             for side in self._rig.chance.sample(going, len(going)):
@@ -335,7 +339,7 @@ class Comparison:
         """Loads both boots in many short turns of one load."""
         # All pairs so far say what a request takes: the probe may have met a stall.
         latency_ns = max(map(_under_way_ns, self._runs)) or self._latency_ns
-        turns = self._plan.alternation(number, latency_ns=latency_ns, chance=self._rig.chance)
+        turns = self._plan.alternation(self._pair_ns, latency_ns=latency_ns, chance=self._rig.chance)
         base, now = self._rig.loads.alternate(self._works, turns, number, servers, self._cores, self._tell)
         self._requests += sum(round_.requests for round_ in now.rounds)
         return [base], [now]
@@ -343,7 +347,7 @@ class Comparison:
     def _loads(self, turn: LoadPlan, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
         """Loads each boot with whole loads, in random order, until the time of the pair is over."""
         runs: tuple[list[Run], list[Run]] = ([], [])
-        ends_s = self._rig.clock() + self._plan.pair_ns(number) / 1e9
+        ends_s = self._rig.clock() + self._pair_ns / 1e9
         while not runs[Side.BASE] or self._rig.clock() < ends_s:
             for side in self._rig.chance.sample(tuple(Side), 2):
                 runs[side].append(self._load_by(number, side, servers[side], turn))

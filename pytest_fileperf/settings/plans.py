@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, replace
 
@@ -390,8 +391,22 @@ class Plan:
         pace, timeout_ns = self.pace, self._timeout_ns(self._comparison_ns)
         return (self.turn or self._one_round(pace.limiting_ns, timeout_ns, warmup_ns=pace.warmup_ns)).closely()
 
-    def alternation(self, number: int, *, latency_ns: int, chance: random.Random) -> Alternation:
-        """Returns the turns of a pair, in random order; `latency_ns` is what a request typically takes."""
+    def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int) -> int:
+        """Returns how long a pair is loaded, so that pairs fill the time that is left.
+
+        Each takes `more_ns` beside that. So the last look comes when the time is over, and not up to a pair earlier.
+        """
+        usual_ns = self.pair_ns(number)
+        if self.settings.capacity or number < _FIRST_PAIRS:
+            return usual_ns
+        pairs = max(1, math.ceil(left_ns / (usual_ns + more_ns)))
+        shared_ns = left_ns // pairs - more_ns
+        if pairs > 1 and shared_ns < self.pace.first_pair_ns:
+            shared_ns = left_ns // (pairs - 1) - more_ns
+        return max(self.pace.first_pair_ns, shared_ns)
+
+    def alternation(self, pair_ns: int, *, latency_ns: int, chance: random.Random) -> Alternation:
+        """Returns the turns of a pair so long, in random order; `latency_ns` is what a request typically takes."""
         handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
         longest_ns = max(self.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
         turn_ns = max(_LEAST_TURN_NS, min(round(_TURN_HANDOVERS * handover_ns), longest_ns))
@@ -400,7 +415,7 @@ class Plan:
         def drawn(cycles: int) -> tuple[Side, ...]:
             return tuple(chance.choices(tuple(Side), k=max(1, cycles)))
 
-        cycles = max(1, round(self.pair_ns(number) / (2 * turn_ns)))
+        cycles = max(1, round(pair_ns / (2 * turn_ns)))
         # Of the slowest requests so few fit into a turn that its length matters.
         is_usual = turn_ns >= round(_TURN_HANDOVERS * handover_ns)
         lengths = chance.choices(_TURN_LENGTHS if is_usual else (1.0,), k=cycles)
@@ -427,7 +442,7 @@ class Plan:
 
     def least_in_turn_ns(self, latency_ns: int) -> int:
         """Returns how long three pairs of boots are loaded at the least, if a request typically takes so long."""
-        turns = self.alternation(0, latency_ns=latency_ns, chance=random.SystemRandom())
+        turns = self.alternation(self.pair_ns(0), latency_ns=latency_ns, chance=random.SystemRandom())
         return _FIRST_PAIRS * turns.duration_ns
 
     def title_in_turn(self, pairs: int, seconds: float) -> str:

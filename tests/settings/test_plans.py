@@ -33,7 +33,18 @@ def smoked(**keys: object) -> Plan:
 
 
 def turns(number: int = 0, latency_ns: int = 0, **keys: object) -> Alternation:
-    return planned(**keys).alternation(number, latency_ns=latency_ns, chance=random.SystemRandom())
+    plan = planned(**keys)
+    return plan.alternation(plan.pair_ns(number), latency_ns=latency_ns, chance=random.SystemRandom())
+
+
+@pytest.mark.parametrize("left_ns", range(2 * SECOND, 40 * SECOND, 700_000_000))
+def test_pairs_fill_the_time_that_is_left(left_ns: int) -> None:
+    plan, more_ns, usual_ns = planned(), 400_000_000, Pace().pair_ns
+    while (pair_ns := plan.next_pair_ns(3, left_ns=left_ns, more_ns=more_ns)) + more_ns <= left_ns:
+        assert Pace().first_pair_ns <= pair_ns < 1.4 * usual_ns
+        left_ns -= pair_ns + more_ns
+    assert left_ns < 10
+    assert plan.next_pair_ns(2, left_ns=left_ns, more_ns=more_ns) == Pace().first_pair_ns
 
 
 @pytest.mark.parametrize(
