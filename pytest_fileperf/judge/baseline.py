@@ -31,7 +31,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -115,12 +115,14 @@ class Entry:
         return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def entry_from_json(stored: Placed) -> Entry:
-    """Reads an entry of any schema; raises ValueError that names the first thing wrong, by its place."""
+def entry_from_json(stored: Placed, *, has_digests: bool) -> Entry:
+    """Reads an entry of any schema; raises ValueError that names the first thing wrong, by its place.
+
+    Without digests it is of an earlier schema.
+    """
     tree, commit, busy, reason = tree_in(stored), stored["commit"], stored.get("busy"), stored.get("reason")
-    conditions, loaded = stored.get("conditions"), stored.get("loaded")
+    conditions, loaded, identity = stored.get("conditions"), stored.get("loaded"), stored["identity"].mapping()
     return Entry(
-        identity=stored["identity"].mapping(),
         evidence=Evidence.from_json(stored["evidence"]),
         captured=stored["captured"].text(),
         tree=tree,
@@ -131,6 +133,7 @@ def entry_from_json(stored: Placed) -> Entry:
         precision=stored.given("precision", {}).numbers(),
         busy=None if busy is None else Busy(**{name: busy[name].number() for name in _BUSY}),
         loaded=None if loaded is None else loaded.texts(),
+        identity=identity if has_digests else of_earlier_schema(identity),
     )
 
 
@@ -626,8 +629,7 @@ def _entry(path: Path, key: str, stored: _Stored) -> Entry:
     if isinstance(stored.tests, LongFile) and stored.tests.has_twice(key):
         raise _twice(path, key)
     with _reading(path):
-        entry = entry_from_json(Placed(stored.tests[key], f"tests[{key!r}]"))
-        return entry if stored.salt else replace(entry, identity=of_earlier_schema(entry.identity))
+        return entry_from_json(Placed(stored.tests[key], f"tests[{key!r}]"), has_digests=bool(stored.salt))
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:

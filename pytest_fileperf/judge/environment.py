@@ -29,8 +29,6 @@ _NUMBERS = {
     "cpu revision": "revision",
 }
 """The numbers in `/proc/cpuinfo` that tell generations of a processor apart: of x86, then of ARM."""
-_MOST_NAMED = 8
-"""Packages whose changes are said one by one."""
 _NOT_APART = ("packages", "conditions")
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -127,7 +125,7 @@ def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str
         now = server_packages(now)
     changed = [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
     changed.sort(key=lambda name: name not in SERVER_PACKAGES)  # within both kinds they stay sorted
-    named = changed if len(changed) <= _MOST_NAMED + 1 else changed[:_MOST_NAMED]
+    named = changed if len(changed) <= 9 else changed[:8]
     said = [_package_change(name, was.get(name), now.get(name)) for name in named]
     return (*said, *([f"and {len(changed) - len(named)} more"] if named != changed else []))
 

@@ -64,16 +64,8 @@ __all__ = (
 
 _SHARE = 0.02
 """What may differ of statuses and sizes."""
-_SPARE_BYTES = 64
-"""What sizes that vary may differ by: some numbers and dates have other lengths."""
-_SPARE_BYTES_CONSTANT = 4
-"""What sizes may differ by that are constant on both sides."""
 _ERRORS = 4.0
 """Standard errors that are more than chance; rounds hang together, so they are rather many."""
-_LEAST_ROUNDS = 4
-"""Of each side, where sizes vary: fewer do not tell how much."""
-_CONSTANT = 1e-4
-"""Stored sizes are rounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +120,16 @@ def _other_sizes(*sides: Sequence[Sequence[float]]) -> tuple[float, ...]:
         return ()
     means = fmean(base), fmean(now)
     apart = abs(means[0] - means[1]) - _SHARE * max(means)
-    if all(max(own) - min(own) <= _CONSTANT * max(own) for own in (base, now)):
-        return means if apart > _SPARE_BYTES_CONSTANT else ()
+    # Sizes that are constant on both sides may differ by a few bytes; those that are stored are rounded.
+    if all(max(own) - min(own) <= 1e-4 * max(own) for own in (base, now)):
+        return means if apart > 4 else ()
     gap = max(min(base), min(now)) - min(max(base), max(now))
-    if min(len(base), len(now)) < _LEAST_ROUNDS or gap <= 2 * max(map(_growth, sides)):
+    # Of fewer than four rounds nobody knows how much sizes vary.
+    if min(len(base), len(now)) < 4 or gap <= 2 * max(map(_growth, sides)):
         return ()
     error = math.sqrt(sum(variance(own) / len(own) for own in (base, now)))
-    return means if apart > _SPARE_BYTES + _ERRORS * error else ()
+    # Where they vary, some numbers and dates have other lengths.
+    return means if apart > 64 + _ERRORS * error else ()
 
 
 def _growth(boots: Sequence[Sequence[float]]) -> float:
@@ -165,8 +160,6 @@ def _shares(statuses: Mapping[int, int]) -> dict[int, float]:
 
 STORED_DIGITS = 5
 """Significant digits of a stored value: finer than any noise here, and a diff stays readable."""
-STORED_POINTS = 12
-"""Of the course of a boot's memory, for the same reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +301,7 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
         latency=own.latency(),
         runs=runs,
         variances={} if boot.capacity is None else {"capacity": boot.capacity.variance},
-        memory=thinned(boot.memory, STORED_POINTS),
+        memory=thinned(boot.memory, 12),  # few, so that a diff stays readable
         sizes=next(iter(answers_of(own).sizes), ()),
     )
 
@@ -321,7 +314,12 @@ def alike(*sides: Evidence) -> tuple[int | None, tuple[Evidence, ...]]:
     requests = _reached_by_all(boot for side in sides for boot in side.boots)
     if requests is None:
         return None, sides
-    return requests, tuple(replace(side, boots=tuple(boot.after(requests) for boot in side.boots)) for side in sides)
+    return requests, tuple(
+        Evidence(
+            boots=tuple(boot.after(requests) for boot in side.boots), stabilised=side.stabilised, statuses=side.statuses
+        )
+        for side in sides
+    )
 
 
 def _reached_by_all(boots: Iterable[BootEvidence]) -> int | None:
@@ -375,11 +373,8 @@ def _turns_from(stored: Placed) -> tuple[Mapping[str, float], ...]:
 
 HODGES_LEHMANN_COST = math.pi / 3
 """Its variance over the mean's for normal data; less than 1 as soon as a few values are far off."""
-_NORMAL_PAIR = 0.6744897501960817 * math.sqrt(2)
-"""The median absolute difference of two values of a normal distribution, in standard deviations."""
 _RANK_ERRORS = 2.0
 """Standard errors of a rank, on either side, at whose values a percentile's interval ends."""
-_BIWEIGHT_STEPS, _BIWEIGHT_EXACT = 50, 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -474,10 +469,10 @@ def biweight(values: Sequence[float]) -> float:
     reach = 6 * median(abs(value - centre) for value in values)
     if reach <= 0:
         return centre
-    for _ in range(_BIWEIGHT_STEPS):
+    for _ in range(50):
         weights = [max(0.0, 1 - ((value - location) / reach) ** 2) ** 2 for value in values]
         before, location = location, math.fsum(map(mul, values, weights)) / math.fsum(weights)
-        if abs(location - before) < _BIWEIGHT_EXACT * reach:
+        if abs(location - before) < 1e-9 * reach:
             break
     return location
 
@@ -492,7 +487,9 @@ def spread_of(levels: Sequence[Level]) -> tuple[float, int] | None:
     gaps = [abs(one - other) for rounds in boots for one, other in combinations(rounds, 2)]
     if not gaps:
         return None
-    return (median(gaps) / _NORMAL_PAIR) ** 2, sum(len(rounds) - 1 for rounds in boots if rounds)
+    # The median difference of two values of a normal distribution, in standard deviations.
+    normal = 0.6744897501960817 * math.sqrt(2)
+    return (median(gaps) / normal) ** 2, sum(len(rounds) - 1 for rounds in boots if rounds)
 
 
 def variance_of_location(round_variance: float, levels: Sequence[Level]) -> float:
@@ -644,7 +641,15 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
     requests = requests_alike(pairs)
     if requests is None:
         return pairs
-    return [replace(pair, base=pair.base.after(requests), now=pair.now.after(requests)) for pair in pairs]
+    return [
+        Pair(
+            base=pair.base.after(requests),
+            now=pair.now.after(requests),
+            stabilised=pair.stabilised,
+            base_boots_anew=pair.base_boots_anew,
+        )
+        for pair in pairs
+    ]
 
 
 def requests_alike(pairs: Iterable[Pair]) -> int | None:

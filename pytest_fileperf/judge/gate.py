@@ -30,7 +30,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pytest_fileperf.judge.baseline import Found, sealed, work_differences
 from pytest_fileperf.judge.difference import (
@@ -60,7 +60,6 @@ from pytest_fileperf.measure.usage import Busy
 
 __all__ = (
     "ErrorBudget",
-    "Spread",
     "compare",
     "difference_of",
     "judge_same_code",
@@ -76,30 +75,6 @@ __all__ = (
     "unless_saturated",
     "unless_unsteady",
 )
-
-
-# --- By how much unchanged code changes from one session to another
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """By how much a metric of unchanged code may change between two sides, in natural logarithms."""
-
-    sd: float
-    df: float
-    """How well `sd` is known: degrees of freedom."""
-
-
-def _of_sessions(metric: Metric) -> Spread:
-    """Returns the spread of two sessions: wide, and the same for all machines, as nobody knows this one's."""
-    return Spread(sd=RULES.environment_sd * tail_factor(metric), df=math.inf)
-
-
-_BOOTS_ALONE = Spread(sd=0.0, df=math.inf)
-"""For a change of which the deviations of sessions are counted afterwards."""
-
-
-# --- gate
 
 
 class ErrorBudget:
@@ -124,17 +99,33 @@ class ErrorBudget:
 
 
 def compare(
-    metric: Metric, *, base: Evidence, now: Evidence, tolerance: float, alpha: float, spread: Spread
+    metric: Metric,
+    *,
+    base: Evidence,
+    now: Evidence,
+    tolerance: float,
+    alpha: float,
+    sd: float,
+    df: float = math.inf,
 ) -> MetricComparison:
     """Returns the comparison of one metric with its baseline; the module's text says how.
 
     `tolerance` is a share of the worse value: a rate may fall, and a duration grow, by a factor of 1 + tolerance.
-    `alpha` is this gate's part of the session's error, from `ErrorBudget`. `spread` is that of the two sides' sessions.
+    `alpha` is this gate's part of the session's error, from `ErrorBudget`. `sd` and `df` are those of `difference_of`.
     """
     is_memory, requests = metric.name == "rss", None
     if is_memory:
         requests, (base, now) = alike(base, now)
     base_level, now_level = level_of(metric, base), level_of(metric, now)
+    change, why = None, None
+    if base_level is None or now_level is None:
+        why = why_no_level(metric, base, "base") if base_level is None else why_no_level(metric, now, "now")
+    elif is_memory and requests is None:
+        why = Reason(kind=ReasonKind.MEMORY_COURSE)
+    elif min(base.requests, now.requests) < metric.least_requests:
+        side, count = ("now", now.requests) if now.requests <= base.requests else ("base", base.requests)
+        needed, change = metric.least_requests, as_share(now_level.mean - base_level.mean)
+        why = Reason(kind=ReasonKind.FEW_REQUESTS, metric=metric.name, side=side, count=count, needed=needed)
     levels = MetricComparison(
         metric=metric.name,
         outcome=Outcome.INCONCLUSIVE,
@@ -142,39 +133,37 @@ def compare(
         after_requests=requests,
         base=measured_of(metric, base) if base_level else None,
         now=now_level.value if now_level else None,
+        change=change,
+        reason=why,
     )
-    if base_level is None or now_level is None:
-        side, own = ("base", base) if base_level is None else ("now", now)
-        return levels.undecided(why_no_level(metric, own, side))
-    if is_memory and requests is None:
-        return levels.undecided(Reason(kind=ReasonKind.MEMORY_COURSE))
-    if min(base.requests, now.requests) < metric.least_requests:
-        side, count = ("now", now.requests) if now.requests <= base.requests else ("base", base.requests)
-        needed = metric.least_requests
-        few = Reason(kind=ReasonKind.FEW_REQUESTS, metric=metric.name, side=side, count=count, needed=needed)
-        return replace(levels, change=as_share(now_level.mean - base_level.mean), reason=few)
-    difference = difference_of(metric, base, now, (base_level, now_level), spread)
+    if why is not None or base_level is None or now_level is None:
+        return levels
+    difference = difference_of(metric, base, now, (base_level, now_level), sd=sd, df=df)
     threshold = Threshold.of(tolerance, alpha)
     of_figures = Differences(metric=metric, main=difference, pass_error=RULES.bound_error)
     outcome, _ = decide(of_figures, threshold)
     seen = as_share(difference.detectable(threshold))
     reason = Reason(kind=ReasonKind.IMPROVED) if outcome is Outcome.IMPROVED else None
     if outcome is None:
-        noise_of = NoiseOf.SESSIONS if 2 * spread.sd**2 > difference.error**2 else NoiseOf.BOOTS
+        noise_of = NoiseOf.SESSIONS if 2 * sd**2 > difference.error**2 else NoiseOf.BOOTS
         reason = _why_undecided(of_figures, tolerance, seen, noise_of)
     return unless_far_worse(judged(levels, outcome, difference, seen, reason))
 
 
 def difference_of(
-    metric: Metric, base: Evidence, now: Evidence, levels: tuple[Level, Level], spread: Spread
+    metric: Metric, base: Evidence, now: Evidence, levels: tuple[Level, Level], *, sd: float, df: float = math.inf
 ) -> Difference:
-    """Returns how much worse `now` is than `base`, by their `levels`."""
-    boot, df = variance_of_boots(metric, levels, set(base.stabilised) & set(now.stabilised))
-    boots, session = boot * sum(1 / len(level.boots) for level in levels), spread.sd**2
+    """Returns how much worse `now` is than `base`, by their `levels`.
+
+    `sd` is the deviation that unchanged code may have between the two sides, in natural logarithms, known with `df`
+    degrees of freedom.
+    """
+    boot, boot_df = variance_of_boots(metric, levels, set(base.stabilised) & set(now.stabilised))
+    boots, session = boot * sum(1 / len(level.boots) for level in levels), sd**2
     return Difference(
         worse=metric.worse_sign * (levels[1].mean - levels[0].mean),
         error=math.sqrt(boots + session),
-        df=(boots + session) ** 2 / (boots**2 / df + session**2 / spread.df),
+        df=(boots + session) ** 2 / (boots**2 / boot_df + session**2 / df),
     )
 
 
@@ -247,14 +236,16 @@ def judge_stored(
                 MetricComparison(metric=name, outcome=outcome, tolerance=tolerance, now=value, reason=apart)
             )
             continue
-        entry, spread = found.entry, _of_sessions(metric)
-        comparison = compare(metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=spread)
+        # The deviation of sessions is wide, and the same for all machines, as nobody knows this one's.
+        entry, sd = found.entry, RULES.environment_sd * tail_factor(metric)
+        comparison = compare(metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, sd=sd)
         if comparison.outcome is Outcome.REGRESSED:
-            changed, about = package_changes(entry.packages, packages), None
-            if changed or entry.reason:
-                day, why = entry.captured.partition("T")[0], entry.reason or ""
-                about = Reason(kind=ReasonKind.SINCE_BASELINE, packages=changed, day=day, text=why)
-            comparison = _unless_explained(replace(comparison, reason=about), busy)
+            changed, why, others = package_changes(entry.packages, packages), entry.reason or "", _others(busy)
+            about = None
+            if changed or why or others:
+                day = entry.captured.partition("T")[0] if changed or why else ""
+                about = Reason(kind=ReasonKind.SINCE_BASELINE, packages=changed, day=day, text=why, busy=others)
+            comparison = _unless_explained(comparison.with_outcome(Outcome.REGRESSED, about), busy)
         elif comparison.outcome in _GOOD:
             comparison = _unless_stored_busy(comparison, entry.busy or Busy())
         elif no_code and comparison.reason is not None and comparison.reason.kind in _UNDECIDED:
@@ -287,10 +278,9 @@ def judge_world(
     of_packages = package_changes(found.entry.packages, packages)
     comparisons = []
     for name, tolerance in tolerances.items():
-        metric, entry = METRICS[name], found.entry
-        comparison = compare(
-            metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, spread=_BOOTS_ALONE
-        )
+        metric, base = METRICS[name], found.entry.evidence
+        # By the spread of boots alone: the deviations of sessions are counted afterwards.
+        comparison = compare(metric, base=base, now=now, tolerance=tolerance, alpha=alpha, sd=0.0)
         if comparison.change is None or comparison.low is None:
             continue
         outcome = comparison.outcome
@@ -298,13 +288,16 @@ def judge_world(
             outcome = Outcome.REGRESSED
         elif outcome is Outcome.REGRESSED:
             outcome = Outcome.INCONCLUSIVE
-        kind = ReasonKind.WORLD_UNCLEAR if outcome is Outcome.INCONCLUSIVE else ReasonKind.WORLD
-        ratio = 1 + comparison.change
-        about = Reason(kind=kind, metric=metric.name, ratio=ratio, differences=changed, packages=of_packages)
-        comparison = replace(comparison, outcome=outcome, reason=None if outcome is Outcome.PASS else about)
-        if comparison.outcome is Outcome.REGRESSED:
-            comparison = _unless_explained(comparison, busy)
-        comparisons.append(comparison)
+        about = Reason(
+            kind=ReasonKind.WORLD_UNCLEAR if outcome is Outcome.INCONCLUSIVE else ReasonKind.WORLD,
+            metric=metric.name,
+            ratio=1 + comparison.change,
+            differences=changed,
+            packages=of_packages,
+            busy=_others(busy) if outcome is Outcome.REGRESSED else None,
+        )
+        comparison = comparison.with_outcome(outcome, None if outcome is Outcome.PASS else about)
+        comparisons.append(_unless_explained(comparison, busy) if outcome is Outcome.REGRESSED else comparison)
     return unless_saturated(comparisons, saturated)
 
 
@@ -341,7 +334,7 @@ def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy)
     # By the nearer bound of the interval: a short measurement on a busy machine knows little.
     least = _deviations(world, min(_bounds(world)), busy)
     if least > RULES.environment_failed and world.outcome is Outcome.REGRESSED:
-        return replace(world, outcome=Outcome.REGRESSED, reason=reason)
+        return world.with_outcome(Outcome.REGRESSED, reason)
     if code.outcome not in _GOOD:
         return code
     if off <= RULES.environment_noted:  # others explain it, but not however much it is
@@ -485,17 +478,19 @@ def may_be_worse(comparison: MetricComparison) -> bool:
     return comparison.outcome is Outcome.REGRESSED or undecided
 
 
+def _others(busy: Busy) -> Busy | None:
+    """Returns what others did on the machine; None where it was quiet."""
+    return busy if busy.is_busy else None
+
+
 def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricComparison:
     """Returns a regression on a machine that may be busy: INCONCLUSIVE where what others did may explain it.
 
     It stays one where its lower bound, less what others may have done, is beyond the tolerance.
     """
-    if not busy.is_busy or regression.low is None:
-        return regression
     least = min(_bounds(regression)) - busy.explains(METRICS[regression.metric])
-    if least > math.log1p(regression.tolerance):
-        about = regression.reason or Reason(kind=ReasonKind.SINCE_BASELINE)
-        return replace(regression, reason=replace(about, busy=busy))
+    if not busy.is_busy or least > math.log1p(regression.tolerance):
+        return regression
     return regression.undecided(Reason(kind=ReasonKind.BUSY, busy=busy))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 
-from pytest_fileperf.judge.evidence import Evidence, Level, evidence_of, level_of, tail_factor
-from pytest_fileperf.judge.gate import Spread, difference_of
+from pytest_fileperf.judge.evidence import BootEvidence, Evidence, Level, evidence_of, level_of, tail_factor
+from pytest_fileperf.judge.gate import difference_of
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, grouped, unknown_params
 from pytest_fileperf.judge.record import FailedTest, Result
 from pytest_fileperf.judge.rules import RULES
@@ -109,6 +109,8 @@ def rank(metric: Metric, sides: Sequence[Evidence]) -> Ranking:
                 high=None if margin is None else _exp(ratio + margin),
             )
         )
+    # A member with a wide interval may rank before one with a better value.
+    places.sort(key=lambda place: ranks[place.member])
     unknown = [Place(member=at, rank=None) for at in range(len(sides)) if at not in known]
     return Ranking(metric=metric.name, places=(*places, *unknown))
 
@@ -122,8 +124,9 @@ def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evid
     boots = []
     for boot, known in zip(recording.boots, side.boots, strict=True):
         value = metric.of_run(recording.of_boot(boot))
-        boots.append(replace(known, turns=() if value is None else ({metric.name: value},), runs={}))
-    return replace(side, boots=tuple(boots))
+        turns = () if value is None else ({metric.name: value},)
+        boots.append(BootEvidence(turns=turns, latency=known.latency, runs={}))
+    return Evidence(boots=tuple(boots), stabilised=side.stabilised)
 
 
 def _margins(
@@ -132,10 +135,10 @@ def _margins(
     """Returns for each pair, the better one first, how far apart their logarithms must be to tell them apart."""
     pairs = list(combinations(order, 2))
     error = RULES.ranking_alpha / 2 / max(1, len(pairs))  # of a bound on either side
-    drift = Spread(sd=RULES.drift_sd * math.sqrt(2) * tail_factor(metric), df=RULES.drift_df)
+    sd, df = RULES.drift_sd * math.sqrt(2) * tail_factor(metric), RULES.drift_df
     return {
         (better, other): difference_of(
-            metric, sides[better], sides[other], (levels[better], levels[other]), drift
+            metric, sides[better], sides[other], (levels[better], levels[other]), sd=sd, df=df
         ).margin(error)
         for better, other in pairs
     }
@@ -225,8 +228,5 @@ def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GR
         if title and sum(result.measurement.requests > 0 for result in members) > 1:
             limits = [result.measurement.limit for result in members]
             ranking = rank_runs([result.recording for result in members], limits)
-            # A member with a wide interval may rank before one with a better value.
-            places = tuple(sorted(ranking.places, key=lambda place: place.rank or math.inf))
-            ranking = replace(ranking, places=places)
             groups.append(RankedGroup(title=title, results=tuple(members), ranking=ranking))
     return SessionRecord(results=tuple(results), groups=tuple(groups), unknown_params=unknown_params(results, labels))

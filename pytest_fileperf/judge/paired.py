@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean, median
 from typing import TypeAlias
@@ -58,9 +58,6 @@ __all__ = ("MORE_S", "MOST_TIMES", "NoiseFloor", "Sequential", "noise_floor", "p
 
 Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
-_JUMP = 1.7
-"""Two latencies close to each other in rank with such a ratio are named as a jump."""
-
 
 def share_of_looks(before: float, now: float) -> float:
     """Returns the share of the error for a look, by the shares of the time that are over at it and at the last one."""
@@ -73,31 +70,38 @@ def share_of_looks(before: float, now: float) -> float:
 
 
 def compare_pairs(
-    metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, share: float
+    metric: Metric,
+    pairs: Sequence[Pair],
+    *,
+    tolerance: float,
+    alpha: float,
+    share: float,
+    elapsed_s: float = 0.0,
+    next_s: float = 0.0,
 ) -> MetricComparison:
     """Returns the comparison at this look; INCONCLUSIVE means that it is undecided, and its reason says why.
 
-    `alpha` is the gate's level over all looks, `share` the part that this look may use of it.
+    `alpha` is the gate's level over all looks, `share` the part that this look may use of it. `elapsed_s` is what the
+    pairs took, and `next_s` what another one will take.
     """
     base, now = (_level(metric, own) for own in sides_of(pairs))
+    evidence = paired_evidence(metric, pairs)
     levels = MetricComparison(
         metric=metric.name,
         outcome=Outcome.INCONCLUSIVE,
         tolerance=tolerance,
         base=base,
         now=now,
+        total=evidence.guard.interval(metric) if evidence and evidence.guard and not evidence.is_calm else None,
         pairs=len(pairs),
         after_requests=requests_alike(pairs) if metric.name == "rss" else None,
     )
-    evidence = paired_evidence(metric, pairs)
     if evidence is None:
-        return levels.undecided(_why_nothing(metric, pairs, base, now))
+        return levels.undecided(_why_nothing(metric, pairs, base, now, elapsed_s, next_s))
     look = Threshold.of(tolerance, alpha).part(share)
     outcome, guard = decide(evidence, look)
     # Slow requests between stalls say that a percentile is worse, and not by how much.
     shown = evidence.main if guard is None or evidence.is_calm else guard
-    if evidence.guard is not None and not evidence.is_calm:
-        levels = replace(levels, total=evidence.guard.interval(metric))
     detectable, reason = _detectable(evidence, look), None
     if outcome is Outcome.REGRESSED:
         detectable = min(detectable, shown.worse)  # what has been seen can be seen
@@ -120,7 +124,7 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
         return False
     last, shrunk = _last_look(tolerance, alpha), math.sqrt(at)
     for difference, threshold in evidence.parts(last):
-        later = replace(difference, error=difference.error * shrunk)
+        later = Difference(worse=difference.worse, error=difference.error * shrunk, df=difference.df)
         # `main` may be IMPROVED as well; what the guard shows is never better.
         seen = abs(later.worse) if difference is evidence.main else later.worse
         if seen + RULES.hopeless_errors * later.error >= later.least_shown(threshold):
@@ -167,18 +171,6 @@ def _level(metric: Metric, sides: Sequence[BootEvidence]) -> float | None:
     return median(runs) if runs else None
 
 
-def _with_time(comparison: MetricComparison, elapsed_s: float, next_s: float) -> MetricComparison:
-    """Returns the comparison, if it had too few pairs or requests with the time that it would need for them."""
-    reason = comparison.reason
-    if reason is None or not reason.count or reason.count >= reason.needed:
-        return comparison
-    if reason.kind is ReasonKind.PAIRS_FEW:
-        return comparison.undecided(replace(reason, seconds=elapsed_s + (reason.needed - reason.count) * next_s))
-    if reason.kind is ReasonKind.PAIRS_FEW_REQUESTS:
-        return comparison.undecided(replace(reason, seconds=elapsed_s * reason.needed / reason.count))
-    return comparison
-
-
 def _last_look(tolerance: float, alpha: float) -> Threshold:
     return Threshold.of(tolerance, alpha).part(RULES.looks[-1][1])
 
@@ -213,8 +205,10 @@ def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Differen
     return min(needs[0], max(needs[1], need(evidence.main, hardly)))
 
 
-def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None) -> Reason:
-    """Returns why pairs show nothing of a metric; `base` and `now` are its levels."""
+def _why_nothing(
+    metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None, elapsed_s: float, next_s: float
+) -> Reason:
+    """Returns why pairs show nothing of a metric, and how long enough of them take; `base` and `now` are its levels."""
     for side, value in (("base", base), ("now", now)):
         if not value:
             return Reason(kind=ReasonKind.PAIRS_NO_RATIO, metric=metric.name, side=side)
@@ -224,10 +218,12 @@ def _why_nothing(metric: Metric, pairs: Sequence[Pair], base: float | None, now:
     else:
         usable = sum(min(requests) > 0 for requests in counts)
     if metric.percentile is None or usable < RULES.least_pairs:
-        return Reason(kind=ReasonKind.PAIRS_FEW, count=usable, needed=RULES.least_pairs)
+        seconds = elapsed_s + (RULES.least_pairs - usable) * next_s if usable else 0.0
+        return Reason(kind=ReasonKind.PAIRS_FEW, count=usable, needed=RULES.least_pairs, seconds=seconds)
     requests, needed = min(map(sum, zip(*counts, strict=True))), RULES.least_pairs * metric.least_requests
     if requests < needed:
-        return Reason(kind=ReasonKind.PAIRS_FEW_REQUESTS, metric=metric.name, count=requests, needed=needed)
+        kind, seconds = ReasonKind.PAIRS_FEW_REQUESTS, elapsed_s * needed / requests if requests else 0.0
+        return Reason(kind=kind, metric=metric.name, count=requests, needed=needed, seconds=seconds)
     together = clustering(pairs, metric.percentile)
     return Reason(kind=ReasonKind.PAIRS_CLUSTERED, metric=metric.name, count=requests, together=together)
 
@@ -268,7 +264,7 @@ def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
     before, after = (
         (at, latency.percentile_ns(at) / 1e9) for at in (metric.percentile - beside, metric.percentile + beside)
     )
-    return (before, after) if before[1] > 0 and after[1] / before[1] >= _JUMP else None
+    return (before, after) if before[1] > 0 and after[1] / before[1] >= 1.7 else None
 
 
 # --- What a comparison could see on this machine, from one of the same code with itself
@@ -343,12 +339,20 @@ class Sequential:
             return None
         self._looked_at = at
         found = tuple(
-            compare_pairs(METRICS[name], pairs, tolerance=tolerance, alpha=self._alpha, share=share)
+            compare_pairs(
+                METRICS[name],
+                pairs,
+                tolerance=tolerance,
+                alpha=self._alpha,
+                share=share,
+                elapsed_s=elapsed_s,
+                next_s=next_s,
+            )
             for name, tolerance in self._tolerances.items()
         )
         if not last and (self._to_the_end or not self._is_over(found, pairs, at)):
             return None
-        return tuple(_with_time(unless_far_worse(item), elapsed_s, next_s) for item in found)
+        return tuple(map(unless_far_worse, found))
 
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
         """Returns whether a regression is found, or nothing that is undecided can be decided in the time there is.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -37,7 +37,6 @@ __all__ = ("difference_by_ranks",)
 
 _STEPS = 1000
 """Of a log ratio of 1: a latency is known to a thousandth."""
-_ROUNDING = 1e-9
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 """A normal distribution, in seven points."""
@@ -112,19 +111,13 @@ def difference_by_ranks(
     )
     # The luck of a boot that all pairs have in common is in each of them alike: no number of pairs averages it out.
     common = 0.0 if all(pair.base_boots_anew for pair in pairs) else moved / 2
-    beyond, first, df = np.asarray(mean_now - mean_base), int(ratios[0]), RULES.ranks_prior_df + len(pairs) - 1
-    found = _RankDifference(
-        worse=(first + int(np.argmax(beyond <= 0))) / _STEPS,
-        error=0.0,
-        df=df,
-        first=first,
-        beyond=beyond,
-        beyond_error=np.sqrt(variance + common),
-    )
-    if not math.isfinite(found.high(RULES.bound_error)):
-        return None
-    error = max(0.0, found.worse - found.low(RULES.bound_error)) / standard_errors(RULES.bound_error, df)
-    return replace(found, error=error)
+    beyond, beyond_error = np.asarray(mean_now - mean_base), np.sqrt(variance + common)
+    first, df = int(ratios[0]), RULES.ranks_prior_df + len(pairs) - 1
+    worse, margin = (first + int(np.argmax(beyond <= 0))) / _STEPS, standard_errors(RULES.bound_error, df)
+    low = (first + int(np.argmin(beyond > margin * beyond_error))) / _STEPS
+    error = max(0.0, worse - low) / margin
+    found = _RankDifference(worse=worse, error=error, df=df, first=first, beyond=beyond, beyond_error=beyond_error)
+    return found if math.isfinite(found.high(RULES.bound_error)) else None
 
 
 # --- shares of slow requests; columns are ratios to base's percentile
@@ -164,7 +157,7 @@ def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[ND
         for base, now in sides if most is None else [_tails(pair, most) for pair in group]:
             above, with_it = base.above(np.array([at, at - 1]))
             base_shares.append(above + part * (with_it - above) + between)
-            tails.append(replace(now, first=now.first - at))
+            tails.append(_Tail(first=now.first - at, shares=now.shares))
     return np.array(base_shares), tails, together
 
 
@@ -186,7 +179,7 @@ def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: flo
     """
     steps = np.arange(min(side.first for side in sides), max(side.last for side in sides) + 1)
     shares = weights @ np.array([side.above(steps) for side in sides])
-    at = int(np.argmax(shares <= reach + _ROUNDING))
+    at = int(np.argmax(shares <= reach + 1e-9))  # shares are rounded
     above, with_it = shares[at], shares[at - 1]
     return int(steps[at]), float(np.clip((reach - above) / (with_it - above), 0.0, 1.0))
 

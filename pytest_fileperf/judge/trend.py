@@ -18,17 +18,6 @@ from pytest_fileperf.measure.usage import busy_of
 
 __all__ = ("Trend", "trend_of")
 
-_LEAST_BOOTS = 3
-_LEAST_CHANGE = {3: 0.3, 4: 0.25}
-_LEAST_OF_MORE = 0.2
-"""Log ratios of first and last, by how many there are: start-ups of the same code differ by 1 to 6 % each."""
-_LEAST_STEP = 0.3
-"""The part of an even step that every step has to be: one jump is no trend."""
-_ERRORS = 3.0
-"""Standard errors, by its rounds, that every step has to be."""
-_CPU_PART = 0.3
-"""The part of a change that CPU per request may show, where the machine's speed is not its cause."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
@@ -55,7 +44,7 @@ def trend_of(recording: Recording) -> Trend | None:
     values = [
         [value for round_ in own if (value := _value(round_, recording.open_loop)) is not None] for own in of_boots
     ]
-    if len(values) < _LEAST_BOOTS or not all(values):
+    if len(values) < 3 or not all(values):
         return None
     levels = [fmean(map(math.log, own)) for own in values]
     # Standard errors of these means; of a single round what rounds usually have.
@@ -79,12 +68,13 @@ def _value(round_: Round, open_loop: bool) -> float | None:
 
 def _is_trend(levels: Sequence[float], errors: Sequence[float]) -> bool:
     total, steps = levels[-1] - levels[0], [after - before for before, after in pairwise(levels)]
-    if abs(total) < _LEAST_CHANGE.get(len(levels), _LEAST_OF_MORE):
+    # Log ratios of first and last, by how many there are: start-ups of the same code differ by 1 to 6 % each.
+    if abs(total) < {3: 0.3, 4: 0.25}.get(len(levels), 0.2):
         return False
-    least, sign = _LEAST_STEP * abs(total) / len(steps), math.copysign(1, total)
+    # Every step is a good part of an even one, as one jump is no trend, and three standard errors by its rounds.
+    least, sign = 0.3 * abs(total) / len(steps), math.copysign(1, total)
     return all(
-        sign * step >= max(least, _ERRORS * math.hypot(*both))
-        for step, both in zip(steps, pairwise(errors), strict=True)
+        sign * step >= max(least, 3 * math.hypot(*both)) for step, both in zip(steps, pairwise(errors), strict=True)
     )
 
 
@@ -97,4 +87,5 @@ def _costs_more(of_boots: Sequence[Sequence[Round]], change: float) -> bool:
         if not cpu or not requests:
             return True
         costs.append(cpu / requests)
-    return abs(math.log(costs[1] / costs[0])) > _CPU_PART * change
+    # Where the machine's speed is not the cause, CPU per request may show 0.3 of a change.
+    return abs(math.log(costs[1] / costs[0])) > 0.3 * change

@@ -45,11 +45,6 @@ from pytest_fileperf.measure.metrics import Metric
 
 __all__ = ("Change", "changes", "clustering", "grouped", "mean_difference", "unit_of")
 
-_NORMAL_90 = 1.6449
-"""Deviations of a normal distribution that an interval of 90 % has on each side."""
-_BIWEIGHT_COST = 1.1
-"""Its variance over the mean's for normal values."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairValue:
@@ -85,7 +80,8 @@ def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
         units = [(group, _of_percentile(metric, metric.percentile, group)) for group in groups]
     for group, unit in units:
         if unit is not None:
-            ratio, margin = metric.worse_sign * unit.value, _NORMAL_90 * math.sqrt(unit.variance)
+            # An interval of 90 % has 1.6449 deviations of a normal distribution on each side.
+            ratio, margin = metric.worse_sign * unit.value, 1.6449 * math.sqrt(unit.variance)
             low, high = as_share(ratio - margin), as_share(ratio + margin)
             found.append(Change(first=first, pairs=len(group), value=as_share(ratio), low=low, high=high))
         first += len(group)
@@ -162,7 +158,7 @@ def _of_cycles(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
         return hodges_lehmann(ratios), HODGES_LEHMANN_COST * variance(ratios) / len(ratios)
     middle = median(ratios)
     deviation = 1.4826 * median(abs(ratio - middle) for ratio in ratios)
-    return biweight(ratios), _BIWEIGHT_COST * deviation**2 / len(ratios)
+    return biweight(ratios), 1.1 * deviation**2 / len(ratios)  # 1.1 times the mean's variance, for normal values
 
 
 def _cycles(

@@ -237,9 +237,13 @@ class MetricComparison:
     after_requests: int | None = None
     """Of memory: after how many requests of each boot both sides are compared."""
 
+    def with_outcome(self, outcome: Outcome, reason: Reason | None) -> MetricComparison:
+        """Returns it with this outcome, for this reason."""
+        return replace(self, outcome=outcome, reason=reason)
+
     def undecided(self, reason: Reason) -> MetricComparison:
-        """Returns it as INCONCLUSIVE, for this reason."""
-        return replace(self, outcome=Outcome.INCONCLUSIVE, reason=reason)
+        """Returns it as INCONCLUSIVE."""
+        return self.with_outcome(Outcome.INCONCLUSIVE, reason)
 
     @property
     def is_far_worse(self) -> bool:
@@ -266,7 +270,7 @@ def unless_far_worse(comparison: MetricComparison) -> MetricComparison:
     """Returns an undecided comparison as REGRESSED where its whole interval is far beyond the tolerance."""
     if comparison.outcome is not Outcome.INCONCLUSIVE or not comparison.is_far_worse:
         return comparison
-    return replace(comparison, outcome=Outcome.REGRESSED, reason=None)
+    return comparison.with_outcome(Outcome.REGRESSED, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,16 +356,13 @@ def agreeing(comparison: MetricComparison, now: float | None, base: float | None
     """
     if comparison.now is None or now is None or comparison.after_requests is not None:
         return comparison
-    shown = replace(comparison, base=base, now=now)
-    if comparison.change is None or base is None or base <= 0 or now <= 0:
-        return shown
-    change = now / base - 1
-    low, high = comparison.low, comparison.high
-    if low is None or high is None or not math.isfinite(comparison.change) or low <= change <= high:
-        return replace(shown, change=change)
-    if comparison.total is not None:
-        low, high = comparison.total
-    return replace(shown, change=change, low=min(low, change), high=max(high, change), typical=comparison.change)
+    change, low, high, typical = comparison.change, comparison.low, comparison.high, comparison.typical
+    if change is not None and base is not None and base > 0 and now > 0:
+        estimate, change = change, now / base - 1
+        if low is not None and high is not None and math.isfinite(estimate) and not low <= change <= high:
+            low, high = comparison.total or (low, high)
+            low, high, typical = min(low, change), max(high, change), estimate
+    return replace(comparison, base=base, now=now, change=change, low=low, high=high, typical=typical)
 
 
 # --- Checks absolute limits such as `min_rps` and `max_p99`: the plain figures of one run, no statistics

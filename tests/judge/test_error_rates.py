@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from judge.sides import Noise, PairNoise, TailNoise
 
 from pytest_fileperf.judge.evidence import Evidence, Pair, level_of, precision_of
-from pytest_fileperf.judge.gate import ErrorBudget, Spread, compare
+from pytest_fileperf.judge.gate import ErrorBudget, compare
 from pytest_fileperf.judge.paired import Sequential
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.verdict import Outcome
@@ -113,14 +113,16 @@ def stored_runs(runs: int, *, session_sd: float, slower: float = 0.0) -> Counter
     for _ in range(runs):
         base, now = session_sd / 2 * rng.standard_t(4, 2)
         sides = noise.rates(rng, 7.6 + base), noise.rates(rng, 7.6 + now - math.log1p(slower))
-        found[outcome_of("rps", sides, tolerance=0.03, spread=Spread(sd=RULES.environment_sd, df=math.inf))] += 1
+        found[outcome_of("rps", sides, tolerance=0.03, sd=RULES.environment_sd)] += 1
     return found
 
 
-def outcome_of(metric: str, sides: tuple[Evidence, Evidence], *, tolerance: float, spread: Spread) -> Outcome:
+def outcome_of(
+    metric: str, sides: tuple[Evidence, Evidence], *, tolerance: float, sd: float, df: float = math.inf
+) -> Outcome:
     base, now = sides
     level = ErrorBudget(GATES).level(1)
-    return compare(METRICS[metric], base=base, now=now, tolerance=tolerance, alpha=level, spread=spread).outcome
+    return compare(METRICS[metric], base=base, now=now, tolerance=tolerance, alpha=level, sd=sd, df=df).outcome
 
 
 @pytest.mark.parametrize("session_sd", [0.01, 0.15, 0.25])
@@ -149,7 +151,7 @@ def test_p99_of_identical_code_does_not_regress_and_that_of_slower_code_does(
     """On a machine whose sessions are known to deviate by 5 %."""
     rng = np.random.default_rng(21)
     sides = ((base.latencies(rng), now.latencies(rng)) for _ in range(100))
-    found = Counter(outcome_of("p99", each, tolerance=0.25, spread=Spread(sd=0.05, df=20)) for each in sides)
+    found = Counter(outcome_of("p99", each, tolerance=0.25, sd=0.05, df=20) for each in sides)
     regressed = share(found, Outcome.REGRESSED)
     assert regressed == 1.0 if most_regress is None else regressed <= most_regress
     assert share(found, Outcome.PASS) >= least_pass

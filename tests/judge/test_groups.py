@@ -16,7 +16,7 @@ from report.samples import result
 
 from pytest_fileperf import Command, InProcess, Uvicorn
 from pytest_fileperf.judge.evidence import Evidence
-from pytest_fileperf.judge.gate import Spread, compare
+from pytest_fileperf.judge.gate import compare
 from pytest_fileperf.judge.grouping import (
     DEFAULT_GROUP_BY,
     grouped,
@@ -75,8 +75,8 @@ def test_what_has_no_value_comes_last_and_has_no_rank() -> None:
 
 def test_two_variants_are_compared_as_the_gate_does() -> None:
     sides = [side(1000, 1005, 1010), side(900, 920, 910)]
-    drift = Spread(sd=RULES.drift_sd * math.sqrt(2), df=RULES.drift_df)
-    gate = compare(RPS, base=sides[0], now=sides[1], tolerance=0.0, alpha=0.025, spread=drift)
+    drift = RULES.drift_sd * math.sqrt(2)
+    gate = compare(RPS, base=sides[0], now=sides[1], tolerance=0.0, alpha=0.025, sd=drift, df=RULES.drift_df)
     best, other = rank(RPS, sides).places
     assert (best.ratio, best.low, best.high) == (1.0, None, None)
     assert other.ratio == pytest.approx(1 + known(gate.change))
