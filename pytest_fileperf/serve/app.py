@@ -6,7 +6,7 @@ import copyreg
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -86,7 +86,8 @@ def app_spec(app: object) -> AppSpec:
         return app
     if isinstance(app, str):
         return _from_text(app)
-    factory = _is_factory(app)
+    # A function without arguments. A class is no factory: its instance was meant.
+    factory = callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
     if not factory:
         check_app(app, AppSpec(app).name)
     found = _import_string(app)
@@ -95,11 +96,11 @@ def app_spec(app: object) -> AppSpec:
 
 def as_made(spec: AppSpec, app: object) -> AppSpec:
     """Returns the spec for a server in another process, which has to serve the app as it is now in this one."""
-    spec = replace(spec, databases=databases_here())
-    if spec.factory or isinstance(app, str | AppSpec):
-        return spec
-    importable = {name: module for name, module in _modules() if not _is_test_module(name, module)}
-    return replace(spec, made=made_of(app, importable, _by_value))
+    made = spec.made
+    if not (spec.factory or isinstance(app, str | AppSpec)):
+        importable = {name: module for name, module in _modules() if not _is_test_module(name, module)}
+        made = made_of(app, importable, _by_value)
+    return AppSpec(spec.target, spec.factory, made, databases_here())
 
 
 def _from_text(text: str) -> AppSpec:
@@ -110,14 +111,12 @@ def _from_text(text: str) -> AppSpec:
     return AppSpec(target, text.strip().endswith("()"))
 
 
-def _is_factory(app: object) -> bool:
-    """Returns whether it is a function without arguments. A class is no factory: its instance was meant."""
-    return callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
-
-
 def _import_string(app: object) -> str | None:
+    def is_under_tests(module_name: str) -> bool:
+        return not {"test", "tests", "testing"}.isdisjoint(module_name.split("."))
+
     found = [
-        (_is_under_tests(module_name), attribute.startswith("_"), module_name.count("."), module_name, attribute)
+        (is_under_tests(module_name), attribute.startswith("_"), module_name.count("."), module_name, attribute)
         for module_name, module in _modules()
         if not _is_test_module(module_name, module)
         for attribute, value in list(vars(module).items())
@@ -161,10 +160,6 @@ def _modules() -> Iterator[tuple[str, ModuleType]]:
     for name, module in modules.items():
         if isinstance(module, ModuleType) and module.__name__ == name:
             yield name, module
-
-
-def _is_under_tests(module_name: str) -> bool:
-    return not {"test", "tests", "testing"}.isdisjoint(module_name.split("."))
 
 
 def _is_test_module(name: str, module: ModuleType) -> bool:

@@ -46,8 +46,6 @@ __all__ = (
 
 # --- How the programs of a `Command` are run: where they are found, and with our supervisor above them
 
-_ASK_S = 20.0
-_LONGEST_LINE = 4096
 _ASK = """
 import importlib.util, sys
 for name in sys.argv[1:]:
@@ -139,7 +137,7 @@ def _found_by(python: str, directory: str, search_path: str, names: tuple[str, .
     """Returns the files of the packages that are found outside the directory; it asks once."""
     env = {**os.environ, **({"PYTHONPATH": search_path} if search_path else {})}
     try:
-        done = run([python, "-c", _ASK, *names], cwd=Path(directory), env=env, timeout_s=_ASK_S)
+        done = run([python, "-c", _ASK, *names], cwd=Path(directory), env=env, timeout_s=20.0)
         done.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return ()
@@ -154,7 +152,7 @@ def _python_of(program: Path) -> str | None:
         return str(program)
     try:
         with program.open("rb") as file:
-            first = file.readline(_LONGEST_LINE).decode(errors="replace")
+            first = file.readline(4096).decode(errors="replace")
     except OSError:
         return None
     named = first[2:].strip().split(" ")[0] if first.startswith("#!") else ""
@@ -263,10 +261,8 @@ def _listener(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
 
 
-class CommandLaunch(ProcessLaunch):
+class CommandLaunch(ProcessLaunch[Command]):
     """One boot of a command, on a port that it is told."""
-
-    spec: Command
 
     def __init__(self, spec: Command, start_up: StartUp, builds: Builds) -> None:
         super().__init__(spec, start_up)

@@ -31,8 +31,6 @@ __all__ = ("Fitting", "Imported", "await_imports", "report_import")
 
 # --- What imports of an app in processes of their own gave
 
-_POLL_S = 0.05
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
@@ -63,7 +61,7 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
     while time.monotonic() < deadline_s:
         for found in left(Imported, run_directory):
             return found
-        time.sleep(_POLL_S)
+        time.sleep(0.05)
     return Imported(problem="it did not end in time")
 
 
@@ -102,7 +100,7 @@ class Fitting:
         the user gave this server environment variables that the test run does not have.
         """
         self.made = made = next(iter(left(Made, run_directory)), None)
-        if made is None or not made.binding:
+        if made is None:
             return
         self.found = found = likeness_of(app)
         differing = found.differing(made.likeness)

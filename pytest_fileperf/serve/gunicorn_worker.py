@@ -14,9 +14,6 @@ from pytest_fileperf.serve.start import BACKLOG, WorkerStart, interface_of, list
 
 __all__ = ("Application", "serve")
 
-_WORKER_TIMEOUT_S = 30
-"""gunicorn's default: it ends a worker that is silent for so long, even while that loads the app."""
-
 
 def serve(run_directory: Path) -> None:
     """Serves the job in the run directory until SIGTERM, or until the process that started it is gone."""
@@ -42,7 +39,8 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
             "workers": job.spec.workers,
             "worker_class": _ReportingWorker,
             "backlog": BACKLOG,
-            "timeout": max(_WORKER_TIMEOUT_S, math.ceil(job.spec.start_timeout_s)),
+            # By default gunicorn ends a worker that is silent for 30 s, even while that loads the app.
+            "timeout": max(30, math.ceil(job.spec.start_timeout_s)),
             "graceful_timeout": math.ceil(job.graceful_s),
         }
         if job.spec.access_log:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pytest_fileperf.errors import AppLoadError, log_line
 from pytest_fileperf.host import scratch
@@ -44,19 +43,21 @@ class Imports:
         used = used if env is None else dict(env)
         key = (None if app is None else app.target, tuple(sorted(used.items())))
         known = self._found.get(key)
-        while known is None or not (known.problem or app is None or len(known.likenesses) >= count):
+        likenesses = () if known is None else known.likenesses
+        while known is None or not (known.problem or app is None or len(likenesses) >= count):
             found = _import(app, used, timeout_s)
-            before = () if known is None else known.likenesses
-            known = self._found[key] = replace(found, likenesses=(*before, *found.likenesses))
-        return replace(known, likenesses=known.likenesses[:count])
+            likenesses += found.likenesses
+            known = Imported(likenesses=likenesses, databases=found.databases, problem=found.problem)
+            self._found[key] = known
+        return Imported(likenesses=likenesses[:count], databases=known.databases, problem=known.problem)
 
 
 def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Imported:
     """Imports the app, one at a time: imports that run together share what the app makes, such as a file."""
     try:
         with Child("import") as child:
-            job = Job.of(Uvicorn(), app or AppSpec(""), lent=lend_package(child.directory))
-            replace(job, server="import").write(child.directory)
+            lent = lend_package(child.directory)
+            Job.of(Uvicorn(), app or AppSpec(""), lent=lent, server="import").write(child.directory)
             command = (HERE.interpreter, "-P", str(STAGES / "stage2_server.py"), str(child.directory))
             supervised = scratch.supervised(command, child.directory)
             returncode = child.run(Invocation(command=supervised, env=env), timeout_s=timeout_s)

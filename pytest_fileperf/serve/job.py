@@ -112,6 +112,7 @@ class Job:
         code_tree: CodeTree = HERE,
         needs: Mapping[str, str] | None = None,
         lent: Path,
+        server: str = "",
     ) -> Self:
         """Returns the job of serving this app as the spec says. Raises AppLoadError for an app that cannot be sent.
 
@@ -120,7 +121,7 @@ class Job:
         sys_path = code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         is_named = isinstance(app.target, str)
         return cls(
-            server=spec.name,
+            server=server or spec.name,
             sys_path=(str(lent), *sys_path),
             needs=dict(needs or {}),
             target=str(app.target) if is_named else None,

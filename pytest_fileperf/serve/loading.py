@@ -18,9 +18,6 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError
 
 __all__ = ("FilesRead", "check_app", "load_app", "make_app", "module_file", "takes", "why_not_asgi")
 
-_TRACEBACK_FRAMES = 5
-"""The innermost frames say where it went wrong; the outer ones belong to the import."""
-
 
 def load_app(target: str, *, factory: bool, check: Callable[[], None] = lambda: None) -> object:
     """Returns the ASGI app that `"package.module:attribute"` names, or that the factory of this name makes.
@@ -146,7 +143,8 @@ def _describe(error: BaseException) -> str:
         if not frame.filename.startswith("<frozen") and frame.filename not in (__file__, importlib.__file__)
     ]
     text = "".join(traceback.format_exception_only(error)).strip()
-    lines = "".join(traceback.format_list(frames[-_TRACEBACK_FRAMES:])).rstrip() + "\n" + text
+    # The innermost frames say where it went wrong; the outer ones belong to the import.
+    lines = "".join(traceback.format_list(frames[-5:])).rstrip() + "\n" + text
     return _summary(error) + "".join(f"\n  | {line}" for line in lines.strip("\n").splitlines())
 
 

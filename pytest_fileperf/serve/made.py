@@ -40,8 +40,6 @@ __all__ = ("Cause", "Made", "cause_of", "held_by", "loaded", "made_of", "tell_di
 
 # --- Says which object keeps a value from being sent to the server: what a function of the test holds, and what it is
 
-_DEEPEST = 5
-
 
 def why_unsent(value: object, problem: Callable[[object], str]) -> str:
     """Returns why a value cannot be sent, by the names that its author gave; empty where it can.
@@ -50,7 +48,7 @@ def why_unsent(value: object, problem: Callable[[object], str]) -> str:
     """
     reason = problem(value)
     titles = [value.__qualname__] if isinstance(value, FunctionType) else []
-    for _ in range(_DEEPEST):
+    for _ in range(5):
         inner = next(((name, one, why) for name, one in held_by(value) if (why := problem(one))), None)
         if inner is None:
             break
@@ -127,8 +125,6 @@ class Made:
     """Why the other parts cannot be sent."""
     has_run: bool
     """Whether a lifespan may have run on it in the test process, and have set what it holds."""
-    binding: bool = True
-    """Whether the server's app has to be like it: not where it has the code of another version."""
 
     @property
     def parts(self) -> Parts:
@@ -266,10 +262,8 @@ class _Unpickler(pickle.Unpickler):
 
 _MOST_TOLD = 3
 _LONGEST_TOLD = 100
-_SAME_TOLD = 40
 _PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):((?!…)[^@/\s]+)@")
 """In a URL: the user, and the password, unless there is a digest in its place."""
-_DIGITS = 8
 
 
 class Cause(Enum):
@@ -336,7 +330,7 @@ def told(part: Part, entries: tuple[str, ...]) -> str:
 def _without_passwords(entry: str) -> str:
     """Returns it with digests in the place of passwords, so that another password is seen as another one."""
     return _PASSWORD.sub(
-        lambda found: f"{found[1]}:…{hashlib.sha256(found[2].encode(errors='replace')).hexdigest()[:_DIGITS]}@", entry
+        lambda found: f"{found[1]}:…{hashlib.sha256(found[2].encode(errors='replace')).hexdigest()[:8]}@", entry
     )
 
 
@@ -345,7 +339,7 @@ def _from_where_they_differ(mine: tuple[str, ...], theirs: tuple[str, ...]) -> t
     if not len(mine) == len(theirs) == 1:
         return mine, theirs
     same = next((at for at, (one, other) in enumerate(zip(mine[0], theirs[0], strict=False)) if one != other), 0)
-    if same < _SAME_TOLD:
+    if same < 40:
         return mine, theirs
     cut = max(mine[0].rfind(mark, 0, same) for mark in ("(", " ", "{")) + 1
     name = mine[0].partition("(")[0]

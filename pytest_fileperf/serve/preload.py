@@ -27,11 +27,6 @@ __all__ = ("Fork", "Order", "Ordered", "Preloads")
 _MOST = 10
 """So many are held at once: two imports of two versions and one of the code alone, of two apps. Each has the memory of
 its app."""
-_IMPORTS = 2
-_SEEDS = 1 << 20
-_ANSWER_S = 5.0
-_POLL_S = 0.01
-_LOOK_S = 1.0
 _KILLED = -9
 
 
@@ -70,7 +65,7 @@ class Fork:
         until_s = time.monotonic() + (math.inf if timeout is None else timeout)
         while (returncode := self.returncode) is None:
             left_s = max(0.0, until_s - time.monotonic())
-            if self._preload.hear(min(left_s, _LOOK_S)):
+            if self._preload.hear(min(left_s, 1.0)):
                 continue
             if not psutil.pid_exists(self.pid):  # its end was told to nobody, as where Ctrl-C came in between
                 self._preload.ended.setdefault(self.pid, _KILLED)
@@ -112,7 +107,7 @@ class _Preload:
             elif report is not None or self.process.ended() is not None or time.monotonic() >= self.until_s:
                 return report.why_fresh if report else ""
             else:
-                time.sleep(_POLL_S)
+                time.sleep(0.01)
         return None
 
     def is_current(self) -> bool:
@@ -126,7 +121,7 @@ class _Preload:
             self.channel.send(json.dumps([str(run_directory), env]).encode())
         except OSError:
             return None
-        until_s = time.monotonic() + _ANSWER_S
+        until_s = time.monotonic() + 5.0
         while time.monotonic() < until_s and self.hear(until_s - time.monotonic()):
             if new := self.living - known:
                 return new.pop()
@@ -231,7 +226,7 @@ class Preloads:
     """Those that served themselves, or were to: their directories stay as long as they may run."""
     _why_fresh: dict[str, str] = field(default_factory=dict)
     """Why some are not forked."""
-    _seed: int = field(default_factory=lambda: secrets.randbelow(_SEEDS))
+    _seed: int = field(default_factory=lambda: secrets.randbelow(1 << 20))
 
     def order(
         self, invocation: Invocation, run_directory: Path, *, in_turn: bool, boot: int, version: str, start_s: float
@@ -248,8 +243,7 @@ class Preloads:
             return ""
         if LAYOUT not in invocation.env or SEED in job.env_given:  # each start-up has a seed of its own, or the user's
             return ""
-        job = replace(job, sys_path=job.sys_path[1:])
-        number = self._seed + boot % _IMPORTS if in_turn else 0
+        number = self._seed + boot % 2 if in_turn else 0
         key = _key(job, invocation, run_directory, f"{version} {number}")
         if key in self._why_fresh:
             return self._why_fresh[key]
@@ -309,11 +303,11 @@ class Preloads:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
-                replace(job, sys_path=(str(lend_package(directory)), *job.sys_path)).write(directory)
+                replace(job, sys_path=(str(lend_package(directory)), *job.sys_path[1:])).write(directory)
                 words = (str(directory) if word == str(run_directory) else word for word in invocation.command)
                 env = {**invocation.env, **alike}
                 command, inherited = (*words, str(theirs.fileno())), (theirs.fileno(),)
-                process.start(replace(invocation, command=command, env=env, descriptors=inherited))
+                process.start(Invocation(command=command, env=env, cwd=invocation.cwd, descriptors=inherited))
         except BaseException:
             ours.close()
             process.stop()
@@ -322,7 +316,8 @@ class Preloads:
 
 
 def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) -> str:
-    """Returns what is equal where one import serves."""
+    """Returns what is equal where one import serves, wherever this package is lent."""
     words = [word for word in invocation.command if word not in map(str, (run_directory, run_directory.parent))]
     env = {name: value for name, value in invocation.env.items() if name not in (SEED, LAYOUT)}
-    return json.dumps([version, {**asdict(job), "value": None}, words, sorted(env.items()), str(invocation.cwd)])
+    told = {**asdict(job), "value": None, "sys_path": job.sys_path[1:]}
+    return json.dumps([version, told, words, sorted(env.items()), str(invocation.cwd)])

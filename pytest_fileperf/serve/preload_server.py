@@ -34,9 +34,6 @@ from pytest_fileperf.serve.start import loaded_files, serve_after
 
 __all__ = ("serve",)
 
-_GRACE_S = 3.0
-"""How long forks may take to end when the test run is gone."""
-
 
 def serve(run_directory: Path) -> None:
     """Imports the app of the job in the run directory, and serves in each fork until SIGTERM; never ends by itself.
@@ -126,10 +123,10 @@ def _tell(channel: socket.socket, **what: int) -> None:
 
 
 def _end(forks: Collection[int]) -> NoReturn:
-    """Asks forks to end, and ends this process after them, or after a while."""
+    """Asks forks to end, and ends this process after them, or after 3 s."""
     for pid in forks:
         os.kill(pid, signal.SIGTERM)
-    until_s = time.monotonic() + _GRACE_S
+    until_s = time.monotonic() + 3.0
     left = set(forks)
     while left and time.monotonic() < until_s:
         left = {pid for pid in left if os.waitpid(pid, os.WNOHANG)[0] == 0}

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import psutil
 
@@ -39,13 +40,10 @@ __all__ = (
 
 STAGES = Path(__file__).parent
 """Where the scripts lie that a server's process runs on its start."""
-_STARTS_TRIED = 5
 _ENDED_AS_ASKED = (0, -2, -15, 130, 143)
 """How programs end that got SIGTERM, or SIGINT from a supervisor of their own: some return what shells do."""
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
-_POLL_S = 0.01
-_ENDING_S = 1.0
-"""A process that has ended can be collected a moment later, and so can the supervisor above it."""
+Spec = TypeVar("Spec", bound=ProcessSpec)
 
 
 class RunningProcess(RunningServer):
@@ -70,7 +68,8 @@ class RunningProcess(RunningServer):
         """Raises ServerDiedError when it has ended. One that is ending gets a moment to do so. Shortens its log."""
         self._process.shorten_log()
         is_ending = self._program is None or not is_alive(self._program)
-        returncode = self._process.ended(wait_s=_ENDING_S if is_ending else 0)
+        # A process that has ended can be collected a moment later, and so can the supervisor above it.
+        returncode = self._process.ended(wait_s=1.0 if is_ending else 0)
         if returncode is not None:
             raise ServerDiedError(f"{self.title} ended with {exit_text(returncode)}", log=self.log)
 
@@ -102,12 +101,10 @@ class StartUp:
         return self.code_tree.env(found, given=dict(spec.env))
 
 
-class ProcessLaunch(ABC):
+class ProcessLaunch(ABC, Generic[Spec]):
     """One boot of a program. It is started again, with another port, where another program takes its port."""
 
-    def __init__(
-        self, spec: ProcessSpec, start_up: StartUp, order: Order | None = None, *, can_be_held: bool = False
-    ) -> None:
+    def __init__(self, spec: Spec, start_up: StartUp, order: Order | None = None, *, can_be_held: bool = False) -> None:
         """Without an `order` it is never a fork. One that can be held may import the app ahead of its start."""
         self.spec = spec
         self.start_up = start_up
@@ -216,7 +213,7 @@ class ProcessLaunch(ABC):
         return running
 
     def _on_a_port(self) -> RunningServer:
-        for _ in range(_STARTS_TRIED - 1):
+        for _ in range(4):
             with suppress(PortTakenError):
                 return self._answering()
             self._again()
@@ -274,7 +271,7 @@ class ProcessLaunch(ABC):
                 self._running = running
                 return running
             self.process.shorten_log()
-            time.sleep(_POLL_S)
+            time.sleep(0.01)
         raise ServerStartError(self.why_late(), log=self.process.log)
 
     def _ended_early(self, returncode: int) -> str:

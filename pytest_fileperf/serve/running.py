@@ -137,8 +137,6 @@ class RunningServer(ABC):
 
 # --- A server that already runs. Its processes are found and watched, and neither started nor ended
 
-_CONNECT_TIMEOUT_S = 5.0
-
 
 class RunningUrl(RunningServer):
     """A server that the user started. Only its kind is known, so runs on it compare only with each other."""
@@ -173,7 +171,7 @@ class RunningUrl(RunningServer):
             raise PlanError(f"{self.url!r} leads to {found[0]}: {refusal(found[0])}", where="Url")
         for address in allowed:
             try:
-                socket.create_connection((address, self._port), timeout=_CONNECT_TIMEOUT_S).close()
+                socket.create_connection((address, self._port), timeout=5.0).close()
             except OSError:
                 if address == allowed[-1]:
                     raise

@@ -38,7 +38,6 @@ SEED = "PYTHONHASHSEED"
 LAYOUT = "PYTEST_FILEPERF_LAYOUT"
 """Its length moves the stack, and seeds how the heap is moved."""
 _TUNABLES, _NO_CACHES = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"
-_STACK_BYTES = 4096
 _POOL_BYTES = 16 << 10
 """pymalloc takes objects of one size from a pool this large; objects above `_SMALL_BYTES` come from malloc."""
 _SMALL_BYTES = 512
@@ -53,7 +52,7 @@ def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
     A layout of memory may be fast or slow, and with fixed addresses it would be the same in every boot. So it is moved,
     by the same steps in boot number i of any two runs: further boots then average it out.
     """
-    moved = "-" * random.Random(boot).randrange(1, _STACK_BYTES)  # noqa: S311 # no secret
+    moved = "-" * random.Random(boot).randrange(1, 4096)  # noqa: S311 # no secret
     alike = {SEED: str(boot + 1), LAYOUT: moved}
     tunables = filter(None, (_NO_CACHES, os.environ.get(_TUNABLES)))  # of two values for one name the last one counts
     return alike | {_TUNABLES: ":".join(tunables)} if in_turn else alike
@@ -123,8 +122,6 @@ _OF_COVERAGE = (
 _OF_DEVELOPERS = ("PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC")
 _BEGINS = ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START", "COV_CORE_DATAFILE")
 """With one of these coverage begins by itself; the others say how."""
-_TOOLS = 6
-"""How many tools Python (3.12 and newer) lets watch a process at once."""
 
 
 def untraced(env: Mapping[str, str], *, coverage: bool = False) -> dict[str, str]:
@@ -144,5 +141,5 @@ def tracer_now() -> str:
     names = [str(getattr(function, "__module__", type(function).__module__)) for function in functions]
     monitoring = getattr(sys, "monitoring", None)
     if monitoring is not None:
-        names += filter(None, map(monitoring.get_tool, range(_TOOLS)))
+        names += filter(None, map(monitoring.get_tool, range(6)))  # so many may watch a process at once
     return ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))

@@ -15,7 +15,6 @@ from typing import NoReturn
 
 __all__ = ("main",)
 
-_LEAST_WORDS = 2
 _START_FAILED = 3
 """Equal to the one in `start`, whose import needs uvicorn."""
 
@@ -33,7 +32,7 @@ def main(run_directory: Path) -> None:
             from pytest_fileperf.serve.gunicorn_worker import serve
         elif job["server"] == "import":
             from pytest_fileperf.serve.fitting import report_import as serve
-        elif len(sys.argv) > _LEAST_WORDS:
+        elif len(sys.argv) > 2:
             from pytest_fileperf.serve.preload_server import serve
         else:
             from pytest_fileperf.serve.start import serve

@@ -43,7 +43,6 @@ _START_FAILED = 3
 """The exit status that uvicorn and gunicorn use for it: their supervisors do not replace such workers."""
 BACKLOG = 4096
 """What Linux allows by default (net.core.somaxconn), so that a burst of connections is not refused."""
-_POLL_S = 0.01
 _OURS = ("pytest_fileperf", "__main__", "__mp_main__")
 """Modules that belong to what serves, and not to the code that is compared."""
 
@@ -82,7 +81,7 @@ class WorkerStart:
             with suppress(Exception):  # it is imported again then, and that is told
                 self.job.import_module()
             while held.exists():
-                time.sleep(_POLL_S)
+                time.sleep(0.01)
 
     def _imports(self) -> Imported:
         """Asks the test process what imports of the app give, and waits for it."""
@@ -213,9 +212,6 @@ def _show_output_at_once() -> None:
 #
 # All hooks are in a subclass of `Config`, because that is what uvicorn sends to its workers.
 
-_ONCE_S = 1_000_000_000
-"""As `timeout_notify`: less than the seconds since 1970, so that uvicorn notifies at its first tick and not again."""
-
 
 def serve(run_directory: Path) -> None:
     """Serves the job in the run directory until SIGTERM, or until the process that started it is gone."""
@@ -258,7 +254,8 @@ class _Config(Config):
             use_colors=False,
             workers=job.spec.workers,
             backlog=BACKLOG,
-            timeout_notify=_ONCE_S,
+            # Less than the seconds since 1970, so that uvicorn notifies at its first tick and not again.
+            timeout_notify=1_000_000_000,
             timeout_graceful_shutdown=cast(Any, job.graceful_s),  # it waits for parts of a second, too
         )
 

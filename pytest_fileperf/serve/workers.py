@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -40,10 +39,8 @@ from pytest_fileperf.versions.loaded import LoadedFiles, differ, stale_bytecode
 __all__ = ("AsgiLaunch", "RunningWorkers")
 
 
-class AsgiLaunch(ProcessLaunch):
+class AsgiLaunch(ProcessLaunch[AsgiSpec]):
     """One boot of uvicorn or gunicorn with an app."""
-
-    spec: AsgiSpec
 
     def __init__(
         self,
@@ -70,8 +67,9 @@ class AsgiLaunch(ProcessLaunch):
         missing = tuple(_missing(self.spec)) if needs is None else ()  # another interpreter reports what it lacks
         if missing:
             raise PlanError(*missing, where=type(self.spec).__name__)
-        if self._app.made is not None and isinstance(self._app.target, str):
-            leave(replace(self._app.made, binding=self.code_tree.is_here), run_directory)
+        # The app of another version need not be as the test has made that of this one.
+        if self._app.made is not None and isinstance(self._app.target, str) and self.code_tree.is_here:
+            leave(self._app.made, run_directory)
         at, code_tree = self.start_up, self.code_tree
         lent = lend_package(run_directory)
         Job.of(self.spec, self._app, host=at.host, code_tree=code_tree, needs=needs, lent=lent).write(run_directory)

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -113,7 +112,6 @@ def sent(
     path: Path,
     name: str = "app",
     *,
-    binding: bool = True,
     env: Mapping[str, str] = {},  # it is not changed
 ) -> Fitting:
     """Does what a server's process does, in this one: imports the app anew, and makes it fit."""
@@ -121,7 +119,7 @@ def sent(
     spec = as_made(app_spec(app), app)
     assert spec.target == f"fitting_shop:{name}"
     assert spec.made is not None
-    leave(replace(spec.made, binding=binding), path)
+    leave(spec.made, path)
     del sys.modules["fitting_shop"]
     others = tuple(imported_again(name) for _ in range(2))
     fitting = Fitting()
@@ -204,12 +202,6 @@ def test_what_was_set(shop: ModuleType, tmp_path: Path, name: str, change: str, 
     exec(change, {"m": shop, **FAKE})
     assert [changed for changed, _ in sent(shop, tmp_path, name).changed()] == [part]
     assert eval(holds, {"m": imported()})
-
-
-def test_another_version_is_left_as_it_is(shop: ModuleType, tmp_path: Path) -> None:
-    shop.app.state.settings["url"] = "test"
-    assert sent(shop, tmp_path, binding=False).changed() == ()
-    assert imported().app.state.settings == {"url": "production"}
 
 
 def test_what_is_shared_stays_shared(shop: ModuleType, tmp_path: Path) -> None:

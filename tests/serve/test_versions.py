@@ -21,8 +21,10 @@ from pytest_fileperf.host.supervisor import MARK
 from pytest_fileperf.serve import job, workers
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.imports import Imports
-from pytest_fileperf.serve.job import Job
+from pytest_fileperf.serve.job import Job, left
 from pytest_fileperf.serve.launch import ServerPool
+from pytest_fileperf.serve.likeness import Likeness
+from pytest_fileperf.serve.made import Made
 from pytest_fileperf.serve.process import STAGES, StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
@@ -115,6 +117,17 @@ def test_both_sides_boot_by_the_same_steps(trees: CodeTree, tmp_path: Path) -> N
         return env, words, paths, Path(invocation.cwd or "").relative_to(tmp_path / name)
 
     assert seen("here") == seen("base")
+
+
+def test_only_the_code_here_becomes_as_the_test_has_made_it(trees: CodeTree, tmp_path: Path) -> None:
+    made = Made(likeness=Likeness(({}, {}, {})), values=b"", unsent={}, has_run=False)
+    app = AppSpec(str(APP.target), made=made)
+    (tmp_path / MARK).touch()
+    for code_tree, expected in ((HERE, (made,)), (trees, ())):
+        run_directory = tmp_path / f"run {len(expected)}"
+        run_directory.mkdir()
+        AsgiLaunch(Uvicorn(), app, StartUp(number=3, cores=None, code_tree=code_tree), Imports()).prepare(run_directory)
+        assert left(Made, run_directory) == expected
 
 
 def test_programs_that_an_app_starts_are_of_its_version(
