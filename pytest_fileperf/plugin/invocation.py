@@ -6,7 +6,6 @@ import ipaddress
 import re
 import socket
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -65,11 +64,10 @@ def read_network(
     host, where = option_host, f"--fileperf-host={option_host}"
     if host is None and ini_host is not None:
         host, where = str(ini_host), f"fileperf_host = {ini_host}"
-    network = Network(host=host or LOOPBACK, addresses=frozenset(allowed))
-    if host is not None and (problem := _problem_of(host, network)):
+    if host is not None and (problem := _problem_of(host, Network(addresses=frozenset(allowed)))):
         problems.append(f"{where}: {problem}")
-        network = replace(network, host=LOOPBACK)
-    return network, tuple(problems)
+        host = None
+    return Network(host=host or LOOPBACK, addresses=frozenset(allowed)), tuple(problems)
 
 
 def server_problems(server: ServerSpec, network: Network) -> tuple[str, ...]:

@@ -123,10 +123,6 @@ class _Screen(io.TextIOBase):
 
 # --- Lets one measurement run at a time: two at once would load each other, and share one server
 
-_PATIENCE_S = 1.0
-"""So long one that can begin waits for an earlier one whose thread has not begun: that thread may never begin."""
-_LOOK_S = 0.05
-
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Turn:
@@ -143,8 +139,8 @@ class Turn:
 class Turns:
     """The line of measurements of a session: gathered in one test, or called in threads."""
 
-    def __init__(self, *, patience_s: float = _PATIENCE_S) -> None:
-        """`patience_s` is for how long one that can begin waits for one whose thread has not begun."""
+    def __init__(self, *, patience_s: float = 1.0) -> None:
+        """So long one that can begin waits for one whose thread has not begun, as that may never begin."""
         self._patience_s = patience_s
         self._changed = Condition()
         self._line: list[Turn] = []
@@ -196,7 +192,7 @@ class Turns:
                 if before.can_begin and not has_waited:
                     self._waited.setdefault(turn.test, []).append(turn.where)
                     has_waited = True
-                self._changed.wait(_LOOK_S)
+                self._changed.wait(0.05)
             self._running = turn
 
     def _before(self, turn: Turn, *, patient: bool) -> Turn | None:

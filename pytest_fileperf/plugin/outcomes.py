@@ -26,9 +26,6 @@ _PASSED = pytest.StashKey[bool]()
 """Whether the test itself has passed; its fixtures are still to be torn down."""
 _ATTRIBUTE = "fileperf_failed"
 """Of a report, which takes it to another process. Its value is of plain types."""
-_MOST_LINES = 48
-"""A log's end has 40, and a few lines are before it."""
-_MOST_CHARS = 8_000
 _SHOWN_PASSED = "passed"
 _UNDECIDED = "inconclusive"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
@@ -325,7 +322,7 @@ def _message(error: BaseException | None, others: Sequence[BaseException], repor
     elif crash is not None:
         text = crash.message.removeprefix("AssertionError: ")
     lines = text.strip().splitlines()
-    cut = "\n".join(lines[:_MOST_LINES])[:_MOST_CHARS]
+    cut = "\n".join(lines[:48])[:8_000]  # a log's end has 40 lines, and a few are before it
     return cut if cut == "\n".join(lines) else f"{cut}\n…"
 
 

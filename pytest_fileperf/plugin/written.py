@@ -35,9 +35,6 @@ __all__ = ("no_command", "record_of", "tell_ci", "write_files")
 
 # --- What a run tells the service that it runs on: a summary of the step and annotations, under GitHub Actions
 
-_LEAST_BYTES = 2048
-"""A summary of less says nothing."""
-
 
 def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
     """Adds the summary of this step, and yields lines to print: annotations, or why there is no summary."""
@@ -69,7 +66,7 @@ def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
     try:
         written = path.stat().st_size if path.exists() else 0
         room = STEP_LIMIT_BYTES - written - 2
-        if room < _LEAST_BYTES:
+        if room < 2048:  # a summary of less says nothing
             yield "fileperf: the summary of this step is full: --fileperf-markdown writes ours to a file"
             return
         with path.open("a", encoding="utf-8", newline="\n") as file:

@@ -249,23 +249,16 @@ def _generator(use: ClientUse) -> list[str]:
 
 def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
     """Returns what a generator did: core or worker, connections, rate, failures, CPU, clock, or why it is missing."""
+    clock = f"clock known to {quantity(use.clock_error, Unit.SECONDS)}" if use.clock_error else "same clock"
     return (
         use.worker or (f"core {', '.join(map(str, use.cores))}" if use.cores else "any core"),
         format_count(use.connections, "connection"),
         quantity(use.rps, Unit.PER_SECOND),
         format_count(use.errors, "error"),
         f"CPU {use.cpu_share * 100:.0f} %",
-        *_distance_texts(use),
+        *([f"{quantity(use.distance, Unit.SECONDS)} away", clock] if use.distance else []),
         *([f"lost: it{use.lost}".replace("it's process", "its process")] if use.lost else []),
     )
-
-
-def _distance_texts(use: GeneratorUse) -> list[str]:
-    """Returns how far away a generator on a worker of a cluster is, and how well its clock is known."""
-    if not use.distance:
-        return []
-    clock = f"clock known to {quantity(use.clock_error, Unit.SECONDS)}" if use.clock_error else "same clock"
-    return [f"{quantity(use.distance, Unit.SECONDS)} away", clock]
 
 
 def generator_rows(run: Measurement) -> list[tuple[str, list[str]]]:

@@ -33,8 +33,6 @@ __all__ = ("STEP_LIMIT_BYTES", "markdown_report")
 
 STEP_LIMIT_BYTES = 1 << 20
 """What GitHub shows of one step. It shows nothing of a longer summary."""
-_ROOM_FOR_THE_END = 512
-"""Bytes kept for what says that the report was cut."""
 _RUN_METRICS = ("rps", "p50", "p99")
 _GATE_HEADINGS = ("test", "metric", "before → after", "change", "tolerance", "outcome")
 _MARKUP = re.compile(r"[\\`*_\[\]|~<>&]")
@@ -49,7 +47,8 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
     results = record.results
     urgent = story.pressing(results)
     calm = [result for result in results if not any(result is other for other in urgent)]
-    common = _common(results)
+    common = story.shared(results, remarks.setting) if results else ()
+    common += story.shared(results, _remarks) if len(results) > 1 else ()
     blocks = [[f"## Load tests: {_escaped(story.summary_line(results, record.failed))}", ""], *_failed(record.failed)]
     if urgent:
         rows = [row for result in urgent for row in _gate_rows(result)]
@@ -190,12 +189,6 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
         yield _folded("what these tests said", said)
 
 
-def _common(results: Sequence[Result]) -> tuple[str, ...]:
-    if not results:
-        return ()
-    return (*story.shared(results, remarks.setting), *(story.shared(results, _remarks) if len(results) > 1 else ()))
-
-
 # --- markup
 
 
@@ -229,7 +222,7 @@ def _within(lines: Sequence[str], limit_bytes: int) -> str:
     whole = "\n".join(lines).strip("\n") + "\n"
     if len(whole.encode()) <= limit_bytes:
         return whole
-    kept, left = list[str](), limit_bytes - _ROOM_FOR_THE_END
+    kept, left = list[str](), limit_bytes - 512  # for what says that it was cut
     for line in lines:
         left -= len(line.encode()) + 1
         if left < 0:

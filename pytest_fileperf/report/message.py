@@ -42,14 +42,11 @@ __all__ = ("WIDTH", "headline", "raise_for", "raise_for_failed_requests")
 
 WIDTH = 72
 """Columns of running text: pytest puts up to 8 more before each line of an assertion's message."""
-TABLE_WIDTH = 80
 EXAMPLE_LENGTH = 300
 """Characters kept of a failure's example: the start of an error page is enough."""
 KINDS = 8
 """Kinds of failure that are listed; more are counted."""
 _CLOSED, _APP_ERROR = "disconnected", re.compile(r"status 5\d\d")
-_CLOSED_AN_ERROR = 1.2
-"""Connections that were closed for each answer that is an error: about one."""
 
 
 def headline(message: str) -> str:
@@ -152,7 +149,7 @@ def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> 
             change = f"{format_change(item.change, unit=False)} {wording.interval_text(item)}".rstrip()
         rows.append((item.metric, before, now, change, format_share(item.tolerance), item.outcome.value))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= TABLE_WIDTH else " "
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= 80 else " "
     right = range(1, len(widths) - 1)
     return "\n".join(
         gap.join(
@@ -219,7 +216,7 @@ def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
     """Yields what may be behind connections that were closed, where about as many answers were errors of the app."""
     counts = {failure.kind: failure.count for failure in failures}
     closed, errors = counts.get(_CLOSED, 0), sum(count for kind, count in counts.items() if _APP_ERROR.match(kind))
-    if 0 < closed <= errors * _CLOSED_AN_ERROR:
+    if 0 < closed <= errors * 1.2:
         yield (
             "a server may close the connection after the answer to a request whose handler raised, without announcing"
             " it, as uvicorn does: then the next request on that connection fails as well"

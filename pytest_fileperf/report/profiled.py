@@ -30,8 +30,6 @@ NAMED = 3
 _WORTH_SAYING = 0.1
 """Share of the growth from which it is said that no function that is named has it."""
 _PLACE = ("function", "file", "line")
-_LEAST_NAME = 16
-"""Cells of a function's name that stay where its file needs the rest."""
 
 
 def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> str:
@@ -151,7 +149,8 @@ def _placed(frame: Frame, room: int) -> str:
     place = f"{frame.file}:{frame.line}" if frame.line else frame.file
     if not place:
         return shorten(frame.function, room, tail=0.8)
-    name = shorten(frame.function, max(_LEAST_NAME, room - cells(place) - 3), tail=0.8)
+    # Some cells of the name stay, even if its file needs the rest.
+    name = shorten(frame.function, max(16, room - cells(place) - 3), tail=0.8)
     return f"{name} ({shorten(place, room - cells(name) - 3, tail=1.0)})"
 
 

@@ -14,12 +14,9 @@ from pytest_fileperf.units import format_duration
 
 __all__ = ("LiveProgress", "PlainProgress", "ProgressLine", "ProgressSink", "SilentProgress", "progress_text")
 
-LIVE_INTERVAL_S = 0.1
-"""Ten updates a second look smooth; more cost the machine under test."""
 PLAIN_AFTER_S = 30.0
 """A test that takes longer says in a log that it is alive. Others are over by then, which pytest says."""
 _BAR_CELLS, _BAR_RANK = 12, 5
-_LEAST_TITLE_CELLS = 16
 _PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for the last"}
 
 
@@ -67,7 +64,7 @@ def progress_text(line: ProgressLine, width: int | None = None) -> str:
     title = plain(line.title)
     if width is None:
         return "  ".join((title, *(text for rank, text in parts if rank != _BAR_RANK)))
-    least = min(cells(title), _LEAST_TITLE_CELLS)
+    least = min(cells(title), 16)
     while len(parts) > 1 and least + sum(2 + cells(text) for _, text in parts) > width:
         parts.remove(max(parts))
     rest = "".join(f"  {text}" for _, text in parts)
@@ -104,7 +101,8 @@ class LiveProgress:
         stage = (line.title, line.run.phase, line.boot)
         if now_s < self._due_s and stage == self._stage:
             return
-        self._due_s, self._stage = now_s + LIVE_INTERVAL_S, stage
+        # Ten updates a second look smooth; more cost the machine under test.
+        self._due_s, self._stage = now_s + 0.1, stage
         # The last column stays free: some terminals break the line when it is written.
         text = progress_text(line, self._columns() - 1)
         width = cells(text)

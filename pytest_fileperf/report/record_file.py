@@ -110,18 +110,15 @@ def read_record(path: Path) -> SessionRecord:
         raise RecordError(f"{path} is damaged or no JSON: {error}") from error
     if not isinstance(document, dict) or "schema" not in document:
         raise RecordError(f"{path} was not written by --fileperf-json: it has no schema number")
-    if document["schema"] != SCHEMA:
-        raise RecordError(f"{path} has schema {document['schema']!r}, not {SCHEMA}: {_what_to_do(document['schema'])}")
+    if (schema := document["schema"]) != SCHEMA:
+        to_do = "read it with the version of pytest-fileperf that wrote it"
+        if isinstance(schema, int) and schema < SCHEMA:
+            to_do = "no report can be made of results that old, run the tests again with --fileperf-json"
+        raise RecordError(f"{path} has schema {schema!r}, not {SCHEMA}: {to_do}")
     try:
         return _record(document)
     except (ValueError, TypeError, KeyError, ArithmeticError) as error:  # what a value that does not fit leads to
         raise RecordError(f"{path} is damaged: {error}") from error
-
-
-def _what_to_do(schema: object) -> str:
-    if isinstance(schema, int) and schema < SCHEMA:
-        return "no report can be made of results that old, run the tests again with --fileperf-json"
-    return "read it with the version of pytest-fileperf that wrote it"
 
 
 def _record(document: Mapping[str, object]) -> SessionRecord:
@@ -135,7 +132,9 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
     groups = tuple(_group(group, results) for group in measured.groups)
     _require_metrics(results, groups)
     for result in results:
-        _require_boots(result)
+        for recording in filter(None, (result.recording, result.base)):
+            if unknown := {round_.boot for round_ in recording.rounds} - {boot.index for boot in recording.boots}:
+                raise ValueError(f"{result.test.nodeid} has rounds of the boot {min(unknown)}, which there is not")
     if record.created:
         try:
             datetime.fromisoformat(record.created)
@@ -163,13 +162,6 @@ def _require_metric(name: str, where: str) -> None:
         raise ValueError(f"{where} has a metric {name!r}, which there is not: it is one of {', '.join(METRICS)}")
 
 
-def _require_boots(result: Result) -> None:
-    """Raises ValueError for a round of a boot that there is not."""
-    for recording in filter(None, (result.recording, result.base)):
-        if unknown := {round_.boot for round_ in recording.rounds} - {boot.index for boot in recording.boots}:
-            raise ValueError(f"{result.test.nodeid} has rounds of the boot {min(unknown)}, which there is not")
-
-
 def _kept(result: Result) -> _Kept:
     paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
     if not paired or _pairs(result, paired) != result.pairs:
@@ -179,13 +171,12 @@ def _kept(result: Result) -> _Kept:
 
 def _whole(kept: _Kept, stored: Placed) -> Result:
     """Returns the whole of a result; of older files also the notes, which they have as texts."""
-    result, verdict = kept.result, kept.result.verdict
+    result = kept.result
     texts = [text for name in ("server_notes", "load_notes") for text in stored.given(name, []).list_of_texts()]
     if code := stored["verdict"].get("code"):
-        verdict = replace(verdict, code_notes=tuple(map(note_of, code.text().split("; "))))
+        result = result.with_verdict(code_notes=tuple(map(note_of, code.text().split("; "))))
     return replace(
         result,
-        verdict=verdict,
         notes=(*result.notes, *map(note_of, texts)),
         measurement=with_histograms(result.measurement, result.recording),
         pairs=_pairs(result, kept.paired) if kept.paired else result.pairs,
@@ -217,9 +208,7 @@ def _group(group: _Group, results: tuple[Result, ...]) -> RankedGroup:
 # --- What happened on a boot over time, as JSON: a list for each column, a value for each sample or stretch of time
 
 _QUEUES = ("connections", "server_unread", "server_unsent", "client_unread", "client_unsent", "under_way")
-_TIME_DIGITS = 3
-_SHARE_DIGITS = 4
-"""More digits are noise and make files large."""
+# More digits than times and shares have here are noise, and make files large.
 
 
 def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
@@ -246,7 +235,7 @@ def samples_series(boot: Boot) -> dict[str, object]:
         for name in _QUEUES
     }
     return {
-        "at": [round((sample.at_ns - samples[0].at_ns) / 1e9, _TIME_DIGITS) for sample in samples],
+        "at": [round((sample.at_ns - samples[0].at_ns) / 1e9, 3) for sample in samples],
         "processes": processes,
         "generator": generators[0] if len(generators) == 1 else None,
         "generators": generators if len(generators) > 1 else [],
@@ -278,7 +267,7 @@ def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[f
         if before_ns is None or after_ns is None or end_ns <= start_ns:
             shares.append(None)
         else:
-            shares.append(round((after_ns - before_ns) / (end_ns - start_ns), _SHARE_DIGITS))
+            shares.append(round((after_ns - before_ns) / (end_ns - start_ns), 4))
     return shares
 
 

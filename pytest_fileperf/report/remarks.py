@@ -9,7 +9,7 @@ from pytest_fileperf.judge.evidence import OtherAnswers
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.trend import Trend, trend_of
 from pytest_fileperf.judge.verdict import NoteKind
-from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
+from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.growth import Growth
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.measurement import Measurement
@@ -179,8 +179,6 @@ def reconnect_text(run: Measurement) -> str:
 # --- How figures came to be: answers, the warm-up, and what changed from start-up to start-up
 
 _KINDS = 3
-_UNLIKE = 1.5
-"""From this ratio on it is said how many more requests one side has answered than the other."""
 
 
 def _other_answers_text(other: OtherAnswers) -> str:
@@ -261,7 +259,7 @@ def _memory_texts(result: Result) -> Iterator[str]:
                 max((boot.memory[-1][0] for boot in recording.boots if boot.memory), default=0)
                 for recording in (result.base, result.recording)
             ]
-            if min(reached) * _UNLIKE < max(reached):
+            if min(reached) * 1.5 < max(reached):
                 text += f", though start-ups answered up to {reached[0]:,} before and {reached[1]:,} now"
         yield text
 
@@ -412,7 +410,8 @@ def capacity_text(result: Result) -> str:
     )
     if found.ended is CapacityEnd.NO_RATE:
         return f"capacity: no rate that was tried holds {limits}; the lowest was {_rate(found.high)}"
-    said = [f"capacity {_rate_with_interval(found)} with {limits}"]
+    interval = f"{_rate(found.rate)} [{format_rate(found.low)}, {format_rate(found.high)}]"
+    said = [f"capacity {f'at least {_rate(found.rate)}' if math.isinf(found.high) else interval} with {limits}"]
     if found.ended is CapacityEnd.GENERATOR:
         said.append("the load generator could not send faster, so the server's own capacity is not known")
     elif not found.broken:
@@ -426,12 +425,6 @@ def capacity_text(result: Result) -> str:
         evidence = f": {found.limit.evidence}" if found.limit.evidence else ""
         said.append(f"not clear what limits it beyond{evidence}" if unclear else f"limited beyond by {found.limit}")
     return "; ".join(said)
-
-
-def _rate_with_interval(found: Capacity) -> str:
-    if math.isinf(found.high):
-        return f"at least {_rate(found.rate)}"
-    return f"{_rate(found.rate)} [{format_rate(found.low)}, {format_rate(found.high)}]"
 
 
 def _rate(rate: float) -> str:

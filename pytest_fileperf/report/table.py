@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeAlias
 
-from pytest_fileperf.judge.grouping import param_texts
+from pytest_fileperf.judge.grouping import param_id, param_texts
 from pytest_fileperf.judge.groups import Place, RankedGroup
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.measure.limiting import LimitKind
@@ -42,8 +42,6 @@ __all__ = (
 
 LEAST_NAME_CELLS = 12
 _GAP = "  "
-_TAILS = (0.5, 0.75, 0.25, 1.0, 0.0)
-"""Where names may be cut, as the share that is kept of their ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,17 +101,14 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
             shown.add(at)
             room = left
     size = max(1, min(names.width, room))
+    # All are cut at one place: the one that leaves most of them different.
+    ways = (tuple(shorten(name, size, tail=tail) for name in names.texts) for tail in (0.5, 0.75, 0.25, 1.0, 0.0))
+    told_apart = max(ways, key=lambda texts: len(set(texts)))
     return [
         *((column, column.width) for column in before),
-        (replace(names, texts=_told_apart(names.texts, size)), size),
+        (replace(names, texts=told_apart), size),
         *((column, column.width) for at, column in enumerate(columns) if at in shown),
     ]
-
-
-def _told_apart(names: Sequence[str], size: int) -> tuple[str, ...]:
-    """Returns the names in at most `size` cells, all cut at one place: the one that leaves most of them different."""
-    ways = (tuple(shorten(name, size, tail=tail) for name in names) for tail in _TAILS)
-    return max(ways, key=lambda texts: len(set(texts)))
 
 
 def row_names(results: Sequence[Result]) -> tuple[str, ...]:
@@ -166,9 +161,6 @@ def outcome_column(results: Sequence[Result], *, heading: str = "outcome") -> Co
 
 # --- The grid that two parameters of a group of measurements make
 
-_FULL = 0.75
-"""Share of a grid's cells that must have a member: with more holes the list shows more."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
@@ -207,17 +199,14 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
         grid = Grid(
             row_name=one,
             column_name=other,
-            rows=_distinct(each[one] for each in texts),
-            columns=_distinct(each[other] for each in texts),
+            rows=tuple(dict.fromkeys(each[one] for each in texts)),
+            columns=tuple(dict.fromkeys(each[other] for each in texts)),
             members=members,
         )
-        if len(members) == len(results) >= len(grid.rows) * len(grid.columns) * _FULL:
+        # Three of four cells must have a member: with more holes the list shows more.
+        if len(members) == len(results) >= len(grid.rows) * len(grid.columns) * 0.75:
             return grid.turned() if len(grid.columns) > len(grid.rows) else grid
     return None
-
-
-def _distinct(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(values))
 
 
 # --- A ranked group as text: its members, best first, and the grid of two parameters where there is one
@@ -254,7 +243,7 @@ def group_lines(
     table = table_of(named, _columns(group, results), width=screen.width, before=[ranks])
     heading, *rows = table_lines(table, screen)
     lines.append(heading)
-    below = replace(screen, width=screen.width - ranks.width)
+    below = Screen(width=screen.width - ranks.width, colour=screen.colour)
     for row, result in zip(rows, results, strict=True):
         lines += [row, *(" " * ranks.width + line for line in under(result, below))]
     grid = grid_of(group.results)
@@ -268,7 +257,7 @@ def member_names(results: Sequence[Result]) -> tuple[str, ...]:
     """Returns a name for each row; only the parameters where tests differ in nothing else."""
     names = row_names(results)
     functions = {name.partition("[")[0] for name in names}
-    parameters = tuple(name.partition("[")[2].removesuffix("]") for name in names)
+    parameters = tuple(map(param_id, names))
     only_these = len(functions) == 1 and all(parameters) and all(name.endswith("]") for name in names)
     return parameters if only_these else names
 

@@ -254,8 +254,6 @@ def _unknown_params(record: SessionRecord) -> list[str]:
 _FIRST_METRICS = ("rps", "p50", "p99")
 _MORE_METRICS = ("throughput", "cpu_per_request", "rss")
 """Shown in this order where there is room left."""
-_NAME_CELLS_BEFORE_MORE = 48
-"""A name longer than this is shortened before another column is left out."""
 
 
 def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
@@ -299,7 +297,8 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
 
 def _columns(results: Sequence[Result]) -> list[Column]:
     """Returns the columns of a row; errors and outcome are always shown."""
-    more = [metric_column(name, results, _NAME_CELLS_BEFORE_MORE) for name in _MORE_METRICS]
+    # A name longer than 48 cells is shortened before one of these is left out.
+    more = [metric_column(name, results, 48) for name in _MORE_METRICS]
     errors = tuple(f"{result.measurement.errors:,}" for result in results)
     return [
         *(metric_column(name, results, LEAST_NAME_CELLS) for name in _FIRST_METRICS),

@@ -218,6 +218,8 @@ def sentence(reason: Reason | None) -> str:
         return ""
     if reason.kind is ReasonKind.SINCE_BASELINE:
         return _since_baseline(reason)
+    # With a fifth more than what was worked out, in steps of 5 s.
+    longer = f"give it a max_duration of {math.ceil(1.2 * reason.seconds / 5) * 5} s or more"
     return _SENTENCES[reason.kind].format(
         metric=METRICS[reason.metric].title if reason.metric else "",
         side=_SIDES.get(reason.side, reason.side),
@@ -237,7 +239,7 @@ def sentence(reason: Reason | None) -> str:
         busy=reason.busy,
         text=reason.text,
         why=f": processes of the server changed ({reason.text})" if reason.text else "",
-        longer=_longer(reason.seconds),
+        longer=longer if reason.seconds else _LONGER,
         remedy=_remedy(reason),
         more_time=_more_time(reason),
     )
@@ -261,11 +263,6 @@ def _remedy(reason: Reason) -> str:
     if reason.noise_of is NoiseOf.SESSIONS:
         return _IN_TURN
     return _more_time(reason) if reason.noise_of is NoiseOf.TURNS else "use more boots or a longer duration"
-
-
-def _longer(seconds: float) -> str:
-    """Returns which limit of a comparison helps: with a fifth more than what was worked out, in steps of 5 s."""
-    return f"give it a max_duration of {math.ceil(1.2 * seconds / 5) * 5} s or more" if seconds else _LONGER
 
 
 def _more_time(reason: Reason) -> str:

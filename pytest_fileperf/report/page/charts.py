@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -40,9 +40,6 @@ __all__ = ("capacity_chart", "charts_of")
 
 # --- The chart of a search for the capacity: latency over rate, a mark for each load
 
-_ROOM = 1.05
-"""The axis ends so far beyond the highest rate."""
-
 
 def capacity_chart(result: Result) -> Chart | None:
     """Returns the chart; None where nothing was searched for, or no load had a good answer."""
@@ -53,14 +50,18 @@ def capacity_chart(result: Result) -> Chart | None:
     other = result.base_capacity
     base = () if other is None else _told(other)
     scale = scale_for(max(load.p99 or 0.0 for load in (*loads, *base)), Unit.SECONDS)
-    end = _ROOM * max(load.rate for load in (*loads, *base))
+    end = 1.05 * max(load.rate for load in (*loads, *base))
     traces: list[Trace] = [
         _step_latencies("p50", loads, scale, FIRST, "circle"),
         _step_latencies("p99", loads, scale, SECOND, "diamond"),
     ]
     if base:
         traces.append(_step_latencies("p99 of the other side", base, scale, QUIET, "diamond"))
-    traces += _limits(found.limits, end, scale)
+    traces += [
+        line(name, ((0.0, limit), (end, limit)), scale, BAD, width=1.5, dash="dashdot")
+        for name, limit in found.limits.items()
+        if METRICS[name.partition("_")[2]].unit is Unit.SECONDS
+    ]
     shapes = [band(found.low, found.high)] if found.rate and math.isfinite(found.high) else []
     return Chart(
         title="Latency over rate",
@@ -89,12 +90,6 @@ def _step_latencies(name: str, loads: Sequence[RateTried], scale: Scale, colour:
     return marks(name, points, scale, colour, symbol=symbols)
 
 
-def _limits(limits: Mapping[str, float], end: float, scale: Scale) -> Iterator[Trace]:
-    for name, limit in limits.items():
-        if METRICS[name.partition("_")[2]].unit is Unit.SECONDS:
-            yield line(name, ((0.0, limit), (end, limit)), scale, BAD, width=1.5, dash="dashdot")
-
-
 # --- charts
 
 LEAST_REQUESTS = 20
@@ -103,12 +98,6 @@ LEAST_ROUNDS = 3
 """With fewer rounds there is no course to draw."""
 SURE = 3
 """Requests that a percentile needs beyond it: about as many as a metric's `least_requests` leaves there."""
-MOST_STRETCHES = 120
-"""Points of a line of lead times, where there are many requests."""
-LONG_TAIL = 30
-"""Ratio of the slowest request to the median from which only a logarithmic axis shows both."""
-EARLY = 0.8
-"""Where the first byte comes before this share of the latency, the body takes notable time."""
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
@@ -142,7 +131,7 @@ def _percentiles(result: Result) -> Chart | None:
     if service.count and any(latency.percentile_ns(at) > NOTABLE * service.percentile_ns(at) for at in (50, 99)):
         traces.append(_curve("service time", service, scale, SECOND, dash="dash"))
         says = "Latency counts from when a request was due, service time from when it was sent."
-    if 0 < ttfb.percentile_ns(50) < EARLY * latency.percentile_ns(50):
+    if 0 < ttfb.percentile_ns(50) < 0.8 * latency.percentile_ns(50):  # the body takes notable time
         traces.append(_curve("to the first byte", ttfb, scale, THIRD, dash="dot"))
     if other is not None and other.count >= LEAST_REQUESTS:
         traces.append(_curve(f"latency of {base_name(result.verdict)}", other, scale, QUIET, dash="dashdot"))
@@ -173,7 +162,7 @@ def _by_percentile(title: str, says: str, traces: Sequence[Trace], latency: Hist
         "tickvals": [1 / (1 - share / 100) for share in shares],
         "ticktext": [f"p{share:g}" for share in shares],
     }
-    stretched = latency.max_ns > LONG_TAIL * latency.percentile_ns(50)
+    stretched = latency.max_ns > 30 * latency.percentile_ns(50)  # only a logarithmic axis shows both
     yaxis = scale.axis(**({"type": "log", "dtick": 1} if stretched else {}))
     return Chart(
         title=title,
@@ -251,7 +240,7 @@ def _lead_times(recording: Recording) -> Chart | None:
 
 def _coarser(leads: LeadTimes) -> LeadTimes:
     """Returns the lead times in fewer stretches, which show their course and not their noise."""
-    size = math.ceil(len(leads.due_ns) / MOST_STRETCHES)
+    size = math.ceil(len(leads.due_ns) / 120)
     parts = [slice(at, at + size) for at in range(0, len(leads.due_ns), size)]
     counts, means_ns = np.array(leads.counts), np.array(leads.mean_ns, dtype=np.float64)
     return LeadTimes(
@@ -266,11 +255,14 @@ def _coarser(leads: LeadTimes) -> LeadTimes:
 
 
 def _rates(result: Result, timeline: Timeline) -> Chart:
+    def failed_per_second(round_: Round) -> float | None:
+        return round_.failed / (round_.duration_ns / 1e9) if round_.duration_ns else None
+
     scale = Scale(name="/s")
     rounds = _drawn_rounds(result.recording)
     traces = [_round_marks("requests/s", rounds, METRICS["rps"].of_round, timeline, scale, FIRST)]
     if result.measurement.errors:
-        traces.append(_round_marks("failed/s", rounds, _failed_per_second, timeline, scale, BAD))
+        traces.append(_round_marks("failed/s", rounds, failed_per_second, timeline, scale, BAD))
     drained = any(round_.phase is Phase.DRAIN for round_ in rounds)
     ended = " The last mark is what was in flight at the end." * drained
     return Chart(
@@ -334,10 +326,6 @@ def _round_marks(
     points = [(middle, value(round_)) for middle, round_ in zip(middles, rounds, strict=True)]
     lengths = {"type": "data", "array": halves, "color": colour, "thickness": 2, "width": 0}
     return marks(name, points, scale, colour, symbol=symbols, error_x=lengths)
-
-
-def _failed_per_second(round_: Round) -> float | None:
-    return round_.failed / (round_.duration_ns / 1e9) if round_.duration_ns else None
 
 
 def _due(result: Result, timeline: Timeline, scale: Scale) -> Iterator[Trace]:

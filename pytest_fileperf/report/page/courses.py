@@ -41,8 +41,6 @@ from pytest_fileperf.report.page.drawing import (
 __all__ = ("pair_charts", "process_charts")
 
 _PERCENT = Scale(name="%", size=0.01)
-_SPARSE = 20
-"""Up to this number, each pair has a tick."""
 
 
 def pair_charts(result: Result) -> tuple[Chart, ...]:
@@ -152,19 +150,15 @@ def _both_sides(
 
 def _layout(pairs: Sequence[Pair], scale: Scale) -> dict[str, object]:
     axis: dict[str, object] = {"range": [0.5, len(pairs) + 0.5], "tickformat": "d"}
-    if len(pairs) <= _SPARSE:
+    if len(pairs) <= 20:  # each pair has a tick
         axis["dtick"] = 1
     return {"xaxis": axis, "yaxis": scale.axis(), "hovermode": "x unified"}
 
 
 # --- Charts of what the server's processes and the generator used while a load ran
 
-LEAST_SAMPLES = 4
-"""With fewer samples over all boots there is no course to draw."""
 MOST_WORKERS = len(COLOURS)
 """With more workers, lines would cover each other."""
-NOTABLE_SHARE = 0.05
-"""Share of a core from which processes that answer no request are drawn."""
 _Use: TypeAlias = tuple[Sequence[float | None], float, float | None]
 """CPU seconds per second of each worker, of the server's other processes, and of the busiest generator."""
 _Course = list[tuple[float, float | None]]
@@ -175,7 +169,7 @@ def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
     boots = sorted(
         (boot for boot in result.recording.boots if len(boot.samples) > 1), key=lambda boot: boot.samples[0].at_ns
     )
-    if sum(len(boot.samples) for boot in boots) < LEAST_SAMPLES:
+    if sum(len(boot.samples) for boot in boots) < 4:  # there is no course to draw
         return ()
     threads = _of_samples(boots, timeline, lambda sample: sum(use.threads for use in sample.server))
     busy = _of_samples(boots, timeline, lambda sample: _sum_known(use.busy_threads for use in sample.server))
@@ -231,7 +225,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
             ("mean of the workers", of_workers(fmean), FIRST),
             ("idlest worker", of_workers(min), THIRD),
         ]
-    if count and _highest(others) >= NOTABLE_SHARE:
+    if count and _highest(others) >= 0.05:  # of a core
         lines.append(("other processes of the server", others, QUIET))
     scale = Scale(name="%", size=0.01)
     traces = [

@@ -170,11 +170,7 @@ def _rows(entry: _Entry, columns: int) -> list[Markup]:
         element("th", _link(entry), element("div", about, class_="quiet"), scope="row"),
         *(_number(METRICS[name].title, metric_text(name, result)) for name in _METRICS),
         _number("errors", f"{result.measurement.errors:,}"),
-        element(
-            "td",
-            "-" if result.smoke else limit_word(result),
-            data_heading="limited by",
-        ),
+        element("td", "-" if result.smoke else limit_word(result), data_heading="limited by"),
         element("td", badge(result.standing)),
     ]
     # Why metrics without a comparison have the outcome they have.
@@ -402,8 +398,6 @@ def _figures(result: Result) -> list[tuple[str, list[str]]]:
 
 # --- document
 
-_SHORT_COMMIT = 10
-
 
 def results_html(record: SessionRecord) -> str:
     """Returns the text of the file."""
@@ -458,17 +452,14 @@ def _header(record: SessionRecord) -> Markup:
     smoke = bool(results) and all(result.smoke for result in results)
     failed = wording.failed_count(record.failed, measured=bool(results))
     counts = f"{len(results)} measured" if results else "nothing was measured"
+    badges = [badge(standing, counted) for standing, counted in story.counts(results)]
     return element(
         "header",
         element("h1", "Load tests"),
-        element("p", counts, *_badges(results), *([badge(Standing.FAILED, failed)] if failed else []), class_="counts"),
+        element("p", counts, *badges, *([badge(Standing.FAILED, failed)] if failed else []), class_="counts"),
         element("p", "A smoke run: a few requests each, nothing judged.") if smoke else Markup(""),
         _facts_list(_facts(record)),
     )
-
-
-def _badges(results: Sequence[Result]) -> list[Markup]:
-    return [badge(standing, counted) for standing, counted in story.counts(results)]
 
 
 def _facts(record: SessionRecord) -> list[tuple[str, list[str]]]:
@@ -481,7 +472,7 @@ def _facts(record: SessionRecord) -> list[tuple[str, list[str]]]:
     commit: list[str] = []
     if (of := record.commit) is not None:
         changed = ["with changes not committed"] if of.get("dirty") else []
-        commit = [str(of.get("id"))[:_SHORT_COMMIT], f"branch {of.get('branch')}", *changed]
+        commit = [str(of.get("id"))[:10], f"branch {of.get('branch')}", *changed]
     return [
         ("made", [f"{datetime.fromisoformat(record.created):%Y-%m-%d %H:%M %Z}".rstrip()] if record.created else []),
         ("by", [record.asked.command] if record.asked.command else []),

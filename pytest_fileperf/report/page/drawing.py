@@ -45,8 +45,6 @@ DASHES = ("solid", "dash", "dot", "longdash")
 """A dash for each colour, as nobody should need to see colours."""
 QUIET, BAD, _BAND = "var(--quiet)", "var(--bad)", "var(--band)"
 _DASHES = {QUIET: "dot", BAD: "dashdot"}
-_MOST_NAMED_BANDS = 6
-_DIGITS = 5
 _SIZES: Mapping[Unit, tuple[tuple[str, float], ...]] = {
     Unit.SECONDS: (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)),
     Unit.BYTES: (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)),
@@ -141,7 +139,7 @@ def band(start: float, end: float) -> Mapping[str, object]:
 
 
 def _short(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.5g}")
 
 
 def thinned(items: Sequence[_T], most: int = MOST_POINTS) -> Sequence[_T]:
@@ -174,7 +172,7 @@ class Timeline:
         return {
             "xaxis": {"range": [0, _short(self.end_s)], "ticksuffix": " s", "hoverformat": ",.2f"},
             "shapes": [band(start, end) for _, start, end in self.bands],
-            "annotations": names if 1 < len(names) <= _MOST_NAMED_BANDS else [],
+            "annotations": names if 1 < len(names) <= 6 else [],
             "hovermode": "x unified",
             **changes,
         }

@@ -19,8 +19,6 @@ _CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Styl
 _HALF = 100.0
 """Half of the picture's width; its middle is no change."""
 _HEIGHT = 20.0
-_VIEW_TOLERANCES = 2.0
-"""How many tolerances the picture shows to either side; it is wider where the interval is."""
 
 
 def badge(standing: Standing | Outcome, text: str = "") -> Markup:
@@ -109,7 +107,8 @@ def _picture(comparison: MetricComparison) -> Markup:
         return Markup("")
     if not all(map(math.isfinite, (comparison.change, comparison.low, comparison.high))):
         return Markup("")
-    reach = max(_VIEW_TOLERANCES * abs(comparison.edge), 1.1 * abs(comparison.low), 1.1 * abs(comparison.high), 1e-9)
+    # It shows two tolerances to either side, and is wider where the interval is.
+    reach = max(2 * abs(comparison.edge), 1.1 * abs(comparison.low), 1.1 * abs(comparison.high), 1e-9)
     low, now, high, edge = (
         _HALF * (1 + value / reach) for value in (comparison.low, comparison.change, comparison.high, comparison.edge)
     )
