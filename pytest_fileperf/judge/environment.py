@@ -163,7 +163,6 @@ def _flat(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, obje
 
 
 def _shown(values: Mapping[str, object], key: str) -> str:
-    """Returns one of these values in words."""
     if key not in values:
         return "not set"
     value = values[key]

@@ -253,7 +253,7 @@ def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) 
 
 
 def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
-    """Returns the percentiles, with their seconds, beside one at which latency jumps; None where it does not.
+    """Returns the percentiles, with their seconds, beside one at which latency jumps, by 70 % or more; else None.
 
     It jumps at the share of requests that a pause hits.
     """

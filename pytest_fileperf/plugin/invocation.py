@@ -33,7 +33,7 @@ from pytest_fileperf.units import printable
 if TYPE_CHECKING:
     from pytest_fileperf.versions.checkout import Against
 
-__all__ = ("header_words", "read_network", "read_options", "server_problems")
+__all__ = ("header_words", "read_options", "server_problems")
 
 
 # --- What the command line and the ini file say of networks: where servers listen, and where load may go

@@ -47,7 +47,6 @@ __all__ = (
     "Turn",
     "Turns",
     "line_of",
-    "properties",
     "tell_properties",
 )
 
@@ -140,7 +139,7 @@ class Turns:
     """The line of measurements of a session: gathered in one test, or called in threads."""
 
     def __init__(self, *, patience_s: float = 1.0) -> None:
-        """So long one that can begin waits for one whose thread has not begun, as that may never begin."""
+        """For `patience_s` one that can begin waits for one whose thread has not begun: that one may never begin."""
         self._patience_s = patience_s
         self._changed = Condition()
         self._line: list[Turn] = []
@@ -390,7 +389,6 @@ class Measuring:
 
 
 def _unfit_settings(work: Work | None, settings: Settings) -> tuple[str, ...]:
-    """Returns what does not go together with what is loaded."""
     if settings.capacity and work is not None and steps_of(work):
         return ("steps: a search for the capacity has loads of many rates, so steps have no figures: leave them out",)
     if isinstance(work, Stream) and work.lasts_ns is not None and work.lasts_ns >= settings.timeout_ns:
@@ -405,7 +403,6 @@ def _unfit_settings(work: Work | None, settings: Settings) -> tuple[str, ...]:
 
 
 def _missing_setup(work: Work | None) -> tuple[str, ...]:
-    """Returns what needs a setup, where there is none."""
     if isinstance(work, Mix):
         return tuple(f"{part.name}: {problem}" for part in work.parts for problem in _missing_setup(part.work))
     if isinstance(work, Journey) and work.needs_value:

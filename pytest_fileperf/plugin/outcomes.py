@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.judge.record import FailedTest, Result
     from pytest_fileperf.plugin.active import Active
 
-__all__ = ("Outcomes", "not_by_verdict")
+__all__ = ("Outcomes",)
 
 _PASSED = pytest.StashKey[bool]()
 """Whether the test itself has passed; its fixtures are still to be torn down."""

@@ -101,7 +101,6 @@ def _figures(comparisons: Iterable[MetricComparison]) -> str:
 
 
 def _verdict_text(result: Result, head: str) -> str:
-    """Returns the message: the head, the comparisons, where CPU went, reasons, and what to do."""
     verdict, limit = result.verdict, result.measurement.limit
     parts = [_wrapped(head)]
     if verdict.comparisons:
@@ -216,7 +215,7 @@ def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
     """Yields what may be behind connections that were closed, where about as many answers were errors of the app."""
     counts = {failure.kind: failure.count for failure in failures}
     closed, errors = counts.get(_CLOSED, 0), sum(count for kind, count in counts.items() if _APP_ERROR.match(kind))
-    if 0 < closed <= errors * 1.2:
+    if 0 < closed <= errors * 1.2:  # about one connection for each error
         yield (
             "a server may close the connection after the answer to a request whose handler raised, without announcing"
             " it, as uvicorn does: then the next request on that connection fails as well"

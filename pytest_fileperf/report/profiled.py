@@ -23,7 +23,6 @@ __all__ = (
     "loss_text",
     "others_text",
     "stall_text",
-    "told",
 )
 
 NAMED = 3

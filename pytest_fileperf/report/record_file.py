@@ -35,7 +35,7 @@ from pytest_fileperf.report.figures import spread
 from pytest_fileperf.report.remarks import notes
 from pytest_fileperf.report.wording import note_of, notes_text, sentence
 
-__all__ = ("SCHEMA", "leads_series", "read_record", "record_to_json", "results_json", "samples_series")
+__all__ = ("read_record", "results_json")
 
 
 # --- The record of a session as JSON values, and the record that is made of them again: an equal one

@@ -128,7 +128,6 @@ def _background(result: Result) -> str:
 
 
 def _stabilised(recording: Recording) -> tuple[str, ...]:
-    """Returns what was held equal in every boot."""
     return tuple(name for name in STABILISERS if recording.boots and all(name in b.stabilised for b in recording.boots))
 
 
@@ -182,7 +181,6 @@ _KINDS = 3
 
 
 def _other_answers_text(other: OtherAnswers) -> str:
-    """Returns how answers of a part or step differ from those of the other side."""
     whose = f"answers of {plain(other.of)}" if other.of else "answers"
     texts = []
     if other.sizes:
@@ -198,7 +196,6 @@ def _other_answers_text(other: OtherAnswers) -> str:
 
 
 def _warm_up_texts(result: Result) -> Iterator[str]:
-    """Yields what failed in the warm-up, of each side."""
     for recording, whose in _sides(result):
         warm_up = sum((boot.warm_up for boot in recording.boots), WarmUp())
         if not warm_up.failed:
@@ -212,7 +209,6 @@ def _warm_up_texts(result: Result) -> Iterator[str]:
 
 
 def _restart_texts(result: Result) -> Iterator[str]:
-    """Yields how many processes of each side ended during the load."""
     for recording, whose in _sides(result):
         if ended := sum(boot.processes_ended for boot in recording.boots):
             yield f"{ended:,} process{'es' * (ended != 1)} of the server{whose} ended during the load"
@@ -249,7 +245,6 @@ def _course(trend: Trend) -> str:
 
 
 def _memory_texts(result: Result) -> Iterator[str]:
-    """Yields after how many requests memory was compared."""
     for comparison in result.verdict.comparisons:
         if comparison.after_requests is None:
             continue
@@ -259,7 +254,7 @@ def _memory_texts(result: Result) -> Iterator[str]:
                 max((boot.memory[-1][0] for boot in recording.boots if boot.memory), default=0)
                 for recording in (result.base, result.recording)
             ]
-            if min(reached) * 1.5 < max(reached):
+            if min(reached) * 1.5 < max(reached):  # one side has answered many more
                 text += f", though start-ups answered up to {reached[0]:,} before and {reached[1]:,} now"
         yield text
 
@@ -268,7 +263,6 @@ def _memory_texts(result: Result) -> Iterator[str]:
 
 
 def _law_text(result: Result) -> str:
-    """Returns that requests/s do not agree with requests in flight ÷ latency; empty where they do."""
     law = result.measurement.law
     if law is None or law.agrees or result.smoke or result.test.step or result.test.part:
         return ""
@@ -285,7 +279,6 @@ def _law_text(result: Result) -> str:
 
 
 def _saturated_text(result: Result) -> str:
-    """Returns that the generator set the pace; empty where it did not."""
     if result.smoke or not result.measurement.saturated:
         return ""
     if result.capacity is not None:
@@ -310,13 +303,11 @@ def traced_text(result: Result) -> str:
 
 
 def _processes_text(result: Result) -> str:
-    """Returns that the server's processes changed during the run; empty where they did not."""
     changed = result.recording.processes_changed or (result.base.processes_changed if result.base else "")
     return f"processes of the server changed during the run ({changed}): what they used is unknown" if changed else ""
 
 
 def _left_text(result: Result) -> str:
-    """Returns that a server was still at work after its last answer; empty if it was not."""
     sides = [("the old code", result.base), ("the code here", result.recording)] if result.base else []
     said = [
         f"{whose} still used {format_share(round(recording.left_share, 2))} of a core after its last answer:"
@@ -330,7 +321,6 @@ def _left_text(result: Result) -> str:
 
 
 def _one_core_text(result: Result) -> str:
-    """Returns that a server had to share one core with its children that work for it; empty if it had not."""
     use = result.measurement.server
     if use.cores != 1 or (use.children_cpu_share or 0.0) < CHILDREN_WORK:
         return ""
@@ -355,7 +345,6 @@ def _growth_texts(result: Result) -> tuple[str, ...]:
 
 
 def _grew_text(name: str, now: Growth | None, base: Growth | None) -> str:
-    """Returns that one of `_GROWING` grew; empty where it did not, or where that is not known."""
     what, held = _GROWING[name], (now, base)
     by_now, by_base = (None if own is None else getattr(own, name) for own in held)
     lasts_now, lasts_base = (own is not None and name in own.lasting for own in held)

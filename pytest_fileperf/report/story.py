@@ -239,7 +239,6 @@ def unstored(results: Sequence[Result]) -> str:
 
 
 def _is_new(result: Result) -> bool:
-    """Returns whether it lacks a baseline, and was not stored as one."""
     if result.baseline_written or result.verdict.against:
         return False
     return any(item.outcome is Outcome.NEW for item in result.verdict.comparisons)

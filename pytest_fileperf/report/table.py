@@ -21,7 +21,6 @@ __all__ = (
     "OUTSIDE",
     "Column",
     "Grid",
-    "grid_lines",
     "grid_of",
     "group_lines",
     "is_rough",

@@ -309,7 +309,6 @@ def _columns(results: Sequence[Result]) -> list[Column]:
 
 
 def _foot(results: Sequence[Result], groups: Sequence[RankedGroup], lines: Iterable[str]) -> list[str]:
-    """Returns how to read the lines of the tables."""
     found = []
     if any(" ~" in line for line in lines):
         found.append(_FEW_NOTE)
@@ -371,7 +370,6 @@ def _explanation(result: Result) -> list[str]:
 
 
 def _limit_lines(result: Result, screen: Screen) -> list[str]:
-    """Returns a line for each absolute limit that does not hold."""
     lines = []
     for check in result.verdict.broken:
         reason = f"; {plain(wording.sentence(check.reason))}" if check.reason else ""

@@ -32,7 +32,6 @@ from pytest_fileperf.units import (
 )
 
 __all__ = (
-    "NOT_YOUR_CODE",
     "NO_BASELINE",
     "SATURATED",
     "base_name",

@@ -172,7 +172,6 @@ def _is_test_module(name: str, module: ModuleType) -> bool:
 
 
 def _is_importable(name: str) -> bool:
-    """Whether Python finds the module without pytest's help."""
     parent = name.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", None)
     if parent and (path is None or not _is_importable(parent)):

@@ -35,13 +35,7 @@ from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.loaded import LoadedFiles, is_among_packages
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = (
-    "Builds",
-    "CommandLaunch",
-    "RunningCommand",
-    "free_port",
-    "without_temporary_paths",
-)
+__all__ = ("Builds", "CommandLaunch", "RunningCommand")
 
 
 # --- How the programs of a `Command` are run: where they are found, and with our supervisor above them
@@ -207,7 +201,6 @@ class Builds:
 
 
 def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerStartError | None:
-    """Returns why the build failed, or None."""
     title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:

@@ -140,7 +140,6 @@ class Fitting:
     def _those_of_the_test(
         self, differing: Sequence[Part], made: Made, found: Likeness, imports: Imported, *, env: bool
     ) -> tuple[Part, ...]:
-        """Returns the parts that the test has set; the others are left as they are."""
         problem = imports.problem
         causes = {part: cause_of(part, made.likeness, found, imports.likenesses, env=env) for part in differing}
         for part, cause in causes.items():

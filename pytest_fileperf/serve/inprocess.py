@@ -102,7 +102,6 @@ class RunningInProcess(RunningServer):
         return httpx.MockTransport(self._answer)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
-        """Returns the app's answer to the request of another thread."""
         import httpx
 
         async def sent(body: bytes) -> tuple[int, httpx.Headers, bytes]:

@@ -23,7 +23,6 @@ from pytest_fileperf.serve.loading import takes
 
 __all__ = (
     "EXACTLY",
-    "FRAMEWORKS",
     "KIND",
     "MISSING",
     "OUTLINE",
@@ -31,22 +30,15 @@ __all__ = (
     "Part",
     "Parts",
     "View",
-    "attributes_of",
-    "describe",
     "held_in",
     "is_item",
-    "is_of_framework",
     "is_secret",
     "kind_of",
     "likeness_of",
-    "name_of",
-    "named",
-    "outline",
     "part_of",
     "parts_to_send",
     "places",
     "set_part",
-    "settable_in",
     "state_of",
 )
 
@@ -166,7 +158,10 @@ class _Describer:
         if isinstance(value, _COLLECTIONS) and not hasattr(kind, "_fields"):
             own = "" if kind in _COLLECTIONS else self._attributes(kind, attributes_of(value), depth)
             return own + self._collection(value, depth)
-        return self._object(value, depth)
+        at = (id(value), depth)
+        if at not in self._known:
+            self._known[at] = self._object(value, depth)
+        return self._known[at]
 
     def _plain(self, value: object) -> str:
         if isinstance(value, _TEXTS) and len(value) > _LONGEST:  # a long one takes seconds to write and to search
@@ -202,12 +197,6 @@ class _Describer:
         return f"{self(key, depth)}: {text}"
 
     def _object(self, value: object, depth: int) -> str:
-        at = (id(value), depth)
-        if at not in self._known:
-            self._known[at] = self._new_object(value, depth)
-        return self._known[at]
-
-    def _new_object(self, value: object, depth: int) -> str:
         kind = type(value)
         if kind.__module__.partition(".")[0] in ("django", *_OF_A_PROCESS):
             return name_of(kind)
@@ -463,7 +452,6 @@ def set_part(node: object, name: str, value: object) -> None:
 
 
 def _with(node: object, name: str) -> object:
-    """Returns what has the attribute: the app, or its router."""
     router = settable_in(node).get("router")
     return router if name in _ON_STARLETTE and name in settable_in(router) else node
 
@@ -555,7 +543,6 @@ def _routes(routes: object, prefix: str, view: View) -> Iterator[str]:
 
 
 def _wrappers(route: object, view: View) -> Iterator[str]:
-    """Yields the middleware of one route, with its options."""
     held = settable_in(route)
     base, app = held.get("_base_app"), held.get("app")
     while app is not base and app is not None and not isinstance(app, type | FunctionType):
@@ -584,7 +571,6 @@ def _mounted(node: object) -> Iterator[tuple[str, object]]:
 
 
 def _inner(node: object) -> Iterator[tuple[str, object]]:
-    """Yields the apps that a wrapper holds, by the names of its attributes."""
     if isinstance(node, MethodType):
         yield "__self__", node.__self__
     of_framework = is_of_framework(node)
@@ -606,7 +592,6 @@ def _is_app(value: object) -> bool:
 
 
 def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
-    """Returns what holds the items of a kind of part."""
     if kind == "state":
         return state_of(node)
     if kind == "attribute":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
 
-__all__ = ("FilesRead", "check_app", "load_app", "make_app", "module_file", "takes", "why_not_asgi")
+__all__ = ("FilesRead", "check_app", "load_app", "make_app", "module_file", "takes")
 
 
 def load_app(target: str, *, factory: bool, check: Callable[[], None] = lambda: None) -> object:

@@ -35,7 +35,7 @@ from pytest_fileperf.serve.likeness import (
     places,
 )
 
-__all__ = ("Cause", "Made", "cause_of", "held_by", "loaded", "made_of", "tell_difference", "told", "why_unsent")
+__all__ = ("Cause", "Made", "cause_of", "loaded", "made_of", "tell_difference", "told")
 
 
 # --- Says which object keeps a value from being sent to the server: what a function of the test holds, and what it is
@@ -183,7 +183,6 @@ def _sent(values: Mapping[Part, object], names: Mapping[int, str]) -> tuple[byte
 
 
 def _problem(value: object, names: Mapping[int, str]) -> str:
-    """Returns why a value cannot be sent; empty where it can."""
     try:
         _pickled(value, names)
     except Exception as error:  # pickling runs any __reduce__: whatever it raises is reported

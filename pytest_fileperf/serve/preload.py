@@ -80,8 +80,6 @@ Order: TypeAlias = "Callable[[Invocation, Path], Ordered | str]"
 
 @dataclass(slots=True)
 class _Preload:
-    """One process that has imported an app."""
-
     process: Child
     channel: socket.socket
     until_s: float
@@ -294,7 +292,6 @@ class Preloads:
     def _begun(
         self, job: Job, invocation: Invocation, run_directory: Path, alike: Mapping[str, str], start_s: float
     ) -> _Preload:
-        """Returns a process that begins to import the app."""
         idle = [key for key, held in self._held.items() if not held.living and held.has_imported]
         for oldest in idle[: max(0, len(self._held) + 1 - _MOST)]:
             self._held.pop(oldest).close()

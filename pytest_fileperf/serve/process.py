@@ -213,7 +213,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         return running
 
     def _on_a_port(self) -> RunningServer:
-        for _ in range(4):
+        for _ in range(4):  # a fifth start is the last
             with suppress(PortTakenError):
                 return self._answering()
             self._again()
@@ -275,7 +275,6 @@ class ProcessLaunch(ABC, Generic[Spec]):
         raise ServerStartError(self.why_late(), log=self.process.log)
 
     def _ended_early(self, returncode: int) -> str:
-        """Returns the message for a server that ended before it was ready."""
         return f"{self.spec.name} ended with {exit_text(returncode)} before it was ready"
 
 

@@ -18,12 +18,7 @@ from pytest_fileperf.plan.network import url_problem
 from pytest_fileperf.units import parse_duration_ns
 
 __all__ = (
-    "BOOT",
-    "HOST",
-    "PORT",
     "PYTHON",
-    "SERVER_NAMES",
-    "WORKER",
     "AsgiSpec",
     "Command",
     "Gunicorn",
@@ -304,16 +299,16 @@ def _command_problems(spec: Command) -> Iterator[str]:
         yield f"cwd={cwd!r} must be the path of a directory"
     if spec.ready is not None and not _PATH.fullmatch(str(spec.ready)):
         yield f'ready={spec.ready!r} must be a path, as in "/", or None for a TCP connection only'
-    if spec.workers != 1 and _is_in_values(WORKER, spec):
+    if spec.workers != 1 and _numbers_workers(spec):
         yield f"env has {WORKER} with workers={spec.workers}: the program starts its workers, so it has to number them"
     title: object = spec.title
     if title is not None and not (isinstance(title, str) and title.strip()):
         yield f"title={title!r} must be a text that is not empty"
 
 
-def _is_in_values(name: str, spec: Command) -> bool:
+def _numbers_workers(spec: Command) -> bool:
     try:
-        return any(name in value for value in dict(spec.env).values())
+        return any(WORKER in value for value in dict(spec.env).values())
     except (TypeError, ValueError):  # told as a problem of its own
         return False
 

@@ -52,7 +52,7 @@ def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
     A layout of memory may be fast or slow, and with fixed addresses it would be the same in every boot. So it is moved,
     by the same steps in boot number i of any two runs: further boots then average it out.
     """
-    moved = "-" * random.Random(boot).randrange(1, 4096)  # noqa: S311 # no secret
+    moved = "-" * random.Random(boot).randrange(1, 4096)  # noqa: S311 # by less than a page; no secret
     alike = {SEED: str(boot + 1), LAYOUT: moved}
     tunables = filter(None, (_NO_CACHES, os.environ.get(_TUNABLES)))  # of two values for one name the last one counts
     return alike | {_TUNABLES: ":".join(tunables)} if in_turn else alike

@@ -84,7 +84,6 @@ class WorkerStart:
                 time.sleep(0.01)
 
     def _imports(self) -> Imported:
-        """Asks the test process what imports of the app give, and waits for it."""
         note(ASKED, self.run_directory)
         return await_imports(self.run_directory, timeout_s=self.job.spec.start_timeout_s)
 

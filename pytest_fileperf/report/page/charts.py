@@ -35,7 +35,7 @@ from pytest_fileperf.report.page.drawing import (
 )
 from pytest_fileperf.report.wording import base_name
 
-__all__ = ("capacity_chart", "charts_of")
+__all__ = ("charts_of",)
 
 
 # --- The chart of a search for the capacity: latency over rate, a mark for each load
@@ -50,7 +50,7 @@ def capacity_chart(result: Result) -> Chart | None:
     other = result.base_capacity
     base = () if other is None else _told(other)
     scale = scale_for(max(load.p99 or 0.0 for load in (*loads, *base)), Unit.SECONDS)
-    end = 1.05 * max(load.rate for load in (*loads, *base))
+    end = 1.05 * max(load.rate for load in (*loads, *base))  # the axis ends a little beyond the highest rate
     traces: list[Trace] = [
         _step_latencies("p50", loads, scale, FIRST, "circle"),
         _step_latencies("p99", loads, scale, SECOND, "diamond"),
@@ -80,7 +80,6 @@ def capacity_chart(result: Result) -> Chart | None:
 
 
 def _told(found: Capacity) -> tuple[RateTried, ...]:
-    """Returns the loads that have latencies and were not limited by the generator."""
     return tuple(load for load in found.tried if load.p99 is not None and not load.by_generator)
 
 
@@ -240,7 +239,7 @@ def _lead_times(recording: Recording) -> Chart | None:
 
 def _coarser(leads: LeadTimes) -> LeadTimes:
     """Returns the lead times in fewer stretches, which show their course and not their noise."""
-    size = math.ceil(len(leads.due_ns) / 120)
+    size = math.ceil(len(leads.due_ns) / 120)  # so many points of a line
     parts = [slice(at, at + size) for at in range(0, len(leads.due_ns), size)]
     counts, means_ns = np.array(leads.counts), np.array(leads.mean_ns, dtype=np.float64)
     return LeadTimes(
@@ -329,7 +328,6 @@ def _round_marks(
 
 
 def _due(result: Result, timeline: Timeline, scale: Scale) -> Iterator[Trace]:
-    """Yields the rate at which requests were due, where it was constant."""
     load = result.identity.get("load")
     rate = load.get("rate") if isinstance(load, dict) else None
     if isinstance(rate, int | float):
