@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ("main",)
 
-_PIPED_WIDTH = 80
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code: 0, 1 where a file cannot be read or written, 2 for wrong usage."""
@@ -80,7 +78,7 @@ def _show(record: SessionRecord, stream: TextIO, *, verbose: bool) -> None:
     from pytest_fileperf.report.text import show_what_it_can
 
     show_what_it_can(stream)
-    width = shutil.get_terminal_size().columns if stream.isatty() else _PIPED_WIDTH
+    width = shutil.get_terminal_size().columns if stream.isatty() else 80
     stream.write(session_text(record, width=width, colour=stream.isatty(), verbosity=int(verbose)))
 
 

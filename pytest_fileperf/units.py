@@ -48,10 +48,6 @@ _SIZE_UNITS_BYTES = {
     "GB": 1000**3,
     "GiB": 1 << 30,
 }
-_LONGEST_NS = 3_600_000_000_000_000_000
-"""A million hours: in 63 bits, as is every instant that is so far away."""
-_LARGEST_BYTES = (1 << 63) - 1
-"""No file can be larger."""
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ%]*)\s*")
 
 
@@ -74,7 +70,7 @@ def parse_duration_ns(value: str | float) -> int:
         if parts is None or parts[1] not in _DURATION_UNITS_NS:
             raise ValueError(f'{value!r} is not a duration: write a number and ns, us, ms, s, m or h, as in "80ms"')
         duration_ns = parts[0] * _DURATION_UNITS_NS[parts[1]]
-    if duration_ns > _LONGEST_NS:
+    if duration_ns > 3_600_000_000_000_000_000:  # in 63 bits, as is every instant that is so far away
         raise ValueError(f"{value!r} is too long: a duration has at most 1,000,000 h")
     return round(duration_ns)
 
@@ -86,7 +82,7 @@ def parse_size_bytes(value: str | int) -> int:
         size_bytes = value
     elif (parts := _split(value) if isinstance(value, str) else None) and parts[1] in _SIZE_UNITS_BYTES:
         size_bytes = parts[0] * _SIZE_UNITS_BYTES[parts[1]]
-    if size_bytes is not None and size_bytes > _LARGEST_BYTES:
+    if size_bytes is not None and size_bytes > (1 << 63) - 1:
         raise ValueError(f"{value!r} is too large: no file can have so many bytes")
     if size_bytes is None or round(size_bytes) != size_bytes:
         raise ValueError(f'{value!r} is not a size: write a number and B, kB, KiB, MB, MiB, GB or GiB, as in "256KiB"')
@@ -103,9 +99,6 @@ def parse_share(value: str | float) -> float:
     if share is None or not 0 <= share <= sys.float_info.max:
         raise ValueError(f'{value!r} is not a share: write a percentage or a fraction, as in "5%" or 0.05')
     return float(share)
-
-
-_HUNDREDFOLD = 99.5
 
 
 def _three_digits(number: float) -> str:
@@ -149,7 +142,7 @@ def format_change(share: float, *, unit: bool = True) -> str:
 
     From a hundredfold on it is a factor: `3,100 times`, or `×3,100` without the unit.
     """
-    if share >= _HUNDREDFOLD - 1:
+    if share >= 98.5:
         factor = f"{float(f'{1 + share:.3g}'):,.0f}"
         return f"{factor} times" if unit else f"×{factor}"
     percent = 100 * share
