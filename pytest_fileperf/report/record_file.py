@@ -76,28 +76,20 @@ class _Kept:
     """Of pairs whose sides are the boots of both recordings; others are in the result."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
-    """What a session measured."""
-
-    results: tuple[_Kept, ...]
-    groups: tuple[_Group, ...] = ()
-    unknown_params: tuple[str, ...] = ()
-
-
 def record_to_json(record: SessionRecord) -> dict[str, object]:
     """Returns what was measured, as values for `json.dumps`."""
     places = {id(result): place for place, result in enumerate(record.results)}
-    measured = _Measured(
-        results=tuple(map(_kept, record.results)),
-        groups=tuple(
-            _Group(title=group.title, members=tuple(places[id(one)] for one in group.results), ranking=group.ranking)
-            for group in record.groups
-        ),
-        unknown_params=record.unknown_params,
+    groups = tuple(
+        _Group(title=group.title, members=tuple(places[id(one)] for one in group.results), ranking=group.ranking)
+        for group in record.groups
     )
     encoder = Encoder()
-    return {"measured": encoder.encode(measured, _Measured), "histograms": encoder.histograms}
+    measured = {"results": encoder.encode(tuple(map(_kept, record.results)), tuple[_Kept, ...])}
+    if groups:
+        measured["groups"] = encoder.encode(groups, tuple[_Group, ...])
+    if record.unknown_params:
+        measured["unknown_params"] = list(record.unknown_params)
+    return {"measured": measured, "histograms": encoder.histograms}
 
 
 def read_record(path: Path) -> SessionRecord:
@@ -126,10 +118,12 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
     decoder = Decoder(held.get("histograms"))
     facts = {name: Placed(document)[name].value for name in _FACTS} | {"failed": document.get("failed", [])}
     record: SessionRecord = decoder.decode(facts, SessionRecord, "")
-    measured: _Measured = decoder.decode(held.get("measured"), _Measured, "record.measured")
-    stored = Placed(held, "record")["measured"]["results"].items()
-    results = tuple(_whole(kept, each["result"]) for kept, each in zip(measured.results, stored, strict=True))
-    groups = tuple(_group(group, results) for group in measured.groups)
+    measured = Placed(held, "record")["measured"]
+    stored, of_groups = measured["results"], measured.given("groups", [])
+    kept = decoder.decode(stored.value, tuple[_Kept, ...], stored.where)
+    results = tuple(_whole(own, each["result"]) for own, each in zip(kept, stored.items(), strict=True))
+    members = decoder.decode(of_groups.value, tuple[_Group, ...], of_groups.where)
+    groups = tuple(_group(group, results) for group in members)
     _require_metrics(results, groups)
     for result in results:
         for recording in filter(None, (result.recording, result.base)):
@@ -140,7 +134,8 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
             datetime.fromisoformat(record.created)
         except ValueError:
             raise ValueError(f"created is {record.created!r}, not a time in ISO 8601") from None
-    return replace(record, results=results, groups=groups, unknown_params=measured.unknown_params)
+    params = measured.given("unknown_params", []).list_of_texts()
+    return replace(record, results=results, groups=groups, unknown_params=params)
 
 
 def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -> None:
