@@ -382,12 +382,10 @@ def check_limits(
     for name, limit in limits.items():
         metric = METRICS[name.partition("_")[2]]
         value = metric.of_run(recording)
-        is_bound = value is None and metric.name == "capacity" and bool(least_capacity)
-        value = least_capacity if is_bound else value
-        holds = value is not None and metric.worse_sign * value <= metric.worse_sign * limit
         reason = _reason(metric, value, recording)
-        if is_bound:
-            reason = Reason(kind=ReasonKind.CAPACITY_BOUND, metric=metric.name)
+        if value is None and metric.name == "capacity" and least_capacity:
+            value, reason = least_capacity, Reason(kind=ReasonKind.CAPACITY_BOUND, metric=metric.name)
+        holds = value is not None and metric.worse_sign * value <= metric.worse_sign * limit
         checks.append(LimitCheck(name=name, metric=metric.name, limit=limit, value=value, holds=holds, reason=reason))
     return tuple(checks)
 
