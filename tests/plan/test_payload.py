@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_fileperf.errors import PlanError
-from pytest_fileperf.plan.payload import KINDS, payload
+from pytest_fileperf import PlanError, payload
 
 BLOCK = 1 << 20
+KINDS = ("random", "text", "crlf")
 
 
 @settings(max_examples=10)

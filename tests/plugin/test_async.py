@@ -19,7 +19,7 @@ import unittest
 
 import anyio
 import pytest
-from pytest_fileperf.errors import FilePerfError
+from pytest_fileperf import FilePerfError
 {BACKEND}
 async def roundtrip(client):
     assert len((await client.get("/")).content) == 1024

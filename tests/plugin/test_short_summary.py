@@ -105,8 +105,7 @@ def test_ids_are_relative_to_the_current_directory(pytester: pytest.Pytester, ru
 
 
 FAILS = """
-    from pytest_fileperf import RegressionError
-    from pytest_fileperf.errors import ServerDiedError
+    from pytest_fileperf import RegressionError, ServerDiedError
 
     SLOWER = (
         "rps −33.6 % [−41.0, −24.1], worse than\\n  its baseline of 2026-11-20\\n\\n"
