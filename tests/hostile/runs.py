@@ -6,15 +6,15 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from plugin.conftest import APP, OTHERS
-
-from pytest_fileperf.host.scratch import locked
 
 __all__ = ("LOAD", "QUIET", "Ran", "once", "project_in", "ran")
 
@@ -48,11 +48,17 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Ran]
     apart = "PYTEST_XDIST_WORKER" in os.environ
     base = factory.getbasetemp().parent if apart else factory.mktemp(name)
     kept = base / f"{name}.pickle"
-    with locked(base / f"{name}.lock", within_s=100):
-        if not kept.exists():
-            kept.write_bytes(pickle.dumps(make(base / name)))
-        found: Ran = pickle.loads(kept.read_bytes())
-        return found
+    with suppress(FileExistsError):
+        (base / f"{name}.begun").mkdir()  # one process alone can make it
+        written = base / f"{name}.new"
+        written.write_bytes(pickle.dumps(make(base / name)))
+        written.rename(kept)
+    until_s = time.monotonic() + 100
+    while not kept.exists():
+        assert time.monotonic() < until_s, "the run that another process makes has not ended"
+        time.sleep(0.05)
+    found: Ran = pickle.loads(kept.read_bytes())
+    return found
 
 
 def ran(

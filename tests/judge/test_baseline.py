@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge.sides import known
 from measure.recordings import in_ms
+from serve.processes import posix
 
 from pytest_fileperf.errors import BaselineError
 from pytest_fileperf.host.scratch import locked
@@ -358,6 +360,45 @@ def test_a_newer_schema_asks_for_an_upgrade(store: BaselineStore) -> None:
     with pytest.raises(BaselineError) as caught:
         store.find(MODULE, "a", HERE)
     assert str(caught.value) == f"baseline {path} has schema 4, and this version reads up to 3: upgrade pytest-fileperf"
+
+
+def test_conflict_markers_are_named_with_their_line(store: BaselineStore) -> None:
+    path = store.write(MODULE, "a", ENTRY, HERE)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[4:5] = ["<<<<<<< HEAD", lines[4], "=======", lines[4], ">>>>>>> other"]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(BaselineError, match=r"has the conflict markers of a merge, from line 5 on .*\ntake one side"):
+        store.find(MODULE, "a", HERE)
+
+
+@posix
+@pytest.mark.hostile
+def test_a_pipe_in_place_of_a_baseline_is_an_error_and_no_hang(store: BaselineStore) -> None:
+    path = store.path_of(MODULE, HERE)
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    for act in (lambda: store.find(MODULE, "a", HERE), store.keys, lambda: store.write(MODULE, "a", ENTRY, HERE)):
+        with pytest.raises(BaselineError, match=r"cannot be read: it is a pipe and no file"):
+            act()
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["tests/test_[a].py", "tests/test_*?.py", "t/" * 150 + "test_a.py", "ü" * 120 + "/test_a.py", "a\udc80/test_b.py"],
+    ids=["brackets", "stars", "long", "long in bytes", "no UTF-8"],
+)
+def test_a_module_finds_its_baselines_whatever_it_is_called(store: BaselineStore, module: str) -> None:
+    store.write(module, "a", ENTRY, HERE)
+    store.write(module.replace("test_", "test_other_"), "b", ENTRY, HERE)
+    assert store.find(module, "a", HERE) is not None
+    assert store.find(module, "b", HERE) is None
+    assert store.keys() == {"a": 1, "b": 1}
+
+
+def test_long_paths_that_end_alike_have_files_of_their_own(store: BaselineStore) -> None:
+    one, other = ("/".join([first, "d" * 300, "test_a.py"]) for first in "ab")
+    assert store.path_of(one, HERE) != store.path_of(other, HERE)
+    assert store.path_of(one, HERE).name.endswith("__test_a.py.json")
 
 
 # --- The layout of baseline files: the same JSON, on lines that a diff shows well

@@ -122,3 +122,13 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(PlanError, match="may not be read"):
         payload(file)
+
+
+def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "a.bin"
+    file.write_bytes(b"x")
+    body = payload(file)
+    file.unlink()
+    for use in (body.sha256, body.read):
+        with pytest.raises(PlanError, match=r"payload file '.*a\.bin': No such file or directory: it has to stay"):
+            use()

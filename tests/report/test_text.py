@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from pytest_fileperf.report.text import (
     plain,
     quantity,
     shorten,
+    show_what_it_can,
 )
 
 AWKWARD = st.text(
@@ -110,3 +113,13 @@ def test_colour_is_around_the_text_only_and_only_when_asked_for() -> None:
 )
 def test_each_unit_has_one_spelling(value: float, unit: Unit, in_column: str, in_full: str) -> None:
     assert (amount(value, unit), quantity(value, unit)) == (in_column, in_full)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_an_encoding_lacks_looks_alike_or_is_a_question_mark(encoding: str) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    show_what_it_can(stream)
+    stream.write("rps \N{MINUS SIGN}17.3 % ━━ 漢\udc80")
+    stream.flush()
+    assert raw.getvalue().decode(encoding) == "rps -17.3 % -- ??"

@@ -454,6 +454,30 @@ def test_without_git_without_a_repository_and_in_a_bare_one(
     assert "Git is not installed" in problem("main", repo.top)
 
 
+@pytest.mark.hostile
+@pytest.mark.parametrize("damage", ["head", "objects"])
+def test_a_damaged_repository_is_called_that(tmp_path: Path, damage: str) -> None:
+    repo = Repo.make(tmp_path / "project")
+    repo.commit(app_py="one")
+    if damage == "head":
+        (repo.top / ".git" / "HEAD").write_text("garbage")
+    for file in (repo.top / ".git" / "objects").rglob("*"):
+        if damage == "objects" and file.is_file():
+            file.chmod(0o644)
+            file.write_text("garbage")
+    with pytest.raises(
+        PlanError, match=r"--fileperf-against=main: the Git repository .*project is damaged, `git fsck`"
+    ):
+        parse_against("main", cwd=repo.top, rootdir=repo.top)
+    assert commit_info(repo.top) is None
+
+
+def test_a_login_in_an_option_is_not_told(tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as raised:
+        parse_against("http://user:s3cret@127.0.0.1/", cwd=tmp_path, rootdir=tmp_path)
+    assert "s3cret" not in str(raised.value)
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners")
 @pytest.mark.hostile
 def test_a_repository_of_another_user_is_told_with_what_to_do(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
