@@ -52,6 +52,42 @@ def test_nothing(fileperf):
 def test_no_await(afileperf):
     afileperf.get("/")
 """
+GROUPS = """
+import pytest
+
+def test_group(fileperf):
+    try:
+        fileperf.get("/bad")
+    except AssertionError as error:
+        raise ExceptionGroup("unhandled errors in a TaskGroup", [error])
+
+def test_groups(fileperf):
+    try:
+        fileperf.get("/bad")
+    except AssertionError as error:
+        inner = ExceptionGroup("inner", [error, KeyError("lost")])
+        raise ExceptionGroup("unhandled errors in a TaskGroup", [OSError("gone"), error, inner])
+
+@pytest.fixture
+def broken(fileperf):
+    yield
+    raise KeyError("left over")
+
+def test_torn_down(broken, fileperf):
+    fileperf.get("/")
+
+@pytest.mark.fileperf(connections=0)
+def test_zero(fileperf):
+    fileperf.get("/")
+
+@pytest.mark.xfail
+def test_expected(fileperf):
+    fileperf.get("/", conections=2)
+
+def test_of_other_things():
+    assert False
+"""
+"""Verdicts in groups are told by their results, and other errors by themselves."""
 LINE = 1 + TESTS.lstrip().split("\n").index('@pytest.mark.parametrize("size", ["a|b:c%"])')
 NOT_BY_FIGURES = {
     "test_asserts": "as I say",
@@ -69,7 +105,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (made.top / "linked.md").symlink_to("target.md")
     (made.top / "tmp").mkdir()
     return made.write(
-        {"app.py": answering(), "target.md": "", "summary": "of another step\n", "tests/test_it.py": TESTS}
+        {
+            "app.py": answering(),
+            "target.md": "",
+            "summary": "of another step\n",
+            "tests/test_it.py": TESTS,
+            "tests/test_groups.py": GROUPS,
+        }
     )
 
 
@@ -79,7 +121,7 @@ def failed(project: Project) -> Ran:
     files = ("--fileperf-markdown=linked.md", "--fileperf-html=run.html", "--junitxml=run.xml")
     github = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(project.top.parent)}
     paths = {"GITHUB_STEP_SUMMARY": str(project.top / "summary"), "TMPDIR": str(project.top / "tmp")}
-    return project.run(*files, "--tb=short", env={**github, **paths}, width=120)
+    return project.run("tests/test_it.py", *files, "--tb=short", env={**github, **paths}, width=120)
 
 
 def test_limits_are_told_with_what_was_measured(failed: Ran) -> None:
@@ -109,6 +151,11 @@ def test_what_failed_otherwise_is_in_every_file(project: Project, failed: Ran) -
     assert not [name for name, words in NOT_BY_FIGURES.items() if words not in told[name]], told
     markdown, page = (project.top / "target.md").read_text(), (project.top / "run.html").read_text()
     assert not [name for name in told if name not in markdown or name not in page], markdown
+    assert f"fileperf: wrote {project.top / 'run.html'}" in failed.text.splitlines(), failed.text
+    assert set(failed.record["versions"]) == {"pytest-fileperf", "pytest", "python"}
+    assert failed.record["environment"]["packages"]
+    test = results(failed)["test_limits[a|b:c%]"]["test"]
+    assert (test["module"], test["params"]) == ("tests/test_it.py", {"size": "a|b:c%"})
     assert (project.top / "summary").read_text() == f"of another step\n\n{markdown}"
     cases = ElementTree.parse(project.top / "run.xml").iter("testcase")
     found = {case.get("name"): {one.get("name"): one.get("value") for one in case.iter("property")} for case in cases}
@@ -129,15 +176,31 @@ def test_nothing_is_left_behind(project: Project, failed: Ran) -> None:
 
 
 def test_a_file_that_cannot_be_written_fails_a_run_that_passed(project: Project) -> None:
-    ran = project.run("--fileperf-smoke", "--fileperf-markdown=target.md/it.md", "-k", "test_good")
+    written = ("--fileperf-smoke", "--fileperf-markdown=target.md/it.md")
+    ran = project.run("tests/test_it.py", *written, "-k", "test_good")
     assert (ran.status, "cannot write" in ran.said, "1 passed" in ran.said) == (1, True, True), ran.text
 
 
 def test_a_smoke_run_in_several_processes_is_told_once(project: Project) -> None:
-    options = ("--fileperf-smoke", "-p", "xdist", "-n2", "--tb=no", "-k", "all_fail or asserts or limits")
-    ran = project.run(*options, env={"GITHUB_ACTIONS": "true"})
-    assert [one["name"] for one in ran.record["failed"]] == ["test_asserts"], ran.text
-    assert (ran.status, ran.text.count("title=FAILED test_all_fail")) == (1, 1), ran.text
+    """Also errors in groups and of a teardown, and bad markers. It leaves the summary of a step alone."""
+    named = ["tests/test_groups.py", *(f"tests/test_it.py::test_{name}" for name in ("all_fail", "asserts", "limits"))]
+    summary = project.top / "not written"
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    options = ("--fileperf-smoke", "-p", "xdist", "-n2", "--tb=no", "--fileperf-markdown=smoke.md")
+    ran = project.run(*named, *options, env=github)
+
+    failed = {one["name"]: (one["phase"], one["message"]) for one in ran.record["failed"]}
+    assert set(failed) == {"test_asserts", "test_groups", "test_torn_down", "test_zero"}, ran.text
+    assert failed["test_groups"] == ("call", "OSError: gone\nKeyError: 'lost'")
+    assert failed["test_torn_down"] == ("teardown", "KeyError: 'left over'")
+    assert "connections: 0 is not a whole number of 1 or more" in failed["test_zero"][1]
+    for name in ("test_all_fail", "test_group"):
+        assert ran.text.count(f"title=FAILED {name}::") == 1, ran.text
+    assert ran.status == 1
     assert all(one["smoke"] for one in ran.record["results"])
     assert results(ran)["test_limits[a|b:c%]"]["standing"] == "-", "nothing is judged"
+    markdown = (project.top / "smoke.md").read_text(encoding="utf-8")
+    heading = "## Load tests: 6 measured, 3 FAILED; 4 tests failed for other reasons; smoke: "
+    assert markdown.startswith(heading), markdown
+    assert not summary.exists()
     assert project.run("-p", "xdist", "-n2").status == 4
