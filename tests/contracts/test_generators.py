@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from contracts.answers import answering
 from contracts.project import Project, results
 
@@ -64,7 +67,7 @@ def test_busy(fileperf):
 def test_all_together_make_the_load_that_was_asked_for(project: Project) -> None:
     busy = answering(0.002).replace("await asyncio.sleep(", "sum(range(100_000)) or (")
     project.write({"app.py": answering(0.002), "busy.py": busy, "test_it.py": TESTS})
-    ran = project.run("--tb=short", width=120)
+    ran = project.run("--tb=short", "-v", "--fileperf-html=run.html", width=120)
 
     assert ran.status == 0, ran.text
     assert "exit code 7" in ran.said, ran.text
@@ -74,4 +77,9 @@ def test_all_together_make_the_load_that_was_asked_for(project: Project) -> None
     limits = [one["limit"]["kind"] for one in ran.record["results"] if one["test"]["name"] == "test_busy"]
     for kind, right in zip(limits, ("load generator", "server CPU"), strict=True):
         assert kind == right or (kind == "unclear" and "the machine was busy" in ran.said), ran.text
-    assert found["test_number"]["identity"]["load"] == {"connections": 5, "generators": 3, "requests": 11}
+    number = found["test_number"]
+    assert number["identity"]["load"] == {"connections": 5, "generators": 3, "requests": 11}
+    assert number["load"] == "5 connections, 11 requests, 3 generators"
+    assert sum(own["rps"] for own in number["summary"]["generators"]) == pytest.approx(number["summary"]["rps"])
+    assert re.search(r"^ *generator 3  .*\b[12] connections?  .*0 errors  CPU \d+ %", ran.text, re.MULTILINE), ran.text
+    assert "Load generators" in (project.top / "run.html").read_text(encoding="utf-8")

@@ -24,6 +24,7 @@ SERVERS = [Uvicorn(env=ENV), Uvicorn(2, loop="asyncio", http="h11", env=ENV), Gu
 @pytest.mark.parametrize("server", [pytest.param(one, marks=pytest.mark.fileperf(server=one)) for one in SERVERS])
 def test_kinds(fileperf, fileperf_server, server):
     assert fileperf.get("/").requests == 6
+    assert len(fileperf_server.worker_pids) == server.workers
     with fileperf_server.sync_client() as client:
         found = client.get("/about").json()
     assert (found["OWN"], found.get("COV_CORE_SOURCE"), found["pid"] in fileperf_server.pids) == ("one", None, True)

@@ -1,10 +1,6 @@
-"""Options, ini settings, markers and verbs: which of them wins, what is refused at once, and what is skipped."""
+"""Options, ini settings, markers and verbs: which of them wins."""
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
 
 from contracts.answers import answering
 from contracts.project import Project, results
@@ -45,34 +41,6 @@ class TestClass:
 def test_boots(fileperf):
     fileperf.get("/")
 """
-WRONG = """
-import pytest
-
-@pytest.mark.fileperf(conections=3, timeout="soon")
-def test_marker(fileperf):
-    fileperf.get("/")
-
-@pytest.mark.fileperf(rate=5, burst=5, server="unknown")
-def test_shapes(fileperf):
-    fileperf.get("/")
-"""
-OFF = """
-import pytest
-
-def test_plain():
-    pass
-
-@pytest.fixture
-def costly():
-    raise AssertionError("is not to be made")
-
-def test_load(fileperf, costly):
-    fileperf.get("/")
-
-@pytest.mark.fileperf
-def test_marked():
-    raise AssertionError("is not to run")
-"""
 
 
 def test_the_closest_value_wins(project: Project) -> None:
@@ -104,38 +72,3 @@ def test_the_closest_value_wins(project: Project) -> None:
     assert (test["label"], test["group"], test["line"]) == ("a label", "these", 14)
     assert "a label" in ran.said, ran.text
     assert results(ran)["test_boots"]["identity"]["server"]["workers"] == 2
-
-
-def test_all_that_is_wrong_is_refused_at_once(project: Project) -> None:
-    project.write({"pytest.ini": INI.replace("gate = p50", "gate = p98"), "app.py": answering(), "test_it.py": WRONG})
-    contrary = ("--fileperf-smoke", "--fileperf-update", "--fileperf-prune", "--fileperf-aa", "--fileperf-against=HEAD")
-    others = ("--fileperf-rounds=many", "--fileperf-reason= ", "--fileperf-confirm=often", "--fileperf-html=pytest.ini")
-    ran = project.run(*contrary, *others)
-    for problem in (
-        "unknown metric 'p98'",
-        "--fileperf-rounds: 'many' is not a whole number",
-        "a few requests make no baseline",
-        "a few requests prune nothing",
-        "both say what to compare with",
-        "it is empty, say why",
-        "--fileperf-confirm=often: it is always or never",
-        "that is another file, which it would replace",
-    ):
-        assert problem in ran.said, ran.text
-    assert (ran.status, ran.record) == (4, {}), ran.text
-    project.write({"pytest.ini": INI, "test_it.py": WRONG})
-    ran = project.run()
-    for problem in ("did you mean connections?", "timeout: 'soon'", "burst and rate are different", "'unknown'"):
-        assert problem in ran.said, ran.text
-    assert (ran.status, ran.record) == (4, {}), ran.text
-    ran = project.run("--fileperf-update", env={"CI": "true"})
-    assert (ran.status, "CI is set" in ran.said) == (4, True), ran.text
-
-
-def test_without_the_option_load_tests_are_skipped(project: Project) -> None:
-    project.write({"pytest.ini": INI, "test_it.py": OFF})
-    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-p", "fileperf", "-rs", "--fileperf-connections=3", "--fileperf-strict"]
-    done = subprocess.run(command, cwd=project.top, env=env, capture_output=True, check=True, timeout=60)
-    assert b"1 passed, 2 skipped" in done.stdout
-    assert b"needs --fileperf" in done.stdout

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,9 @@ def test_journey(fileperf):
 @pytest.mark.skipif(sys.platform == "win32", reason="a Command needs POSIX")
 def test_program(fileperf):
     fileperf.get("/", expect_body=TRACED, server=Command(["{{python}}", "program.py", "{{port}}"]))
+
+def test_in_pytest(fileperf):
+    fileperf.get("/", expect_body="yes", server="inprocess")
 """
 SAID = "traced by coverage: the figures are slower than untraced ones, and never compared with those"
 
@@ -81,35 +85,32 @@ def traced(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callabl
     return run
 
 
-def tracers(path: Path) -> list[list[str]]:
-    """Returns what traced each boot of each test."""
-    results = json.loads((path / "out.json").read_text(encoding="utf-8"))["results"]
-    return [[boot["tracer"] for boot in result["boots"]] for result in results]
+def results(path: Path) -> Mapping[str, Any]:
+    found = json.loads((path / "out.json").read_text(encoding="utf-8"))["results"]
+    return {result["test"]["name"].removeprefix("test_"): result for result in found}
 
 
-def test_servers_and_generators_are_not_traced(project: pytest.Pytester, traced: Run) -> None:
-    result = traced(traced="no")
-    result.assert_outcomes(passed=3)
-    result.stdout.no_fnmatch_line("*traced by*")
-    assert tracers(project.path) == [[""]] * 3
+def test_servers_and_generators_are_not_traced_and_an_app_in_the_pytest_process_is(
+    project: pytest.Pytester, traced: Run
+) -> None:
+    traced(traced="no").assert_outcomes(passed=4)
+    found = results(project.path)
+    tracers = {name: [boot["tracer"] for boot in result["boots"]] for name, result in found.items()}
+    assert tracers == {"app": [""], "journey": [""], "program": [""], "in_pytest": ["coverage"]}
+    told = {name: [note for note in result["notes"] if "traced by" in note] for name, result in found.items()}
+    (note,) = told.pop("in_pytest")
+    assert note.startswith("traced by coverage, as the app ran in the pytest")
+    assert not any(told.values())
 
 
 def test_they_are_where_that_is_asked_for_and_every_result_says_so(project: pytest.Pytester, traced: Run) -> None:
-    result = traced("-ofileperf_coverage=true", traced="yes")
-    result.assert_outcomes(passed=3)
-    assert tracers(project.path) == [["coverage"]] * 3
-    results = json.loads((project.path / "out.json").read_text(encoding="utf-8"))["results"]
-    assert all(SAID in result["notes"] for result in results)
-    assert all(result["identity"]["tracer"] == "coverage" for result in results)
+    result = traced("-ofileperf_coverage=true", "-k", "not in_pytest", traced="yes")
+    result.assert_outcomes(passed=3, deselected=1)
+    found = results(project.path).values()
+    assert [[boot["tracer"] for boot in result["boots"]] for result in found] == [["coverage"]] * 3
+    assert all(SAID in result["notes"] for result in found)
+    assert all(result["identity"]["tracer"] == "coverage" for result in found)
     # The servers have ended, and left what they saw: only they import these files.
     project.run(sys.executable, "-m", "coverage", "combine", timeout=60)
     report = project.run(sys.executable, "-m", "coverage", "report", "--show-missing", timeout=60)
     report.stdout.re_match_lines_random([r"program\.py +\d+ +0 +100%", r"server_app\.py +\d+ +0 +100%"])
-
-
-def test_an_app_in_the_pytest_process_is_traced_with_it_and_that_is_said(project: pytest.Pytester, traced: Run) -> None:
-    result = traced("--fileperf-server=inprocess", "-ktest_app", traced="yes")
-    result.assert_outcomes(passed=1, deselected=2)
-    assert tracers(project.path) == [["coverage"]]
-    (measured,) = json.loads((project.path / "out.json").read_text(encoding="utf-8"))["results"]
-    assert [note for note in measured["notes"] if note.startswith("traced by coverage, as the app ran in the pytest")]

@@ -81,7 +81,7 @@ def test_the_app_fixture_alone_works_without_load(pytester: pytest.Pytester, run
     run().assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize("arguments", [("--collect-only",), (), ("--fileperf", "--collect-only")])
+@pytest.mark.parametrize("arguments", [(), ("--fileperf", "--collect-only")], ids=["skipped", "collected"])
 def test_nothing_large_is_imported(pytester: pytest.Pytester, run_apart: Run, arguments: tuple[str, ...]) -> None:
     pytester.makepyfile(TESTS.replace("connections=0", "connections=1"))
     pytester.makeconftest(SHOW_MODULES.format(large=LARGE))
@@ -122,16 +122,6 @@ def test_the_plugin_can_be_left_out(pytester: pytest.Pytester, run: Run) -> None
     result = run("-p", "no:fileperf")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*fixture 'fileperf' not found*"])
-
-
-def test_the_plugin_is_loaded_by_name_where_autoload_is_off(
-    pytester: pytest.Pytester, run_apart: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    pytester.makepyfile("def test_with(fileperf): pass")
-    result = run_apart("-p", "fileperf", "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines([SKIPPED])
 
 
 def test_the_marker_is_registered(pytester: pytest.Pytester, run: Run) -> None:

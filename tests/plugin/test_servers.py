@@ -1,4 +1,4 @@
-"""Servers of every kind in whole runs, by option and as parameters of a test."""
+"""Servers as parameters of a test, and a run that needs no app."""
 
 from __future__ import annotations
 
@@ -63,20 +63,6 @@ def test_servers_have_readable_ids(pytester: pytest.Pytester, run: Run) -> None:
 
 
 @posix
-def test_gunicorn_serves_by_option(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        def test_served(fileperf, fileperf_server):
-            assert fileperf.get("/").success_ratio == 1
-            assert fileperf_server.title.startswith("gunicorn ×2 (")
-            assert len(fileperf_server.worker_pids) == 2
-        """
-    )
-    result = run_load("--fileperf-smoke", "--fileperf-server=gunicorn", "--fileperf-workers=2")
-    result.assert_outcomes(passed=1)
-
-
-@posix
 def test_a_command_needs_no_app(pytester: pytest.Pytester, run_load: Run) -> None:
     pytester.makepyfile(program=PROGRAM)
     pytester.makepyfile(
@@ -88,21 +74,3 @@ def test_a_command_needs_no_app(pytester: pytest.Pytester, run_load: Run) -> Non
     )
     result = run_load("--fileperf-smoke", "--fileperf-server=command:{python} program.py {port}")
     result.assert_outcomes(passed=1)
-
-
-@posix
-def test_servers_and_workers_as_parameters(project: pytest.Pytester, run_load: Run) -> None:
-    project.makepyfile(
-        """
-        import pytest
-        from pytest_fileperf import Gunicorn, Uvicorn
-
-        @pytest.mark.parametrize("workers", [1, 2])
-        @pytest.mark.parametrize("server", [Uvicorn(http="h11"), Gunicorn(http="h11")])
-        def test_served(fileperf, server, workers):
-            fileperf.get("/", server=server, workers=workers)
-        """
-    )
-    result = run_load("--fileperf-smoke", "-v")
-    result.assert_outcomes(passed=4)
-    result.stdout.fnmatch_lines(["*test_served?gunicorn-1-h11-2? PASSED*"])
