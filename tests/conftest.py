@@ -7,18 +7,12 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serve.processes import Boot, busy, launch
-
-from pytest_fileperf.host.profiler import Profiler, ProfilerUnavailableError
-from pytest_fileperf.serve.app import app_spec
-from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import ServerSpec, Uvicorn, needs_app
+from serve.processes import Boot, booting, why_no_profile
 
 pytest_plugins = ["pytester", "marking"]
 
@@ -58,11 +52,8 @@ def _on_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def looks() -> None:
     """For tests that need a py-spy that works."""
-    try:
-        with busy() as pid, Profiler([pid], seconds=0):
-            return
-    except ProfilerUnavailableError as error:
-        pytest.skip(f"no profile: {error}")
+    if why := why_no_profile():
+        pytest.skip(f"no profile: {why}")
 
 
 @pytest.fixture
@@ -74,16 +65,5 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def boot() -> Iterator[Boot]:
-    with ExitStack() as servers:
-
-        def boot(
-            spec: ServerSpec | None = None,
-            app: object = "serve.apps:app",
-            number: int = 0,
-            cores: frozenset[int] | None = None,
-        ) -> RunningServer:
-            spec = spec or Uvicorn()
-            served = app_spec(app) if needs_app(spec) else None
-            return servers.enter_context(launch(spec, served, boot=number, cores=cores))
-
+    with booting() as boot:
         yield boot

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from serve.scripted import Scripted, scripted, settled
+from serve.processes import Scripted, scripted, settled
 
 from pytest_fileperf.host import cpu
 from pytest_fileperf.host.cpu import (

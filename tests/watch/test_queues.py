@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from serve.scripted import until
+from serve.processes import until
 
 from pytest_fileperf.host import sockets
 from pytest_fileperf.host.sample import SocketQueues

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from serve.scripted import Scripted, scripted, settled, until
+from serve.processes import Scripted, scripted, settled, until
 
 from pytest_fileperf.host import threads
 from pytest_fileperf.host.sample import MainThread, ProcessUse

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from serve.scripted import Scripted, scripted, settled
+from serve.processes import Scripted, scripted, settled
 
 from pytest_fileperf.host import watch
 from pytest_fileperf.host.sample import MainThread, ProcessUse
