@@ -1,4 +1,4 @@
-"""Directories that are needed for a while: nothing of them stays, also where their run was killed."""
+"""Directories that are needed for a while: nothing of them stays, also where their run was killed; and logs in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import psutil
 import pytest
 from serve.processes import posix
 
+from pytest_fileperf.host import child as child_module
 from pytest_fileperf.host import scratch, supervisor
+from pytest_fileperf.host.child import Child
 from pytest_fileperf.host.files import put_text
 from pytest_fileperf.host.scratch import take
 
@@ -280,3 +282,33 @@ def test_a_directory_that_is_just_being_made_is_not_taken_from_its_run(
     with scratch.beside(tmp_path) as directory, scratch.beside(tmp_path):
         assert directory.exists()
     assert seen == []
+
+
+# --- the log of a process does not grow without end, and its last lines are there
+
+
+@posix  # Windows lets no file be shortened that others write to
+def test_a_long_log_is_emptied_and_its_last_lines_stay(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "LONGEST_LOG_BYTES", 100_000)
+    child = Child("any")
+    log = child.directory / "log.txt"
+    assert list(child.log) == []
+    log.write_bytes(b"\n".join(b"%d" % number for number in range(1000)))
+    child.shorten_log()
+    assert child.log == tuple(map(str, range(960, 1000))), "a short log stays as it is, and only its end is read"
+    with log.open("ab") as writer:
+        for number in range(20):
+            writer.write(b"%d %s\n" % (number, b"x" * 10_000))
+        writer.flush()
+        child.shorten_log()
+        assert log.stat().st_size == 0
+        assert child.log[-1].startswith("19 ")
+
+        writer.write(b"after it\n")
+        writer.flush()
+        child.shorten_log()
+        assert log.read_bytes() == b"after it\n"
+        assert [line[:8] for line in child.log[-2:]] == ["19 " + "x" * 5, "after it"]
+    log.unlink()
+    child.shorten_log()
+    child.stop(patience_s=0)

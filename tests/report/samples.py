@@ -1,13 +1,15 @@
-"""Results made by hand: recordings with known samples, and verdicts as a judge would give them."""
+"""Results made by hand, with known samples and verdicts as a judge would give them; and sessions that were stored."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from pytest_fileperf.host.sample import ProcessUse, Sample
+from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import (
     LimitCheck,
@@ -22,6 +24,9 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Boot, Failure, Phase, Recording, Round
+from pytest_fileperf.report.record_file import read_record
+
+GOLDEN = Path(__file__).parent / "golden"
 
 
 def recording(
@@ -220,3 +225,16 @@ def watched(
             )
         boots.append(replace(boot, pids=(1, *pids), worker_pids=pids, samples=tuple(samples)))
     return replace(recorded, boots=tuple(boots))
+
+
+# --- sessions that were stored: see `test_goldens`
+
+
+@cache
+def stored(session: str) -> SessionRecord:
+    return read_record(GOLDEN / session / "run.json")
+
+
+def one(session: str, name: str) -> Result:
+    (result,) = (result for result in stored(session).results if result.test.name == name)
+    return result

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report.stored import GOLDEN, stored
+from report.samples import GOLDEN, stored
 
 from pytest_fileperf.errors import PerformanceError
 from pytest_fileperf.judge.groups import SessionRecord

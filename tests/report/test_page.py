@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report.samples import ERRORS, NEW, REGRESSED, recording, result, watched
-from report.stored import stored
+from report.samples import ERRORS, NEW, REGRESSED, recording, result, stored, watched
 from report.test_goldens import WITH_A_PAGE
 
 from pytest_fileperf.judge.groups import Asked, session_record

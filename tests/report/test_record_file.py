@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report.samples import ERRORS, FAILURES, NEW, REGRESSED, process_use, recording, result, watched
-from report.stored import one, stored
+from report.samples import ERRORS, FAILURES, NEW, REGRESSED, one, process_use, recording, result, stored, watched
 from report.test_goldens import IN_FULL
 
 from pytest_fileperf.errors import RecordError

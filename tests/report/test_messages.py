@@ -1,4 +1,4 @@
-"""Which verdicts fail a test, and what is said of failed requests; whole messages are in tests/report/golden."""
+"""Which verdicts fail a test, and what is said of them and of failed requests; whole messages are in the goldens."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from pytest_fileperf.errors import (
     PerformanceError,
     RegressionError,
     RequestsFailedError,
+    ServerDiedError,
 )
 from pytest_fileperf.judge.record import Result
-from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Verdict
+from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.recording import Failure, Recording
+from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.report.message import headline, raise_for, raise_for_failed_requests
+from pytest_fileperf.report.wording import sentence
 
 PASSED, IMPROVED, REGRESSED, NEW, UNCLEAR = (
     MetricComparison(metric="rps", outcome=outcome, tolerance=0.05, base=2050.0, now=1740.0, change=-0.1512)
@@ -169,3 +172,79 @@ def test_a_disk_without_room_is_named_also_where_no_log_could_be_written(monkeyp
     monkeypatch.setattr(shutil, "disk_usage", lambda place: full)
     said = f"the disk of {tempfile.gettempdir()} is full, 512 bytes are left: make room in the temporary directory, or"
     assert failed_message(run_of(0, TIMEOUTS)).splitlines()[-1].startswith(said)
+
+
+# --- reasons of an outcome, each with its sentence
+
+
+@pytest.mark.parametrize("kind", ReasonKind)
+@pytest.mark.parametrize("jump", [None, ((98.5, 0.005), (99.5, 0.025))])
+def test_every_kind_is_said_in_one_line_with_its_facts(kind: ReasonKind, jump: tuple[tuple[float, float], ...]) -> None:
+    reason = Reason(
+        kind=kind,
+        metric="p99",
+        side="base",
+        count=120,
+        needed=299,
+        total=1200,
+        share=0.05,
+        tolerance=0.07,
+        together=3.0,
+        jump=(jump[0], jump[1]) if jump else None,
+        differences=("cores was 2, is 4",),
+        busy=Busy(server=0.3),
+        text="it is so",
+        day="2026-01-02",
+    )
+    text = sentence(reason)
+    assert text == text.strip()
+    assert len(text) > 5
+    assert not set("{}\n") & set(text)
+
+
+@pytest.mark.parametrize(
+    "together, said", [(1.04, "some slow ones"), (2.0, "about 2 slow ones"), (15.3, "about 15 slow ones")]
+)
+def test_how_many_slow_requests_come_together_is_said_of_several(together: float, said: str) -> None:
+    reason = Reason(kind=ReasonKind.PAIRS_CLUSTERED, metric="p99", count=912, together=together)
+    assert sentence(reason).startswith(f"p99 cannot be told of 912 requests a side, as {said} come together: ")
+
+
+def test_no_reason_needs_no_words() -> None:
+    assert sentence(None) == ""
+    assert sentence(Reason(kind=ReasonKind.SINCE_BASELINE)) == ""
+
+
+def test_what_a_user_said_is_shown_as_it_is() -> None:
+    assert sentence(Reason(kind=ReasonKind.ABSENT, text="{count} of {nothing}")) == "{count} of {nothing}"
+
+
+# --- the log of a server, as it is shown
+
+
+def test_lines_of_a_log_are_cut_and_cleaned_where_they_are_shown() -> None:
+    log = ["\x1b[31mred\x1b[0m", "turned \u202e round\x07\x9b2J", "a\ttab", "x" * 10_000]
+    shown = str(ServerDiedError("it ended", log=log)).splitlines()
+    assert shown[:5] == [
+        "it ended",
+        "last lines of its log:",
+        "  | red",
+        "  | turned \N{REPLACEMENT CHARACTER} round" + 2 * "\N{REPLACEMENT CHARACTER}" + "2J",
+        "  | a       tab",
+    ]
+    assert shown[5] == f"  | {'x' * 499}…"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OSError: [Errno 28] No space left on device: 'a'",
+        "sqlite3.OperationalError: database or disk is full",
+        "Error: ENOSPC: no space left on device, write",
+        "OSError: [Errno 122] Disk quota exceeded",
+    ],
+)
+def test_a_full_disk_that_a_log_tells_of_is_named(line: str) -> None:
+    said = "a disk that it writes to is full, as its log says: make room there"
+    assert str(ServerDiedError("it ended", log=["Traceback", line])).splitlines()[1] == said
+    assert said not in str(ServerDiedError("it ended", log=["Traceback", "OSError: [Errno 5] Input/output error"]))
