@@ -1,4 +1,4 @@
-"""Spelling of durations, sizes, rates and shares, both ways."""
+"""Spelling of durations, sizes, rates and shares, both ways; and which addresses are this machine's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pytest_fileperf.units import (
     format_duration,
     format_rate,
     format_share,
+    is_loopback,
     parse_duration_ns,
     parse_share,
     parse_size_bytes,
@@ -184,3 +185,23 @@ def test_changes_have_a_sign_and_a_true_minus(share: float, text: str) -> None:
 def test_from_a_hundredfold_on_changes_are_factors(share: float, factor: str) -> None:
     assert format_change(share) == f"{factor} times"
     assert format_change(share, unit=False) == f"×{factor}"
+
+
+@pytest.mark.parametrize(
+    "host, ours",
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("localhost.example.org", False),
+        ("0.0.0.0", False),
+        ("10.0.0.1", False),
+        ("192.168.1.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("example.org", False),
+        ("", False),
+    ],
+)
+def test_only_this_machine_is_loopback(host: str, ours: bool) -> None:
+    assert is_loopback(host) is ours

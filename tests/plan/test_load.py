@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_fileperf.plan.feed import Order
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Ramp, Side, SideTurns, generators_used, split
+from pytest_fileperf.plan.network import Network
 from pytest_fileperf.plan.pacing import Stage
 from pytest_fileperf.plan.work import exponential, turns
 
@@ -240,3 +241,28 @@ def test_every_user_has_its_own_pauses_whichever_generator_it_belongs_to() -> No
     found = [[next(user) for user in islice(pause.of_users(part.share), 2)] for part in parts(PLAN)]
     assert sorted(chain.from_iterable(found)) == sorted(alone)
     assert len(set(alone)) == 8
+
+
+# --- where load may go
+
+
+@pytest.mark.parametrize(
+    "host, allowed, looked_up",
+    [
+        ("127.0.0.1", True, False),
+        ("localhost", True, False),
+        ("10.0.0.5", True, False),
+        ("10.0.0.6", False, False),
+        ("fd00::0:1", True, False),
+        ("files.test", False, True),
+    ],
+)
+def test_load_may_go_to_what_is_named(host: str, allowed: bool, looked_up: bool) -> None:
+    network = Network(addresses=frozenset({"10.0.0.5", "fd00::1"}))
+    assert (network.allows(host), network.looks_up(host)) == (allowed, looked_up)
+    assert not Network().looks_up(host)
+
+
+def test_another_machine_s_own_services_are_not_named_by_anybody() -> None:
+    there = Network(addresses=frozenset({"10.0.0.5"}), loopback=False)
+    assert [there.allows(host) for host in ("127.0.0.1", "::1", "localhost", "10.0.0.5")] == [False, False, False, True]
