@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import pytest
@@ -38,10 +40,12 @@ from pytest_fileperf.plan.load import Side
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.wording import sentence
+from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.comparison import Answer, answer_of, described, kinds_of
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
+from pytest_fileperf.session.setup import set_up
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.session.stored import measure_other_version
 from pytest_fileperf.settings.plans import Plan, app_of
@@ -364,6 +368,27 @@ def test_a_setup_that_fails_is_told_with_its_side_and_tried_again_on_the_base(co
     with pytest.raises(BaseSetupError, match=of_feed):
         compare(settings=replace(WIDE, setup=lambda client: []), work=fed)
     assert compare(settings=fails_on(Side.BASE, compare, 1)).only.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("ends", [KeyError, KeyboardInterrupt])
+@pytest.mark.parametrize("base", ["", "main"])
+def test_a_teardown_follows_whatever_ends_the_load_whose_error_stays(ends: type[BaseException], base: str) -> None:
+    """pytest's own time limits and Ctrl-C are no Exceptions."""
+
+    def fails(client: str, value: str) -> None:
+        raise OSError(f"{client} {value}")
+
+    fake = SimpleNamespace(title="any", log=("a line",), sync_client=lambda timeout: nullcontext("client"))
+    server, steps = cast("RunningServer", fake), Settings(setup=lambda client: "value", teardown=fails)
+    with pytest.raises(ends) as raised, set_up(steps, server, base):
+        raise ends
+    (note,) = raised.value.__notes__
+    assert note.startswith(f"teardown fails failed on any{', of main' if base else ''}:\n")
+    assert "OSError: client value" in note
+    with pytest.raises(BaseSetupError if base else SetupError) as failed, set_up(Settings(setup=fails), server, base):
+        pass
+    assert ("let the setup return without an error there" in str(failed.value)) is bool(base)
+    assert str(failed.value).endswith("| a line")
 
 
 def test_a_base_that_does_not_run_or_is_traced_alone_is_an_error(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,10 +28,12 @@ from pytest_fileperf.report.story import undecided_texts
 from pytest_fileperf.report.wording import notes_text
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Cores, Tell, core_delay, recording_of
+from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.sides import Base
 from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.settings import Options, Settings, for_capacity, resolve
+from pytest_fileperf.versions.source import Source
 from pytest_fileperf.versions.tree import CodeTree
 
 QUICK = Settings(
@@ -334,3 +337,16 @@ def test_what_others_had_of_a_core_may_be_more_than_was_seen_and_what_the_host_t
 
     side = [sample(0, 0, 0, 0), sample(400, waited, busy, stolen)]
     assert core_delay([side, side], 0, {0}) == pytest.approx(delay)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what cores do")
+def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
+    load = Settings(app="serve.apps:app", boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0)
+    with Session(Options(baselines=tmp_path), Rig(source=Source(tmp_path, tmp_path))) as session:
+        measurement = session.measure(GET, load, TEST)
+        (boot,) = session.results[0].recording.boots
+    anywhere = os.sched_getaffinity(0)
+    assert set() < boot.cores <= anywhere
+    assert set() < boot.generator_cores <= anywhere
+    assert {core.core for core in boot.samples[0].cores} >= anywhere
+    assert 0 <= measurement.busy.server < 1

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 from contracts.project import Project, results
 from serve.processes import launch
-from session.fakes import GET, MS, TEST
 
-from pytest_fileperf.serve.spec import Command
-from pytest_fileperf.session.rig import Rig
-from pytest_fileperf.session.session import Session
-from pytest_fileperf.settings.settings import Options, Settings
-from pytest_fileperf.versions.source import Source
+from pytest_fileperf import Command
 
 PLAIN = """
 async def app(scope, receive, send):
@@ -110,19 +104,6 @@ def test_processes_that_are_lost_and_logs_without_end_are_told(tmp_path: Path) -
     assert (used["summary"]["server"]["cpu_per_request"], used["summary"]["server"]["cpu_share"]) == (None, None)
     assert used["boots"][0]["peak_rss"] is None
     assert "processes of the server changed during the run (some ended, and nobody" in ran.said, ran.text
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what cores do")
-def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
-    load = Settings(app="serve.apps:app", boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0)
-    with Session(Options(baselines=tmp_path), Rig(source=Source(tmp_path, tmp_path))) as session:
-        measurement = session.measure(GET, load, TEST)
-        (boot,) = session.results[0].recording.boots
-    anywhere = os.sched_getaffinity(0)
-    assert set() < boot.cores <= anywhere
-    assert set() < boot.generator_cores <= anywhere
-    assert {core.core for core in boot.samples[0].cores} >= anywhere
-    assert 0 <= measurement.busy.server < 1
 
 
 @pytest.mark.usefixtures("looks")

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
-import pytest
 from contracts.project import Project, results
-
-from pytest_fileperf.errors import BaseSetupError, SetupError
-from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.setup import set_up
-from pytest_fileperf.settings.settings import Settings
 
 APP = """
 import os
@@ -174,24 +165,3 @@ def test_steps_talk_to_the_server_and_fail_with_their_place(tmp_path: Path) -> N
 def test_a_server_with_traces_of_a_setup_serves_no_other_test(tmp_path: Path) -> None:
     ran = Project(top=tmp_path).write({"app.py": APP, "test_it.py": ON_SERVERS}).run(*SMOKE)
     assert "5 passed" in ran.said, ran.text
-
-
-@pytest.mark.parametrize("ends", [KeyError, KeyboardInterrupt])
-@pytest.mark.parametrize("base", ["", "main"])
-def test_a_teardown_follows_whatever_ends_the_load_whose_error_stays(ends: type[BaseException], base: str) -> None:
-    """pytest's own time limits and Ctrl-C are no Exceptions."""
-
-    def fails(client: str, value: str) -> None:
-        raise OSError(f"{client} {value}")
-
-    fake = SimpleNamespace(title="any", log=("a line",), sync_client=lambda timeout: nullcontext("client"))
-    server, steps = cast("RunningServer", fake), Settings(setup=lambda client: "value", teardown=fails)
-    with pytest.raises(ends) as raised, set_up(steps, server, base):
-        raise ends
-    (note,) = raised.value.__notes__
-    assert note.startswith(f"teardown fails failed on any{', of main' if base else ''}:\n")
-    assert "OSError: client value" in note
-    with pytest.raises(BaseSetupError if base else SetupError) as failed, set_up(Settings(setup=fails), server, base):
-        pass
-    assert ("let the setup return without an error there" in str(failed.value)) is bool(base)
-    assert str(failed.value).endswith("| a line")
