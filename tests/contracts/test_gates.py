@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -46,11 +47,17 @@ def test_ranked(fileperf, seconds):
     fileperf.get("/", app=f"app_{str(seconds).partition('.')[2]}:app", group="sleeps", gate=False)
 """
 IN_TURN = """
+from pytest_fileperf import part
+
 def test_get(fileperf):
     fileperf.get("/", connections=4, gate=("rps", "p50"), max_duration="10s")
 
 def test_free(fileperf):
     fileperf.get("/", connections=2, requests=4, gate="none")
+
+def test_mix(fileperf):
+    parts = {part.get(path, name=name, gate="p50"): 1 for name, path in (("same", "/wait"), ("slower", "/"))}
+    fileperf.mix(parts, connections=4, gate="none", max_duration="10s")
 """
 
 
@@ -137,10 +144,19 @@ def test_versions_in_turn(project: Project) -> None:
     project.write({"app.py": slow, "new.py": "VALUE = 1\n"})
     untouched = (("status", "--porcelain"), ("stash", "list"), ("worktree", "list"), ("for-each-ref",))
     state = [git(*words) for words in untouched]
-    ran = project.run("--fileperf-against=HEAD", "--tb=short")
-    assert (ran.status, results(ran)["test_get"]["standing"], "1 passed" in ran.said) == (1, "REGRESSED", True), (
-        ran.text
-    )
+    head = git("rev-parse", "--short=7", "HEAD").strip()
+    ran = project.run("--fileperf-against=HEAD", "--tb=short", width=120)
+    assert (ran.status, results(ran)["test_get"]["standing"], "2 failed, 1 passed" in ran.said) == (
+        1,
+        "REGRESSED",
+        True,
+    ), ran.text
+    parts = {one["test"]["part"]: one for one in ran.record["results"] if one["test"]["part"]}
+    assert parts["slower"]["standing"] == "REGRESSED", ran.text
+    assert parts["same"]["standing"] != "REGRESSED", ran.text
+    assert {one["base"]["title"] for one in parts.values()} == {f"HEAD ({head})"}
+    assert re.search(rf"RegressionError: #slower: p50 .* worse than HEAD \({head}\)", ran.said), ran.text
+    assert "--fileperf-update" not in ran.said, ran.text
     rps, p50 = results(ran)["test_get"]["verdict"]["comparisons"]
     assert -0.95 < rps["change"] < -0.7
     assert p50["now"] > 0.02 > p50["base"] > 0.002

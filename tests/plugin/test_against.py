@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,8 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from plugin.projects import MIX, TESTS, UNTIL_IT_SHOWS, make_slower
-from versions.repositories import Repo, git, needs_git
+from plugin.projects import UNTIL_IT_SHOWS, make_slower
+from versions.repositories import Repo, needs_git
 
 pytestmark = [needs_git, pytest.mark.timeout(300)]
 
@@ -46,36 +45,6 @@ def refused(result: pytest.RunResult) -> str:
     return result.stderr.str()
 
 
-def test_what_is_slower_than_a_commit_fails(repo: Repo, run_load: Run) -> None:
-    repo.write("test_it.py", MIX.format(gate="rps"))
-    repo.commit()
-    make_slower(repo, 0.05, "/wait/second")
-    head, before = repo.git("rev-parse", "--short=7", "HEAD"), state_of(repo)
-
-    result = run_load("--fileperf-against=HEAD", "--fileperf-json=out.json", *SHORT, UNTIL_IT_SHOWS)
-
-    result.assert_outcomes(failed=1)
-    title = f"HEAD ({head})"
-    result.stdout.fnmatch_lines(
-        [
-            f"fileperf: measuring; *; against {title}",
-            "*RegressionError: rps −*",
-            "E *#second: p50 *",
-            "FAILED test_it.py::test_mix - rps −*",
-        ]
-    )
-    assert f", worse than {title}" in " ".join(result.stdout.str().replace("\nE", "").split())
-    assert "--fileperf-update" not in result.stdout.str()
-    entries = json.loads((repo.top / "out.json").read_text())["results"]
-    assert {entry["base"]["title"] for entry in entries} == {title}
-    assert all(entry["verdict"]["comparisons"][0]["pairs"] >= 3 for entry in entries)
-    outcomes = {entry["test"]["part"]: entry["verdict"]["outcome"] for entry in entries}
-    assert outcomes.pop("") == outcomes.pop("second") == "REGRESSED"
-    assert outcomes.keys() == {"first", "third"}
-    assert "REGRESSED" not in outcomes.values()
-    assert state_of(repo) == before
-
-
 def test_the_same_code_passes_and_stores_nothing(repo: Repo, run_load: Run) -> None:
     before = state_of(repo)
     result = run_load("--fileperf-against=HEAD", *SHORT)
@@ -85,29 +54,6 @@ def test_the_same_code_passes_and_stores_nothing(repo: Repo, run_load: Run) -> N
     assert "pairs of boots" not in result.stdout.str()
     assert not (repo.top / ".fileperf").exists()
     assert state_of(repo) == before
-
-
-def test_the_commit_that_is_checked_out_is_compared_with_the_one_before_it(repo: Repo, run_load: Run) -> None:
-    first = repo.git("rev-parse", "--short=7", "HEAD")
-    repo.commit(notes_txt="no code that is served, but another tree")
-    result = run_load("--fileperf-against=main", *SHORT, "--collect-only")
-    result.stdout.fnmatch_lines([f"fileperf: measuring; *; against {first} (the commit before main)"])
-
-
-def test_what_a_commit_has_not_is_new(repo: Repo, run_load: Run) -> None:
-    repo.write("test_it.py", TESTS.replace('"/wait"', '"/more"'))
-    repo.write("server_app.py", (repo.top / "server_app.py").read_text())
-    app = (repo.top / "server_app.py").read_text()
-    repo.write("server_app.py", app.replace("status = ", "status = 404 if scope['path'] == '/more' else ", 1))
-    repo.commit()
-    repo.write("server_app.py", app)
-
-    result = run_load("--fileperf-against=HEAD", "--fileperf-duration=0.5s", *SHORT)
-
-    result.assert_outcomes(passed=1)
-    text = " ".join(result.stdout.str().split())
-    assert "has no good answer to GET /more: status 404" in text
-    assert "NEW" in text
 
 
 SETUPS = """
@@ -217,46 +163,6 @@ def test_slower_code_fails_before_anything_is_committed(repo: Repo, run_load: Ru
     (repo.top / "test_it.py").unlink()
     run_load("--fileperf-prune", *STORING)
     assert not repo.git("for-each-ref", "refs/fileperf/")
-
-
-def test_a_clone_has_the_code_of_a_baseline_that_was_committed_with_it(
-    repo: Repo, run_load: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same code passes, and is not measured again."""
-    app = repo.top / "server_app.py"
-    app.write_text(app.read_text() + "\n# a change\n")
-    run_load("--fileperf-update=all", *STORING).assert_outcomes(passed=1)
-    (file,) = (repo.top / ".fileperf").rglob("test_it*.json")
-    assert '   "reason": null,\n' in file.read_text(encoding="utf-8")
-    run_load("--fileperf-json=out.json", *STORING).assert_outcomes(passed=1)
-    (entry,) = json.loads((repo.top / "out.json").read_text())["results"]
-    assert [item["outcome"] for item in entry["verdict"]["comparisons"]] == ["PASS"]
-    assert entry["base"] is None
-    assert entry["verdict"]["world"]
-
-    repo.commit()
-    clone, shallow = tmp_path / "clone", tmp_path / "shallow"
-    git(tmp_path, "clone", "--quiet", str(repo.top), str(clone))
-    monkeypatch.chdir(clone)
-    change(clone)
-    run_load("--fileperf", f"--rootdir={clone}", f"--fileperf-json={clone}/out.json", *STORING)
-    (entry,) = json.loads((clone / "out.json").read_text())["results"]
-    assert entry["verdict"]["code"].startswith("measured in turn with the code of its baseline")
-
-    (repo.top / "README").write_text("Another commit\n")
-    repo.commit()
-    git(tmp_path, "clone", "--quiet", "--depth=1", repo.top.as_uri(), str(shallow))
-    monkeypatch.chdir(shallow)
-    change(shallow)
-    result = run_load("--fileperf", f"--rootdir={shallow}", *STORING)
-    text = " ".join(re.sub(r"^E? *", "", line) for line in result.stdout.lines)
-    assert "git fetch --unshallow" in text
-
-
-def change(top: Path) -> None:
-    """Makes the code another one, which is as fast: nobody asks which outcome the noise allows."""
-    app = top / "server_app.py"
-    app.write_text(app.read_text() + "\n# another change\n")
 
 
 # --- Ctrl-C
