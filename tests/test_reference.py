@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from reference import PAGE, reference_text
 
 TEXT = reference_text()
@@ -14,6 +13,7 @@ def test_the_reference_is_made_from_the_code_as_it_is() -> None:
     assert PAGE.read_text(encoding="utf-8") == TEXT, "run `python tests/reference.py`"
 
 
-@pytest.mark.parametrize("row", re.findall(r"^\| (.*) \|$", TEXT, re.MULTILINE))
-def test_every_row_says_something(row: str) -> None:
-    assert row.rpartition(" | ")[2].strip(), row
+def test_every_row_says_something() -> None:
+    rows = re.findall(r"^\| (.*) \|$", TEXT, re.MULTILINE)
+    assert len(rows) > 100
+    assert [row for row in rows if not row.rpartition(" | ")[2].strip()] == []
