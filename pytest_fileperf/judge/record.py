@@ -172,9 +172,10 @@ class Result:
     notes: tuple[Note, ...] = ()
     """What a reader must know of what the server serves, then of how the load was made."""
 
-    def with_verdict(self, **changes: Any) -> Result:
-        """Returns it with these fields of its verdict."""
-        return replace(self, verdict=replace(self.verdict, **changes))
+    def having(self, **facts: Any) -> Result:
+        """Returns it with these fields, its own or those of its verdict: no name is in both."""
+        own = {name: facts.pop(name) for name in Result.__dataclass_fields__ if name in facts}
+        return replace(self, verdict=replace(self.verdict, **facts), **own)
 
     @property
     def lost(self) -> str:

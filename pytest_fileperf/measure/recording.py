@@ -407,13 +407,14 @@ class Boot:
     processes_changed: str = ""
     """What happened to the server's processes during a run, so that it is unknown what they used; else empty."""
 
-    def and_then(self, later: Boot) -> Boot:
-        """Returns what is known of this boot after a further run on it."""
+    def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...] = ()) -> Boot:
+        """Returns what is known of this boot after a further run on it; `memory` is that of both runs."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
         changed = later.processes_changed or self.processes_changed
         return replace(
             later.with_lost(self),
             peak_rss_bytes=None if changed else max(peaks, default=None),
+            memory=memory,
             samples=(*self.samples, *later.samples),
             alone=Histogram.merged((self.alone, later.alone)),
             warm_up=self.warm_up + later.warm_up,

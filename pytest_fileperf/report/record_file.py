@@ -161,7 +161,7 @@ def _kept(result: Result) -> _Kept:
     paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
     if not paired or _pairs(result, paired) != result.pairs:
         return _Kept(result=result)
-    return _Kept(result=replace(result, pairs=()), paired=paired)
+    return _Kept(result=result.having(pairs=()), paired=paired)
 
 
 def _whole(kept: _Kept, stored: Placed) -> Result:
@@ -169,9 +169,8 @@ def _whole(kept: _Kept, stored: Placed) -> Result:
     result = kept.result
     texts = [text for name in ("server_notes", "load_notes") for text in stored.given(name, []).list_of_texts()]
     if code := stored["verdict"].get("code"):
-        result = result.with_verdict(code_notes=tuple(map(note_of, code.text().split("; "))))
-    return replace(
-        result,
+        result = result.having(code_notes=tuple(map(note_of, code.text().split("; "))))
+    return result.having(
         notes=(*result.notes, *map(note_of, texts)),
         measurement=with_histograms(result.measurement, result.recording),
         pairs=_pairs(result, kept.paired) if kept.paired else result.pairs,

@@ -450,7 +450,7 @@ def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recordi
         before = sum(round_.boot == index for round_ in rounds)
         rounds += (replace(round_, index=before + place) for place, round_ in enumerate(own))
         if known is not None:
-            boot = replace(known.and_then(boot), memory=course_after(known.memory, boot.memory))
+            boot = known.and_then(boot, memory=course_after(known.memory, boot.memory))
         boots[index] = boot
         if run.due is not None and not step:  # a step is never due: it begins when its journey comes to it
             due.append(sum(round_.requests + round_.failed for round_ in own) if part else run.due)

@@ -220,4 +220,4 @@ def with_other_answers(whole: Result, parts: Sequence[Result]) -> Result:
     """
     of_parts = tuple(replace(other, of=part.test.own) for part in parts for other in part.other_answers)
     is_mix = any(not part.test.step for part in parts)
-    return replace(whole, other_answers=of_parts or (() if is_mix else whole.other_answers))
+    return whole.having(other_answers=of_parts or (() if is_mix else whole.other_answers))

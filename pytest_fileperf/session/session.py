@@ -265,14 +265,16 @@ class Session:
         smoke = self._options.smoke
         told = unless_left(result.verdict.comparisons, result.recording, result.base)
         told = unless_other_answers(unless_lost(told, result.lost), result.other_answers)
-        judged = result.with_verdict(
+        said = (Note(kind=NoteKind.TOLD, texts=(text,)) for text in plan.said)
+        capacity = smoke_capacity(result.measurement.rps) if smoke and plan.settings.capacity else result.capacity
+        return result.having(
             limits=() if smoke else check_limits(plan.settings.limits, result.recording, result.least_capacity),
             comparisons=as_the_run_shows(told, result.recording, result.base),
             world=() if result.lost else result.verdict.world,
+            notes=(*result.notes, *said),
+            smoke=smoke,
+            capacity=capacity,
         )
-        said = (Note(kind=NoteKind.TOLD, texts=(text,)) for text in plan.said)
-        capacity = smoke_capacity(result.measurement.rps) if smoke and plan.settings.capacity else result.capacity
-        return replace(judged, notes=(*result.notes, *said), smoke=smoke, capacity=capacity)
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
         """Stores what a test has measured as baselines, where it has passed; without a name that of all tests left.
@@ -293,7 +295,7 @@ class Session:
                 problems.append(error)
                 why = "it could not be written"
             if why:
-                self.results[place] = _kept_small(replace(without, not_stored=why))
+                self.results[place] = _kept_small(without.having(not_stored=why))
         if problems:
             raise problems[0]
 

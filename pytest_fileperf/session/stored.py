@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -99,7 +98,7 @@ def measure_other_version(plan: Plan, base: Base, budget: ErrorBudget, rig: Rig)
             for name, tolerance in subject.tolerances.items()
         ]
         told = unless_saturated(comparisons, result.measurement.saturated)
-        return result.with_verdict(comparisons=told, against=base.title)
+        return result.having(comparisons=told, against=base.title)
 
     return measure_alone(plan.alone(spent_ns=spent_ns), rig).judged(judged, absent=absent)
 
@@ -113,8 +112,8 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
     notes = _noted(NoteKind.ELSEWHERE, elsewhere)
 
     def judged(_: Plan, result: Result) -> Result:
-        told = result.with_verdict(comparisons=unless_same_files(result.verdict.comparisons, files))
-        return told if result.test.own else replace(told, notes=(*result.notes, *notes))
+        own_notes = result.notes if result.test.own else (*result.notes, *notes)
+        return result.having(comparisons=unless_same_files(result.verdict.comparisons, files), notes=own_notes)
 
     return measured.judged(judged)
 
@@ -202,7 +201,7 @@ class Baselines:
         if found is not None:
             anew = measure_alone(plan, self._rig, to_store=True).results
             limits = check_limits(plan.settings.limits, anew[0].recording, anew[0].least_capacity)
-            kept = anew[0].with_verdict(limits=limits)
+            kept = anew[0].having(limits=limits)
         of_data: list[str] = []
         if kept.never_fit or (kept.unfit and self._options.update != "all"):
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
@@ -214,7 +213,7 @@ class Baselines:
         for result in results:
             is_to_store = result is whole or bool(result.verdict.comparisons)
             if is_to_store and why:
-                keeping.append((replace(result, not_stored=why), None))
+                keeping.append((result.having(not_stored=why), None))
             elif is_to_store and result.test.own in levels:
                 keeping.append(self._kept(found, result, levels[result.test.own], also=of_data))
             else:
@@ -264,8 +263,7 @@ class Baselines:
             stored.append(Note(kind=NoteKind.NO_CODE_STORED, texts=(str(here),)))
         if also and is_whole:
             notes += (Note(kind=NoteKind.CHANGED_MEANWHILE, texts=(format_names(also),)),)
-        told = result.with_verdict(code_notes=tuple(stored))
-        return replace(told, notes=notes, baseline_written=True), store
+        return result.having(code_notes=tuple(stored), notes=notes, baseline_written=True), store
 
     # --- ways to measure
 
@@ -304,8 +302,8 @@ class Baselines:
             if is_whole:
                 world = self._world(plan, found, result, result.recording, packages)
                 comparisons = unless_environment(comparisons, world, result.measurement.busy)
-                result = result.with_verdict(world=world, code_notes=code_notes)
-            return replace(result.with_verdict(comparisons=comparisons), stored_latency=latency)
+                result = result.having(world=world, code_notes=code_notes)
+            return result.having(comparisons=comparisons, stored_latency=latency)
 
         return measured.judged(judged)
 
@@ -338,7 +336,7 @@ class Baselines:
                 return result
             world = self._world(plan, found, result, unchanged, packages)
             told = unless_environment(result.verdict.comparisons, world, result.measurement.busy)
-            return result.with_verdict(comparisons=told, world=world, code_notes=code_notes)
+            return result.having(comparisons=told, world=world, code_notes=code_notes)
 
         return measured.judged(judged)
 
@@ -387,8 +385,13 @@ class Baselines:
         if found is not None and latency is not None:
             other_answers = differing(found.entry.evidence.answers, answers_of(result.recording))
         code_notes = () if why is None or result.test.own else (why,)
-        told = result.with_verdict(comparisons=comparisons, code_notes=code_notes, since=since)
-        return replace(told, stored_latency=latency, other_answers=other_answers)
+        return result.having(
+            comparisons=comparisons,
+            code_notes=code_notes,
+            since=since,
+            stored_latency=latency,
+            other_answers=other_answers,
+        )
 
     def _world(
         self, plan: Plan, found: Found, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
