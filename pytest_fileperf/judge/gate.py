@@ -106,12 +106,11 @@ def compare(
     tolerance: float,
     alpha: float,
     sd: float,
-    df: float = math.inf,
 ) -> MetricComparison:
     """Returns the comparison of one metric with its baseline; the module's text says how.
 
     `tolerance` is a share of the worse value: a rate may fall, and a duration grow, by a factor of 1 + tolerance.
-    `alpha` is this gate's part of the session's error, from `ErrorBudget`. `sd` and `df` are those of `difference_of`.
+    `alpha` is this gate's part of the session's error, from `ErrorBudget`. `sd` is that of `difference_of`.
     """
     is_memory, requests = metric.name == "rss", None
     if is_memory:
@@ -138,7 +137,7 @@ def compare(
     )
     if why is not None or base_level is None or now_level is None:
         return levels
-    difference = difference_of(metric, base, now, (base_level, now_level), sd=sd, df=df)
+    difference = difference_of(metric, base, now, (base_level, now_level), sd=sd)
     threshold = Threshold.of(tolerance, alpha)
     of_figures = Differences(metric=metric, main=difference, pass_error=RULES.bound_error)
     outcome, _ = decide(of_figures, threshold)

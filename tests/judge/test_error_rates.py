@@ -117,12 +117,10 @@ def stored_runs(runs: int, *, session_sd: float, slower: float = 0.0) -> Counter
     return found
 
 
-def outcome_of(
-    metric: str, sides: tuple[Evidence, Evidence], *, tolerance: float, sd: float, df: float = math.inf
-) -> Outcome:
+def outcome_of(metric: str, sides: tuple[Evidence, Evidence], *, tolerance: float, sd: float) -> Outcome:
     base, now = sides
     level = ErrorBudget(GATES).level(1)
-    return compare(METRICS[metric], base=base, now=now, tolerance=tolerance, alpha=level, sd=sd, df=df).outcome
+    return compare(METRICS[metric], base=base, now=now, tolerance=tolerance, alpha=level, sd=sd).outcome
 
 
 @pytest.mark.parametrize("session_sd", [0.01, 0.15, 0.25])
@@ -151,7 +149,7 @@ def test_p99_of_identical_code_does_not_regress_and_that_of_slower_code_does(
     """On a machine whose sessions are known to deviate by 5 %."""
     rng = np.random.default_rng(21)
     sides = ((base.latencies(rng), now.latencies(rng)) for _ in range(100))
-    found = Counter(outcome_of("p99", each, tolerance=0.25, sd=0.05, df=20) for each in sides)
+    found = Counter(outcome_of("p99", each, tolerance=0.25, sd=0.05) for each in sides)
     regressed = share(found, Outcome.REGRESSED)
     assert regressed == 1.0 if most_regress is None else regressed <= most_regress
     assert share(found, Outcome.PASS) >= least_pass

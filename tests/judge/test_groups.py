@@ -76,7 +76,7 @@ def test_what_has_no_value_comes_last_and_has_no_rank() -> None:
 def test_two_variants_are_compared_as_the_gate_does() -> None:
     sides = [side(1000, 1005, 1010), side(900, 920, 910)]
     drift = RULES.drift_sd * math.sqrt(2)
-    gate = compare(RPS, base=sides[0], now=sides[1], tolerance=0.0, alpha=0.025, sd=drift, df=RULES.drift_df)
+    gate = compare(RPS, base=sides[0], now=sides[1], tolerance=0.0, alpha=0.025, sd=drift)
     best, other = rank(RPS, sides).places
     assert (best.ratio, best.low, best.high) == (1.0, None, None)
     assert other.ratio == pytest.approx(1 + known(gate.change))
