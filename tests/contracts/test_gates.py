@@ -124,7 +124,7 @@ def test_what_is_new_fails_where_that_is_asked_for(project: Project, strict: boo
     assert f"{4 - failed} passed" in ran.said, ran.text
     assert [one["standing"] for one in results(ran).values()] == ["NEW", "NEW", "-", "-"]
     slow, fast = (results(ran)[f"test_ranked[{seconds}]"]["summary"]["latency"]["min"] for seconds in (0.02, 0.002))
-    assert fast < 0.02 <= slow, "each has its own app"
+    assert fast < 0.019 <= slow, "each has its own app"  # timers of event loops are good to a millisecond
     (ranking,) = ran.record["rankings"]
     assert ranking["places"]["nodeid"] == [f"test_it.py::test_ranked[{seconds}]" for seconds in (0.002, 0.02)], ranking
 
