@@ -8,7 +8,7 @@ Search
     rates near that one are loaded again, from both sides. It never goes beyond twice the highest rate that held, and
     goes down until one does. Loads get longer once the capacity is roughly known: 10 times as long as the slowest
     limit, if there is time. More and shorter loads tell more of how pace differs. What a load ends too soon to show,
-    the posterior takes off.
+    the posterior takes off. A load whose backlog grows holds no limit, though it may be over before one breaks.
 
 Boots
     The figure is the mean of all boots. Each boot's own capacity is drawn to that of the others by what is usual, and
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, fmean
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,62 @@ from numpy.typing import NDArray
 from pytest_fileperf.judge.difference import moderated, standard_errors
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
+from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.limiting import backlog_growth
+from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
 from pytest_fileperf.measure.metrics import percent_of, share_allowed
+from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.measure.usage import busiest_share
 
-__all__ = ("CONFIDENCE", "Estimate", "NextLoad", "Search", "estimate", "next_load")
+__all__ = ("CONFIDENCE", "Estimate", "NextLoad", "Search", "estimate", "next_load", "tried_of")
+
+
+# --- What one load has shown
+
+
+def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
+    """Returns what a load at this rate has shown about limits that `searches_by` accepts."""
+    latency, service = recording.latency(), recording.service()
+    failed = sum(round_.failed for round_ in recording.rounds)
+    beyond, within = _beyond(latency, failed, limits)
+    leads = recording.boots[0].leads
+    growth = 0.0 if leads is None else backlog_growth(leads, rate, errors=RULES.backlog_errors)
+    falls_behind = within and growth > RULES.most_backlog(latency.count)
+    # A limit that would hold from the moment of sending is broken by whoever sent so late. In this process that is the
+    # app itself, which keeps the event loop from sending. So is a backlog of requests that were not sent.
+    # Where all connections that it may open were in use, a request waits for one, and no generator is late.
+    some_free = recording.most_open < recording.connections
+    unsent = falls_behind and service.mean_ns() < latency.mean_ns() / 2
+    late = some_free and (unsent or (not within and _beyond(service, failed, limits)[1]))
+    busy = busiest_share(recording.measured()) > SATURATED_CPU_SHARE
+    return RateTried(
+        rate=rate,
+        boot=recording.boots[0].index,
+        seconds=sum(round_.duration_ns for round_ in recording.measured()) / 1e9,
+        requests=latency.count,
+        failed=failed,
+        beyond=beyond,
+        holds=within and not falls_behind,
+        falls_behind=falls_behind,
+        by_generator=recording.engine != "in-process" and (late or busy),
+        p50=latency.percentile_ns(50) / 1e9 if latency.count else None,
+        p99=latency.percentile_ns(99) / 1e9 if latency.count else None,
+    )
+
+
+def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tuple[dict[str, int], bool]:
+    """Returns how many requests count against each limit, and whether all hold; no request at all holds none.
+
+    Requests that failed are slower than any limit. A percentile's own value has to hold it, too, as in a verdict.
+    """
+    found, holds = {}, latency.count > 0
+    for name, limit in limits.items():
+        percent, share = percent_of(name), latency.share_within(0, limit * 1e9)
+        found[name] = failed + (0 if percent is None else round(latency.count * (1 - share)))
+        allowed = limit if percent is None else 1 - percent / 100
+        holds = holds and found[name] <= allowed * (latency.count + failed)
+        holds = holds and (percent is None or latency.percentile_ns(percent) / 1e9 <= limit)
+    return found, holds
 
 
 # --- Tells how likely each capacity of a server is, by what loads of it have shown; pure
@@ -49,6 +102,12 @@ __all__ = ("CONFIDENCE", "Estimate", "NextLoad", "Search", "estimate", "next_loa
 #     than many, and a fifth at the most. And some (`ODD`) say nothing for other reasons. Slope, togetherness, how much
 #     a server's pace differs, and whether its machine stands still now and then, are not known: the posterior is over a
 #     grid of them.
+#
+# Short loads
+#     A load may be over before a backlog reaches the limit, so that its counts say nothing. If it falls behind, the
+#     server's pace is below its rate, by how much is not known. If it does not, the pace is at most so far below the
+#     rate as chance can hide: `Rules.most_backlog`. If it breaks the limit, the backlog grew fast enough for that. How
+#     many requests are beyond says only how early that was, and nothing of the slope that longer loads show.
 #
 # Capacity
 #     The server's pace is taken from the middle load: half of the loads find it faster. At that pace, the capacity is
@@ -163,8 +222,11 @@ def _of_limit(
     for load in loads:
         # The rate as it was asked for: the one that came by chance would make the figure too high, and look more
         # certain than it is, as that such a rate comes now and then is part of what the capacity means.
-        above = room_above(name, limit, load.made, load.seconds)
-        likely = _likelihood(load.rate, load.made, load.beyond[name], allowed, above, grid)
+        broke = load.beyond[name] > allowed * load.made
+        room = room_of(name, limit, load.made, load.seconds, broke=broke)
+        far = load.falls_behind or (room.short and load.beyond[name] > _LONGEST_STALL * load.made)
+        beyond = None if far and percent_of(name) is not None else load.beyond[name]
+        likely = _likelihood(load.rate, load.made, beyond, allowed, room, grid)
         seen[load.boot] = seen[load.boot] + likely if load.boot in seen else likely
     off = (logs - math.log(grid[0]) - EXPECTED) / EXPECTED_SD
     expected = np.log(_SLOPE_WEIGHTS)[:, None] + np.log(np.exp(-0.5 * off**2) + ELSEWHERE) + np.zeros((*_SHAPE, 1))
@@ -185,23 +247,31 @@ def _of_others(logs: _Array) -> _Array:
 
 
 @lru_cache(maxsize=512)
-def _likelihood(rate: float, made: int, beyond: int, allowed: float, above: float, grid: Grid) -> _Array:
-    """Returns the logarithm of how likely a load's count is; shape (pace sds, togetherness, slopes, paces)."""
+def _likelihood(rate: float, made: int, beyond: int | None, allowed: float, room: Room, grid: Grid) -> _Array:
+    """Returns the logarithm of how likely a load's count is; shape (pace sds, togetherness, slopes, paces).
+
+    The count is None if it is known only that the rate is above the pace, but not how far.
+    """
     from scipy.special import expit, gammaln
 
-    logits = math.log(allowed / (1 - allowed)) + _SLOPES[:, None] * (math.log(rate) - above - _logs(grid))
-    share = expit(np.clip(logits, -_MOST_LOGIT, _MOST_LOGIT))
-    weight = (1 / _TOGETHER - 1)[:, None, None]
-    slow, fast = share * weight, (1 - share) * weight
-    ways = math.lgamma(made + 1) - math.lgamma(beyond + 1) - math.lgamma(made - beyond + 1)
-    chance = gammaln(beyond + slow) - gammaln(slow) + gammaln(made - beyond + fast) - gammaln(fast)
-    chance += gammaln(weight) - gammaln(made + weight) + ways
-    each = np.stack([_blurred(chance, math.hypot(sd, _crowds(made))) for sd in _PACE_SDS])
+    above = math.log(rate) - room.above - _logs(grid)
     stalled = _STALLED[:, None, None]
-    # Where the machine stood still each order of size is alike, from one request on.
-    most = max(1.0, _LONGEST_STALL * made)
-    in_stall = 1 / (beyond * (1 + math.log(most))) if 0 < beyond <= most else 0.0
-    none = ODD / (made + 1) + stalled * in_stall
+    if beyond is None:
+        chance = np.where(above > 0, 0.0, math.log(_TINY)) + np.zeros((*_SHAPE[1:], 1))
+        none = ODD / 2 * np.ones_like(stalled)
+    else:
+        logits = math.log(allowed / (1 - allowed)) + _SLOPES[:, None] * above
+        share = expit(np.clip(logits, -_MOST_LOGIT, _MOST_LOGIT))
+        weight = (1 / _TOGETHER - 1)[:, None, None]
+        slow, fast = share * weight, (1 - share) * weight
+        ways = math.lgamma(made + 1) - math.lgamma(beyond + 1) - math.lgamma(made - beyond + 1)
+        chance = gammaln(beyond + slow) - gammaln(slow) + gammaln(made - beyond + fast) - gammaln(fast)
+        chance += gammaln(weight) - gammaln(made + weight) + ways
+        # Where the machine stood still each order of size is alike, from one request on.
+        most = max(1.0, _LONGEST_STALL * made)
+        in_stall = 1 / (beyond * (1 + math.log(most))) if 0 < beyond <= most else 0.0
+        none = ODD / (made + 1) + stalled * in_stall
+    each = np.stack([_blurred(chance, math.hypot(sd, room.crowds)) for sd in _PACE_SDS])
     found: _Array = np.logaddexp(np.log(1 - ODD - stalled) + each, np.log(none)).astype(np.float32)
     return found
 
@@ -211,17 +281,36 @@ def _crowds(made: int) -> float:
     return min(_CROWDS / math.sqrt(made), _MOST_CROWDS)
 
 
-def room_above(name: str, limit: float, made: int, seconds: float) -> float:
-    """Returns how far the pace in a middle load is above the capacity; of the logarithm.
+class Room(NamedTuple):
+    """Where the pace of loads is, of the logarithm."""
+
+    above: float
+    """How far that in a middle load is above the capacity."""
+    crowds: float
+    """By how much that of others deviates, as requests come close together by chance."""
+    short: bool = False
+    """The load is over before a backlog that can be seen reaches the limit."""
+
+
+def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool = False) -> Room:
+    """Returns where the pace of such loads is; `broke` says that a load has broken the limit.
 
     Theory counts the requests of all loads, and most of those beyond a percentile's limit are in crowded loads. Where
     one load in ten has a tenth of its requests beyond, that is 1 % of all: then nine of ten loads hold a p99, and the
     middle one has some room. (Of M/D/1 with a p99 of 100 ms, 92 % hold.) Failures need no queue.
+
+    In short loads a growing backlog is seen before the limit breaks. A load that broke it was far above the capacity.
     """
     if percent_of(name) is None:
-        return 0.0
+        return Room(0.0, _crowds(made))
     held = max(0.5, 1 - math.sqrt(share_allowed(name, limit)))
-    return max(_ROOM * _crowds(made) * NormalDist().inv_cdf(held), _ENDS * limit / max(seconds, limit))
+    by_chance = _ROOM * _crowds(made) * NormalDist().inv_cdf(held)
+    breaks, falls_behind = _ENDS * limit / max(seconds, limit), math.log1p(RULES.most_backlog(made))
+    if breaks <= falls_behind:
+        return Room(max(by_chance, breaks), _crowds(made))
+    if broke:
+        return Room(max(by_chance, math.log1p(breaks)), _crowds(made), short=True)
+    return Room(max(by_chance, falls_behind), _CROWDS / math.sqrt(made), short=True)
 
 
 def _blurred(logs: _Array, sd: float) -> _Array:
@@ -408,7 +497,7 @@ def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterio
     broken, made = _broken(search, told), max(1, round(load.rate * load.seconds))
     logs = [
         (known if len(broken) == 1 else posterior_of(told, {name: limit}, start=search.start, boot=boot)).median
-        + min(room_above(name, limit, made, load.seconds), MOST_ROOM)
+        + min(room_of(name, limit, made, load.seconds).above, MOST_ROOM)
         for name, limit in broken.items()
     ]
     return math.exp(min(logs))
@@ -440,10 +529,15 @@ def _load(search: Search, rate: float, *, rough: bool) -> NextLoad:
 
 
 def _broken(search: Search, told: Sequence[RateTried]) -> Mapping[str, float]:
-    """Returns the limits that some load broke: how far off others are cannot be known. All of them where none did."""
+    """Returns the limits that some load broke: how far off others are cannot be known. All of them where none did.
+
+    A load that falls behind would break each limit of a latency.
+    """
+    behind = any(load.falls_behind for load in told)
     broken = {
         name: limit
         for name, limit in search.limits.items()
-        if any(load.beyond[name] > share_allowed(name, limit) * load.made for load in told)
+        if (behind and percent_of(name) is not None)
+        or any(load.beyond[name] > share_allowed(name, limit) * load.made for load in told)
     }
     return broken or search.limits

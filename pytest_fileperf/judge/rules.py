@@ -143,6 +143,20 @@ class Rules:
     """Between stalls, so many deviations of a Poisson number above the usual one, and 1 more, are the most slow
     requests that chance has in a stretch of time."""
 
+    # --- searches for a capacity (`capacity`)
+
+    backlog_share: float = 0.13
+    """A load falls behind if its backlog grows by more than this share of its requests. Smaller growth breaks the limit
+    itself: a load of seven times the limit (`capacity.ROUGH_LOAD`) shows 12 %, as `capacity._ENDS` says."""
+    backlog_deviations: float = 2.0
+    """The backlog must also grow by more than so many times √requests. At 80 % of capacity fewer than 1 simulated load
+    in 100 falls behind so (M/M/1, 14 requests). At 140 % half of the loads with 28 requests do (M/D/1)."""
+    backlog_errors: float = 3.5
+    """The latencies must also grow by more than so many standard errors: slow requests need not be in a queue. Of
+    14 long latencies that differ by chance (exponential), fewer than 1 simulated load in 100 does so."""
+    backlog_requests: int = 10
+    """Fewer requests do not show how much their latencies differ."""
+
     # --- groups of variants (`groups`)
 
     ranking_alpha: float = 0.05
@@ -158,6 +172,12 @@ class Rules:
     def most_told(self, tolerance: float) -> float:
         """Returns the greatest worsening, as a share, of which it is worth saying that it could have been seen."""
         return max(self.nothing_told, 2 * tolerance)
+
+    def most_backlog(self, requests: int) -> float:
+        """Returns by which share of so many requests a backlog grows at most by chance; infinite for few requests."""
+        if requests < self.backlog_requests:
+            return math.inf
+        return max(self.backlog_share, self.backlog_deviations / math.sqrt(requests))
 
     def most_by_chance(self, share: float, requests: float) -> float:
         """Returns how many of a stretch's requests are slow by chance at most, where usually this share is."""

@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 from statistics import fmean
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_fileperf.host.sample import MainThread, Sample
 from pytest_fileperf.measure.histogram import Histogram
@@ -31,6 +32,7 @@ __all__ = (
     "Loss",
     "Served",
     "Stalls",
+    "backlog_growth",
     "held_by",
     "latency_of",
     "limit_of",
@@ -497,19 +499,67 @@ def _queue(recording: Recording, usage: Usage) -> str | None:
     return "" if alone.mean_ns() < LIKE_LATENCY * loaded.mean_ns() else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Third:
+    """The requests of an open loop that were due in its first or its last third; means of all of them."""
+
+    due_ns: float
+    latency_ns: float
+    error_ns: float
+    """Standard error of the latency; infinite for a single one."""
+    number: float
+    """Place among all requests of the load."""
+
+
 def _latency_slope(leads: LeadTimes) -> float | None:
     """Returns by how much latencies grew per time, from the first to the last third of when requests were due.
 
     It is 0 where a server keeps up, and the share that it cannot keep up with where it does not. None where all
     requests were due at once.
     """
+    if (thirds := _thirds(leads)) is None:
+        return None
+    early, late = thirds
+    return (late.latency_ns - early.latency_ns) / (late.due_ns - early.due_ns)
+
+
+def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
+    """Returns by which share of its requests a load's backlog grew, at the least; 0.0 or less if the server kept up.
+
+    Latencies grow by that share of the time, and answers come slower by it than requests at this `rate` (per second).
+    A crowd of requests makes latencies grow too, but its answers come faster. Where few requests came by chance, few
+    answers come, but latencies do not grow. A rise of less than so many standard `errors` is none.
+    """
+    if (thirds := _thirds(leads)) is None:
+        return 0.0
+    early, late = thirds
+    rise_ns, run_ns = late.latency_ns - early.latency_ns, late.due_ns - early.due_ns
+    if rise_ns <= errors * math.hypot(early.error_ns, late.error_ns):
+        return 0.0
+    expected = rate * (rise_ns + run_ns) / 1e9
+    return min(rise_ns / run_ns, expected / (late.number - early.number) - 1)
+
+
+def _thirds(leads: LeadTimes) -> tuple[_Third, _Third] | None:
+    """Returns the first and the last third of the time in which requests were due; None where that was no time."""
     due, mean, counts = (np.array(column, dtype=np.float64) for column in (leads.due_ns, leads.mean_ns, leads.counts))
     early, late = due <= due[-1] / 3, due >= due[-1] * 2 / 3
     if due[-1] == 0 or not early.any():
         return None
-    run_ns = np.average(due[late], weights=counts[late]) - np.average(due[early], weights=counts[early])
-    rise_ns = np.average(mean[late], weights=counts[late]) - np.average(mean[early], weights=counts[early])
-    return float(rise_ns / run_ns)
+    numbers = np.cumsum(counts) - counts / 2
+
+    def third(own: NDArray[np.bool_]) -> _Third:
+        weights, df = counts[own], np.count_nonzero(own) - 1
+        latency_ns = np.average(mean[own], weights=weights)
+        variance = np.average((mean[own] - latency_ns) ** 2, weights=weights)
+        return _Third(
+            due_ns=float(np.average(due[own], weights=weights)),
+            latency_ns=float(latency_ns),
+            error_ns=math.sqrt(variance / df) if df else math.inf,
+            number=float(np.average(numbers[own], weights=weights)),
+        )
+
+    return third(early), third(late)
 
 
 def _generator_limit(recording: Recording, evidence: str, *, alone: str = "") -> Limit:

@@ -336,7 +336,10 @@ def _result(result: Result) -> dict[str, object]:
 def _capacity(found: Capacity | None) -> dict[str, object] | None:
     if found is None:
         return None
-    columns = ("rate", "boot", "seconds", "requests", "failed", "beyond", "holds", "by_generator", "p50", "p99")
+    columns = (
+        *("rate", "boot", "seconds", "requests", "failed", "beyond", "holds", "falls_behind", "by_generator"),
+        *("p50", "p99"),
+    )
     return {
         **named(found, "rate", "low", "high", "confidence", "limits", "broken", "closed_rps", "ended"),
         "limit": named(found.limit, "kind", "evidence"),

@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 
 from pytest_fileperf.drive.run import Run
-from pytest_fileperf.judge.capacity import CONFIDENCE, Estimate, NextLoad, Search, estimate, next_load
+from pytest_fileperf.judge.capacity import CONFIDENCE, Estimate, NextLoad, Search, estimate, next_load, tried_of
 from pytest_fileperf.judge.evidence import BootEvidence
-from pytest_fileperf.measure.capacity import Capacity, CapacityEnd, RateTried, tried_of
+from pytest_fileperf.measure.capacity import Capacity, CapacityEnd, RateTried
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
 from pytest_fileperf.measure.measurement import measurement_of

@@ -55,7 +55,7 @@ _MOST_TURNS = 12
 _SEARCHED_PAIRS = 4.5
 """Pairs of boots in the time of a comparison: four of them, and what boots take."""
 _SEARCH_ROUNDS = 3
-"""Of each load of a search: fewer do not show whether a backlog grows."""
+"""Of each load of a search: in fewer, `limit_of` does not see whether a backlog grows when it names the limit."""
 _LEAST_PATIENCE_NS, _PATIENCE_LATENCIES = 5_000 * _MS, 20
 """A search must end though a server hangs: a request that takes 5 s, or 20 times a limit, has failed."""
 _RATE_TURN_NS = 1_000 * _MS

@@ -14,6 +14,9 @@ def test_found(fileperf):
     found = fileperf.capacity.get("/", max_p90="100ms")
     assert 0 < found.low <= found.rate <= found.high
 
+def test_long_limit(fileperf):
+    fileperf.capacity.get("/", max_p90="500ms")
+
 def test_too_low(fileperf):
     fileperf.capacity.get("/", max_p50="200ms", max_duration="1s", min_capacity=100_000)
 
@@ -33,11 +36,16 @@ def test_a_rate_that_is_known_is_found_and_told(project: Project) -> None:
     project.write({"app.py": answering(0.01).replace("await asyncio.sleep(", "__import__('time').sleep(")})
     ran = project.write({"test_it.py": TESTS}).run("--junitxml=run.xml", "--tb=short")
 
-    assert (ran.status, "4 failed, 1 passed" in ran.said) == (1, True), ran.text
+    assert (ran.status, "4 failed, 2 passed" in ran.said) == (1, True), ran.text
     found, low = results(ran)["test_found"], results(ran)["test_too_low"]
     lowest = 10 if "the machine was busy" in ran.said else 60
     assert lowest <= found["capacity"]["rate"] <= 110, ran.text
     assert found["identity"]["load"]["capacity"] == {"max_error_rate": 0.0, "max_p90": 0.1}
+    # Its loads are shorter than the limit, so a queue can grow in all of them without breaking it.
+    long = results(ran)["test_long_limit"]["capacity"]
+    held = [rate for rate, holds in zip(long["tried"]["rate"], long["tried"]["holds"], strict=True) if holds]
+    assert long["low"] <= 110, ran.text
+    assert max(held, default=0) <= 180, ran.text
     assert [one["name"] for one in low["verdict"]["limits"] if not one["holds"]] == ["min_capacity"]
     for words in (
         "no rate that was tried holds max_p99",

@@ -11,12 +11,25 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 from judge.sides import known
+from measure.recordings import SECOND, alike
 from numpy.typing import NDArray
 
-from pytest_fileperf.judge.capacity import Estimate, NextLoad, Posterior, Search, estimate, next_load, posterior_of
+from pytest_fileperf.judge.capacity import (
+    Estimate,
+    NextLoad,
+    Posterior,
+    Search,
+    estimate,
+    next_load,
+    posterior_of,
+    tried_of,
+)
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import share_allowed
+from pytest_fileperf.measure.recording import Boot, Failure, LeadTimes, Phase, Recording, Round
+from pytest_fileperf.measure.tally import Leads
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.pacing import instants, place_of
 from pytest_fileperf.plan.request import Operation
@@ -40,6 +53,16 @@ def one_after_the_other(service_s: Array, due: Array) -> Array:
 def fixed(service_s: float) -> Server:
     """M/D/1 where requests come by chance: every request takes as long, one after the other."""
     return lambda due, rng: one_after_the_other(np.full(due.size, service_s), due)
+
+
+def exponential(service_s: float) -> Server:
+    """M/M/1: requests take times that have nothing to do with each other, one after the other."""
+    return lambda due, rng: one_after_the_other(rng.exponential(service_s, due.size), due)
+
+
+def at_once(mean_s: float) -> Server:
+    """Requests take such times, all at the same time: no rate is too high."""
+    return lambda due, rng: rng.exponential(mean_s, due.size)
 
 
 def varying(service_s: float, sigma: float) -> Server:
@@ -118,19 +141,9 @@ def searched(
                 place=place_of(len(seen), first_place),
                 busy_rate=start,
             )
-            load, took_s = _load(server, made, limits, rng, off=off, stall=len(seen) in stalled)
-            seen.append(
-                RateTried(
-                    rate=following.rate,
-                    boot=boot,
-                    seconds=following.seconds,
-                    requests=load.good,
-                    failed=load.failed,
-                    beyond=load.beyond,
-                    holds=load.holds,
-                    by_generator=following.rate > generator_most,
-                )
-            )
+            load, took_s = loaded(server, made, rng, boot=boot, off=off, stall=len(seen) in stalled)
+            tried = tried_of(following.rate, load, limits)
+            seen.append(replace(tried, by_generator=following.rate > generator_most))
             used_s += took_s
     found = None if ended is CapacityEnd.NO_RATE else estimate(search, seen)
     if found is None:
@@ -139,39 +152,50 @@ def searched(
     return Searched(rate=rate, low=rate / margin, high=rate * margin, tried=seen, ended=ended, broken=found.broken)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Loaded:
-    good: int
-    failed: int
-    beyond: Mapping[str, int]
-    holds: bool
-
-
-def _load(
-    server: Server, load: LoadPlan, limits: Mapping[str, float], rng: np.random.Generator, *, off: float, stall: bool
-) -> tuple[_Loaded, float]:
+def loaded(
+    server: Server, load: LoadPlan, rng: np.random.Generator, *, boot: int = 0, off: float = 1.0, stall: bool = False
+) -> tuple[Recording, float]:
+    """Returns what a load shows, and how many seconds it takes."""
     assert load.rate is not None
     assert load.seed is not None
-    length_s, warmup_s = load.duration_ns / 1e9, load.warmup_ns / 1e9
     due = instants(load.rate, load.duration_ns, load.seed) / 1e9
     due = due if due.size else np.zeros(1)
     latency = server(due / off, rng) * off
     ends_s = float((due + np.where(np.isinf(latency), 0, latency)).max())
-    latency = latency[due >= warmup_s]
+    measured = due >= load.warmup_ns / 1e9
+    due, latency = due[measured] - load.warmup_ns / 1e9, latency[measured]
     if stall:
         latency[: latency.size // 5] += 1.0
-    failed = int(np.isinf(latency).sum())
-    beyond = {
-        name: failed if name == "max_error_rate" else int((latency > limit).sum()) for name, limit in limits.items()
-    }
-    holds = latency.size > failed and all(
-        count <= _allowed(name, limits[name]) * latency.size for name, count in beyond.items()
+    good = np.isfinite(latency)
+    taken = Histogram.of((latency[good] * 1e9).astype(np.int64))
+    failed = latency.size - taken.count
+    whole = Round(
+        boot=boot,
+        index=0,
+        phase=Phase.ROUND,
+        started_ns=load.warmup_ns,
+        ended_ns=load.duration_ns,
+        requests=taken.count,
+        latency=taken,
+        service=taken,
+        ttfb=taken,
+        bytes_sent=0,
+        bytes_received=0,
+        failures=(Failure(kind="status 503", count=failed, example=""),) if failed else (),
     )
-    return _Loaded(good=latency.size - failed, failed=failed, beyond=beyond, holds=holds), 0.06 + max(length_s, ends_s)
+    leads = _leads(due[good], latency[good], load.duration_ns - load.warmup_ns)
+    recording = Recording(
+        rounds=(whole,), boots=(Boot(index=boot, leads=leads),), connections=1, engine="replay", open_loop=True
+    )
+    return recording, 0.06 + max(load.duration_ns / 1e9, ends_s)
 
 
-def _allowed(name: str, limit: float) -> float:
-    return limit if name == "max_error_rate" else share_allowed(name, limit)
+def _leads(due: Array, latency: Array, span_ns: int) -> LeadTimes | None:
+    due_ns, latency_ns = (tuple((column * 1e9).astype(np.int64).tolist()) for column in (due, latency))
+    leads = Leads()
+    leads.begin(0, span_ns)
+    leads.add(LeadTimes(due_ns=due_ns, counts=(1,) * len(due_ns), mean_ns=latency_ns, max_ns=latency_ns))
+    return leads.taken()
 
 
 LIMITS = {"max_p99": 0.1, "max_error_rate": 0.001}
@@ -252,6 +276,64 @@ def test_a_rate_that_the_generator_cannot_make_says_nothing_about_the_server() -
     assert (found.ended, found.broken) == (CapacityEnd.GENERATOR, "")
     held = max(load.rate for load in found.tried if load.holds and not load.by_generator)
     assert 3400 < held <= 4000
+
+
+# --- Loads that are over before a growing backlog reaches the limit
+
+LONG = {"max_p90": 0.5, "max_error_rate": 0.001}
+
+
+@pytest.mark.parametrize("total_s", [4.0, 10.0, 54.0])
+def test_a_limit_that_is_longer_than_the_loads_hides_no_backlog(total_s: float) -> None:
+    """Theory says 98/s of 100/s."""
+    server, found = fixed(0.01), []
+    for seed in range(SEARCHES):
+        rng = np.random.default_rng(seed)
+        found.append(searched(server, LONG, rng, start=100 * rng.lognormal(0, 0.05), total_s=total_s, boots_off=(1.0,)))
+    assert sum(one.low <= 98 <= one.high for one in found) >= 0.8 * SEARCHES
+    assert np.median([one.rate for one in found]) == pytest.approx(98, rel=0.1)
+    assert {one.broken for one in found} == {"max_p90"}
+
+
+def load_of(server: Server, rate: float, *, requests: int, seed: int) -> Recording:
+    """Returns a load with about so many requests, after a warm-up of a quarter of them."""
+    round_ns = round(requests / rate * SECOND / 3)
+    plan = LoadPlan(
+        connections=1, warmup_ns=round_ns * 3 // 4, round_ns=round_ns, rounds=3, timeout_ns=SECOND, rate=rate, seed=seed
+    )
+    return loaded(server, plan, np.random.default_rng(seed))[0]
+
+
+def behind(server: Server, rate: float, *, requests: int, loads: int = 300) -> float:
+    """Returns the share of loads that fall behind, whose limits all of them hold."""
+    seen = [
+        tried_of(rate, load_of(server, rate, requests=requests, seed=seed), {"max_p90": 60.0}) for seed in range(loads)
+    ]
+    assert all(load.holds != load.falls_behind for load in seen)
+    return sum(load.falls_behind for load in seen) / loads
+
+
+@pytest.mark.parametrize("requests", [14, 28, 90])
+@pytest.mark.parametrize("server", [fixed(0.01), exponential(0.01), at_once(0.3)], ids=["M/D/1", "M/M/1", "at once"])
+def test_a_crowd_that_chance_makes_is_no_backlog(server: Server, requests: int) -> None:
+    """The first two can serve 100/s."""
+    assert behind(server, 80.0, requests=requests) <= 0.01
+
+
+@pytest.mark.parametrize("server", [fixed(0.01), exponential(0.01)], ids=["M/D/1", "M/M/1"])
+@pytest.mark.parametrize("rate, requests", [(300.0, 28), (200.0, 90), (135.0, 900)])
+def test_a_server_that_falls_behind_is_seen_by_few_requests_if_it_lacks_much(
+    server: Server, rate: float, requests: int
+) -> None:
+    assert behind(server, rate, requests=requests, loads=50) >= 0.9
+
+
+def test_requests_that_were_sent_late_are_no_backlog_of_the_server() -> None:
+    sent = load_of(fixed(0.01), 200.0, requests=90, seed=1)
+    (whole,) = sent.rounds
+    late = replace(sent, rounds=(replace(whole, service=alike(10, whole.requests)),))
+    shown = [tried_of(200.0, load, {"max_p90": 60.0}) for load in (sent, late)]
+    assert [load.by_generator for load in shown] == [False, True]
 
 
 # --- The next load

@@ -66,7 +66,7 @@ def capacity_chart(result: Result) -> Chart | None:
     return Chart(
         title="Latency over rate",
         says=(
-            "Each mark is a load of some seconds; hollow: a limit did not hold."
+            "Each mark is a load of some seconds; hollow: a limit did not hold, or the server fell behind."
             f"{' Shaded: the interval of the capacity.' * bool(shapes)}"
         ),
         traces=tuple(traces),
