@@ -11,7 +11,8 @@ History of the format
     3  The file has `salt`, and in an identity a digest stands for each value of a request and for the command of a
        server: names alone are in clear. Earlier schemas had the values. They are read, and storing into such a file
        or removing from it makes digests of all values in it. Later entries have `loaded` too, digests of what the
-       server loaded and the tree does not have, and `conditions`.
+       server loaded and the tree does not have, `conditions`, and `loaded_files`, the names of what it loaded of the
+       tree: {directory: names in it, joined by `/`}.
 
 Two runs may store at once: each takes the lock `<directory>/.local/lock`, reads the file anew and adds its entry to it.
 
@@ -54,7 +55,7 @@ __all__ = ("BaselineStore", "Entry", "Found", "Why", "new_salt", "sealed", "stal
 # --- The baseline of one test: figures, and the code, packages and moment that they are of. `baseline` keeps the files
 
 _BUSY = ("server", "generator", "host")
-FLAT = ("busy", "commit", "conditions", "loaded", "packages", "precision")
+FLAT = ("busy", "commit", "conditions", "loaded", "loaded_files", "packages", "precision")
 """What has one line each in a file."""
 PRECISION_DIGITS = 2
 """Significant digits of a standard error."""
@@ -94,6 +95,8 @@ class Entry:
     """What others did on the machine then; None where it is not known."""
     loaded: Mapping[str, str] | None = None
     """Digests of what its server loaded and the tree does not have, by name; None where that is not known."""
+    files: tuple[str, ...] | None = None
+    """What its server loaded of the tree, from the top of the repository on; None if unknown, and of a part or step."""
 
     @property
     def captured_at(self) -> datetime:
@@ -112,6 +115,7 @@ def entry_from_json(stored: Placed, *, has_digests: bool) -> Entry:
     """
     tree, commit, busy, reason = tree_in(stored), stored["commit"], stored.get("busy"), stored.get("reason")
     conditions, loaded, identity = stored.get("conditions"), stored.get("loaded"), stored["identity"].mapping()
+    files = stored.get("loaded_files")
     return Entry(
         evidence=Evidence.from_json(stored["evidence"]),
         captured=stored["captured"].text(),
@@ -123,6 +127,7 @@ def entry_from_json(stored: Placed, *, has_digests: bool) -> Entry:
         precision=stored.given("precision", {}).numbers(),
         busy=None if busy is None else Busy(**{name: busy[name].number() for name in _BUSY}),
         loaded=None if loaded is None else loaded.texts(),
+        files=None if files is None else _from_directories(files.texts()),
         identity=identity if has_digests else of_earlier_schema(identity),
     )
 
@@ -152,9 +157,23 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
         "packages": dict(sorted(entry.packages.items())),
         **({"conditions": dict(sorted(entry.conditions.items()))} if entry.conditions else {}),
         **({} if entry.loaded is None else {"loaded": dict(sorted(entry.loaded.items()))}),
+        **({} if entry.files is None else {"loaded_files": _by_directory(entry.files)}),
         "identity": json.loads(json.dumps(entry.identity, sort_keys=True)),
         "evidence": entry.evidence.to_json(),
     }
+
+
+def _by_directory(paths: Iterable[str]) -> dict[str, str]:
+    """Returns paths in less space: the names in each directory, joined by what no name has."""
+    found: dict[str, list[str]] = {}
+    for directory, _, name in sorted(path.rpartition("/") for path in paths):
+        found.setdefault(directory, []).append(name)
+    return {directory: "/".join(names) for directory, names in found.items()}
+
+
+def _from_directories(stored: Mapping[str, str]) -> tuple[str, ...]:
+    pairs = ((directory, name) for directory, names in stored.items() for name in names.split("/"))
+    return tuple(sorted(f"{directory}/{name}".removeprefix("/") for directory, name in pairs))
 
 
 def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None]:
@@ -591,8 +610,9 @@ def _read(path: Path) -> _Stored | None:
         return _Stored(content=content, environment=environment, tests=entries, salt=salt)
 
 
+@lru_cache(maxsize=2)  # many tests ask for their entries in the same file
 def _whole(path: Path, data: bytes) -> object:
-    """Returns the content of a file, which is read as a whole. Raises BaselineError."""
+    """Returns the content of a file, which is read as a whole, and not to be changed. Raises BaselineError."""
     with _reading(path):
         text = data.decode("utf-8")
 

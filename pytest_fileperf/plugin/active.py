@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,12 @@ from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, mar
 from pytest_fileperf.plugin.outcomes import Outcomes
 from pytest_fileperf.report.text import show_what_it_can
 from pytest_fileperf.settings.settings import Options, Settings, resolve
+from pytest_fileperf.units import format_count
 
 if TYPE_CHECKING:
     from pytest_fileperf.judge.groups import SessionRecord
     from pytest_fileperf.judge.record import Result
+    from pytest_fileperf.session.selection import Selection
     from pytest_fileperf.session.session import Session
     from pytest_fileperf.session.sides import Base
     from pytest_fileperf.versions.checkout import Against
@@ -54,26 +56,35 @@ def activate(config: pytest.Config) -> None:
     except PlanError as error:
         raise pytest.UsageError(_listed(*problems, *error.problems)) from None
     problems += server_problems(settings.server, options.network)
-    against = None
-    if options.against is not None:
+    against: Against | None = None
+    selection: Selection | None = None
+    named = (("against", options.against), ("changed", options.changed))
+    for option, text in ((option, text) for option, text in named if text is not None):
         from pytest_fileperf.versions.checkout import parse_against
         from pytest_fileperf.versions.source import instead_of_itself
 
         try:
-            against = parse_against(options.against, cwd=config.invocation_params.dir, rootdir=config.rootpath)
+            version = parse_against(text, cwd=config.invocation_params.dir, rootdir=config.rootpath, option=option)
             with _source(config, options) as source:
-                against = instead_of_itself(against, options.against.strip(), source)
+                version = instead_of_itself(version, text.strip(), source)
+                if option == "changed":
+                    from pytest_fileperf.session.selection import Selection
+
+                    selection = Selection(version, source, options.baselines, config.rootpath, config.inipath)
+                else:
+                    against = version
         except PlanError as error:
-            problems += tuple(f"{error.where}: {problem}" if error.where else problem for problem in error.problems)
+            where = error.where or f"--fileperf-{option}={text.strip()}"
+            problems += tuple(f"{where}: {problem}" for problem in error.problems)
         else:
-            of_url = None if against.url is None else options.network.problem_of(against.url)
+            of_url = None if version.url is None else options.network.problem_of(version.url)
             problems += () if of_url is None else (f"--fileperf-against: {of_url}",)
     if problems:
         raise pytest.UsageError(_listed(*problems))
     if not options.smoke and _is_distributed(config):
         raise pytest.UsageError(_listed(_NEIGHBOURS))
     show_what_it_can(sys.stdout)
-    active = Active(config, options, settings, against)
+    active = Active(config, options, settings, against, selection)
     config.stash[ACTIVE] = active
     config.pluginmanager.register(active, "fileperf-active")
     config.pluginmanager.register(active.outcomes, "fileperf-outcomes")
@@ -101,7 +112,14 @@ def _is_distributed(config: pytest.Config) -> bool:
 class Active:
     """The load tests of one test session."""
 
-    def __init__(self, config: pytest.Config, options: Options, settings: Settings, against: Against | None) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        options: Options,
+        settings: Settings,
+        against: Against | None,
+        selection: Selection | None,
+    ) -> None:
         self._config = config
         self.options = options
         self.progress = ScreenProgress(config)
@@ -110,6 +128,7 @@ class Active:
         self._settings = settings
         """What options and ini say, without the tests' own keys."""
         self._against = against
+        self._selection = selection
         self._held = ExitStack()
         """What is closed with the session: the code here, and the checkout of the other version."""
         self._no_base: PlanError | None = None
@@ -198,7 +217,7 @@ class Active:
         if hasattr(self._config, "workerinput"):
             return  # a usage error in a worker is a crash to xdist; the verbs raise the same problems
         problems: list[str] = []
-        self._gates = 0
+        measuring: dict[pytest.Item, int] = {}
         for item in filter(is_load_test, session.items):
             found: tuple[str, ...] = ()
             if any(marker.args for marker in item.iter_markers("fileperf")):
@@ -210,21 +229,35 @@ class Active:
             else:
                 found += server_problems(settings.server, self.options.network)
                 if not set(MEASURING_FIXTURES).isdisjoint(getattr(item, "fixturenames", ())):
-                    self._gates += len(settings.gate)
+                    measuring[item] = len(settings.gate)
             problems += (f"{item.nodeid}: {problem}" for problem in found)
         if problems:
             raise pytest.UsageError(_listed(*dict.fromkeys(problems)))
+        if self._selection is not None and measuring:
+            for item in self._unaffected(self._selection, measuring):
+                del measuring[item]
+        self._gates = sum(measuring.values())
+
+    def _unaffected(self, selection: Selection, items: Iterable[pytest.Item]) -> list[pytest.Item]:
+        """Returns those of the tests that the change cannot affect, and lets pytest skip them."""
+        whys, same = {item: selection.why(item.nodeid) for item in items}, f"same code as at {selection.title}"
+        unaffected = [item for item, why in whys.items() if not why]
+        for item in unaffected:
+            item.add_marker(pytest.mark.skip(reason=f"{same}: not measured"))
+        self._said.append(f"fileperf: {len(unaffected)} of {format_count(len(whys), 'test')} not measured: {same}")
+        if self._config.get_verbosity() >= 1:
+            self._said += (f"fileperf: {item.nodeid} is measured: {why}" for item, why in whys.items() if why)
+        return unaffected
 
     # --- reporting
 
     def pytest_report_header(self) -> list[str]:
         """Returns the line about load tests above all tests; without -v only where there is something special."""
-        usual = not (
-            self.options.smoke or self.options.update or self.options.prune or self._against or self.options.aa
-        )
-        if usual and self._config.get_verbosity() < 1:
+        given, since = self.options, None if self._selection is None else self._selection.title
+        special = (given.smoke, given.update, given.prune, self._against, since, given.aa)
+        if not any(special) and self._config.get_verbosity() < 1:
             return []
-        return [f"fileperf: {'; '.join(header_words(self._config, self.options, self._settings, self._against))}"]
+        return [f"fileperf: {'; '.join(header_words(self._config, given, self._settings, self._against, since))}"]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

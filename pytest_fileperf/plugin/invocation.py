@@ -153,6 +153,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         reason=None if reason is None else printable(" ".join(reason.split())),
         prune=bool(given("prune")),
         against=given("against"),
+        changed=given("changed"),
         aa=bool(given("aa")),
         profile=bool(given("profile")),
         coverage=bool(given("coverage") or ini.get("coverage", False)),
@@ -219,6 +220,8 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
             yield f"{name}: a few requests compare nothing, leave out --fileperf-smoke"
         if options.profile:
             yield f"{name}: it profiles regressions by itself, leave out --fileperf-profile"
+    if options.changed is not None and smoke:
+        yield "--fileperf-changed: a few requests are made of every test, leave out --fileperf-smoke"
     if save and ("/" in save or "\\" in save or "::" in save or (directory / save).exists()):
         yield f"--fileperf-save={save}: that is a path, not a name; write --fileperf-save=NAME before paths"
     if save is not None and find_spec("pytest_benchmark") is None:
@@ -354,9 +357,13 @@ def _is_free(path: Path, beginning: bytes) -> bool:
 # --- The line about load tests above all tests
 
 
-def header_words(config: pytest.Config, options: Options, settings: Settings, against: Against | None) -> list[str]:
+def header_words(
+    config: pytest.Config, options: Options, settings: Settings, against: Against | None, since: str | None
+) -> list[str]:
     """Returns what the run is about to do, by options and ini alone."""
     said = ["smoke, a few requests each" if options.smoke else "measuring"]
+    if since is not None:
+        said.append(f"only what has changed since {since}")
     if options.update:
         which = {"new": "new baselines", "all": "all baselines, worse ones too"}
         said.append(f"storing {which.get(options.update, 'baselines')}")

@@ -148,6 +148,12 @@ def add_options(parser: pytest.Parser) -> None:
         "or the same code on another Python",
         metavar="REF|DIR|URL|python:PATH",
     )
+    option(
+        "-changed",
+        "measure only tests that a change since this Git ref can affect, by what their servers had loaded when their "
+        "baselines were stored; skip the others",
+        metavar="REF",
+    )
     flag("-aa", "compare the code with itself: how small a change would show here; only limits are judged")
     option(
         "-cluster",
@@ -195,7 +201,7 @@ def add_options(parser: pytest.Parser) -> None:
 def is_enabled(config: pytest.Config) -> bool:
     """Returns whether load tests are on: by `--fileperf`, or by an option about their outcome."""
     flags = ("on", "smoke", "prune", "aa", "profile")
-    values = ("update", "against", "reason", "json", "html", "markdown", "save")
+    values = ("update", "against", "changed", "reason", "json", "html", "markdown", "save")
     return any(config.getoption(f"fileperf_{name}") not in (None, False) for name in (*flags, *values))
 
 

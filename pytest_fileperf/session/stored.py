@@ -246,6 +246,7 @@ class Baselines:
             precision={name: error for name, error in known.items() if math.isfinite(error)},
             busy=level.measurement.busy,
             loaded=None if tree is None else source.loaded_beside(ran, tree=tree),
+            files=None if tree is None or not is_whole else source.loaded_inside(ran, tree),
         )
 
         def store() -> None:

@@ -69,6 +69,8 @@ class Options:
     prune: bool = False
     against: str | None = None
     """Another version to compare with, as the user wrote it."""
+    changed: str | None = None
+    """A Git ref: tests that no change since then can affect are left out."""
     aa: bool = False
     """Compare the code with itself, to see what a gate could see; nothing is judged."""
     profile: bool = False

@@ -38,7 +38,6 @@ __all__ = (
     "project_name",
 )
 
-_WHERE = "--fileperf-against"
 _PYTHON = "python:"
 _OLDEST = (3, 11)
 """What this package needs. It runs the servers of the other interpreter too."""
@@ -69,10 +68,10 @@ class Against:
         return self.url or self.code_tree.title
 
 
-def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
+def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against") -> Against:
     """Returns what a text means: `python:INTERPRETER`, a URL, a directory as seen from `cwd`, or a commit of `rootdir`.
 
-    Raises PlanError, saying what to do, where the text means nothing that can be compared with.
+    Raises PlanError, saying what to do, where the text means nothing that can be compared with. `option` has the text.
     """
     text = text.strip()
     try:
@@ -86,9 +85,9 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path) -> Against:
             return Against(code_tree=HERE, url=text)
         return _ref_or_directory(text, cwd, rootdir)
     except PlanError as error:
-        raise PlanError(*error.problems, where=f"{_WHERE}={without_queries(text)}") from error.__cause__
+        raise PlanError(*error.problems, where=f"--fileperf-{option}={without_queries(text)}") from error.__cause__
     except (OSError, RuntimeError) as error:  # names that are too long, directories of others, ~nobody
-        raise PlanError(str(error), where=f"{_WHERE}={without_queries(text)}") from error
+        raise PlanError(str(error), where=f"--fileperf-{option}={without_queries(text)}") from error
 
 
 class Checkout:

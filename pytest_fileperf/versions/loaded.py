@@ -21,11 +21,13 @@ from pytest_fileperf.versions.tree import CodeTree, import_directory, is_install
 __all__ = (
     "Digests",
     "LoadedFiles",
+    "changed_beside",
     "differ",
     "hidden_by_installed",
     "is_among_packages",
     "is_code",
     "loaded_beside",
+    "loaded_inside",
     "stale_bytecode",
     "used_by_both",
 )
@@ -91,6 +93,22 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
         if name in ends and is_code(path):
             found[f"…/{name}"] = _digest_of(path)
     return found
+
+
+def changed_beside(stored: Digests, top: Path) -> str:
+    """Returns a file below the top that `loaded_beside` found, and that is not as it was then; empty for none."""
+    return next((name for name, digest in stored.items() if _digest_of(top / name) != digest), "")
+
+
+def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tuple[str, ...]:
+    """Returns what a server loaded that is in a tree of Git with these paths, from the top on, sorted.
+
+    For files of another repository within, it has that repository's name, as the tree has.
+    """
+    real = (Path(file).resolve() for file in (*loaded.modules, *loaded.read))
+    inner = [PurePosixPath(one.relative_to(top).as_posix()) for one in real if one.is_relative_to(top) and is_code(one)]
+    places = (next((place for place in map(str, (one, *one.parents)) if place in paths), "") for one in inner)
+    return tuple(sorted(set(filter(None, places))))
 
 
 def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:

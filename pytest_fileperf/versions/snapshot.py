@@ -116,10 +116,10 @@ class Snapshots:
         """Returns the paths of a tree; raises GitError."""
         return frozenset(self.ask("ls-tree", "-r", "--name-only", "-z", "--full-tree", tree).split("\0"))
 
-    def changed_between(self, one: str, other: str) -> list[str]:
-        """Returns the paths in which two trees differ; raises GitError."""
-        words = ("diff-tree", "-r", "--name-only", "--no-renames", "-z", one, other)
-        return [path for path in self.ask(*words).split("\0") if path]
+    def changed_between(self, one: str, other: str) -> dict[str, str]:
+        """Returns the paths in which two trees differ, with Git's letter for each: `A` is new; raises GitError."""
+        listed = self.ask("diff-tree", "-r", "--name-status", "--no-renames", "-z", one, other).split("\0")
+        return dict(zip(listed[1::2], listed[::2], strict=False))
 
     def ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
         """Returns what Git answers about the repository, with our index and objects; raises GitError.

@@ -20,8 +20,9 @@ from typing import Self
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.host import scratch
+from pytest_fileperf.versions.changed import Change
 from pytest_fileperf.versions.checkout import Against, Checkout, commit_info
-from pytest_fileperf.versions.loaded import Digests, LoadedFiles, is_code, loaded_beside
+from pytest_fileperf.versions.loaded import Digests, LoadedFiles, is_code, loaded_beside, loaded_inside
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.snapshot import Snapshots
 from pytest_fileperf.versions.tree import CodeTree
@@ -260,7 +261,7 @@ class Source:
             return ()
         try:
             tree = self._snapshots.of_files()
-            of_tree = [] if tree == here.tree else self._snapshots.changed_between(here.tree, tree)
+            of_tree = {} if tree == here.tree else self._snapshots.changed_between(here.tree, tree)
             new = self._snapshots.new_files()
             return *of_tree, *sorted(path for path in {*new, *self._new} if new.get(path) != self._new.get(path))
         except (PlanError, GitError, OSError) as error:
@@ -279,6 +280,34 @@ class Source:
         except (GitError, OSError):
             return None
         return loaded_beside(loaded, code_tree or CodeTree(here=self._snapshots.repository.top), paths)
+
+    def loaded_inside(self, loaded: LoadedFiles, tree: str) -> tuple[str, ...] | None:
+        """Returns the files of a tree of the code here that a server loaded; None where that is not known."""
+        try:
+            paths = self._snapshots.paths_in(tree)
+        except (GitError, OSError):
+            return None
+        return loaded_inside(loaded, self._snapshots.repository.top.resolve(), paths) if loaded.is_known else None
+
+    def change_since(self, commit: str) -> Change:
+        """Returns what has changed since the history here left that of a commit, new files too.
+
+        Raises PlanError, which says why that cannot be told.
+        """
+        here = self.here
+        if isinstance(here, str):
+            raise PlanError(here)
+        repository = self._snapshots.repository
+        begun = repository.answers("merge-base", commit, "HEAD")
+        if begun is None:
+            why = repository.how_to_get_history() or "it has another history"
+            raise PlanError(f"no commit is known that {commit[:7]} and the code here have in common: {why}")
+        try:
+            changed = self._snapshots.changed_between(self._snapshots.of_commit(begun), here.tree)
+            paths = self._snapshots.paths_in(here.tree)
+        except (GitError, OSError) as error:
+            raise PlanError(_said(error)) from error
+        return Change(begun, {**changed, **dict.fromkeys(self._new, "A")}, paths, repository.top.resolve())
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
         """Returns which code is here, with the new files in its tree that are no source, and that a server has read."""
@@ -512,7 +541,7 @@ def instead_of_itself(against: Against, name: str, source: Source, env: Mapping[
         title, before = f"{parent[:7]} (the commit before {name})", parent
         note = f"{found}, so it is compared with the commit before it, {before[:7]}"
     elif advice := repository.how_to_get_history("`git fetch --depth=2`, "):
-        raise PlanError(f"{found}, and the commit before it is not here; {advice}", where=f"--fileperf-against={name}")
+        raise PlanError(f"{found}, and the commit before it is not here; {advice}")
     else:
         return against
     code_tree = CodeTree(title=title, here=against.code_tree.here)

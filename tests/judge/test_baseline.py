@@ -167,6 +167,7 @@ def test_the_file(store: BaselineStore) -> None:
 
 def test_what_is_stored_is_found(store: BaselineStore) -> None:
     odd = replace(ENTRY, reason='für "alle"', identity={"text": "[\n 1\n]", "list": [[1, 2], []]}, commit=None)
+    odd = replace(odd, files=("app.py", "shop/__init__.py", "shop/api/main.py", "shop/main.py"))
     store.write(MODULE, "odd", odd, HERE)
     store.write(MODULE, "a", replace(ENTRY, captured="first", packages={}), HERE)
     store.write(MODULE, "a", ENTRY, HERE)

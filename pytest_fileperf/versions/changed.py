@@ -1,0 +1,146 @@
+"""Which files a change touches, and whether one of them matters to a server of which certain files are known.
+
+    known      what it had loaded when its baseline was stored, and the files of its test
+    reached    these, and each module that a reached file names: it may be imported later, or by code that is new
+
+A file names a module if it has every word of the module's dotted name, and the first one in an import or in a text.
+Words are compared, not syntax, so that too many files count rather than too few.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+__all__ = ("Change",)
+
+_WORD = re.compile(r"\w+")
+_FIRST = re.compile(r"""\b(?:from|import)\s[^\n(]*(?:\([^)]*\))?|["'/][./]*\w+|[\s=]\w+(?=(?:[./]\w+)+[:"'])""")
+"""Where a source may have a directory, or the first word of a module's name: in an import, a text, a path or command.
+
+Elsewhere a word such as `app`, the name of many packages, is mostly another thing: `app = FastAPI()`, `"main:app"`.
+"""
+_MODULES = (".py", ".pyd", ".so")
+_FINDERS = frozenset(("__import__", "import_module", "iter_modules", "walk_packages"))
+"""A file with one of them may import modules that no text names: each one of its outermost package."""
+_UNNAMED = re.compile(r"(?:^|/)(?:\.env[^/]*|gunicorn\.conf\.py|(?:site|user)customize\.py)\Z")
+"""Files that Python and servers read although nobody names them."""
+_LONGEST_BYTES = 1 << 20
+"""Larger files are data, which name no modules."""
+
+
+class Change:
+    """The files in which the code here differs from a commit."""
+
+    def __init__(self, begun: str, changed: Mapping[str, str], paths: Iterable[str], top: Path) -> None:
+        """Takes the commit, the changed paths with Git's letter for each (`A`: new), and all paths of the code here.
+
+        Paths are from the top of the repository on, with `/`; the top is written without links.
+        """
+        self.begun, self.top = begun, top
+        self._changed = dict(sorted(changed.items()))
+        self._modules = sorted({path for path in (*paths, *changed) if path.endswith(_MODULES)})
+        self._packages = {_directory(path) for path in self._modules if path.endswith("/__init__.py")}
+        self._words: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+        self._found: dict[tuple[frozenset[str], frozenset[str]], str] = {}
+
+    def touching(self, loaded: Collection[str], of_test: Collection[str]) -> str:
+        """Returns a changed file that may matter to a server that had loaded these files, or to its test; or none."""
+        key = frozenset(loaded), frozenset(of_test)
+        if key not in self._found:  # many tests have the same server
+            self._found[key] = next(self._touching(*key), "")
+        return self._found[key]
+
+    def _touching(self, loaded: frozenset[str], of_test: frozenset[str]) -> Iterator[str]:
+        known = loaded | of_test
+        yield from (path for path in self._changed if path in known or _UNNAMED.search(path))
+        reached = self._reached(known) if self._changed else set()
+        directories = {_directory(path) for path in loaded if path.endswith(_MODULES)}
+        for path, letter in self._changed.items():
+            above = {"/".join(path.split("/")[:at]) for at in range(1, path.count("/") + 1)}
+            if path.endswith(_MODULES):
+                matters = path in reached or (letter == "A" and _directory(path) in directories & self._packages)
+            else:
+                matters = not above.isdisjoint(directories) or self._is_named(path, reached, directories)
+            if matters:
+                yield path
+
+    def _is_named(self, path: str, reached: Iterable[str], directories: Collection[str]) -> bool:
+        """Returns whether a reached file names this file, or a directory that it is in.
+
+        At the top, beside modules, the name's suffix is enough: code may make the rest, or look for all such files.
+        """
+        *above, name = path.split("/")
+        is_beside = not above and "" in directories
+        of_name = set(_WORD.findall(PurePosixPath(name).suffix if is_beside else name))
+        of_above = [words for directory in above if (words := _WORD.findall(directory))]
+        return any(
+            (of_name and of_name <= words) or any(one[0] in first and words.issuperset(one) for one in of_above)
+            for words, first in map(self._words_of, reached)
+        )
+
+    def _reached(self, known: Collection[str]) -> set[str]:
+        """Returns the known files, and all that they name, directly or not."""
+        # Modules are imported from where the known ones are, and from `sys.path`.
+        entries = (Path(entry).resolve() for entry in sys.path)
+        roots = {entry.relative_to(self.top).as_posix() for entry in entries if entry.is_relative_to(self.top)}
+        roots = {"" if root == "." else root for root in roots} | {self._root_of(path) for path in known}
+        index: dict[str, list[tuple[list[str], str]]] = {}
+        for path in self._modules:
+            if names := self._names_of(path, roots):
+                index.setdefault(names[-1], []).append((names, path))
+        reached, left = set(known), list(known)
+        while left:
+            path = left.pop()
+            inside = f"{_directory(path)}/".removeprefix("/")
+            words, first = (found | {*inside.split("/")} for found in self._words_of(path))  # of relative imports
+            named = (pair for word in words & index.keys() for pair in index[word])
+            found = {one for names, one in named if first.issuperset(names[:1]) and words.issuperset(names)}
+            if not words.isdisjoint(_FINDERS):
+                while (above := _directory(inside[:-1])) in self._packages:
+                    inside = f"{above}/"
+                found |= {one for one in self._modules if one.startswith(inside)}
+            left += found - reached
+            reached |= found
+        return reached
+
+    def _names_of(self, path: str, roots: Collection[str]) -> list[str]:
+        """Returns the words of a module's dotted name, from the outermost package on.
+
+        A directory without `__init__.py` is a package if only one above it is among `roots`; none if none is.
+        """
+        above, stem = _directory(path), path.rpartition("/")[2].partition(".")[0]
+        names = [] if stem == "__init__" else [stem]
+        root = self._root_of(path)
+        names = above.removeprefix(root).strip("/").split("/") + names if above != root else names
+        while root not in roots:
+            if not root:
+                return []
+            root, _, name = root.rpartition("/")
+            names.insert(0, name)
+        return names
+
+    def _root_of(self, path: str) -> str:
+        """Returns the directory above the outermost package that a file is in."""
+        directory = _directory(path)
+        while directory in self._packages:
+            directory = _directory(directory)
+        return directory
+
+    def _words_of(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
+        """Returns a file's words, and those that may begin a name; none if it is large, gone, or a directory."""
+        if path not in self._words:
+            text, file = "", self.top / path
+            with suppress(OSError):
+                if file.is_file() and file.stat().st_size <= _LONGEST_BYTES:
+                    text = file.read_text("utf-8", "replace")
+            first = "\n".join(_FIRST.findall(text)) if path.endswith(_MODULES) else text
+            self._words[path] = frozenset(_WORD.findall(text)), frozenset(_WORD.findall(first))
+        return self._words[path]
+
+
+def _directory(path: str) -> str:
+    return path.rpartition("/")[0]
