@@ -27,7 +27,7 @@ import pytest
 
 @pytest.mark.parametrize("path", ["/a", "/b"])
 def test_get(fileperf, path):
-    fileperf.get(path, connections=2, duration="200ms", warmup="50ms", boots=3)
+    fileperf.get(path, connections=2, duration="200ms", warmup="50ms", boots=2)
 """
 CHANGING = """
 import pytest
@@ -75,14 +75,14 @@ def test_get(fileperf, name):
 COMPARED = """
 import pytest
 
-@pytest.mark.parametrize("name,longest", [("slow", "8s"), ("mixed", "4s")], ids=["slow", "mixed"])
+@pytest.mark.parametrize("name,longest", [("slow", "6s"), ("mixed", "4s")], ids=["slow", "mixed"])
 def test_get(fileperf, name, longest):
     fileperf.get("/", app=f"app_{name}:app", connections=2, max_duration=longest, gate="rps")
 """
 SLOW = """
 import pathlib, time
 begun = time.monotonic()
-time.sleep(0.8)
+time.sleep(0.5)
 with open(pathlib.Path(__file__).with_name("import.txt"), "a") as times:
     times.write(f"{begun} {time.monotonic()}\\n")
 """
@@ -136,9 +136,9 @@ def test_one_import_serves_all_start_ups_of_a_session_while_no_file_changes(proj
     assert "RuntimeError: no key" in ran.said, ran.text
 
     app.with_suffix(".imports").unlink()
-    never = project.run("test_a.py", "-o", "fileperf_preload=never")
+    never = project.run("test_a.py::test_get[/a]", "-o", "fileperf_preload=never")
     assert never.status == 0, never.text
-    assert len(imports(app)) >= 3
+    assert len(imports(app)) >= 2
 
 
 def test_what_cannot_be_forked_starts_afresh_and_is_told(project: Project) -> None:
@@ -177,7 +177,7 @@ def test_each_version_of_a_comparison_is_imported_twice_and_forked_if_both_can_b
 
     for place in (".", "before"):
         (project.top / place / "import.txt").unlink()
-    project.write({"test_load.py": COMPARED.replace("8s", "1s")})
+    project.write({"test_load.py": COMPARED.replace("6s", "1s")})
     never = project.run("--fileperf-against=./before", "-k", "slow", "-o", "fileperf_preload=never")
     assert never.status == 0, never.text
     assert are_imported_together(project)

@@ -80,7 +80,7 @@ def test_itself(fileperf):
 def test_the_code_with_itself_prints_what_could_be_seen(repo: Repo, run_load: Run) -> None:
     """Each side of a comparison has its setup and teardown."""
     repo.write("test_it.py", SETUPS)
-    result = run_load("--fileperf-aa", *SHORT, "--fileperf-max-duration=8s")
+    result = run_load("--fileperf-aa", *SHORT, "--fileperf-max-duration=4s")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["fileperf: measuring; *; against itself", "*rps: * slower shows in *; 5 % needs *"])
     assert "PASS" not in result.stdout.str()
