@@ -19,7 +19,7 @@ from pytest_fileperf import payload
 
 pytestmark = pytest.mark.fileperf(requests=2, boots=1, warmup=0, gate="none")
 
-@pytest.mark.parametrize("size", [10, 1 << 20])
+@pytest.mark.parametrize("size", [10, 8 << 20])
 def test_gone(fileperf, tmp_path, size):
     file = tmp_path / "a.bin"
     file.write_bytes(bytes(size))
