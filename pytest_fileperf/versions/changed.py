@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 import sys
+import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from importlib.machinery import PathFinder
 from pathlib import Path, PurePosixPath
 
 __all__ = ("Change",)
@@ -62,7 +64,8 @@ class Change:
         for path, letter in self._changed.items():
             above = {"/".join(path.split("/")[:at]) for at in range(1, path.count("/") + 1)}
             if path.endswith(_MODULES):
-                matters = path in reached or (letter == "A" and _directory(path) in directories & self._packages)
+                is_new = letter == "A" and (_directory(path) in directories & self._packages or self._hides(path))
+                matters = path in reached or is_new
             else:
                 matters = not above.isdisjoint(directories) or self._is_named(path, reached, directories)
             if matters:
@@ -81,6 +84,12 @@ class Change:
             (of_name and of_name <= words) or any(one[0] in first and words.issuperset(one) for one in of_above)
             for words, first in map(self._words_of, reached)
         )
+
+    def _hides(self, path: str) -> bool:
+        """Returns whether a new module may be imported in place of one of Python's own, or of an installed one."""
+        name, *inner = self._names_of(path, {self._root_of(path)})
+        installed = [sysconfig.get_path("purelib")]
+        return not inner and (name in sys.stdlib_module_names or PathFinder.find_spec(name, installed) is not None)
 
     def _reached(self, known: Collection[str]) -> set[str]:
         """Returns the known files, and all that they name, directly or not."""

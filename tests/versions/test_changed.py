@@ -42,7 +42,10 @@ def test_modules_that_are_named_count_although_they_were_not_loaded(tmp_path: Pa
         ("shop/templates/page.html", "M", True),
         (".env", "A", True),
         ("gunicorn.conf.py", "A", True),
-        ("json.py", "A", False),  # nothing names it
+        ("json.py", "A", True),  # it hides one of Python's own
+        ("pytest/__init__.py", "A", True),  # it hides an installed one
+        ("tools/json.py", "A", True),
+        ("web.py", "A", False),
         ("tools/jobs.py", "A", False),
         ("tools/users.py", "M", False),
         ("shop.html", "A", False),
