@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from families import FAMILIES, module_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serve.processes import Boot, booting, why_no_profile
@@ -47,6 +48,13 @@ def _on_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of ours on GitHub or GitLab is none for the runs that tests make: each sets what it is about."""
     for name in [name for name in os.environ if name.startswith(("GITHUB_", "CI_", "GITLAB_"))]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    """Whose clients a test is about."""
+    module_of(request.param)
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The slot of code that goes through an httpx client: a journey, or a request that is not replayed."""
+"""The slot of code that goes through a client of httpx or httpx2: a journey, or a request that is not replayed."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pytest_fileperf.drive.slots import EXCERPT_BYTES, RECONNECT_PAUSE_S, kind_o
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.request import Expectation, Operation
 from pytest_fileperf.plan.work import Pause, parse_pause, why_no_name
+from pytest_fileperf.wire.family import classes_of
 from pytest_fileperf.wire.request import LoadClient
 from pytest_fileperf.wire.transport import LoadTransport
 
@@ -297,7 +298,10 @@ def answered(response: httpx.Response) -> None:
 
 
 class Client(LoadClient):
-    """An `httpx.AsyncClient` of one user, with its cookies and connections: what a journey is called with."""
+    """The client of one user, with its cookies and connections: what a journey is called with.
+
+    It is an `httpx.AsyncClient`, or with `family="httpx2"` an `httpx2.AsyncClient`.
+    """
 
     def __init__(self, *, number: int = 0, **options: Any) -> None:
         """`number` is that of the user among all; it makes the user's chance."""
@@ -466,7 +470,7 @@ class ClientSlot:
                 sent.tally.failure("cancelled", what, monotonic_ns(), due_ns=due_ns)
         except Exception as error:  # the user's code may raise anything; each failure is a sample
             sent.tally.failure(*kind_of(error), monotonic_ns(), sent.status, due_ns=due_ns)
-            refused = isinstance(error, httpx.ConnectError)
+            refused = "ConnectError" in classes_of(error)
         else:
             self._finished(sent, started_ns)
         finally:
@@ -518,10 +522,9 @@ class ClientSlot:
 async def send(client: LoadClient, operation: Operation) -> httpx.Response:
     """Makes the operation's request through httpx's client; returns the answer with its body still to be read."""
     arguments = dict(operation.arguments)
-    auth = arguments.pop("auth", httpx.USE_CLIENT_DEFAULT)
-    follow = arguments.pop("follow_redirects", httpx.USE_CLIENT_DEFAULT)
+    of_sending = {name: arguments.pop(name) for name in ("auth", "follow_redirects") if name in arguments}
     request = client.build_request(operation.method, operation.url, **arguments)
-    return await client.send(request, stream=True, auth=auth, follow_redirects=follow)  # type: ignore[arg-type]
+    return await client.send(request, stream=True, **of_sending)
 
 
 async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tuple[str, str] | None:

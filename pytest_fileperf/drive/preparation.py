@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import httpx
 
@@ -23,7 +23,7 @@ from pytest_fileperf.plan.load import Alternation, LoadPlan
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.pacing import WHOLE, Pacing, Share
 from pytest_fileperf.plan.payload import unique_bytes
-from pytest_fileperf.plan.request import Journey, Operation
+from pytest_fileperf.plan.request import FAMILIES, Journey, Operation
 from pytest_fileperf.plan.work import Mix, PartWork, Stream, Work, parts_of, turns
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
@@ -53,6 +53,8 @@ class Way:
     """Of each connection, where it goes through httpx's client."""
     unchecked: bool = False
     """Whether calls do not judge answers themselves."""
+    family: str = "httpx"
+    """Whose clients the calls get; empty for those of the target."""
     why: str = ""
     """Why it is not replayed."""
 
@@ -135,7 +137,8 @@ def _way(
         def go(client: Client, _: Sent) -> Awaitable[object]:
             return work.function(client, *work.arguments)
 
-        return Way(tally=tally, calls=[go] * connections, unchecked=True, why="a journey is code on a client")
+        why = "a journey is code on a client"
+        return Way(tally=tally, calls=[go] * connections, unchecked=True, why=why, family=work.family)
     if isinstance(work, Stream):
         found = request_bytes(work.operation, client()) if replays else ""
         why = found if isinstance(found, str) else ""
@@ -257,9 +260,9 @@ def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
         return request
     if isinstance(auth, tuple) and len(auth) == 2:
         auth = httpx.BasicAuth(*auth)
-    if type(auth) is not httpx.BasicAuth:
+    if type(auth).__module__ not in FAMILIES or type(auth).__name__ != "BasicAuth":
         return None
-    return next(auth.sync_auth_flow(request))
+    return next(cast(httpx.BasicAuth, auth).sync_auth_flow(request))
 
 
 # --- preparation
@@ -276,6 +279,8 @@ class Target:
     """Base URL, without a slash at the end."""
     network: Network = LOCAL
     """Where its load may go, by redirects too."""
+    family: str = "httpx"
+    """Whose clients journeys get that ask for none."""
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None
     """Makes the transport of each client where the app is in this process; None for sockets."""
 
@@ -308,10 +313,11 @@ async def prepared(
     """
     scratch, timeout_s = Scratch(), plan.timeout_ns / 1e9
 
-    def new_client(number: int = 0) -> Client:
+    def new_client(number: int = 0, family: str = "httpx") -> Client:
         own = target.transport
         return Client(
             number=plan.share.number(number),
+            family=family or target.family,
             transport=own() if own is not None else LoadTransport(only_to=target.network, scratch=scratch),
             base_url=target.url,
             timeout=timeout_s,
@@ -383,7 +389,7 @@ def _place(
     turn: Callable[[], int],
     connect: Connect,
     idle: Idle | None,
-    new_client: Callable[[int], Client],
+    new_client: Callable[[int, str], Client],
     stack: AsyncExitStack,
 ) -> tuple[Slot, ReplaySlot | None]:
     """Returns the slot for the connection of that number, and the one in it that replays, if any does."""
@@ -397,7 +403,7 @@ def _place(
             replay = replay or VaryingSlot(load=load, tally=way.tally, draw=draw, connect=connect, idle=idle)
             own.append((replay, draw))
             continue
-        client = new_client(number)
+        client = new_client(number, way.family)
         if way.unchecked:
             watch_answers(client, way.tally)
         slot = ClientSlot(load=load, tally=way.tally, client=client, call=way.calls[number], unchecked=way.unchecked)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic_ns
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import httpx
 
@@ -23,7 +23,8 @@ from pytest_fileperf.plan.request import Expectation, without_queries
 from pytest_fileperf.versions.tree import is_of_the_user
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import Breach
-from pytest_fileperf.wire.framing import DisconnectedError, ResponseHead
+from pytest_fileperf.wire.family import classes_of
+from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import WireRequest
 
 __all__ = (
@@ -79,28 +80,29 @@ def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
     return ", body begins: " + "".join(char if char.isprintable() else "·" for char in text)[:EXCERPT_BYTES]
 
 
-_KINDS: tuple[tuple[type[Exception], str], ...] = (
-    (httpx.ConnectTimeout, "connect"),
-    (httpx.TimeoutException, "timeout"),
-    (httpx.ConnectError, "connect"),
-    (httpx.NetworkError, "disconnected"),
-    (DisconnectedError, "disconnected"),
-    (httpx.RemoteProtocolError, "protocol"),
-    (AssertionError, "assertion"),
-)
-"""The kind of failure that an exception is, by the first class that fits."""
+_KINDS = {
+    "ConnectTimeout": "connect",
+    "TimeoutException": "timeout",
+    "ConnectError": "connect",
+    "NetworkError": "disconnected",
+    "RemoteProtocolError": "protocol",
+}
+"""The kind of failure that an exception of httpx or httpx2 is, by the closest of its classes."""
 _CUT_OFF = ("peer closed connection", "Server disconnected")
-"""How texts of httpx's own transport begin where an answer ended early: it has one class for this and for nonsense."""
+"""How texts begin where an answer ended early: httpx has one class for this and for nonsense."""
 
 
 def kind_of(error: Exception) -> tuple[str, str]:
     """Returns the kind of a failure, and its message behind the line of the user's code that it came from."""
-    if isinstance(error, httpx.HTTPStatusError):
-        kind = f"status {error.response.status_code}"
-    elif type(error) is httpx.RemoteProtocolError and str(error).startswith(_CUT_OFF):
+    classes = classes_of(error)
+    if "HTTPStatusError" in classes:
+        kind = f"status {cast(httpx.HTTPStatusError, error).response.status_code}"
+    elif classes[:1] == ["RemoteProtocolError"] and str(error).startswith(_CUT_OFF):
         kind = "disconnected"
+    elif isinstance(error, AssertionError):
+        kind = "assertion"
     else:
-        kind = next((kind for kind_class, kind in _KINDS if isinstance(error, kind_class)), type(error).__name__)
+        kind = next((_KINDS[name] for name in classes if name in _KINDS), type(error).__name__)
     return kind, _place_of(error) + without_queries(_message(error))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic_ns
+from typing import cast
 
 import httpx
 
@@ -282,7 +283,7 @@ def _after(times: StreamTimes, each: Each) -> str:
 # --- in journeys
 
 
-def watch_answers(client: httpx.AsyncClient, tally: Tally) -> None:
+def watch_answers(client: LoadClient, tally: Tally) -> None:
     """Makes the pieces of a journey's answers count when the journey reads them: those of every event stream.
 
     Those of other answers count where the request says what they are (`EACH`).
@@ -295,8 +296,8 @@ def watch_answers(client: httpx.AsyncClient, tally: Tally) -> None:
         each = _each_of(response)
         if each is not None:
             times = StreamTimes(tally, each, started_ns=response.request.extensions[_SENT_NS])
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            response.stream = _TimedBody(response.stream, times)
+            kind = client.family.kind(_TimedBody, "AsyncByteStream")
+            response.stream = kind(cast(httpx.AsyncByteStream, response.stream), times)
 
     client.event_hooks["request"].append(on_request)
     client.event_hooks["response"].append(on_response)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import mimetypes
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import count
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Never, Protocol, TypeAlias, cast
 from urllib.parse import quote
 
 from pytest_fileperf.errors import PlanError
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
     import httpx
 
 __all__ = (
+    "FAMILIES",
     "NAME_RULE",
     "PLAIN",
     "UNIQUE",
+    "AnyRequest",
+    "AnyUrl",
     "Auth",
     "Content",
     "Cookies",
@@ -36,11 +41,13 @@ __all__ = (
     "Params",
     "Place",
     "Subject",
+    "Timeout",
     "described_argument",
     "described_recipes",
     "described_url",
     "digest",
     "distinct",
+    "family_asked_by",
     "fields_in_url",
     "fields_of",
     "filled",
@@ -217,6 +224,9 @@ REQUEST_ARGUMENTS = (
     "params", "headers", "cookies", "content", "data", "files", "json", "auth", "follow_redirects", "extensions",
 )  # fmt: skip
 """The keyword arguments of httpx's own `client.request` that an operation takes (`timeout` is the plan's)."""
+FAMILIES = ("httpx", "httpx2")
+"""The packages whose clients, requests and errors are taken."""
+_CLIENT = re.compile(r"""["']?(httpx2?)\.(?:Async)?Client["']?""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,10 +288,24 @@ class Journey:
     """What it is called with, behind the client: what the setup has returned."""
     steps: tuple[Subject, ...] = ()
     """The steps that were asked for. It may have others, which nothing judges."""
+    family: str = ""
+    """Whose client it asks for; empty for none."""
 
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
         return {"journey": self.name}
+
+
+def family_asked_by(function: Callable[..., object]) -> str:
+    """Returns whose client a function asks for by the annotation of its first parameter; empty if it names none."""
+    for evaluates in (True, False):
+        # What an annotation names may be imported for type checkers only: then its text tells.
+        with suppress(Exception):
+            first = next(iter(inspect.signature(function, eval_str=evaluates).parameters.values())).annotation
+            text = f"{first.__module__}.{first.__qualname__}" if isinstance(first, type) else str(first)
+            found = _CLIENT.fullmatch(text)
+            return "" if found is None else found[1]
+    return ""
 
 
 # --- Fields of a request's recipe, `{id}`: where they stand, and what is put in for them
@@ -449,6 +473,8 @@ def _value(value: object, place: Place, fill: Fill) -> object:
 
 
 # --- The types of httpx's request arguments, as the verbs and the server's client take them
+#
+# Objects of httpx and httpx2 are told by what they have: a type checker may not find httpx2.
 
 
 class ReadsBytes(Protocol):
@@ -458,16 +484,46 @@ class ReadsBytes(Protocol):
         """Returns everything that is left."""
 
 
+class _AnyAuth(Protocol):
+    requires_request_body: bool
+    requires_response_body: bool
+
+
+class _AnyCookies(Protocol):
+    jar: CookieJar
+
+
+class AnyRequest(Protocol):
+    """A request of httpx or httpx2."""
+
+    method: str
+
+    def read(self) -> bytes:
+        """Returns the whole body."""
+
+
+class _AnyTimeout(Protocol):
+    def as_dict(self) -> dict[str, float | None]: ...
+
+
+class _UrlObject(Protocol):
+    @property
+    def raw_path(self) -> bytes: ...
+
+
+Timeout: TypeAlias = _AnyTimeout | float | None
+AnyUrl: TypeAlias = str | _UrlObject
 # Aliases that name httpx are texts: this module must not import it.
 _Value: TypeAlias = str | int | float | bool | None
-Params: TypeAlias = (
-    "httpx.QueryParams | Mapping[str, _Value | Sequence[_Value]] | Sequence[tuple[str, _Value]] | str | bytes"
-)
+Params: TypeAlias = Mapping[str, _Value | Sequence[_Value]] | Sequence[tuple[str, _Value]] | str | bytes
 Headers: TypeAlias = (
     Mapping[str, str] | Mapping[bytes, bytes] | Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]]
 )
-Cookies: TypeAlias = "httpx.Cookies | CookieJar | dict[str, str] | list[tuple[str, str]]"
-Auth: TypeAlias = "httpx.Auth | tuple[str | bytes, str | bytes] | Callable[[httpx.Request], httpx.Request]"
+Cookies: TypeAlias = "_AnyCookies | CookieJar | dict[str, str] | list[tuple[str, str]]"
+Auth: TypeAlias = (
+    "_AnyAuth | tuple[str | bytes, str | bytes] | Callable[[httpx.Request], httpx.Request]"
+    " | Callable[[Never], AnyRequest]"
+)
 Content: TypeAlias = str | bytes | bytearray | memoryview | list[bytes] | tuple[bytes, ...] | Payload | ReadsBytes
 _FileBody: TypeAlias = str | bytes | Payload | ReadsBytes
 _File: TypeAlias = (

@@ -56,7 +56,8 @@ def fileperf_app(request: pytest.FixtureRequest) -> object:
 def fileperf_setup() -> object:
     """What runs on each boot before it is loaded; None for nothing.
 
-    Override it to return an async function of an `httpx.AsyncClient`, or a plain one of an `httpx.Client`.
+    Override it to return an async function of an `httpx.AsyncClient`, or a plain one of an `httpx.Client`, or of one of
+    httpx2.
     """
     return None
 
@@ -73,8 +74,8 @@ def fileperf_server(
 ) -> Iterator[RunningServer]:
     """The running server: `.url`, `.client()`, `.sync_client()`, `.processes` and `.log`, of the boot that serves now.
 
-    The clients are a new `httpx.AsyncClient` and a new `httpx.Client`. The test's setup has run on it. A
-    measurement boots it anew: what is put on one boot is not on the next one.
+    The clients are a new `httpx.AsyncClient` and a new `httpx.Client`, or those of httpx2 (`fileperf_client`). The
+    test's setup has run on it. A measurement boots it anew: what is put on one boot is not on the next one.
     """
     __tracebackhide__ = True
     from pytest_fileperf.errors import FilePerfError

@@ -168,6 +168,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         confirm=chosen["confirm"][0],
         base_packages=chosen["base_packages"][0],
         preloads=chosen["preload"][0] == "auto",
+        client=chosen["client"][0],
         keeps_trees=bool(ini.get("keep_trees", True)),
         cluster=cluster if cluster is not None else None if of_ini is None else str(of_ini),
         network=network,
@@ -229,6 +230,8 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
             "--fileperf-save: it writes pytest-benchmark's files, install it with pip install"
             ' "pytest-fileperf[benchmark]"'
         )
+    if options.client == "httpx2" and find_spec("httpx2") is None:
+        yield '--fileperf-client=httpx2: install it with pip install "pytest-fileperf[httpx2]"'
     yield from _file_problems(options)
     if options.cluster is not None:
         yield from _cluster_problems(options.cluster)

@@ -48,6 +48,11 @@ CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
         "import the app once in a session and fork for each start-up of uvicorn with one worker, unless something "
         "keeps the app from that (auto, the default), or import it for each start-up (never)",
     ),
+    "client": (
+        ("httpx", "httpx2"),
+        "the package whose clients journeys, setups and fileperf_server.client() get: httpx (the default), or httpx2 "
+        "(extra: httpx2); a function whose annotation names a client gets that one",
+    ),
 }
 """Options and ini values that are one of a few words. Each has these words, the default first, and a help text."""
 OF_BASELINES = ("confirm", "base_packages")

@@ -15,10 +15,9 @@ from pytest_fileperf.settings.keywords import mix_from
 from pytest_fileperf.settings.targets import many_from
 
 if TYPE_CHECKING:
-    import httpx
-
     from pytest_fileperf.measure.capacity import Capacity
     from pytest_fileperf.measure.measurement import Measurement
+    from pytest_fileperf.plan.request import AnyUrl
     from pytest_fileperf.plugin.measuring import Measuring, Turn
     from pytest_fileperf.settings.keywords import (
         Journey,
@@ -42,32 +41,32 @@ class _Verbs(ABC, Generic[_Found]):
     def __init__(self, measuring: Measuring) -> None:
         self._measuring = measuring
 
-    def get(self, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+    def get(self, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
         """Measures GET requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("GET", url, **arguments)
 
-    def post(self, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+    def post(self, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
         """Measures POST requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("POST", url, **arguments)
 
-    def put(self, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+    def put(self, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
         """Measures PUT requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("PUT", url, **arguments)
 
-    def patch(self, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+    def patch(self, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
         """Measures PATCH requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("PATCH", url, **arguments)
 
-    def delete(self, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+    def delete(self, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
         """Measures DELETE requests of `url`, a path on the server; `RequestKeywords` describes the keywords."""
         __tracebackhide__ = True
         return self.request("DELETE", url, **arguments)
 
-    def request(self, method: str, url: str | httpx.URL, **arguments: Unpack[RequestKeywords]) -> _Found:
+    def request(self, method: str, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
         """Measures requests of any method.
 
         `url` is a path on the server under test. The keywords are httpx's own request arguments (`params`, `headers`,
@@ -78,7 +77,7 @@ class _Verbs(ABC, Generic[_Found]):
         __tracebackhide__ = True
         return self._measure(request_from(method, url, arguments))
 
-    def stream(self, url: str | httpx.URL, **arguments: Unpack[StreamKeywords]) -> _Found:
+    def stream(self, url: AnyUrl, **arguments: Unpack[StreamKeywords]) -> _Found:
         """Measures answers that come in pieces, such as server-sent events or long downloads; one stream is one sample.
 
         A stream ends after a number of `events`, after the time `listen_for`, or where the answer ends. `each` says
@@ -91,10 +90,10 @@ class _Verbs(ABC, Generic[_Found]):
     def run(self, journey: Journey, **arguments: Unpack[RunKeywords]) -> _Found:
         """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.
 
-        One call is one sample, and an exception is a failure. A second argument gets what `setup` returned. The
-        keywords are the marker's keys, and `steps`: what is asked of parts of the journey such as `async with
-        client.step("login"):`. `RunKeywords` describes each. The journey runs in the load generator's event loop, not
-        in that of an async test.
+        If its annotation names an `httpx2.AsyncClient`, it gets one. One call is one sample, and an exception is a
+        failure. A second argument gets what `setup` returned. The keywords are the marker's keys, and `steps`: what is
+        asked of parts of the journey such as `async with client.step("login"):`. `RunKeywords` describes each. The
+        journey runs in the load generator's event loop, not in that of an async test.
         """
         __tracebackhide__ = True
         return self._measure(journey_from(journey, arguments))
@@ -103,8 +102,9 @@ class _Verbs(ABC, Generic[_Found]):
         """Measures many requests in one load: a list of them, or the path of a file of them.
 
         A request is `(method, url)`, `(method, url, {keywords of a verb, and name})`, a mapping with `url`, an
-        `httpx.Request`, or `part.get(…)`. A file has JSON, one such mapping a line, or is what vegeta takes as targets.
-        Requests with names have figures by name in `Measurement.parts`. `RequestsKeywords` describes the keywords.
+        `httpx.Request` or `httpx2.Request`, or `part.get(…)`. A file has JSON, one such mapping a line, or is what
+        vegeta takes as targets. Requests with names have figures by name in `Measurement.parts`. `RequestsKeywords`
+        describes the keywords.
         """
         __tracebackhide__ = True
         return self._measure(many_from(given, arguments))

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psutil
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import httpx
 
     from pytest_fileperf.wire.asgi import ASGIApp
+    from pytest_fileperf.wire.family import Family
 
 __all__ = ("InProcessLaunch", "RunningInProcess")
 
@@ -96,16 +99,12 @@ class RunningInProcess(RunningServer):
     def _transport(self) -> httpx.AsyncBaseTransport:
         return self.transport
 
-    def _sync_transport(self) -> httpx.BaseTransport:
-        import httpx
+    def _sync_transport(self, family: Family) -> httpx.BaseTransport:
+        return cast("httpx.BaseTransport", family.module.MockTransport(partial(self._answer, family.module)))
 
-        return httpx.MockTransport(self._answer)
-
-    def _answer(self, request: httpx.Request) -> httpx.Response:
-        import httpx
-
+    def _answer(self, of: ModuleType, request: httpx.Request) -> httpx.Response:
         async def sent(body: bytes) -> tuple[int, httpx.Headers, bytes]:
-            whole = httpx.Request(request.method, request.url, headers=request.headers, stream=httpx.ByteStream(body))
+            whole = of.Request(request.method, request.url, headers=request.headers, stream=of.ByteStream(body))
             response = await self.transport.handle_async_request(whole)
             try:
                 return response.status_code, response.headers, b"".join([part async for part in response.aiter_raw()])
@@ -114,7 +113,7 @@ class RunningInProcess(RunningServer):
 
         body = request.read()
         status, headers, raw = self.run(lambda: sent(body))
-        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(raw))
+        return cast("httpx.Response", of.Response(status, headers=headers, stream=of.ByteStream(raw)))
 
 
 class InProcessLaunch:

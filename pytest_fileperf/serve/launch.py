@@ -121,6 +121,8 @@ class ServerPool:
     """Whether coverage may trace servers."""
     preloads: Preloads | None = None
     """What imports an app once for many boots; None: each imports it anew."""
+    family: str = "httpx"
+    """Whose clients its servers make."""
     endings: Counter[str] = field(default_factory=Counter)
     """What was wrong with the ends of servers, in sentences, and how often."""
     _imports: Imports = field(default_factory=Imports)
@@ -202,6 +204,7 @@ class ServerPool:
         except BaseException:
             launch.stop()
             raise
+        running.family = self.family
         self._serving = _Boot(key=key, app=app, number=number, launch=launch, running=running)
         return running
 

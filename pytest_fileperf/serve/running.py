@@ -14,24 +14,28 @@ from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.host.child import process_tree
 from pytest_fileperf.host.sockets import listeners
 from pytest_fileperf.plan.network import LOCAL, Network, refusal
-from pytest_fileperf.plan.request import Auth, Cookies, Headers
+from pytest_fileperf.plan.request import Auth, Cookies, Headers, Timeout
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.versions.loaded import LoadedFiles
 
 if TYPE_CHECKING:
     import httpx
 
+    from pytest_fileperf.wire.family import Family
+
 __all__ = ("ClientOptions", "RunningServer", "RunningUrl", "UrlLaunch", "serving_server")
 
 
 class ClientOptions(TypedDict, total=False):
-    """The keywords of `httpx.AsyncClient` that make sense when the server is chosen."""
+    """The keywords of `httpx.AsyncClient` that make sense when the server is chosen, and `family`."""
 
+    family: str
+    """Whose client it is, `"httpx"` or `"httpx2"`; by default that of `fileperf_client`."""
     auth: Auth
     params: Mapping[str, str | int | float | bool | None] | list[tuple[str, str | int | float | bool | None]]
     headers: Headers
     cookies: Cookies
-    timeout: httpx.Timeout | float | None
+    timeout: Timeout
     follow_redirects: bool
     max_redirects: int
     event_hooks: Mapping[str, list[Callable[..., object]]]
@@ -66,6 +70,8 @@ class RunningServer(ABC):
     """Whether it is a fork of a process that had imported the app."""
     why_fresh: str = ""
     """Why each boot imports the app anew; empty where one import serves many, and where that was not tried."""
+    family: str = "httpx"
+    """Whose clients it makes where no other ones are asked for."""
     own: tuple[tuple[str, str], ...] = ()
     """What differs from the test's app, and is as the server imported it: the name of each part, and why."""
 
@@ -112,22 +118,23 @@ class RunningServer(ABC):
         """Raises ServerDiedError, with how it ended and the end of its log, when it is no longer alive."""
 
     def client(self, **options: Unpack[ClientOptions]) -> httpx.AsyncClient:
-        """Returns an httpx client with this server as its base URL, over the transport made for load."""
-        import httpx
+        """Returns a client with this server as its base URL, over the transport made for load."""
+        from pytest_fileperf.wire.family import FamilyClient
 
-        return httpx.AsyncClient(base_url=self.url, transport=self._transport(), **options)
+        options["family"] = options.get("family") or self.family
+        return FamilyClient(base_url=self.url, transport=self._transport(), **options)
 
     def sync_client(self, **options: Unpack[ClientOptions]) -> httpx.Client:
-        """Returns a synchronous httpx client with this server as its base URL, for code that is not measured."""
-        import httpx
+        """Returns a synchronous client with this server as its base URL, for code that is not measured."""
+        from pytest_fileperf.wire.family import SyncFamilyClient, family_named
 
-        return httpx.Client(base_url=self.url, transport=self._sync_transport(), **options)
+        options["family"] = options.get("family") or self.family
+        transport = self._sync_transport(family_named(options["family"]))
+        return cast("httpx.Client", SyncFamilyClient(base_url=self.url, transport=transport, **options))
 
-    def _sync_transport(self) -> httpx.BaseTransport:
-        import httpx
-
+    def _sync_transport(self, family: Family) -> httpx.BaseTransport:
         # Else it reads the certificates that the environment names, which may not be there, also where none is needed.
-        return httpx.HTTPTransport(trust_env=self.url.startswith("https://"))
+        return cast("httpx.BaseTransport", family.module.HTTPTransport(trust_env=self.url.startswith("https://")))
 
     def _transport(self) -> httpx.AsyncBaseTransport:
         from pytest_fileperf.wire.transport import LoadTransport

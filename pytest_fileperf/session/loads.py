@@ -109,14 +109,18 @@ class Loads(Protocol):
 class Loader:
     """Makes runs from generator processes, and on apps in this process from here."""
 
-    def __init__(self, *, coverage: bool = False, network: Network = LOCAL, cluster: Cluster | None = None) -> None:
+    def __init__(
+        self, *, coverage: bool = False, network: Network = LOCAL, family: str = "httpx", cluster: Cluster | None = None
+    ) -> None:
         """With `coverage`, what traces the test run may trace the generators too.
 
-        `network` says where load may go. `cluster` has the workers that make it, in place of processes here.
+        `network` says where load may go, and `family` whose clients journeys get that ask for none. `cluster` has the
+        workers that make it, in place of processes here.
         """
         self._cluster = cluster
         self._generators = Generators(coverage=coverage, cluster=cluster)
         self._network = network
+        self._family = family
         self._files = PayloadFiles()
         self._idle: WeakKeyDictionary[RunningServer, float] = WeakKeyDictionary()
         """How many cores each server used before its first load."""
@@ -268,12 +272,13 @@ class Loader:
         cpus: Sequence[CpuSeries | None],
     ) -> tuple[Run, ...]:
         server = servers[0]
+        target = partial(Target, boot=index, network=self._network, family=self._family)
         if isinstance(server, RunningInProcess):
             if self._cluster is not None:
                 raise PlanError("a cluster cannot load an app in this process: boot it with another server")
-            target = Target(boot=index, url=server.url, network=self._network, transport=lambda: server.transport)
+            here = target(url=server.url, transport=lambda: server.transport)
             return server.run(
-                lambda: run_load(works, plan, (target,), files=self._files, server_cpu=(lambda: None,), progress=tell)
+                lambda: run_load(works, plan, (here,), files=self._files, server_cpu=(lambda: None,), progress=tell)
             )
 
         def begins(origin_ns: int) -> None:
@@ -286,7 +291,7 @@ class Loader:
             return self._generators.run(
                 works,
                 plan,
-                tuple(Target(boot=index, url=server.url, network=self._network) for server in servers),
+                tuple(target(url=server.url) for server in servers),
                 pids=tuple(server.roots for server in servers),
                 cores=cores,
                 progress=tell,

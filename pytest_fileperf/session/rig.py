@@ -51,10 +51,11 @@ class Rig:
         coverage, network = options.coverage, options.network
         return cls(
             progress=progress,
-            servers=ServerPool(network, coverage, Preloads() if options.preloads else None),
+            servers=ServerPool(network, coverage, Preloads() if options.preloads else None, options.client),
             loads=Loader(
                 coverage=coverage,
                 network=network,
+                family=options.client,
                 cluster=None if options.cluster is None else Cluster(options.cluster),
             ),
             source=source,

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from pytest_fileperf.errors import BaseSetupError, PlanError, SetupError
+from pytest_fileperf.plan.request import family_asked_by
 from pytest_fileperf.plan.work import Work, with_value
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.launch import ServerPool
@@ -199,7 +200,7 @@ def _async(title: str, step: Step, values: tuple[object, ...], server: RunningSe
         _RUNNING.set(title)  # in the context of this task
         limit = asyncio.timeout(limit_s)
         try:
-            async with limit, server.client(timeout=limit_s) as client:
+            async with limit, server.client(timeout=limit_s, family=family_asked_by(step)) as client:
                 with _staying(title):
                     return await cast("Awaitable[object]", step(client, *values))
         except TimeoutError:
@@ -215,7 +216,7 @@ def _async(title: str, step: Step, values: tuple[object, ...], server: RunningSe
 def _plain(title: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
     def called() -> object:
         _RUNNING.set(title)  # in the context of this thread
-        with server.sync_client(timeout=limit_s) as client, _staying(title):
+        with server.sync_client(timeout=limit_s, family=family_asked_by(step)) as client, _staying(title):
             return step(client, *values)
 
     return _in_a_thread(called, limit_s)

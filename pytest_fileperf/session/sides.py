@@ -119,6 +119,7 @@ class Sides:
                 with self._of_base() if side is Side.BASE else nullcontext():
                     launches[side].start()
                     servers[side] = launches[side].ready()
+                    servers[side].family = self._pool.family
             if self._base.url is None and not self._base.code_tree.is_here:
                 refuse_changed(servers[Side.NOW], title=self._base.title)
                 if number == 0:

@@ -24,6 +24,7 @@ from pytest_fileperf.plan.request import (
     Journey,
     Operation,
     Subject,
+    family_asked_by,
     fields_in_url,
     fields_of,
     shown_url,
@@ -243,7 +244,10 @@ def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
         assert callable(function)
         takes_value = takes(function, 2) is True
         needs_value = takes_value and takes(function, 1) is False
-        work = Journey(name=name, function=function, takes_value=takes_value, needs_value=needs_value, steps=steps)
+        asked = family_asked_by(function)
+        work = Journey(
+            name=name, function=function, takes_value=takes_value, needs_value=needs_value, steps=steps, family=asked
+        )
     return VerbCall.of(work, arguments, problems, f"run({name})")
 
 

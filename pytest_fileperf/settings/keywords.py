@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Never, TypeAlias, TypedDict, Unpack
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.payload import Payload
-from pytest_fileperf.plan.request import Auth, Content, Cookies, Files, Headers, Params
+from pytest_fileperf.plan.request import AnyRequest, AnyUrl, Auth, Content, Cookies, Files, Headers, Params
 from pytest_fileperf.plan.work import Mix, Pause, Stream, why_no_name
 from pytest_fileperf.plan.work import Part as MixPart
 from pytest_fileperf.serve.spec import ServerSpec
@@ -46,19 +46,26 @@ __all__ = (
     "part",
 )
 
-# What a function takes that gets a value of any type: only `Never` fits them all.
-Setup: TypeAlias = "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.Client], object]"
-Teardown: TypeAlias = (
-    "Callable[[httpx.AsyncClient, Never], Awaitable[object]] | Callable[[httpx.Client, Never], object] | Setup"
+# What a function takes that gets a value of any type: only `Never` fits them all. So it is with a client of httpx2,
+# which a type checker may not find.
+Setup: TypeAlias = (
+    "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.Client], object] | Callable[[Never], object]"
 )
-Journey: TypeAlias = "Callable[[Client], Awaitable[object]] | Callable[[Client, Never], Awaitable[object]]"
+Teardown: TypeAlias = (
+    "Callable[[httpx.AsyncClient, Never], Awaitable[object]] | Callable[[httpx.Client, Never], object]"
+    " | Callable[[Never, Never], object] | Setup"
+)
+Journey: TypeAlias = (
+    "Callable[[Client], Awaitable[object]] | Callable[[Client, Never], Awaitable[object]]"
+    " | Callable[[Never], Awaitable[object]] | Callable[[Never, Never], Awaitable[object]]"
+)
 # A function of any `httpx.AsyncClient` is one of these, too.
 # A function may make the rows, of what the setup returned or of nothing.
 Feed: TypeAlias = "Iterable[object] | Callable[[Never], Iterable[object]] | Callable[[], Iterable[object]]"
 
 Part: TypeAlias = "PartOfLoad | Journey"
 _Request: TypeAlias = (
-    "PartOfLoad | httpx.Request | tuple[str, str] | tuple[str, str, Mapping[str, object]] | Mapping[str, object]"
+    "PartOfLoad | AnyRequest | tuple[str, str] | tuple[str, str, Mapping[str, object]] | Mapping[str, object]"
 )
 ManyRequests: TypeAlias = "str | PathLike[str] | Iterable[_Request]"
 
@@ -158,7 +165,8 @@ class MarkerKeys(_Judged, total=False):
     """The least capacity, in requests per second: with `fileperf.capacity` only."""
     setup: Setup | None
     """What runs on each boot before it is loaded: an async function of an `httpx.AsyncClient`, or a plain one of an
-    `httpx.Client`. What it returns is given to the teardown, and to a journey that takes a second argument."""
+    `httpx.Client`, or of one of httpx2. What it returns is given to the teardown, and to a journey that takes a second
+    argument."""
     teardown: Teardown | None
     """What runs on each boot after it was loaded, with a client and what the setup returned, or with a client only."""
     group: str | None
@@ -213,7 +221,7 @@ class _Recipe(_Ordering, total=False):
     json: object
     """The body as an object that becomes JSON."""
     auth: Auth | None
-    """Name and password, or an authentication of httpx."""
+    """Name and password, or an authentication of httpx or httpx2."""
     follow_redirects: bool | None
     """Whether redirects are followed."""
     extensions: Mapping[str, object] | None
@@ -287,27 +295,27 @@ class PartOfLoad:
 class _PartVerbs:
     """The verbs of `fileperf`, each of which returns a part of a load and measures nothing."""
 
-    def get(self, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+    def get(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
         """Returns a part of GET requests of `url`; `PartKeywords` describes the keywords."""
         return self.request("GET", url, **arguments)
 
-    def post(self, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+    def post(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
         """Returns a part of POST requests of `url`; `PartKeywords` describes the keywords."""
         return self.request("POST", url, **arguments)
 
-    def put(self, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+    def put(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
         """Returns a part of PUT requests of `url`; `PartKeywords` describes the keywords."""
         return self.request("PUT", url, **arguments)
 
-    def patch(self, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+    def patch(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
         """Returns a part of PATCH requests of `url`; `PartKeywords` describes the keywords."""
         return self.request("PATCH", url, **arguments)
 
-    def delete(self, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+    def delete(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
         """Returns a part of DELETE requests of `url`; `PartKeywords` describes the keywords."""
         return self.request("DELETE", url, **arguments)
 
-    def request(self, method: str, url: str | httpx.URL, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
+    def request(self, method: str, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
         """Returns a part of requests of any method; `PartKeywords` describes the keywords."""
         given: dict[str, object] = {**arguments}
         name = given.pop("name", None)

@@ -92,6 +92,8 @@ class Options:
     """Packages that this code runs with: those installed here (`now`), or those `stored` with the baseline."""
     preloads: bool = True
     """One process may import the app for many boots."""
+    client: str = "httpx"
+    """Whose clients journeys, setups and `fileperf_server.client()` get."""
     keeps_trees: bool = True
     """Uncommitted code that a baseline is stored of is kept in the repository, to be measured again."""
     cluster: str | None = None

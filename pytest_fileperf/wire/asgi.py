@@ -1,7 +1,7 @@
 """Calls an ASGI app in this process as a server would: streaming both ways with back-pressure, and with its lifespan.
 
     state = Lifespan(app)                              startup and shutdown, once
-    StreamingASGITransport(app, state=state.state)     one task for each request of any httpx.AsyncClient
+    StreamingASGITransport(app, state=state.state)     one task for each request of any AsyncClient
 
 Unlike `httpx.ASGITransport` nothing is collected: the app reads the request while the client still makes it, and its
 first chunk is out before it sends its second, so that times to first byte and memory are those of a real server.
@@ -14,10 +14,11 @@ import logging
 import math
 from collections.abc import AsyncIterator, Mapping
 from contextvars import Context
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
+from pytest_fileperf.wire.family import Family, family_of
 from pytest_fileperf.wire.framing import BODYLESS_STATUSES
 from pytest_fileperf.wire.lifespan import ASGI_VERSION, CLOSE_GRACE_S, ASGIApp, Lifespan, Message, ended
 
@@ -40,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class StreamingASGITransport(httpx.AsyncBaseTransport):
-    """Sends the requests of any `httpx.AsyncClient` to an app on the running event loop.
+    """Sends the requests of any `httpx.AsyncClient` or `httpx2.AsyncClient` to an app on the running event loop.
 
     `state` is the lifespan's state: each request gets a copy, as ASGI says. An app that raises before it answered
     gives the response 500, later httpx.RemoteProtocolError, both with a traceback in the log, as servers do.
@@ -66,8 +67,9 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Starts the app on the request and returns the response when the app has started it."""
-        loop = asyncio.get_running_loop()
-        exchange = _Exchange(loop, request, self._scope(request), self._logged)
+        loop, family = asyncio.get_running_loop(), family_of(request)
+        kind = family.kind(_Exchange, "AsyncByteStream")
+        exchange = kind(loop, request, family, self._scope(request), self._logged)
         # An empty context: a server's handlers do not see the context variables of its clients.
         task = loop.create_task(exchange.run(self._app), context=Context())
         self._running[task] = exchange
@@ -117,20 +119,23 @@ class _Exchange(httpx.AsyncByteStream):
         self,
         loop: asyncio.AbstractEventLoop,
         request: httpx.Request,
+        family: Family,
         scope: dict[str, Any],
         logged: set[tuple[type[BaseException], str]],
     ) -> None:
         self._loop = loop
+        self._family = family
         self._logged = logged
         self._scope = scope
         self._timeout_s: float | None = request.extensions.get("timeout", {}).get("read")
         self._rest = memoryview(b"")  # of a block of the request body that is larger than one message
         self._source: AsyncIterator[bytes] | None = None  # of further blocks
-        if isinstance(request.stream, httpx.ByteStream):
+        stream: object = request.stream
+        if isinstance(stream, family.module.ByteStream):
             self._rest = memoryview(request.read())
         else:
-            assert isinstance(request.stream, httpx.AsyncByteStream)
-            self._source = aiter(request.stream)
+            assert isinstance(stream, family.module.AsyncByteStream)
+            self._source = aiter(stream)
         self._request_read = False
         self._start: Message | None = None
         self._discard = scope["method"] == "HEAD"
@@ -265,7 +270,8 @@ class _Exchange(httpx.AsyncByteStream):
             if self._failure is not None:
                 raise self._failure
             await self._wait()
-        return httpx.Response(self._start["status"], headers=self._start["headers"], stream=self)
+        status, headers = self._start["status"], self._start["headers"]
+        return cast(httpx.Response, self._family.module.Response(status, headers=headers, stream=self))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -316,7 +322,7 @@ class _Exchange(httpx.AsyncByteStream):
         """Ends an exchange that is not complete: the client gets the error, the app a disconnect."""
         if self._complete or self._failure is not None:
             return
-        self._failure = error
+        self._failure = self._family.error(error)
         self._block = b""
         self._end()
         _wake(self._news)

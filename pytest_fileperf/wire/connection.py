@@ -19,7 +19,7 @@ import httpx
 from pytest_fileperf.wire.chunks import ChunkedReader
 from pytest_fileperf.wire.connect import breach_of_idle
 from pytest_fileperf.wire.exchange import SKIP_AT_LEAST_BYTES, SKIP_BYTES, Breach, Exchange, KnownAnswers, Scratch
-from pytest_fileperf.wire.framing import CHUNKED, UNTIL_CLOSE, DisconnectedError, HeadReader, ResponseHead
+from pytest_fileperf.wire.framing import CHUNKED, UNTIL_CLOSE, HeadReader, ResponseHead
 from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
 from pytest_fileperf.wire.sending import NOT_NOW, Sender
 
@@ -301,14 +301,14 @@ class Connection:
         elif self._error_code:
             self.fail(httpx.ReadError(os.strerror(self._error_code)))
         elif not self.first_byte_ns:
-            self.fail(DisconnectedError("Server disconnected without sending a response."))
+            self.fail(httpx.RemoteProtocolError("Server disconnected without sending a response."))
         elif self._head is not None and self._body == UNTIL_CLOSE:
             self._end()
         else:
             early = (
                 "in the middle of the response head" if self._head is None else "without sending complete message body"
             )
-            self.fail(DisconnectedError(f"peer closed connection {early}"))
+            self.fail(httpx.RemoteProtocolError(f"peer closed connection {early}"))
 
     # --- ending
 

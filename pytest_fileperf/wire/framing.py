@@ -18,7 +18,6 @@ __all__ = (
     "CHUNKED",
     "MAX_HEAD_BYTES",
     "UNTIL_CLOSE",
-    "DisconnectedError",
     "HeadCache",
     "HeadReader",
     "ResponseHead",
@@ -40,10 +39,6 @@ _CONTENT_LENGTH = re.compile(rb"[0-9]{1,20}")
 _ILLEGAL_IN_REASON = re.compile(rb"[\x00\r\n\x0b\x0c]")
 _KEPT_TRAILERS = 256
 BODYLESS_STATUSES = frozenset((204, 304))
-
-
-class DisconnectedError(httpx.RemoteProtocolError):
-    """The server closed the connection before its answer was complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import httpx
 
 from pytest_fileperf.plan.payload import Payload
+from pytest_fileperf.wire.family import HTTPX, Family, FamilyClient
 from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
 
 __all__ = (
@@ -115,7 +116,7 @@ class BytesOfRequest:
     body_bytes: int
 
 
-def bytes_of(request: httpx.Request) -> BytesOfRequest | None:
+def bytes_of(request: httpx.Request, family: Family = HTTPX) -> BytesOfRequest | None:
     """Returns the request as bytes, or None when its body has to be streamed.
 
     Raises httpx.LocalProtocolError for what cannot be sent, for example with a wrong content-length.
@@ -124,10 +125,10 @@ def bytes_of(request: httpx.Request) -> BytesOfRequest | None:
         return None
     if isinstance(request.stream, SegmentStream):
         segments = request.stream.segments
-    elif isinstance(request.stream, httpx.ByteStream):
+    elif isinstance(request.stream, family.module.ByteStream):
         segments = (request.read(),)
     elif _is_short_form(request):
-        segments = whole_body(request)
+        segments = whole_body(request, family)
     else:
         return None
     head = head_of(request)
@@ -147,16 +148,17 @@ def _is_short_form(request: httpx.Request) -> bool:
     return is_form and length.isdecimal() and int(length) <= _LONGEST_FORM_BYTES
 
 
-def whole_body(request: httpx.Request) -> tuple[bytes | FileSegment, ...]:
+def whole_body(request: httpx.Request, family: Family = HTTPX) -> tuple[bytes | FileSegment, ...]:
     """Returns the pieces of a body of any kind; none of one that comes asynchronously."""
     if isinstance(request.stream, SegmentStream):
         return request.stream.segments
-    return (b"".join(request.stream),) if isinstance(request.stream, httpx.SyncByteStream) else ()
+    stream: object = request.stream
+    return (b"".join(stream),) if isinstance(stream, family.module.SyncByteStream) else ()
 
 
-def compile_request(request: httpx.Request) -> WireRequest | None:
+def compile_request(request: httpx.Request, family: Family = HTTPX) -> WireRequest | None:
     """Returns the request ready to be sent, or None when its body has to be streamed; raises what `bytes_of` raises."""
-    found = bytes_of(request)
+    found = bytes_of(request, family)
     return None if found is None else ready(found)
 
 
@@ -175,8 +177,8 @@ def ready(found: BytesOfRequest) -> WireRequest:
     return request
 
 
-class LoadClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` that takes a `Payload` wherever httpx takes bytes: as `content=` and in `files=`."""
+class LoadClient(FamilyClient):
+    """A client that takes a `Payload` wherever httpx takes bytes: as `content=` and in `files=`."""
 
     def __init__(self, *, payload_files: PayloadFiles | None = None, **options: Any) -> None:
         self._payload_files = payload_files or PayloadFiles()
@@ -189,7 +191,27 @@ class LoadClient(httpx.AsyncClient):
             if arguments.get(name) is not None:
                 arguments[name] = _with_placeholders(arguments[name], placeholders)
         request = super().build_request(method, url, **arguments)
-        return _fill(request, placeholders, self._payload_files) if placeholders else request
+        return self._filled(request, placeholders) if placeholders else request
+
+    def _filled(self, request: httpx.Request, placeholders: dict[bytes, Payload]) -> httpx.Request:
+        """Returns the request with the payloads in the places of their tokens and the right content-length."""
+        of, stream = self.family, cast(object, request.stream)
+        if not isinstance(stream, of.module.SyncByteStream):
+            raise TypeError("a payload cannot be combined with an asynchronous body")
+        rest = b"".join(stream)
+        segments: list[bytes | FileSegment] = []
+        for token, content in placeholders.items():
+            before, _, rest = rest.partition(token)
+            segments += [before, *self._payload_files.segments(content)]
+        segments.append(rest)
+        kind = of.kind(SegmentStream, "AsyncByteStream", "SyncByteStream")
+        body = kind(tuple(segment for segment in segments if _size(segment)))
+        headers = request.headers.copy()
+        headers["Content-Length"] = str(sum(map(_size, body.segments)))
+        own, extensions = of.module.Request, dict(request.extensions)
+        return cast(
+            httpx.Request, own(request.method, request.url, headers=headers, stream=body, extensions=extensions)
+        )
 
 
 def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
@@ -213,23 +235,6 @@ def _file_with_placeholder(item: Any, placeholders: dict[bytes, Payload]) -> Any
         content_type = item[2:] or (item[1].content_type,)
         return (item[0], _with_placeholders(item[1], placeholders), *content_type)
     return item
-
-
-def _fill(request: httpx.Request, placeholders: dict[bytes, Payload], files: PayloadFiles) -> httpx.Request:
-    """Returns the request with the payloads in the places of their tokens and the right content-length."""
-    stream = request.stream
-    if not isinstance(stream, httpx.SyncByteStream):
-        raise TypeError("a payload cannot be combined with an asynchronous body")
-    rest = b"".join(stream)
-    segments: list[bytes | FileSegment] = []
-    for token, content in placeholders.items():
-        before, _, rest = rest.partition(token)
-        segments += [before, *files.segments(content)]
-    segments.append(rest)
-    body = SegmentStream(tuple(segment for segment in segments if _size(segment)))
-    headers = request.headers.copy()
-    headers["Content-Length"] = str(sum(map(_size, body.segments)))
-    return httpx.Request(request.method, request.url, headers=headers, stream=body, extensions=dict(request.extensions))
 
 
 def _size(segment: bytes | FileSegment) -> int:

@@ -1,4 +1,4 @@
-"""An httpx transport made for load: `httpx.AsyncClient(transport=LoadTransport())`.
+"""A transport made for load: `httpx.AsyncClient(transport=LoadTransport())`, or `httpx2.AsyncClient` alike.
 
 It speaks HTTP/1.1 over `Connection`s and keeps what httpx's own transport promises: keep-alive, streaming both ways,
 timeouts, TLS, IPv6, Unix sockets, error classes. What it leaves out says so: HTTP/2, proxies and upgrades.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from time import monotonic_ns
+from typing import Any, cast
 
 import httpx
 
@@ -18,6 +19,7 @@ from pytest_fileperf.plan.network import Network
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import Breach, Scratch
+from pytest_fileperf.wire.family import HTTPX, Family, family_of
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import compile_request
 
@@ -33,7 +35,9 @@ _TIMER_SLACK_S = 0.005
 
 
 class LoadTransport(httpx.AsyncBaseTransport):
-    """Sends the requests of any `httpx.AsyncClient` over lean connections of its own.
+    """Sends the requests of any `httpx.AsyncClient` or `httpx2.AsyncClient` over lean connections of its own.
+
+    Responses and errors are of the client's package: httpx's names below stand for those of httpx2, too.
 
     `uds` sends everything to a Unix socket. `verify` is an `ssl.SSLContext`, True for httpx's default one, or False.
     `max_connections` makes further requests wait (httpx.PoolTimeout); None, the default, never does: a load decides
@@ -73,10 +77,20 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self.unsent_bytes = 0
         """What was left to send of requests when their answers were there."""
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    def handle_async_request(self, request: httpx.Request) -> Coroutine[Any, Any, httpx.Response]:
         """Sends the request and returns the response when its head has arrived."""
+        family = family_of(request)
+        return self._response(request) if family is HTTPX else self._foreign(request, family)
+
+    async def _foreign(self, request: httpx.Request, family: Family) -> httpx.Response:
+        try:
+            return await self._response(request, family)
+        except httpx.TransportError as error:
+            raise family.error(error) from error.__cause__
+
+    async def _response(self, request: httpx.Request, family: Family = HTTPX) -> httpx.Response:
         self._enter_loop()
-        origin, compiled = _origin(request), compile_request(request)
+        origin, compiled = _origin(request), compile_request(request, family)
         timeout: dict[str, float | None] = request.extensions.get("timeout", {})
         # To look for a connection is the client's own work; to wait for one is not.
         connection = self._free_connection(origin) if self._places is None else None
@@ -88,7 +102,8 @@ class LoadTransport(httpx.AsyncBaseTransport):
                 if ended is not None:
                     ended(monotonic_ns())
                 raise
-        exchange = _Exchange(self, origin, connection, timeout.get("read"), ended)
+        kind = family.kind(_Exchange, "AsyncByteStream")
+        exchange = kind(self, origin, connection, timeout.get("read"), ended, family)
         try:
             if compiled is None:
                 await self._send_stream(request, connection, exchange, timeout.get("write"))
@@ -100,12 +115,9 @@ class LoadTransport(httpx.AsyncBaseTransport):
         except BaseException:
             exchange.close()
             raise
-        return httpx.Response(
-            head.status,
-            headers=head.headers,
-            stream=exchange,
-            extensions={"http_version": head.version, "reason_phrase": head.reason},
-        )
+        extensions = {"http_version": head.version, "reason_phrase": head.reason}
+        made = family.module.Response(head.status, headers=head.headers, stream=exchange, extensions=extensions)
+        return cast(httpx.Response, made)
 
     async def aclose(self) -> None:
         """Closes all connections; requests under way fail with httpx.ReadError."""
@@ -231,12 +243,13 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self, request: httpx.Request, connection: Connection, exchange: _Exchange, timeout_s: float | None
     ) -> None:
         """Sends a body that can be read once; in chunks, unless its length is declared."""
-        if not isinstance(request.stream, httpx.AsyncByteStream):
+        stream: object = request.stream
+        if not isinstance(stream, exchange.family.module.AsyncByteStream):
             raise RuntimeError("Attempted to send a sync request with an AsyncClient instance.")
         chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
         left = None if chunked else int(request.headers.get("Content-Length", 0))
         connection.start_streamed(request, exchange)
-        async for block in request.stream:
+        async for block in stream:
             if not connection.busy:
                 self.unsent_bytes += left or 0
                 return  # an early answer: the rest is of no use
@@ -263,17 +276,19 @@ class _Exchange(httpx.AsyncByteStream):
         connection: Connection,
         read_timeout_s: float | None,
         ended: Callable[[int], None] | None,
+        family: Family,
     ) -> None:
         self._transport = transport
         self._origin = origin
         self._connection: Connection | None = connection
         self._timeout_s = read_timeout_s
         self._ended = ended
+        self.family = family
         self._head: ResponseHead | None = None
         self._blocks: deque[bytes] = deque()
         self._queued_bytes = 0
         self._complete = False
-        self._error: httpx.TransportError | None = None
+        self._error: BaseException | None = None
         self._news: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._silent_since_ns = 0
@@ -299,7 +314,7 @@ class _Exchange(httpx.AsyncByteStream):
         return False
 
     def on_failure(self, error: httpx.TransportError) -> None:
-        self._error = error
+        self._error = self.family.error(error)
         self._give_back()
         self._wake()
 

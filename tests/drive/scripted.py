@@ -18,6 +18,8 @@ from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 MS = 1_000_000
+FAMILY = "httpx"
+"""Whose clients journeys get; the fixture `of_family` sets it."""
 GET = Operation(method="GET", url="/")
 Handler = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
 """Gets the number of the request (from 0, over all connections) after its head and body were read."""
@@ -116,7 +118,7 @@ def loaded(
     server_cpu: Sequence[Callable[[], int | None]] = (lambda: None, lambda: None),
 ) -> tuple[Run, ...]:
     """Loads one server, or two in turn, from this process."""
-    targets = [Target(boot=3, url=url) for url in urls]
+    targets = [Target(boot=3, url=url, family=FAMILY) for url in urls]
     with closing(PayloadFiles()) as files, asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(
             run_load([work] * len(urls), plan, targets, files=files, server_cpu=server_cpu[: len(urls)], progress=tell)

@@ -28,6 +28,7 @@ from drive.scripted import (
     saying,
     totals,
 )
+from families import module_of
 from wire.conformance import http
 from wire.scripted import Fin, Pause, Request, RequestHead, Script, ScriptedServer, Send
 
@@ -105,21 +106,23 @@ def test_answers_are_judged_and_counted(name: str, client: bool) -> None:
 
 
 @pytest.mark.parametrize("sent, kind", [(ABORT, "disconnected"), (CUT_OFF, "disconnected"), (NONSENSE, "protocol")])
-@pytest.mark.parametrize("transport", [None, httpx.AsyncHTTPTransport], ids=["ours", "httpx's own"])
+@pytest.mark.parametrize("own", [False, True], ids=["our transport", "its own"])
 def test_a_journey_s_answer_that_ends_early_is_told_from_nonsense(
-    sent: bytes, kind: str, transport: type[httpx.AsyncHTTPTransport] | None
+    sent: bytes, kind: str, own: bool, of_family: str
 ) -> None:
+    package = module_of(of_family)
+
     async def ends(number: int, writer: asyncio.StreamWriter) -> None:
         writer.write(b"" if sent == ABORT else sent)
         await writer.drain()
         writer.close()
 
     async def journey(client: httpx.AsyncClient) -> None:
-        if transport is None:
+        if not own:
             await client.get("/")
             return
-        async with httpx.AsyncClient(transport=transport(), base_url=client.base_url) as own:
-            await own.get("/")
+        async with package.AsyncClient(transport=package.AsyncHTTPTransport(), base_url=client.base_url) as other:
+            await other.get("/")
 
     assert totals(run(ends, Journey(name="journey", function=journey), counted(2))) == (0, {kind: 2})
 
@@ -189,8 +192,11 @@ def test_rounds_follow_the_warm_up_and_a_drain_ends_it() -> None:
 # --- journeys
 
 
-def test_one_call_of_a_journey_is_one_sample_with_all_its_requests() -> None:
+def test_one_call_of_a_journey_is_one_sample_with_all_its_requests(of_family: str) -> None:
+    kind = module_of(of_family).AsyncClient
+
     async def two(client: httpx.AsyncClient) -> None:
+        assert isinstance(client, kind)
         first = await client.get("/")
         second = await client.post("/", content=payload("2KiB"))
         assert (first.text, second.text) == ("hello", "hello")
@@ -261,6 +267,7 @@ ELSEWHERE = answer(b"", "302 Found", "Location: http://192.0.2.1/\r\n")
         (follow, ELSEWHERE, "connect", None, "192.0.2.1 is not this machine"),
     ],
 )
+@pytest.mark.usefixtures("of_family")
 def test_what_goes_wrong_in_a_journey_is_a_failure_of_its_kind_at_its_innermost_line(
     journey: Callable[[httpx.AsyncClient], Awaitable[None]],
     said: bytes,
@@ -278,6 +285,7 @@ def test_what_goes_wrong_in_a_journey_is_a_failure_of_its_kind_at_its_innermost_
         assert failure.example.startswith(f"{HERE}:{line_of.__code__.co_firstlineno + 1}: ")
 
 
+@pytest.mark.usefixtures("of_family")
 def test_a_refused_connection_is_tried_again_after_a_pause() -> None:
     async def refused(client: httpx.AsyncClient) -> None:
         await client.get("http://127.0.0.1:9/")

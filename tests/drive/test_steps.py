@@ -13,6 +13,7 @@ import httpx
 import pytest
 from drive.scripted import HELLO, MS, Handler, answer, counted, failures, hello, run, saying, totals
 from drive.test_loop import FakeSlot
+from families import module_of
 
 from pytest_fileperf.drive.journey import Client
 from pytest_fileperf.drive.loop import LoadLoop
@@ -132,6 +133,7 @@ async def again(client: Client) -> None:
         (again, (0, {"RuntimeError": 3}, 0), {"again": (3, {}, 0)}),
     ],
 )
+@pytest.mark.usefixtures("of_family")
 def test_requests_and_failures_belong_to_the_steps_that_they_are_made_in(
     visit: Visit, whole: Figures, steps: dict[str, Figures]
 ) -> None:
@@ -234,9 +236,10 @@ def test_a_step_is_named_by_what_is_done_and_not_by_what_it_is_done_with() -> No
     assert "100 steps at the most" in failures(result)[0].example
 
 
-def test_without_a_load_a_step_measures_nothing() -> None:
+def test_without_a_load_a_step_measures_nothing(family: str) -> None:
     async def main() -> None:
-        async with Client() as client:
+        async with Client(family=family) as client:
+            assert isinstance(client, module_of(family).AsyncClient)
             async with client.step("login"):
                 await client.pause("1ms")
             with pytest.raises(ValueError, match="is not a name"):
@@ -368,6 +371,7 @@ class Working(httpx.Auth):
         time.sleep(CLIENT_S)
 
 
+@pytest.mark.usefixtures("of_family")
 def test_what_the_client_does_is_in_no_latency_and_neither_is_a_look_for_a_free_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -403,6 +407,7 @@ async def own_work(client: Client) -> None:
         time.sleep(CLIENT_S)  # noqa: ASYNC251 - work, not waiting
 
 
+@pytest.mark.usefixtures("of_family")
 @pytest.mark.parametrize("visit, least_s", [(side_by_side, CLIENT_S), (own_work, SERVER_S + CLIENT_S)])
 def test_what_is_done_while_a_request_is_on_its_way_or_by_the_journey_is_in_the_latency(
     visit: Visit, least_s: float
@@ -432,18 +437,20 @@ def test_no_time_is_less_than_nothing_where_a_pause_outlives_all_of_a_call_and_o
 
 
 @pytest.mark.parametrize("fails", ["connect", "read", "cancelled"])
-def test_a_request_that_fails_is_on_its_way_no_longer(fails: str) -> None:
+def test_a_request_that_fails_is_on_its_way_no_longer(fails: str, of_family: str) -> None:
+    errors = module_of(of_family)
+
     async def refusing(number: int, writer: asyncio.StreamWriter) -> None:
         if fails == "cancelled":
             await asyncio.sleep(10)
         writer.close()
 
     async def broken(client: Client) -> None:
-        with pytest.raises((httpx.TransportError, TimeoutError)):
+        with pytest.raises((errors.TransportError, TimeoutError)):
             async with asyncio.timeout(0.05):
                 await client.get("http://127.0.0.1:1/" if fails == "connect" else "/")
         async with client.step("after"):
-            with pytest.raises(httpx.UnsupportedProtocol):
+            with pytest.raises(errors.UnsupportedProtocol):
                 await client.get("ftp://127.0.0.1/", auth=Working())
 
     result = walked(broken, counted(1), server=refusing)

@@ -133,6 +133,7 @@ async def plain(client: httpx.AsyncClient) -> None:
     await client.get("/")
 
 
+@pytest.mark.usefixtures("of_family")
 def test_events_and_pieces_that_a_journey_asks_for_are_counted() -> None:
     result = run(server(4), Journey(name="listen", function=listen), counted(3))
     assert (totals(result), events_of(result)) == ((3, {}), (12, 3, 9))

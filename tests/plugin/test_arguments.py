@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pytest_fileperf import payload
+from pytest_fileperf import Client, payload
 from pytest_fileperf.plan.feed import Order, Requests
 from pytest_fileperf.plan.network import Network
 from pytest_fileperf.plan.payload import Payload
@@ -243,6 +243,30 @@ def test_journeys_are_async_functions_of_a_client() -> None:
         assert journey_from(wrong, {}).problems == (problem,)
     (found,) = journey_from(roundtrip, {"content": b"", "expect_status": 200}).problems
     assert found.startswith("unknown key 'content', unknown key 'expect_status'; valid keys are steps, connections, ")
+
+
+@pytest.mark.parametrize(
+    "annotation, family",
+    [
+        (httpx.AsyncClient, "httpx"),
+        ("httpx.AsyncClient", "httpx"),
+        ("'httpx2.AsyncClient'", "httpx2"),
+        ("httpx2.AsyncClient", "httpx2"),  # as it is where only a type checker imports it
+        ("httpx.AsyncClient | httpx2.AsyncClient", ""),
+        (httpx.AsyncClient | None, ""),
+        (Client, ""),
+        ("nothing.known", ""),
+    ],
+)
+def test_a_journey_gets_the_client_that_its_annotation_names(annotation: object, family: str) -> None:
+    async def roundtrip(client: object) -> None:
+        """Nobody calls it."""
+
+    roundtrip.__annotations__["client"] = annotation
+    for function in (roundtrip, functools.partial(roundtrip)):
+        work = journey_from(function, {}).work
+        assert isinstance(work, Journey)
+        assert work.family == family
 
 
 # --- feeds

@@ -41,7 +41,7 @@ LARGE = {large!r}
 def pytest_unconfigure(config):
     sys.stderr.write(f"large modules: {{sorted(set(sys.modules) & LARGE)}}\\n")
 """
-LARGE = {"cloudpickle", "httpx", "numpy", "psutil", "rich", "scipy", "uvicorn", "uvloop"}
+LARGE = {"cloudpickle", "httpx", "httpx2", "numpy", "psutil", "rich", "scipy", "uvicorn", "uvloop"}
 SKIPPED = "*SKIPPED*needs --fileperf (or --fileperf-smoke for a few requests)*"
 
 

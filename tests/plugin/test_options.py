@@ -409,7 +409,11 @@ def test_storing_in_ci_needs_its_own_word(pytester: pytest.Pytester, run: Run, m
 
 @pytest.mark.parametrize(
     "module,option,extra",
-    [("plotly", "html=x.html", "html"), ("distributed", "cluster=tcp://127.0.0.1:8786", "cluster")],
+    [
+        ("plotly", "html=x.html", "html"),
+        ("distributed", "cluster=tcp://127.0.0.1:8786", "cluster"),
+        ("httpx2", "client=httpx2", "httpx2"),
+    ],
 )
 def test_an_extra_that_is_missing_is_told_with_how_to_get_it(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, module: str, option: str, extra: str

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from families import module_of
 from user_code import right, wrong
 
 from pytest_fileperf.errors import PlanError
@@ -129,6 +130,15 @@ def test_the_package_takes_what_type_checkers_take(verbs: FilePerf, checks: Only
     right.capacities(verbs)
     right.wrapped(verbs, connections=2, json={})
     assert len(checks.calls) >= 40
+
+
+def test_the_package_takes_what_type_checkers_take_of_httpx2(verbs: FilePerf, checks: OnlyChecks) -> None:
+    module_of("httpx2")
+    from user_code import right_httpx2
+
+    right_httpx2.verbs(verbs)
+    right_httpx2.journeys(verbs)
+    assert len(checks.calls) == 9
 
 
 def test_the_package_refuses_what_type_checkers_refuse(verbs: FilePerf) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import httpx
+from families import FAMILIES
 from wire.scripted import Pause, Request, Script, ScriptedServer, Send
 
-from pytest_fileperf.wire.framing import DisconnectedError
+from pytest_fileperf.wire.family import FamilyClient
 
 _WHOLE_BODY_BYTES = 200
 """Longer bodies are compared by length and digest."""
@@ -120,12 +121,14 @@ class Certificates:
 
 
 async def observe(client: httpx.AsyncClient, ask: Ask) -> Seen | str:
-    """Returns what the client saw of a request, or the name of httpx's error class."""
+    """Returns what the client saw of a request, or the name of the error's class, with its package if that is wrong."""
     content = ask.content() if callable(ask.content) else ask.content
     try:
         return seen(await client.request(ask.method, ask.path, content=content, timeout=ask.timeout, **ask.more))
     except Exception as error:
-        return (httpx.RemoteProtocolError if type(error) is DisconnectedError else type(error)).__name__
+        kind, packages = type(error), {base.__module__ for base in type(client).__mro__}
+        is_foreign = kind.__module__ in FAMILIES and kind.__module__ not in packages
+        return f"{kind.__module__}.{kind.__name__}" if is_foreign else kind.__name__
 
 
 def seen(response: httpx.Response) -> Seen:
@@ -159,8 +162,10 @@ def matches(got: Seen | str, expected: Expected) -> bool:
     )
 
 
-async def run_case(case: Case, make_transport: MakeTransport, certificates: Certificates) -> Outcome:
-    """Plays the case with a server and a client of its own."""
+async def run_case(
+    case: Case, make_transport: MakeTransport, certificates: Certificates, family: str = "httpx"
+) -> Outcome:
+    """Plays the case with a server and a client of its own. The case's objects are httpx's, whatever the family."""
     with tempfile.TemporaryDirectory(prefix="fp") as directory:
         uds = Path(directory) / "s" if case.over == "unix" else None
         tls = case.over.startswith("tls")
@@ -177,7 +182,8 @@ async def run_case(case: Case, make_transport: MakeTransport, certificates: Cert
                 max_connections=case.max_connections,
             )
             url = server.url.replace("127.0.0.1", "localhost") if case.over == "tls wrong name" else server.url
-            async with httpx.AsyncClient(transport=transport, base_url=url, trust_env=False, timeout=5) as client:
+            made = FamilyClient(family=family, transport=transport, base_url=url, trust_env=False, timeout=5)
+            async with made as client:
                 if case.act is not None:
                     answers = await case.act(client, server)
                 else:

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from families import module_of
 from fastapi import BackgroundTasks, FastAPI, Request
 from fastapi.responses import StreamingResponse
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
@@ -19,15 +20,25 @@ from starlette.responses import Response
 
 from pytest_fileperf.errors import ServerStartError
 from pytest_fileperf.wire.asgi import ASGIApp, Lifespan, StreamingASGITransport
+from pytest_fileperf.wire.family import FamilyClient
 
 pytestmark = pytest.mark.anyio
 
 CLIENTS_OWN = ContextVar("CLIENTS_OWN", default="unset")
 
 
+FAMILY = "httpx"
+"""Whose clients there are."""
+
+
+@pytest.fixture(autouse=True)
+def _of_family(family: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request.module, "FAMILY", family)
+
+
 def client_of(app: ASGIApp, **options: Any) -> httpx.AsyncClient:
     transport = StreamingASGITransport(app, **options)
-    return httpx.AsyncClient(transport=transport, base_url="http://in-process", timeout=5)
+    return FamilyClient(family=FAMILY, transport=transport, base_url="http://in-process", timeout=5)
 
 
 async def read_body(receive: Any) -> bytes:
@@ -202,7 +213,7 @@ async def test_app_that_gives_up_reading_never_sees_a_body_cut_short() -> None:
         seen.append((await receive())["type"])
 
     async with client_of(app) as client:
-        with pytest.raises(httpx.WriteError):
+        with pytest.raises(module_of(FAMILY).WriteError):
             await client.post("/", content=blocks())
     assert seen == ["http.disconnect"]
 
@@ -365,7 +376,7 @@ async def sends_too_much(scope: Any, receive: Any, send: Any) -> None:
 @pytest.mark.parametrize("app", [raises_late, stops_late, sends_too_little, sends_too_much])
 async def test_failure_after_the_start_is_a_protocol_error(app: ASGIApp, caplog: pytest.LogCaptureFixture) -> None:
     async with client_of(app) as client:
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(module_of(FAMILY).RemoteProtocolError):
             await client.get("/")
     assert len(caplog.records) == 1
 
@@ -394,7 +405,7 @@ async def test_read_timeout(started: bool) -> None:
         ended.set()
 
     async with client_of(app) as client:
-        with pytest.raises(httpx.ReadTimeout):
+        with pytest.raises(module_of(FAMILY).ReadTimeout):
             await client.get("/", timeout=0.05)
         await asyncio.wait_for(ended.wait(), 5)
 
@@ -453,10 +464,10 @@ async def test_closing_the_transport_ends_what_is_under_way() -> None:
         await receive()
 
     transport = StreamingASGITransport(app)
-    request = asyncio.ensure_future(transport.handle_async_request(httpx.Request("GET", "http://h/")))
+    request = asyncio.ensure_future(transport.handle_async_request(module_of(FAMILY).Request("GET", "http://h/")))
     await reached.wait()
     await transport.aclose()
-    with pytest.raises(httpx.ReadError):
+    with pytest.raises(module_of(FAMILY).ReadError):
         await request
 
 

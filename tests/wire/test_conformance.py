@@ -10,7 +10,7 @@ import httpx
 import pytest
 import trustme
 from wire import cases_connections, cases_requests, cases_responses
-from wire.conformance import Case, Certificates, Expected, Seen, matches, run_case
+from wire.conformance import Case, Certificates, Difference, Expected, Seen, matches, run_case
 
 from pytest_fileperf.wire.transport import LoadTransport
 
@@ -46,33 +46,28 @@ def certificates() -> Certificates:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_case(case: Case, certificates: Certificates) -> None:
+async def test_case(case: Case, family: str, certificates: Certificates) -> None:
     if case.over == "ipv6" and not _has_ipv6():
         pytest.skip("this machine has no IPv6")
-    if _is_older(*MENDED_SINCE.get(case.name, ("h11", (0,)))):
-        outcome = await run_case(case, ours, certificates)
-        assert _all_match(outcome.answers, case.expect), f"ours gave {outcome.answers}"
+    difference = case.difference or Difference(reason="none")
+    outcome = await run_case(case, ours, certificates, family)
+    expect = case.expect if difference.expect is None else difference.expect
+    assert _all_match(outcome.answers, expect), f"ours gave {outcome.answers}"
+    assert (case.served if difference.served is None else difference.served) in (None, outcome.served)
+    if case.request is not None:
+        assert outcome.requests[0].startswith(case.request)
+    if family != "httpx" or _is_older(*MENDED_SINCE.get(case.name, ("h11", (0,)))):
         return
+
     reference = await run_case(case, theirs, certificates)
     assert _all_match(reference.answers, case.expect), f"httpx's own transport gave {reference.answers}"
     assert case.served in (None, reference.served), "httpx's own transport"
-
-    outcome = await run_case(case, ours, certificates)
-    difference = case.difference
-    if difference is None or difference.expect is None:
+    if difference.expect is None:
         assert outcome.answers == reference.answers
-    else:
-        assert _all_match(outcome.answers, difference.expect), f"ours gave {outcome.answers}"
-    if difference is not None and difference.served is not None:
-        assert outcome.served == difference.served
-    elif case.served is not None:
-        assert outcome.served == reference.served
-    if difference is not None:
+    if case.difference is not None:
         assert (outcome.answers, outcome.served) != (reference.answers, reference.served), "no difference any more"
     if case.same_bytes and outcome.served == reference.served:
         assert outcome.requests == reference.requests
-    if case.request is not None:
-        assert outcome.requests[0].startswith(case.request)
 
 
 def _all_match(answers: tuple[Seen | str, ...], expect: tuple[Expected, ...]) -> bool:

@@ -1,0 +1,224 @@
+"""The two families of clients, httpx and httpx2, whose classes are alike and unrelated: what ours have to be of each.
+
+Requests are sent and answers are read in one way, with httpx's errors. Where a user sees a client, a request, a
+response, a body or an error, it is of the user's family. httpx2 is imported only if the user's code has imported it, or
+asks for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import aclosing, closing
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from operator import attrgetter, methodcaller
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+
+import httpx
+
+from pytest_fileperf.errors import LoadError
+from pytest_fileperf.plan.request import FAMILIES
+
+__all__ = ("HTTPX", "Family", "FamilyClient", "SyncFamilyClient", "classes_of", "family_named", "family_of")
+
+_T = TypeVar("_T")
+_PLAIN: Mapping[str, Callable[[Any], object]] = {
+    "Cookies": attrgetter("jar"),
+    "Headers": attrgetter("raw"),
+    "QueryParams": methodcaller("multi_items"),
+    "Timeout": attrgetter("connect", "read", "write", "pool"),
+    "URL": str,
+}
+"""What both families take in place of an object that is of one of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Family:
+    """A package, and what our own classes have to be for it."""
+
+    module: ModuleType
+    other: str
+    """The name of the other family's package."""
+
+    def kind(self, own: type[_T], *names: str) -> type[_T]:
+        """Returns a class of ours that is also one of these classes of the family."""
+        return cast("type[_T]", _joined(self.module, cast(type, own), names))
+
+    def own(self, value: object) -> Any:
+        """Returns an argument of a client as this family takes it: one of the other family is converted."""
+        theirs = sys.modules.get(self.other)
+        if theirs is None or theirs is self.module:  # httpx2 can stand in for httpx
+            return value
+        if isinstance(value, theirs.Auth):
+            return self.kind(_Adapted, "Auth")(value, self, family_named(self.other))
+        if type(value).__module__ != self.other:
+            return value
+        name = type(value).__name__
+        return self.request(value) if name == "Request" else _PLAIN[name](value) if name in _PLAIN else value
+
+    def request(self, other: Any) -> Any:
+        """Returns a request of the other family as one of this family, with the same body."""
+        relayed = self.kind(_Relayed, "AsyncByteStream", "SyncByteStream")
+        is_known = type(other.stream).__name__ == "ByteStream"
+        stream = self.module.ByteStream(other.read()) if is_known else relayed(other.stream)
+        return self.module.Request(
+            other.method, str(other.url), headers=other.headers.raw, stream=stream, extensions=other.extensions
+        )
+
+    def response(self, other: Any, request: object) -> Any:
+        """Returns a response of the other family as one of this family, whose body is read only if somebody asks."""
+        headers = [(name, value) for name, value in other.headers.raw if name.lower() != b"content-encoding"]
+        stream = self.kind(_Relayed, "AsyncByteStream", "SyncByteStream")(_Content(other))
+        return self.module.Response(other.status_code, headers=headers, stream=stream, request=request)
+
+    def error(self, error: BaseException) -> BaseException:
+        """Returns an error of httpx's transports as one of this family; others stay what they are."""
+        if not isinstance(error, httpx.TransportError) or isinstance(error, self.module.TransportError):
+            return error
+        own: BaseException = getattr(self.module, classes_of(error)[0])(str(error))
+        own.__cause__ = error.__cause__
+        return own.with_traceback(error.__traceback__)
+
+
+HTTPX = Family(httpx, "httpx2")
+
+
+@cache
+def family_named(name: str) -> Family:
+    """Returns a family by the name of its package. Raises LoadError if that is not installed."""
+    if name == "httpx":
+        return HTTPX
+    if name not in FAMILIES:
+        raise ValueError(f"family: {name!r} is not one of {', '.join(FAMILIES)}")
+    try:
+        return Family(import_module(name), "httpx")
+    except ImportError as error:
+        raise LoadError(
+            f'{name} cannot be imported ({error}): install it with pip install "pytest-fileperf[{name}]"'
+        ) from error
+
+
+def family_of(request: object) -> Family:
+    """Returns the family of a request."""
+    return HTTPX if isinstance(request, httpx.Request) or "httpx2" not in sys.modules else family_named("httpx2")
+
+
+def classes_of(thing: object) -> list[str]:
+    """Returns the names of those of an object's classes that are a family's, the closest first."""
+    return [kind.__name__ for kind in type(thing).__mro__ if kind.__module__ in FAMILIES]
+
+
+@cache
+def _joined(module: ModuleType, own: type, names: tuple[str, ...]) -> type:
+    bases = [getattr(module, name) for name in names]
+    if all(issubclass(own, base) for base in bases):
+        return own
+    return type(own.__name__, (own, *bases), {"__module__": own.__module__, "__doc__": own.__doc__})
+
+
+# --- clients
+
+if TYPE_CHECKING:
+    _Client = httpx.AsyncClient
+else:
+    _Client = object  # `kind` adds the client of a family
+
+
+class FamilyClient(_Client):
+    """An `AsyncClient` of either family, which takes objects of both."""
+
+    _BASE: ClassVar[str] = "AsyncClient"
+    family: Family
+
+    def __new__(cls, *, family: str = "httpx", **_: object) -> Self:
+        """Makes a client of the family."""
+        of = family_named(family)
+        made = object.__new__(of.kind(cls, cls._BASE))
+        made.family = of
+        return made
+
+    def __init__(self, *, family: str = "httpx", **options: Any) -> None:
+        super().__init__(**{name: self.family.own(value) for name, value in options.items()})
+
+    def build_request(self, method: str, url: Any, **arguments: Any) -> httpx.Request:
+        """Builds the request as httpx does."""
+        if self.family.other in sys.modules:
+            url = self.family.own(url)
+            for name in ("params", "headers", "cookies", "timeout"):
+                if arguments.get(name) is not None:
+                    arguments[name] = self.family.own(arguments[name])
+        return super().build_request(method, url, **arguments)
+
+    def send(self, request: Any, **options: Any) -> Coroutine[Any, Any, httpx.Response]:
+        """Sends the request as httpx does."""
+        if "auth" in options:
+            options["auth"] = self.family.own(options["auth"])
+        return super().send(self.family.own(request), **options)
+
+
+class SyncFamilyClient(FamilyClient):
+    """A `Client` of either family, which takes objects of both."""
+
+    _BASE = "Client"
+
+
+# --- what is converted on its way between the families
+
+
+class _Relayed:
+    """A body of one family as one of the other; `kind` adds the classes of a stream."""
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for block in self._body:
+            yield block
+
+
+class _Content:
+    """The body of a response without its compression. It can be read again from the response."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._response.read()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield await self._response.aread()
+
+
+class _Adapted:
+    """An auth of the other family, which sees requests and responses of its own; `kind` adds the class `Auth`."""
+
+    def __init__(self, auth: Any, family: Family, its: Family) -> None:
+        self._auth = auth
+        self._family = family
+        self._its = its
+
+    def sync_auth_flow(self, request: object) -> Generator[Any, Any, None]:
+        with closing(self._auth.sync_auth_flow(self._its.request(request))) as flow:
+            asked = next(flow)
+            while True:
+                response = yield self._family.request(asked)
+                try:
+                    asked = flow.send(self._its.response(response, asked))
+                except StopIteration:
+                    return
+
+    async def async_auth_flow(self, request: object) -> AsyncGenerator[Any, Any]:
+        async with aclosing(self._auth.async_auth_flow(self._its.request(request))) as flow:
+            asked = await anext(flow)
+            while True:
+                response = yield self._family.request(asked)
+                try:
+                    asked = await flow.asend(self._its.response(response, asked))
+                except StopAsyncIteration:
+                    return
