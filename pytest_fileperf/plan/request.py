@@ -520,10 +520,8 @@ Headers: TypeAlias = (
     Mapping[str, str] | Mapping[bytes, bytes] | Sequence[tuple[str, str]] | Sequence[tuple[bytes, bytes]]
 )
 Cookies: TypeAlias = "_AnyCookies | CookieJar | dict[str, str] | list[tuple[str, str]]"
-Auth: TypeAlias = (
-    "_AnyAuth | tuple[str | bytes, str | bytes] | Callable[[httpx.Request], httpx.Request]"
-    " | Callable[[Never], AnyRequest]"
-)
+_Signing: TypeAlias = "Callable[[httpx.Request], httpx.Request] | Callable[[Never], AnyRequest]"
+Auth: TypeAlias = "_AnyAuth | tuple[str | bytes, str | bytes] | _Signing"
 Content: TypeAlias = str | bytes | bytearray | memoryview | list[bytes] | tuple[bytes, ...] | Payload | ReadsBytes
 _FileBody: TypeAlias = str | bytes | Payload | ReadsBytes
 _File: TypeAlias = (

@@ -51,14 +51,12 @@ __all__ = (
 Setup: TypeAlias = (
     "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.Client], object] | Callable[[Never], object]"
 )
-Teardown: TypeAlias = (
+_WithValue: TypeAlias = (
     "Callable[[httpx.AsyncClient, Never], Awaitable[object]] | Callable[[httpx.Client, Never], object]"
-    " | Callable[[Never, Never], object] | Setup"
 )
-Journey: TypeAlias = (
-    "Callable[[Client], Awaitable[object]] | Callable[[Client, Never], Awaitable[object]]"
-    " | Callable[[Never], Awaitable[object]] | Callable[[Never, Never], Awaitable[object]]"
-)
+Teardown: TypeAlias = "_WithValue | Callable[[Never, Never], object] | Setup"
+_OfAny: TypeAlias = "Callable[[Never], Awaitable[object]] | Callable[[Never, Never], Awaitable[object]]"
+Journey: TypeAlias = "Callable[[Client], Awaitable[object]] | Callable[[Client, Never], Awaitable[object]] | _OfAny"
 # A function of any `httpx.AsyncClient` is one of these, too.
 # A function may make the rows, of what the setup returned or of nothing.
 Feed: TypeAlias = "Iterable[object] | Callable[[Never], Iterable[object]] | Callable[[], Iterable[object]]"
