@@ -63,6 +63,9 @@ class Code(Source):
     ) -> dict[str, str] | None:
         return self.beside
 
+    def loaded_inside(self, loaded: LoadedFiles, tree: str) -> None:
+        return None
+
     def ignored_since(self, when: datetime) -> tuple[str, ...]:
         return self.ignored
 
