@@ -378,7 +378,7 @@ def test_a_teardown_follows_whatever_ends_the_load_whose_error_stays(ends: type[
     def fails(client: str, value: str) -> None:
         raise OSError(f"{client} {value}")
 
-    fake = SimpleNamespace(title="any", log=("a line",), sync_client=lambda timeout: nullcontext("client"))
+    fake = SimpleNamespace(title="any", log=("a line",), sync_client=lambda **_: nullcontext("client"))
     server, steps = cast("RunningServer", fake), Settings(setup=lambda client: "value", teardown=fails)
     with pytest.raises(ends) as raised, set_up(steps, server, base):
         raise ends
