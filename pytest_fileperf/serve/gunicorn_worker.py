@@ -9,7 +9,7 @@ from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 from uvicorn_worker import UvicornWorker  # type: ignore[import-untyped]
 
 from pytest_fileperf.host.supervisor import follow_supervisor
-from pytest_fileperf.serve.job import Job
+from pytest_fileperf.serve.job import HELD, Job
 from pytest_fileperf.serve.start import BACKLOG, WorkerStart, interface_of, listen
 
 __all__ = ("Application", "serve")
@@ -39,8 +39,10 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
             "workers": job.spec.workers,
             "worker_class": _ReportingWorker,
             "backlog": BACKLOG,
-            # By default gunicorn ends a worker that is silent for 30 s, even while that loads the app.
-            "timeout": max(30, math.ceil(job.spec.start_timeout_s)),
+            # By default gunicorn ends a worker that is silent for 30 s, even while that loads the app. One that is held
+            # waits for its own import and for the other version's start, while both imports share a core.
+            "timeout": (4 if (self.start.run_directory / HELD).exists() else 1)
+            * max(30, math.ceil(job.spec.start_timeout_s)),
             "graceful_timeout": math.ceil(job.graceful_s),
         }
         if job.spec.access_log:

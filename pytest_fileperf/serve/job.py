@@ -25,6 +25,7 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 __all__ = (
     "ASKED",
     "HELD",
+    "IMPORTED",
     "MOST_BYTES",
     "STARTED",
     "Failed",
@@ -158,8 +159,8 @@ class Job:
         """Returns where the module that names the app was loaded from, in this process; None for a sent object."""
         return None if self.target is None else module_file(sys.modules.get(self.target.partition(":")[0]))
 
-    def load_app(self) -> object:
-        """Returns the app, imported, made or rebuilt in this process.
+    def load_app(self, wait: Callable[[], None] = lambda: None) -> object:
+        """Returns the app, imported, made or rebuilt in this process. It calls `wait` between import and factory.
 
         Raises AppLoadError, also where it would use a real database of Django in place of a test database: before a
         factory is called, and before the first question to such a database. A server that is given settings of Django
@@ -175,7 +176,12 @@ class Job:
                         f"{self.app_name} cannot be rebuilt in the server process ({type(error).__name__}: {error}): "
                         'put it in a module of its own and give it as "module:attribute"'
                     ) from error
-            return AppSpec(target, self.factory).load(check)
+
+            def before_factory() -> None:
+                check()
+                wait()
+
+            return AppSpec(target, self.factory).load(before_factory)
 
     def import_module(self) -> None:
         """Imports the module that names the app, and calls no factory. Raises what that raises, or AppLoadError."""
@@ -220,6 +226,8 @@ STARTED = "started"
 """A process begins to load the app. More of these than workers: one has died and was replaced."""
 HELD = "held"
 """A file that is there until the test process lets the server start: it imports the app, and waits."""
+IMPORTED = "imported"
+"""A process that is held has imported the app."""
 ASKED = "asked"
 """A process has imported an app that differs from the test's, and waits for what other imports give."""
 

@@ -170,7 +170,7 @@ class Ordered:
     key: str
     run_directory: Path
     env: Mapping[str, str]
-    """What is the boot's own."""
+    """The variables of this boot alone."""
 
     def why_fresh(self) -> str | None:
         """Waits for the import. Returns None where it can be forked, else why not; empty where it only failed."""
@@ -221,7 +221,7 @@ class Preloads:
     spares: dict[str, _Preload] = field(default_factory=dict)
     """Those that cannot be forked, and have not served."""
     given: list[_Preload] = field(default_factory=list)
-    """Those that served themselves, or were to: their directories stay as long as they may run."""
+    """Spares that serve: their directories stay as long as they may run."""
     _why_fresh: dict[str, str] = field(default_factory=dict)
     """Why some are not forked."""
     _seed: int = field(default_factory=lambda: secrets.randbelow(1 << 20))
@@ -243,6 +243,9 @@ class Preloads:
             return ""
         number = self._seed + boot % 2 if in_turn else 0
         key = _key(job, invocation, run_directory, f"{version} {number}")
+        env = {name: value for name, value in invocation.env.items() if name == LAYOUT}
+        if key in self.spares:  # it was ordered, and did not serve
+            return Ordered(self, key, run_directory, env)
         if key in self._why_fresh:
             return self._why_fresh[key]
         held = self._held.pop(key, None)
@@ -253,7 +256,6 @@ class Preloads:
             held.close()
             held = None
         self._held[key] = held or self._begun(job, invocation, run_directory, stabilising_env(number), start_s)
-        env = {name: value for name, value in invocation.env.items() if name == LAYOUT}
         return Ordered(self, key, run_directory, env)
 
     def imported(self, key: str) -> _Preload | str:
@@ -277,11 +279,11 @@ class Preloads:
 
     def close(self) -> None:
         """Ends all of them. Can be repeated."""
-        while held := [*self._held.values(), *self.spares.values(), *self.given]:
-            for own in (self._held, self.spares, self.given):
-                own.clear()
-            for one in held:
-                one.close()
+        for held in (self._held, self.spares):
+            while held:
+                held.popitem()[1].close()
+        while self.given:
+            self.given.pop().close()
 
     def leave(self, key: str, why: str) -> None:
         """Forks this one no more."""

@@ -38,7 +38,7 @@ __all__ = ("serve",)
 def serve(run_directory: Path) -> None:
     """Imports the app of the job in the run directory, and serves in each fork until SIGTERM; never ends by itself.
 
-    Where it cannot be forked it serves itself, once, when it is asked to. The socket for orders is the last of the
+    If it cannot be forked it serves itself, once, when it is asked to. The socket for orders is the last of the
     arguments.
     """
     channel = socket.socket(fileno=int(sys.argv[2]))

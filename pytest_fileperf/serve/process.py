@@ -21,7 +21,7 @@ from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartEr
 from pytest_fileperf.host.child import PATIENCE_S, Child, Invocation, is_alive
 from pytest_fileperf.host.files import not_started
 from pytest_fileperf.plan.network import LOOPBACK
-from pytest_fileperf.serve.job import HELD, Failed, left
+from pytest_fileperf.serve.job import HELD, IMPORTED, Failed, left, noted
 from pytest_fileperf.serve.preload import Fork, Order, Ordered
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
@@ -111,7 +111,9 @@ class ProcessLaunch(ABC, Generic[Spec]):
         self.code_tree = start_up.code_tree
         self._order = order
         self._ordered: Ordered | str = ""
-        self._can_be_held, self._is_held = can_be_held, False
+        self._can_be_held = can_be_held
+        self._held_s: float | None = None
+        """When it was started to be held, by the monotonic clock."""
         self._invocation: Invocation | None = None
         self._forked: Fork | None = None
         self._why_fresh = ""
@@ -154,7 +156,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             ordered = self._ordered
             why = ordered if isinstance(ordered, str) else ordered.why_fresh()
             if why is not None and (isinstance(ordered, str) or not ordered.has_spare):
-                self._why_fresh, self._is_held = why, True
+                self._why_fresh, self._held_s = why, time.monotonic()
                 (child.directory / HELD).touch()
                 child.start(invocation)
 
@@ -166,7 +168,8 @@ class ProcessLaunch(ABC, Generic[Spec]):
         """
         child, invocation = self._prepare()
         with self._told():
-            if self._is_held:
+            if self._held_s is not None:
+                self._await_import(child, self._held_s + 2 * self.spec.start_timeout_s)
                 (child.directory / HELD).unlink()
                 return
             ordered = self._ordered
@@ -177,6 +180,13 @@ class ProcessLaunch(ABC, Generic[Spec]):
                 child.start(invocation)
             else:
                 child.adopt(process)
+
+    def _await_import(self, child: Child, until_s: float) -> None:
+        """Waits for the import of a server that is held, which may share its core with another import."""
+        while not (noted(IMPORTED, child.directory) or left(Failed, child.directory) or child.ended() is not None):
+            if time.monotonic() >= until_s:
+                raise ServerStartError(self.why_late(), log=child.log)
+            time.sleep(0.01)
 
     def _prepare(self) -> tuple[Child, Invocation]:
         """Returns what is to be started, which is prepared once."""
@@ -203,9 +213,10 @@ class ProcessLaunch(ABC, Generic[Spec]):
             running = self._on_a_port()
         except FilePerfError as error:
             hangs = time.monotonic() >= begun_s + self.spec.start_timeout_s
-            if self._forked is None or not self._forked.give_up(str(error), hangs=hangs):
+            was_held = self._held_s is not None and not hangs
+            if not (was_held if self._forked is None else self._forked.give_up(str(error), hangs=hangs)):
                 raise
-            self._again()  # afresh: perhaps it is only that it cannot be forked
+            self._again()  # afresh: perhaps it cannot be forked, or imported while another version is
             running = self._on_a_port()
         running.is_forked, running.why_fresh = self._forked is not None, self._why_fresh
         if self._forked is not None:
@@ -221,7 +232,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
     def _again(self) -> None:
         self.stop()
-        self._child, self._invocation, self._is_held = None, None, False
+        self._child, self._invocation, self._held_s = None, None, None
         self.start()
 
     @property

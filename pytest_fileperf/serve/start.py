@@ -25,6 +25,7 @@ from pytest_fileperf.serve.fitting import Fitting, Imported, await_imports
 from pytest_fileperf.serve.job import (
     ASKED,
     HELD,
+    IMPORTED,
     STARTED,
     Failed,
     Job,
@@ -66,20 +67,17 @@ class WorkerStart:
         move_heap()
         try:
             with self.read.noting():
-                self._import_ahead()
-                app = self.job.load_app()
+                app = self.job.load_app(self._while_held)
             self.fitting.fit(app, self.run_directory, self._imports, env=bool(self.job.env_given))
             return app
         except AppLoadError as error:
             self.report_failure("missing" if isinstance(error, AppMissingError) else "app", str(error))
             raise SystemExit(_START_FAILED) from None
 
-    def _import_ahead(self) -> None:
-        """Imports the app where the server is held, and waits until it is not."""
+    def _while_held(self) -> None:
         held = self.run_directory / HELD
         if held.exists():
-            with suppress(Exception):  # it is imported again then, and that is told
-                self.job.import_module()
+            note(IMPORTED, self.run_directory)
             while held.exists():
                 time.sleep(0.01)
 

@@ -79,6 +79,13 @@ import pytest
 def test_get(fileperf, name, longest):
     fileperf.get("/", app=f"app_{name}:app", connections=2, max_duration=longest, gate="rps")
 """
+FAILING = """
+from pytest_fileperf import Gunicorn, Uvicorn
+
+def test_get(fileperf):
+    server = Gunicorn() if "{}" == "gunicorn" else Uvicorn()
+    fileperf.get("/", server=server, connections=2, max_duration="4s", gate="rps")
+"""
 SLOW = """
 import pathlib, time
 begun = time.monotonic()
@@ -181,6 +188,16 @@ def test_each_version_of_a_comparison_is_imported_twice_and_forked_if_both_can_b
     never = project.run("--fileperf-against=./before", "-k", "slow", "-o", "fileperf_preload=never")
     assert never.status == 0, never.text
     assert are_imported_together(project)
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "gunicorn"])
+def test_an_import_that_fails_beside_another_is_told_as_alone(project: Project, server: str) -> None:
+    fails = "import sys\nsys.exit('set THE_SECRET first')\n"
+    project.write({"app.py": fails, "before/app.py": APP.format(""), "test_load.py": FAILING.format(server)})
+    ran = project.run("--fileperf-against=./before", "-o", "fileperf_preload=never")
+
+    assert ran.status == 1, ran.text
+    assert 'app "app:app" does not import: SystemExit: set THE_SECRET first' in " ".join(ran.text.split()), ran.text
 
 
 def are_imported_together(project: Project) -> bool:
