@@ -395,9 +395,9 @@ def _without_callers(causes: Sequence[_Cause], *, least_s: float) -> list[_Cause
 def _spread(own: dict[Calls, float], threads: Mapping[Calls, float]) -> None:
     """Puts what threads cost that were not seen down to what they do on the other side, where they were seen."""
     all_s = sum(threads.values())
-    if not all_s or (_UNSEEN,) in threads:
+    if not all_s or (_UNSEEN,) in threads or (_UNSEEN,) not in own:
         return
-    cost_s = own.pop((_UNSEEN,), 0.0)
+    cost_s = own.pop((_UNSEEN,))
     for path, part_s in threads.items():
         own[path] = own.get(path, 0.0) + cost_s * part_s / all_s
 

@@ -252,7 +252,8 @@ def threads_of(sides: Sequence[Looks]) -> tuple[Threads, ...]:
     seen = [all(_seen(text, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in side.working) for side in sides]
     unseen_s = sum(side.others_s for side, is_seen in zip(sides, seen, strict=True) if not is_seen)
     seen_s = sum(side.others_s for side, is_seen in zip(sides, seen, strict=True) if is_seen)
-    if not all(seen) and unseen_s >= _MOST_UNSEEN * seen_s:
+    is_known = all(side.cpu_per_request is not None for side in sides)
+    if not all(seen) and not (is_known and unseen_s < _MOST_UNSEEN * seen_s):
         return (Threads.UNSEEN,) * len(sides)
     return tuple(Threads.SEEN if is_seen else Threads.UNSEEN for is_seen in seen)
 

@@ -452,6 +452,24 @@ def test_threads_that_were_seen_on_one_side_alone_are_named_if_they_cost_little_
     assert found[name] == pytest.approx(0.75 * cpu_s - 0.0005)
 
 
+def test_work_that_moved_to_a_new_function_in_a_thread_is_no_cause() -> None:
+    """Threads that are seen on both sides are compared as the main thread is."""
+    alike = {"thread (1): MainThread;f (/work/app/a.py:1)": 200}
+    endpoint, dump = (f"thread (2): pool;endpoint (/work/app/a.py:5){own}" for own in ("", ";dump (/work/app/a.py:7)"))
+    helper = "thread (2): pool;endpoint (/work/app/a.py:5);helper (/work/app/a.py:9)"
+    base, now = (
+        profile_of(
+            ["".join(f"{stack} {count}\n" for stack, count in {**alike, **own}.items())],
+            rate_hz=100,
+            requests=1,
+            cpu_per_request=cpu_s,
+            main_shares=[200 * 1e-5 / cpu_s],
+        )
+        for own, cpu_s in (({endpoint: 320, dump: 200}, 7.2e-3), ({helper: 320, dump: 400}, 9.2e-3))
+    )
+    assert [each.frame.function for each in growth(base, now, base_root=ROOT, now_root=ROOT)] == ["dump"]
+
+
 def test_a_loop_that_polls_is_not_seen_to_work_beside_other_threads() -> None:
     text = "thread (1): MainThread;run (/lib/python3.13/asyncio/runners.py:9) 7\nthread (1): MainThread;f (a.py:1) 2\n"
     found = {threads: profile_of([text], rate_hz=100, requests=1, threads=threads).samples for threads in Threads}
