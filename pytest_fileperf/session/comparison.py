@@ -218,8 +218,9 @@ class Comparison:
         """Lets the gates look; returns whether all of them are decided."""
         now_s, plan = self._rig.clock(), self._plan
         more_ns = max(0, round(1e9 * (now_s - pair_begun_s)) - self._pair_ns)
-        # What limits the code here is found out after the last pair.
-        left_ns = plan.max_duration_ns - round(1e9 * (now_s - self._begun_s)) - plan.limiting.duration_ns
+        # What limits the code here is found out after the last pair. A pair that fills the rest of the time is not to
+        # be too late by a rounding error.
+        left_ns = plan.max_duration_ns - round(1e9 * (now_s - self._begun_s)) - plan.limiting.duration_ns - 1_000_000
         self._pair_ns = plan.next_pair_ns(number + 1, left_ns=left_ns, more_ns=more_ns)
         next_s = (self._pair_ns + more_ns + plan.limiting.duration_ns) / 1e9
         self._pairs[""] = pairs_alike(self._pairs[""])
