@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future as Started
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -32,9 +32,7 @@ from urllib.parse import urlsplit
 
 from pytest_fileperf.drive.generator import Alive, LoadOrder
 from pytest_fileperf.drive.group import SAME_CLOCK, ClockOffset, Generator, Reading, offset_of, on_this_clock
-from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.errors import FilePerfError, GeneratorError, PlanError
-from pytest_fileperf.plan.network import Network
 from pytest_fileperf.units import is_loopback
 
 if TYPE_CHECKING:
@@ -355,14 +353,7 @@ class RemoteHandle:
                     "--fileperf-allow-host=ADDRESS"
                 )
             # The worker's own addresses are those of its network, and nobody has named them.
-            targets = tuple(
-                Target(
-                    boot=target.boot,
-                    url=target.url,
-                    network=Network(addresses=target.network.addresses, loopback=False),
-                )
-                for target in targets
-            )
+            targets = tuple(replace(target, network=replace(target.network, loopback=False)) for target in targets)
         await self._read_clock(same=there.clock == here.clock)
         own = LoadOrder(
             works=job.works,

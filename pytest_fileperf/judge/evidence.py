@@ -487,7 +487,7 @@ def spread_of(levels: Sequence[Level]) -> tuple[float, int] | None:
     gaps = [abs(one - other) for rounds in boots for one, other in combinations(rounds, 2)]
     if not gaps:
         return None
-    # The median difference of two values of a normal distribution, in standard deviations.
+    # The median absolute difference of two values of a normal distribution, in standard deviations.
     normal = 0.6744897501960817 * math.sqrt(2)
     return (median(gaps) / normal) ** 2, sum(len(rounds) - 1 for rounds in boots if rounds)
 

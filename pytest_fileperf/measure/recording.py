@@ -407,7 +407,7 @@ class Boot:
     processes_changed: str = ""
     """What happened to the server's processes during a run, so that it is unknown what they used; else empty."""
 
-    def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...] = ()) -> Boot:
+    def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...]) -> Boot:
         """Returns what is known of this boot after a further run on it; `memory` is that of both runs."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
         changed = later.processes_changed or self.processes_changed

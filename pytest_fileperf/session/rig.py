@@ -130,7 +130,7 @@ class Measured:
         `absent` and `notes` say why the other side could not be measured.
         """
         results = [judge(*each) for each in reversed([*zip(self.subjects, self.results, strict=True)])]
-        return replace(self, results=tuple(reversed(results)), absent=absent, notes=notes)
+        return replace(self, results=tuple(reversed(results)), absent=absent or self.absent, notes=notes or self.notes)
 
 
 def notes_of(server: RunningServer) -> tuple[Note, ...]:

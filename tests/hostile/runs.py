@@ -51,14 +51,20 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Ran]
     with suppress(FileExistsError):
         (base / f"{name}.begun").mkdir()  # one process alone can make it
         written = base / f"{name}.new"
-        written.write_bytes(pickle.dumps(make(base / name)))
+        try:
+            found: Ran | Exception = make(base / name)
+        except Exception as error:  # each test that asks for the run fails for this reason
+            found = error
+        written.write_bytes(pickle.dumps(found))
         written.rename(kept)
     until_s = time.monotonic() + 100
     while not kept.exists():
         assert time.monotonic() < until_s, "the run that another process makes has not ended"
         time.sleep(0.05)
-    found: Ran = pickle.loads(kept.read_bytes())
-    return found
+    kept_run: Ran | Exception = pickle.loads(kept.read_bytes())
+    if isinstance(kept_run, Exception):
+        raise kept_run
+    return kept_run
 
 
 def ran(

@@ -413,6 +413,6 @@ def test_a_recording_says_which_generators_were_lost_in_any_run() -> None:
         )
         for why in ("'s process ended with exit code 7", "")
     )
-    for boot in (ended.and_then(fine), fine.and_then(ended)):
+    for boot in (ended.and_then(fine, memory=()), fine.and_then(ended, memory=())):
         recording = Recording(rounds=(), boots=(boot,), connections=5, engine="replay")
         assert recording.lost == ("generator 2 of 2's process ended with exit code 7",)

@@ -37,7 +37,7 @@ WITH_A_PAGE = (
     "streams", "variants", "watched", "worlds",
 )  # fmt: skip
 """Sessions whose page is compared as well: the others say nothing new there."""
-WITH_CHARTS = ("every_kind", "in_turn", "odd", "open_loops", "streams", "watched", "worlds")
+WITH_CHARTS = ("capacity", "every_kind", "in_turn", "odd", "open_loops", "streams", "watched", "worlds")
 IN_FULL = ("by_loop", "capacity", "failed", "in_turn", "odd", "open_loops", "streams")
 """Sessions whose JSON for other programs is compared."""
 IN_COLOUR = ("every_kind", "variants")
