@@ -67,8 +67,9 @@ class Fork:
             left_s = max(0.0, until_s - time.monotonic())
             if self._preload.hear(min(left_s, 1.0)):
                 continue
-            if not psutil.pid_exists(self.pid):  # its end was told to nobody, as where Ctrl-C came in between
-                self._preload.ended.setdefault(self.pid, _KILLED)
+            if not psutil.pid_exists(self.pid):  # how it ended is about to be told, if Ctrl-C did not come in between
+                if not self._preload.hear(1.0):
+                    self._preload.ended.setdefault(self.pid, _KILLED)
             elif left_s == 0:
                 raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0)
         return returncode
