@@ -244,7 +244,10 @@ class Active:
         unaffected = [item for item, why in whys.items() if not why]
         for item in unaffected:
             item.add_marker(pytest.mark.skip(reason=f"{same}: not measured"))
-        self._said.append(f"fileperf: {len(unaffected)} of {format_count(len(whys), 'test')} not measured: {same}")
+        if unaffected:
+            self._said.append(f"fileperf: {len(unaffected)} of {format_count(len(whys), 'test')} not measured: {same}")
+        else:
+            self._said.append(f"fileperf: what changed since {selection.title} may affect every test: all are measured")
         if self._config.get_verbosity() >= 1:
             self._said += (f"fileperf: {item.nodeid} is measured: {why}" for item, why in whys.items() if why)
         return unaffected

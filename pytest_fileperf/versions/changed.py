@@ -59,7 +59,9 @@ class Change:
     def _touching(self, loaded: frozenset[str], of_test: frozenset[str]) -> Iterator[str]:
         known = loaded | of_test
         yield from (path for path in self._changed if path in known or _UNNAMED.search(path))
-        reached = self._reached(known) if self._changed else set()
+        # A settings file names the app of tests that name none: theirs is loaded.
+        sources = loaded | {path for path in of_test if path.endswith(_MODULES)}
+        reached = self._reached(sources) if self._changed else set()
         directories = {_directory(path) for path in loaded if path.endswith(_MODULES)}
         for path, letter in self._changed.items():
             above = {"/".join(path.split("/")[:at]) for at in range(1, path.count("/") + 1)}

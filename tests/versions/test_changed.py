@@ -66,6 +66,16 @@ def test_data_counts_where_code_names_it_or_its_directory(tmp_path: Path) -> Non
         assert bool(found) is matters, text
 
 
+def test_a_settings_file_names_the_app_of_other_tests(tmp_path: Path) -> None:
+    files = {**SHOP, "pytest.ini": "fileperf_app = web.main:app\n", "web/__init__.py": "", "web/main.py": ""}
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(files[name])
+    for path, found in (("web/main.py", ""), ("pytest.ini", "pytest.ini")):
+        change = Change("", {path: "M"}, files, tmp_path.resolve())
+        assert change.touching(tuple(SHOP), ("tests/test_it.py", "pytest.ini")) == found
+
+
 def test_a_package_of_the_same_name_elsewhere_does_not_count(tmp_path: Path) -> None:
     services = ("a/app/__init__.py", "a/app/main.py", "a/app/models.py")
     files = dict.fromkeys((*services, *(name.replace("a/", "b/", 1) for name in services)), "from app import models\n")
