@@ -357,21 +357,23 @@ def growth(
     around: set[str] = set()
     roots = (base_root, now_root)
 
+    spread_s: list[float] = []
+
     def costs(pair: tuple[Profile, Profile]) -> list[dict[Calls, float]]:
         found, threads = (
             [costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip(each, roots, strict=True)]
             for each in (pair, [side.threads for side in pair])
         )
         for own, of_other in zip(found, reversed(threads), strict=True):
-            _spread(own, of_other)
+            spread_s.append(_spread(own, of_other))
         return found
 
     *in_looks, sides = map(costs, (*looks, (base, now)))
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = aligned(*sides, sample_s=max(samples_s))
-    search = _Search(
-        whole=[(work, -1) for work in works], sample_s=samples_s, least_s=_WORTH_NAMING * whole_s, around=around
-    )
+    # A function that cost all that was spread would have grown by less.
+    least_s = max(_WORTH_NAMING * whole_s, *spread_s[-2:])
+    search = _Search(whole=[(work, -1) for work in works], sample_s=samples_s, least_s=least_s, around=around)
     back = [(Work(path=work.path, before_s=work.after_s, after_s=work.before_s), -1) for work in works]
     savings = _Search(whole=back, sample_s=samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s, around=around)
     grown = _without_callers(search.causes(), least_s=_OF_A_CALLER * whole_s)
@@ -392,14 +394,18 @@ def _without_callers(causes: Sequence[_Cause], *, least_s: float) -> list[_Cause
     return [cause for cause in causes if cause.place not in above or _rise(cause.parts) >= least_s]
 
 
-def _spread(own: dict[Calls, float], threads: Mapping[Calls, float]) -> None:
-    """Puts what threads cost that were not seen down to what they do on the other side, where they were seen."""
+def _spread(own: dict[Calls, float], threads: Mapping[Calls, float]) -> float:
+    """Puts what threads cost that were not seen down to what they do on the other side, where they were seen.
+
+    Returns that cost; 0.0 where there is none.
+    """
     all_s = sum(threads.values())
     if not all_s or (_UNSEEN,) in threads or (_UNSEEN,) not in own:
-        return
+        return 0.0
     cost_s = own.pop((_UNSEEN,))
     for path, part_s in threads.items():
         own[path] = own.get(path, 0.0) + cost_s * part_s / all_s
+    return cost_s
 
 
 def _is_in_each(found: FunctionGrowth, place: CodePlace, looks: Sequence[Sequence[Mapping[Calls, float]]]) -> bool:
