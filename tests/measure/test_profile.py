@@ -457,9 +457,9 @@ def test_threads_that_were_seen_on_one_side_alone_are_named_if_they_cost_little_
 
 def test_work_that_moved_to_a_new_function_in_a_thread_is_no_cause() -> None:
     """Threads that are seen on both sides are compared as the main thread is."""
-    alike = {"thread (1): MainThread;f (/work/app/a.py:1)": 200}
-    endpoint, dump = (f"thread (2): pool;endpoint (/work/app/a.py:5){own}" for own in ("", ";dump (/work/app/a.py:7)"))
-    helper = "thread (2): pool;endpoint (/work/app/a.py:5);helper (/work/app/a.py:9)"
+    alike = {f"thread (1): MainThread;f ({ROOT}/a.py:1)": 200}
+    endpoint = f"thread (2): pool;endpoint ({ROOT}/a.py:5)"
+    dump, helper = (f"{endpoint};{name} ({ROOT}/a.py:{line})" for name, line in (("dump", 7), ("helper", 9)))
     base, now = (
         profile_of(
             ["".join(f"{stack} {count}\n" for stack, count in {**alike, **own}.items())],
