@@ -15,8 +15,6 @@ from pytest_fileperf.errors import FilePerfError
 if TYPE_CHECKING:
     from pytest_fileperf.judge.groups import SessionRecord
 
-__all__ = ("main",)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code: 0, 1 where a file cannot be read or written, 2 for wrong usage."""

@@ -11,22 +11,6 @@ import signal
 import sys
 from collections.abc import Sequence
 
-__all__ = (
-    "exit_text",
-    "format_bytes",
-    "format_change",
-    "format_count",
-    "format_duration",
-    "format_names",
-    "format_rate",
-    "format_share",
-    "is_loopback",
-    "parse_duration_ns",
-    "parse_share",
-    "parse_size_bytes",
-    "printable",
-)
-
 _DURATION_UNITS_NS = {
     "ns": 1,
     "us": 1_000,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from importlib.metadata import version
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -30,6 +31,18 @@ def test_every_public_name_is_there() -> None:
 
 def test_type_checkers_see_the_same_names() -> None:
     assert sorted(names_for_type_checkers()) == sorted(NAMES)
+
+
+def test_all_that_users_see_has_a_docstring() -> None:
+    seen = [(name, value) for name in NAMES if callable(value := getattr(pytest_fileperf, name))]
+    seen += [
+        (f"{name}.{member}", value)
+        for name, public in seen
+        for member, value in getattr(public, "__dict__", {}).items()
+        if not member.startswith("_") and isinstance(value, FunctionType | property | classmethod | staticmethod)
+    ]
+    assert len(seen) > len(NAMES)
+    assert [name for name, value in seen if not value.__doc__] == []
 
 
 def test_the_version_is_that_of_the_installed_distribution() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import configparser
-import importlib
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 from marking import HOSTILE, TESTS
 
 import pytest_fileperf
-from pytest_fileperf import errors
+from pytest_fileperf import errors, plugin
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(pytest_fileperf.__file__).parent
@@ -171,37 +170,21 @@ def test_pytest_benchmark_is_needed_for_its_own_files_only() -> None:
     assert needing == {"pytest_fileperf.report.benchmark_json"}
 
 
-def exports_of(module: Path) -> tuple[str, ...] | None:
-    for node in tree_of(module).body:
-        if isinstance(node, ast.Assign) and any(
-            isinstance(name, ast.Name) and name.id == "__all__" for name in node.targets
-        ):
-            exports = ast.literal_eval(node.value)
-            assert isinstance(exports, tuple), f"{dotted(module)}.__all__ is not a tuple"
-            return exports
-    return None
+def test_public_modules_name_what_they_offer() -> None:
+    for module in (pytest_fileperf, errors, plugin):
+        exports = module.__all__
+        assert isinstance(exports, tuple), module.__name__
+        assert [name for name in exports if not hasattr(module, name)] == [], module.__name__
 
 
-def test_all_names_what_the_module_offers() -> None:
-    for module in (module for module in MODULES if module.parent.name != "plugin"):
-        exports = exports_of(module)
-        defines = any(
-            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for node in tree_of(module).body
-        )
-        assert exports is not None or not defines, f"{dotted(module)} has no __all__"
-        loaded = importlib.import_module(dotted(module))
-        assert [name for name in exports or () if not hasattr(loaded, name)] == [], dotted(module)
-
-
-def test_what_modules_take_from_each_other_is_in_all() -> None:
-    exports = {dotted(module): exports_of(module) for module in MODULES}
-    missing = sorted(
+def test_nobody_takes_a_private_name_of_another_module() -> None:
+    taken = [
         f"{dotted(module)} takes {imported}.{name}"
         for module in MODULES
         for imported, name in imports_of(module)
-        if name is not None and f"{imported}.{name}" not in exports and name not in (exports.get(imported) or (name,))
-    )
-    assert missing == []
+        if imported.startswith("pytest_fileperf") and name is not None and re.match(r"_[^_]", name)
+    ]
+    assert taken == []
 
 
 def test_names_are_neither_the_standard_library_s_nor_empty_words() -> None:

@@ -24,9 +24,6 @@ from pytest_fileperf.errors import GeneratorError
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ("Cluster", "Workers")
-
-
 # --- Which workers of a Dask cluster can make a load: those that answer, with this code and these versions
 
 _PACKAGE, _MODULE = "pytest-fileperf", "pytest_fileperf"

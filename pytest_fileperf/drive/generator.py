@@ -33,9 +33,6 @@ from pytest_fileperf.plan.work import Mix, Work
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("Alive", "LateError", "LoadOrder", "Ready", "main", "packed", "read_message", "write_message")
-
-
 # --- What the test process and the generator process say to each other: pickles over two pipes
 
 

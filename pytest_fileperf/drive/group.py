@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from pytest_fileperf.drive.cluster import Cluster
     from pytest_fileperf.drive.remote import RemoteHandle
 
-__all__ = ("SAME_CLOCK", "ClockOffset", "Generator", "Generators", "Reading", "offset_of", "on_this_clock", "own_cores")
-
-
 # --- How far the clock of a generator on another machine is ahead of the one here, by questions and answers; pure
 #
 #     here    asked ──────────────────────────── heard

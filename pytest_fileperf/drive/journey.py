@@ -24,9 +24,6 @@ from pytest_fileperf.wire.family import classes_of
 from pytest_fileperf.wire.request import LoadClient
 from pytest_fileperf.wire.transport import LoadTransport
 
-__all__ = ("Client", "ClientSlot", "Sent", "body_of", "problem_of_answer", "send")
-
-
 # --- The answers that came while something ran: a journey, a step of it, or a request that is not replayed
 
 

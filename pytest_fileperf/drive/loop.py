@@ -18,9 +18,6 @@ from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.pacing import Pacing
 from pytest_fileperf.units import format_duration
 
-__all__ = ("LoadLoop", "Slot", "Turns")
-
-
 # --- A timer that is exact to a few microseconds, where the event loop's own timers are good to a millisecond
 
 

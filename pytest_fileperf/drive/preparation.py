@@ -33,9 +33,6 @@ from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, WireRequest
 from pytest_fileperf.wire.templates import Fill, compiled
 from pytest_fileperf.wire.transport import LoadTransport
 
-__all__ = ("PreparedLoad", "Target", "prepared", "ways_of")
-
-
 # --- How each part of a load is sent: drawn and replayed on the slot's connection, or called on an httpx client
 
 Call: TypeAlias = Callable[[Client, Sent], Awaitable[object]]

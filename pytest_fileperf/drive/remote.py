@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.drive.cluster import Cluster
 
-__all__ = ("FORSAKEN_S", "RemoteGenerator", "RemoteHandle", "Whereabouts")
-
-
 # --- Where a process runs, so that another one can tell what the two share: machine, network, processes, clock, code
 
 _PACKAGE = Path(__file__).parents[1]

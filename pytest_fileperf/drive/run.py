@@ -17,8 +17,6 @@ from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
 from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = ("Run", "RunProgress", "at_once", "edges_of", "run_load")
-
 _PROGRESS_S = 0.25
 
 

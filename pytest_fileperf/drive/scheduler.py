@@ -8,8 +8,6 @@ from pathlib import Path
 
 from pytest_fileperf.errors import GeneratorError
 
-__all__ = ("scheduler_address",)
-
 _ADDRESS = re.compile(r"([a-z]+://)?[^\s/]*:[0-9]+(/\S*)?|inproc://\S+")
 """A scheduler in this process has no port."""
 _AS_IN = "as in tcp://127.0.0.1:8786"

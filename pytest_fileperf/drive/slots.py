@@ -27,25 +27,6 @@ from pytest_fileperf.wire.family import classes_of
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import WireRequest
 
-__all__ = (
-    "EXCERPT_BYTES",
-    "OPENED_AT_ONCE",
-    "RECONNECT_PAUSE_S",
-    "Aim",
-    "Connect",
-    "Draw",
-    "Idle",
-    "Openings",
-    "ReplaySlot",
-    "VaryingSlot",
-    "kind_of",
-    "open_all",
-    "problem_of",
-    "shown",
-    "waiting_to_be_accepted",
-)
-
-
 # --- What is told of a failed request: its kind, and an example in words, with the line of the user's own code
 
 EXCERPT_BYTES = 300

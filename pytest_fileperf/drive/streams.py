@@ -21,8 +21,6 @@ from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.pieces import piece_counter
 from pytest_fileperf.wire.request import LoadClient, WireRequest
 
-__all__ = ("StreamSlot", "stream_call", "watch_answers")
-
 EACH = "fileperf_each"
 """The extension of a journey's request that says what the pieces of its answer are."""
 _SENT_NS = "fileperf_sent_ns"

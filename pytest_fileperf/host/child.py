@@ -17,8 +17,6 @@ import psutil
 
 from pytest_fileperf.host import scratch
 
-__all__ = ("PATIENCE_S", "Child", "Invocation", "Process", "is_alive", "process_tree", "run")
-
 _POLL_S = 0.05
 _KILL_WAIT_S = 5.0
 PATIENCE_S = 1.0

@@ -20,19 +20,6 @@ from typing import NamedTuple, Self, TypeVar
 
 from pytest_fileperf.host.sample import ProcessUse, read_start
 
-__all__ = (
-    "CpuSeries",
-    "TreeCpu",
-    "cpu_times_ns",
-    "files_limit",
-    "io_stalled_ns",
-    "open_files",
-    "peak_rss_bytes",
-    "process_use",
-    "reset_peak_rss",
-    "tree_pids",
-)
-
 _T = TypeVar("_T")
 _MOST_BYTES = 1 << 16
 _CPUCLOCK_SCHED = 2

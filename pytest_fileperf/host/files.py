@@ -15,8 +15,6 @@ from pathlib import Path
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host.scratch import beside
 
-__all__ = ("MAKE_ROOM", "full_disk", "not_started", "put_bytes", "put_text", "write_text")
-
 MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
 """What to do where a temporary file cannot be written."""
 _LEAST_FREE_BYTES = 64 << 10

@@ -28,8 +28,6 @@ from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.host.cpu import TreeCpu, cpu_times_ns
 from pytest_fileperf.host.sample import read_start
 
-__all__ = ("RATE_HZ", "Profiler", "ProfilerUnavailableError", "Sampled")
-
 RATE_HZ = 200
 """Takes a fifth of the generator's core, and gives 400 samples in two seconds of a busy worker."""
 MOST_PAUSED_THREADS = 8

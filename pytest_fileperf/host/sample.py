@@ -7,20 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = (
-    "CoreTime",
-    "MainThread",
-    "ProcessUse",
-    "Sample",
-    "SocketQueues",
-    "ThreadUse",
-    "core_times",
-    "cores_of",
-    "parse_core_times",
-    "read_start",
-)
-
-
 # --- Reads files of Linux's /proc in three system calls: what pathlib adds would cost more than they do
 
 

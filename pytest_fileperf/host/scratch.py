@@ -27,9 +27,6 @@ from pathlib import Path
 
 from pytest_fileperf.host import supervisor
 
-__all__ = ("IS_SUPERVISED", "beside", "locked", "make", "remove", "supervised", "supervising")
-
-
 # --- Locks between processes: of an open file, which the system gives back when a process ends, however it does
 
 if sys.platform == "win32":

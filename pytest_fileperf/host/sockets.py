@@ -17,9 +17,6 @@ import psutil
 from pytest_fileperf.host.sample import SocketQueues
 from pytest_fileperf.units import is_loopback
 
-__all__ = ("MOST_CONNECTIONS", "Endpoint", "endpoints_of", "is_reached", "listeners", "read_queues")
-
-
 # --- Which processes listen on a port of this machine
 
 Endpoint: TypeAlias = tuple[str, int]

@@ -20,8 +20,6 @@ TYPE_CHECKING = False  # mypy takes it for that of `typing`, whose import would 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("ADDR_NO_RANDOMIZE", "MARK", "allow_profilers", "follow_starter", "follow_supervisor", "supervise")
-
 ADDR_NO_RANDOMIZE = 0x0040000
 """From <sys/personality.h>."""
 MARK = ".pytest-fileperf"

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pytest_fileperf.host.sample import MainThread, ProcessUse, read_start
 
-__all__ = ("MOST_THREADS", "RUNNING", "Observation", "ThreadWatch")
-
 MOST_THREADS = 128
 """Of a process with more, only the main one is judged: each thread takes 2 µs each time, and an open file."""
 _STATES_EACH_TIME = 8

@@ -17,9 +17,6 @@ from pytest_fileperf.host.sample import ProcessUse, Sample, ThreadUse, core_time
 from pytest_fileperf.host.sockets import read_queues
 from pytest_fileperf.host.threads import Observation, ThreadWatch
 
-__all__ = ("Footprint", "Watch")
-
-
 # --- What processes hold over time: open files, threads, memory and its peak, looked at twenty times a second
 #
 # It is less than a `Watch` sees, so that it costs a thousandth of a core.

@@ -49,9 +49,6 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.plan.request import PLAIN, described_argument, described_recipes, described_url, digest, shown_url
 
-__all__ = ("BaselineStore", "Entry", "Found", "Why", "new_salt", "sealed", "stale_among", "work_differences")
-
-
 # --- The baseline of one test: figures, and the code, packages and moment that they are of. `baseline` keeps the files
 
 _BUSY = ("server", "generator", "host")

@@ -37,9 +37,6 @@ from pytest_fileperf.measure.metrics import percent_of, share_allowed
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import busiest_share
 
-__all__ = ("CONFIDENCE", "Estimate", "NextLoad", "Search", "estimate", "next_load", "tried_of")
-
-
 # --- What one load has shown
 
 

@@ -14,8 +14,6 @@ from pytest_fileperf.judge.rules import RULES, ExcludedLoss
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
 from pytest_fileperf.measure.metrics import METRICS, Metric
 
-__all__ = ("Difference", "Differences", "Threshold", "as_share", "decide", "judged", "moderated", "standard_errors")
-
 Values = TypeVar("Values", float, NDArray[np.float64])
 
 

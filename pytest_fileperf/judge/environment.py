@@ -14,8 +14,6 @@ from pathlib import Path
 from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.versions.packages import installed_packages
 
-__all__ = ("Environment", "condition_changes", "differences", "package_changes", "server_packages", "was_is")
-
 SERVER_PACKAGES = (
     "fastapi", "h11", "httptools", "pytest-fileperf", "python-multipart", "starlette", "uvicorn", "uvloop",
 )  # fmt: skip

@@ -20,38 +20,6 @@ from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 from pytest_fileperf.measure.usage import Course, memory_after, thinned
 
-__all__ = (
-    "HODGES_LEHMANN_COST",
-    "KNOWN_TO",
-    "Answers",
-    "BootEvidence",
-    "Evidence",
-    "Level",
-    "OtherAnswers",
-    "Pair",
-    "alike",
-    "answers_of",
-    "biweight",
-    "clustering_of",
-    "differing",
-    "evidence_of",
-    "excess_of",
-    "hodges_lehmann",
-    "level_of",
-    "measured_of",
-    "pair_side",
-    "pairs_alike",
-    "precision_of",
-    "quantile_variance",
-    "requests_alike",
-    "sides_by_boot",
-    "sides_of",
-    "significant",
-    "tail_factor",
-    "variance_of_boots",
-)
-
-
 # --- Whether two sides give the same answers, by their statuses and sizes: other answers are other work
 #
 # An error page of 28 bytes in place of a table of 12 KB is fast, and no improvement. Nobody reads the bodies here, so

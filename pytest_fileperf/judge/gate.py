@@ -58,24 +58,6 @@ from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import Busy
 
-__all__ = (
-    "ErrorBudget",
-    "compare",
-    "difference_of",
-    "judge_same_code",
-    "judge_stored",
-    "judge_world",
-    "may_be_worse",
-    "unless_base_failed",
-    "unless_environment",
-    "unless_left",
-    "unless_lost",
-    "unless_other_answers",
-    "unless_same_files",
-    "unless_saturated",
-    "unless_unsteady",
-)
-
 
 class ErrorBudget:
     """Shares the error of a session's comparisons out, in the order in which they come.

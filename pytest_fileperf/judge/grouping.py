@@ -12,18 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_fileperf.judge.record import Result, TestId
 
-__all__ = (
-    "DEFAULT_GROUP_BY",
-    "FURTHER",
-    "grouped",
-    "param_id",
-    "param_texts",
-    "parse_group_by",
-    "told_params",
-    "unknown_params",
-)
-
-
 # --- The parts of a test's id: its parameters in words, and its number where a test measures several times
 
 FURTHER = re.compile(r"#[0-9]+$")

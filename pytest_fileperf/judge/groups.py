@@ -17,9 +17,6 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("Asked", "Place", "RankedGroup", "Ranking", "SessionRecord", "rank", "session_record")
-
-
 # --- Ranks the variants of a group, best first; those that the evidence cannot tell apart share a rank
 #
 # By what

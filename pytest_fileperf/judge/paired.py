@@ -54,8 +54,6 @@ from pytest_fileperf.judge.verdict import (
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, Metric
 
-__all__ = ("MORE_S", "MOST_TIMES", "NoiseFloor", "Sequential", "noise_floor", "paired_difference")
-
 Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
 

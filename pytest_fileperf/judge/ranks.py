@@ -33,8 +33,6 @@ from pytest_fileperf.judge.unit import clustering, grouped
 from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import Metric
 
-__all__ = ("difference_by_ranks",)
-
 _STEPS = 1000
 """Of a log ratio of 1: a latency is known to a thousandth."""
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)

@@ -17,8 +17,6 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import Background, Measurement, background_of
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = ("Explanation", "FailedTest", "Result", "Standing", "TestId")
-
 _BUSY_RUN = "a run on a busy machine"
 _LEFT_WORK = "a run that left work behind"
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from pytest_fileperf.serve.stability import STABILISERS
 
-__all__ = ("RULES", "ExcludedLoss", "Rules")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsualDeviation:

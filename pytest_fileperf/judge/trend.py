@@ -16,8 +16,6 @@ from statistics import fmean, stdev
 from pytest_fileperf.measure.recording import Phase, Recording, Round
 from pytest_fileperf.measure.usage import busy_of
 
-__all__ = ("Trend", "trend_of")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:

@@ -43,8 +43,6 @@ from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Metric
 
-__all__ = ("Change", "changes", "clustering", "grouped", "mean_difference", "unit_of")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairValue:

@@ -11,22 +11,6 @@ from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import Busy
 
-__all__ = (
-    "LimitCheck",
-    "MetricComparison",
-    "NoiseOf",
-    "Note",
-    "NoteKind",
-    "Outcome",
-    "Reason",
-    "ReasonKind",
-    "Verdict",
-    "agreeing",
-    "as_the_run_shows",
-    "check_limits",
-    "unless_far_worse",
-)
-
 
 class Outcome(StrEnum):
     """What a gate found for one metric."""

@@ -18,9 +18,6 @@ from typing import TypeAlias
 
 from pytest_fileperf.measure.stacks import CHILD_PROCESSES, OTHER_THREADS, CodePlace, Frame, Profile, place_of
 
-__all__ = ("GREW", "FunctionGrowth", "growth")
-
-
 # --- The work of two sides, stack by stack: what is done beneath other callers now is put beneath them before, too
 #
 # New middleware around a whole app, another thread or a new function that takes a part over then change nothing, and

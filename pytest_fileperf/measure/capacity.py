@@ -10,8 +10,6 @@ from enum import StrEnum
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.units import format_rate
 
-__all__ = ("Capacity", "CapacityEnd", "RateTried")
-
 
 class CapacityEnd(StrEnum):
     """How a search for the capacity ended."""

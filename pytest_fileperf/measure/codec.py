@@ -29,9 +29,6 @@ from typing import Any, NoReturn, TypeAlias, Union, cast, get_args, get_origin, 
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.serve.spec import ServerSpec, server_id
 
-__all__ = ("Decoder", "Encoder", "Placed", "json_text", "json_value", "named")
-
-
 # --- Reads values from stored JSON; an error names the place of the first wrong one
 
 

@@ -21,8 +21,6 @@ from pytest_fileperf.host.sample import Sample
 if TYPE_CHECKING:
     from pytest_fileperf.measure.recording import Round
 
-__all__ = ("Growth", "growth_of", "joined")
-
 _LEAST_SAMPLES = 4
 _LEAST_REQUESTS = 20
 _QUARTERS = 4

@@ -14,9 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ("EMPTY", "HIGHEST_NS", "Counts", "Histogram", "highest_equivalent", "middle_of", "step_of")
-
-
 # --- The counts of a histogram in few bytes: there are dozens of histograms in each measurement, and all are kept
 #
 # plain     two bytes for each step that was hit, then one, two, four or eight for each count

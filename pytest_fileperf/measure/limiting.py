@@ -25,23 +25,6 @@ from pytest_fileperf.measure.stacks import Frame, Stack, stacks_in
 from pytest_fileperf.measure.usage import CHILDREN_WORK, CoreUse, ThreadShares, Usage, busiest_title, usage_of
 from pytest_fileperf.units import format_duration, format_rate
 
-__all__ = (
-    "A_GOOD_PART",
-    "Limit",
-    "LimitKind",
-    "Loss",
-    "Served",
-    "Stalls",
-    "backlog_growth",
-    "held_by",
-    "latency_of",
-    "limit_of",
-    "loss_of",
-    "may_queue",
-    "stalls_of",
-)
-
-
 # --- Splits the time that requests lost, between two versions under the same load, into CPU time and waiting
 #
 # A request needs a core for some time, and waits for other things for some time. Where requests share cores they also

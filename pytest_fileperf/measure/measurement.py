@@ -14,18 +14,6 @@ from pytest_fileperf.measure.recording import LATE_NS, Failure, Phase, Recording
 from pytest_fileperf.measure.usage import Busy, GeneratorUse, busiest_share, busy_of, generator_uses, usage_of
 from pytest_fileperf.units import format_count, format_duration, format_rate, format_share
 
-__all__ = (
-    "SATURATED_CPU_SHARE",
-    "Background",
-    "ClientUse",
-    "EventSummary",
-    "LatencySummary",
-    "Measurement",
-    "background_of",
-    "measurement_of",
-    "with_histograms",
-)
-
 SATURATED_CPU_SHARE = 0.90
 """A generator busier than this sets the pace itself (wrk and locust warn at the same share)."""
 

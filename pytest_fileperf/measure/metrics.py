@@ -16,19 +16,6 @@ if TYPE_CHECKING:
     from pytest_fileperf.measure.histogram import Histogram
     from pytest_fileperf.measure.recording import Recording, Round
 
-__all__ = (
-    "METRICS",
-    "LittlesLaw",
-    "Metric",
-    "Unit",
-    "littles_law",
-    "percent_of",
-    "rate_of",
-    "searches_by",
-    "share_allowed",
-)
-
-
 # --- Little's law: requests under way = requests/s × latency. It gives the rate of short runs, and checks every other
 # one
 #

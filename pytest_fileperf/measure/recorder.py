@@ -26,8 +26,6 @@ from pytest_fileperf.measure.tally import Leads, Tally, typical_rps
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.exchange import Sockets
 
-__all__ = ("Recorder", "merged_leads", "merged_rounds")
-
 MOST_STEPS = 100
 """Of one journey: each has histograms of its own in every round."""
 

@@ -15,28 +15,6 @@ from pytest_fileperf.host.sample import Sample, ThreadUse
 from pytest_fileperf.measure.growth import Growth, joined
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 
-__all__ = (
-    "LATE_NS",
-    "NOTHING_CARRIED",
-    "PARTS",
-    "Boot",
-    "BootCapacity",
-    "Carried",
-    "Failure",
-    "GeneratorProcess",
-    "GeneratorRound",
-    "LeadTimes",
-    "Phase",
-    "Recording",
-    "Round",
-    "WarmUp",
-    "kept_small",
-    "merge_failures",
-    "pack_histograms",
-    "without_samples",
-)
-
-
 # --- What rounds gain and lose by requests that began before the round in which they ended
 
 

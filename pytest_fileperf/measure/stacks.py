@@ -17,24 +17,6 @@ from pathlib import Path, PurePath
 from statistics import fmean
 from typing import TypeAlias
 
-__all__ = (
-    "CHILD_PROCESSES",
-    "OTHER_THREADS",
-    "SMALL_SHARE",
-    "CodePlace",
-    "Frame",
-    "FunctionCost",
-    "Looks",
-    "Profile",
-    "Stack",
-    "Threads",
-    "costs",
-    "place_of",
-    "profile_of",
-    "stacks_in",
-    "threads_of",
-)
-
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/(.*)")
 _LIBRARIES = (

@@ -33,9 +33,6 @@ from pytest_fileperf.wire.exchange import Breach
 if TYPE_CHECKING:
     from pytest_fileperf.measure.recorder import Recorder
 
-__all__ = ("Leads", "Tally", "typical_rps")
-
-
 # --- Durations and latencies in the making: typed arrays that take samples, and counts that whole blocks go into
 
 BLOCK = 8192

@@ -17,27 +17,6 @@ from pytest_fileperf.host.sample import CoreTime, MainThread, ProcessUse, Sample
 from pytest_fileperf.measure.metrics import Metric, Unit
 from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Recording, Round
 
-__all__ = (
-    "BUSY",
-    "CHILDREN_WORK",
-    "Busy",
-    "CoreUse",
-    "Course",
-    "GeneratorUse",
-    "ThreadShares",
-    "Usage",
-    "busiest_share",
-    "busiest_title",
-    "busy_of",
-    "course_after",
-    "course_of",
-    "generator_uses",
-    "memory_after",
-    "thinned",
-    "usage_of",
-)
-
-
 # --- How several generators shared a load: what each of them did over the rounds that count, and how busy it was
 
 

@@ -17,8 +17,6 @@ from pytest_fileperf.plan.request import PLAIN, UNIQUE, Operation, Place, descri
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ("MOST_DRAWN", "ORDERS", "Maker", "Order", "Requests", "columns_of")
-
 MOST_DRAWN = 100_000
 """Rows that are drawn from a generator, which may have no end."""
 MOST_ROWS = 1_000_000

@@ -23,8 +23,6 @@ from pytest_fileperf.plan.pacing import (
 )
 from pytest_fileperf.plan.work import Pause
 
-__all__ = ("Alternation", "LoadPlan", "Ramp", "Side", "SideTurns", "generators_used", "split")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ramp:

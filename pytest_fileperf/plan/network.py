@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 from pytest_fileperf.plan.request import without_queries
 from pytest_fileperf.units import is_loopback
 
-__all__ = ("LOCAL", "LOOPBACK", "Network", "host_in_url", "refusal", "url_problem")
-
 LOOPBACK = "127.0.0.1"
 
 

@@ -21,25 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = (
-    "WHOLE",
-    "Burst",
-    "ClosedLoop",
-    "ConnectionRamp",
-    "ConstantRate",
-    "Interleaved",
-    "Pacing",
-    "RandomArrivals",
-    "RateRamp",
-    "Share",
-    "Stage",
-    "crowding",
-    "instants",
-    "place_of",
-    "spread_seed",
-)
-
-
 # --- Draws the instants of requests that come by chance, and sees to it that several draws are no odd lot together
 #
 # In one draw requests come in more crowds than in another, and a server that is nearly busy is slow in crowds. A few

@@ -18,9 +18,6 @@ from pathlib import Path
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.units import parse_size_bytes
 
-__all__ = ("KINDS", "UNIQUE_BYTES", "Payload", "ending", "gone", "payload", "unique_bytes")
-
-
 # --- Texts that no other request has: a counter and a digest of it, always of one length
 
 UNIQUE_BYTES = 48

@@ -23,40 +23,6 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = (
-    "FAMILIES",
-    "NAME_RULE",
-    "PLAIN",
-    "UNIQUE",
-    "AnyRequest",
-    "AnyUrl",
-    "Auth",
-    "Content",
-    "Cookies",
-    "Expectation",
-    "Files",
-    "Headers",
-    "Journey",
-    "Operation",
-    "Params",
-    "Place",
-    "Subject",
-    "Timeout",
-    "described_argument",
-    "described_recipes",
-    "described_url",
-    "digest",
-    "distinct",
-    "family_asked_by",
-    "fields_in_url",
-    "fields_of",
-    "filled",
-    "shown_url",
-    "url_text",
-    "without_queries",
-)
-
-
 # --- What is told of a request without its values: names in clear, and of each value a digest
 #
 # A digest here is `sha256:` and the SHA-256 of the value. It never leaves the process so: of a short value it could be

@@ -16,33 +16,6 @@ from pytest_fileperf.plan.pacing import WHOLE, Share
 from pytest_fileperf.plan.request import Journey, Operation, Subject
 from pytest_fileperf.units import format_bytes, format_duration, parse_duration_ns, parse_size_bytes
 
-__all__ = (
-    "EVENT",
-    "LINE",
-    "Each",
-    "Mix",
-    "Part",
-    "PartWork",
-    "Pause",
-    "Stream",
-    "Work",
-    "counted",
-    "exponential",
-    "in_smoke",
-    "parse_each",
-    "parse_pause",
-    "parts_of",
-    "plural",
-    "steps_of",
-    "turns",
-    "uniform",
-    "why_ended_early",
-    "why_no_name",
-    "why_unfit",
-    "with_value",
-)
-
-
 # --- A load of several parts: what each one is, how often it is its turn, and what judges it
 
 PartWork: TypeAlias = Operation | Requests | Journey

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pytest_fileperf.versions.checkout import Against
     from pytest_fileperf.versions.source import Source
 
-__all__ = ("ACTIVE", "Active", "activate")
-
 _NEIGHBOURS = (
     "load tests under xdist would measure each other: run them on their own with -n 0, as in "
     "`pytest --fileperf -n 0`, or make only a few requests with --fileperf-smoke"

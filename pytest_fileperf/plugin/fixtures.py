@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
     from pytest_fileperf.serve.running import RunningServer
 
-__all__ = ("afileperf", "fileperf", "fileperf_app", "fileperf_server", "fileperf_setup", "fileperf_teardown")
-
 
 @pytest.fixture
 def fileperf(

@@ -33,9 +33,6 @@ from pytest_fileperf.units import printable
 if TYPE_CHECKING:
     from pytest_fileperf.versions.checkout import Against
 
-__all__ = ("header_words", "read_options", "server_problems")
-
-
 # --- What the command line and the ini file say of networks: where servers listen, and where load may go
 
 _BROADCAST = "255.255.255.255"

@@ -37,20 +37,6 @@ if TYPE_CHECKING:
     from pytest_fileperf.serve.running import RunningServer
     from pytest_fileperf.session.session import Session
 
-__all__ = (
-    "EXPECTED",
-    "OUTCOME_PROPERTY",
-    "AsyncVerb",
-    "GivenUpError",
-    "Measuring",
-    "ScreenProgress",
-    "Turn",
-    "Turns",
-    "line_of",
-    "tell_properties",
-)
-
-
 # --- Progress on pytest's terminal while a test runs, also where pytest captures the test's output
 
 

@@ -10,24 +10,6 @@ from collections.abc import Mapping
 
 import pytest
 
-__all__ = (
-    "CHOICES",
-    "DEFAULT_BASELINES",
-    "INI",
-    "INI_SETTINGS",
-    "LOAD_OPTIONS",
-    "MEASURING_FIXTURES",
-    "OF_BASELINES",
-    "SKIP_REASON",
-    "add_options",
-    "app_named_in",
-    "is_enabled",
-    "is_load_test",
-    "marker_keys",
-    "refuse_no_values",
-    "runs_in_ci",
-)
-
 SKIP_REASON = "needs --fileperf (or --fileperf-smoke for a few requests)"
 MEASURING_FIXTURES = ("fileperf", "afileperf")
 _SERVING_FIXTURES = (*MEASURING_FIXTURES, "fileperf_server")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pytest_fileperf.judge.record import FailedTest, Result
     from pytest_fileperf.plugin.active import Active
 
-__all__ = ("Outcomes",)
-
 _PASSED = pytest.StashKey[bool]()
 """Whether the test itself has passed; its fixtures are still to be torn down."""
 _ATTRIBUTE = "fileperf_failed"

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
         StreamKeywords,
     )
 
-__all__ = ("AsyncCapacityVerbs", "AsyncFilePerf", "CapacityVerbs", "FilePerf")
-
 _Found = TypeVar("_Found")
 
 

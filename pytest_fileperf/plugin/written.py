@@ -30,9 +30,6 @@ from pytest_fileperf.report.record_file import results_json
 from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.checkout import commit_info, project_name
 
-__all__ = ("no_command", "record_of", "tell_ci", "write_files")
-
-
 # --- What a run tells the service that it runs on: a summary of the step and annotations, under GitHub Actions
 
 

@@ -17,8 +17,6 @@ from pytest_fileperf.report.story import reasons, undecided_texts
 from pytest_fileperf.report.text import plain
 from pytest_fileperf.report.wording import figures_text, first_line, limit_text, where_failed
 
-__all__ = ("github_commands",)
-
 _SHOWN = 10
 """How many of each level GitHub shows of one step."""
 

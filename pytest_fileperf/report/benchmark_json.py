@@ -37,8 +37,6 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.measure.codec import json_value, named
 from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
 
-__all__ = ("DEFAULT_STORAGE", "benchmark_json", "benchmarks_of", "run_document", "save_benchmarks")
-
 # pytest-benchmark says that it is typed, but its functions are not.
 # mypy: allow-untyped-calls
 

@@ -15,18 +15,6 @@ from pytest_fileperf.report.text import INDENT, Screen, Style, amount, pad, pain
 from pytest_fileperf.report.wording import could_show, limit_text
 from pytest_fileperf.units import format_count, format_duration, format_share
 
-__all__ = (
-    "NOTABLE",
-    "SPREAD",
-    "event_texts",
-    "figure_lines",
-    "figure_rows",
-    "generator_rows",
-    "generator_texts",
-    "load_texts",
-    "spread",
-)
-
 NOTABLE = 1.1
 """Ratio from which two times are worth showing apart."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")

@@ -29,8 +29,6 @@ from pytest_fileperf.report.table import limit_word, member_names, metric_text, 
 from pytest_fileperf.report.text import Style, plain, plain_line, quantity
 from pytest_fileperf.units import format_bytes, format_count, format_share
 
-__all__ = ("STEP_LIMIT_BYTES", "markdown_report")
-
 STEP_LIMIT_BYTES = 1 << 20
 """What GitHub shows of one step. It shows nothing of a longer summary."""
 _RUN_METRICS = ("rps", "p50", "p99")

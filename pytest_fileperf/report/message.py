@@ -38,8 +38,6 @@ from pytest_fileperf.report.story import is_notable
 from pytest_fileperf.report.text import plain, quantity
 from pytest_fileperf.units import format_change, format_share, printable
 
-__all__ = ("WIDTH", "headline", "raise_for", "raise_for_failed_requests")
-
 WIDTH = 72
 """Columns of running text: pytest puts up to 8 more before each line of an assertion's message."""
 EXAMPLE_LENGTH = 300

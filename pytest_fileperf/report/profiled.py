@@ -13,18 +13,6 @@ from pytest_fileperf.report.message import WIDTH
 from pytest_fileperf.report.text import Screen, cells, shorten
 from pytest_fileperf.units import format_change, format_duration
 
-__all__ = (
-    "costs_json",
-    "costs_text",
-    "growth_json",
-    "growth_text",
-    "limit_waited_for",
-    "loss_json",
-    "loss_text",
-    "others_text",
-    "stall_text",
-)
-
 NAMED = 3
 _WORTH_SAYING = 0.1
 """Share of the growth from which it is said that no function that is named has it."""

@@ -12,8 +12,6 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.report.text import cells, plain, quantity, shorten
 from pytest_fileperf.units import format_duration
 
-__all__ = ("LiveProgress", "PlainProgress", "ProgressLine", "ProgressSink", "SilentProgress")
-
 PLAIN_AFTER_S = 30.0
 """A test that takes longer says in a log that it is alive. Others are over by then, which pytest says."""
 _BAR_CELLS, _BAR_RANK = 12, 5

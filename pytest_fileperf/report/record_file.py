@@ -35,9 +35,6 @@ from pytest_fileperf.report.figures import spread
 from pytest_fileperf.report.remarks import notes
 from pytest_fileperf.report.wording import note_of, notes_text, sentence
 
-__all__ = ("read_record", "results_json")
-
-
 # --- The record of a session as JSON values, and the record that is made of them again: an equal one
 #
 # A file of `--fileperf-json` has it beside what other programs read. Neither is all of the record: what is plain enough

@@ -21,17 +21,6 @@ from pytest_fileperf.report.wording import NO_BASELINE, base_name, note_text, no
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_bytes, format_count, format_rate, format_share
 
-__all__ = (
-    "brief_notes",
-    "busy_text",
-    "capacity_text",
-    "findings",
-    "notes",
-    "reconnect_text",
-    "setting",
-    "traced_text",
-)
-
 _WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
 _BRIEFLY = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
 _OF_FIGURES = (

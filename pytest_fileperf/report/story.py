@@ -17,24 +17,6 @@ from pytest_fileperf.report import wording
 from pytest_fileperf.report.text import Style, plain, shorten, words
 from pytest_fileperf.units import format_count
 
-__all__ = (
-    "STYLES",
-    "Why",
-    "counts",
-    "first_failures",
-    "hints",
-    "is_limited_elsewhere",
-    "is_notable",
-    "pressing",
-    "reasons",
-    "shared",
-    "summary_line",
-    "summary_pieces",
-    "undecided_texts",
-    "unstored",
-    "urgency",
-)
-
 STYLES: Mapping[str, Style] = {
     Standing.PASS: Style.GOOD,
     Standing.IMPROVED: Style.GOOD,

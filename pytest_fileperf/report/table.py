@@ -16,29 +16,6 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.report.story import STYLES
 from pytest_fileperf.report.text import Screen, Style, amount, cells, pad, paint, plain, shorten
 
-__all__ = (
-    "LEAST_NAME_CELLS",
-    "OUTSIDE",
-    "Column",
-    "Grid",
-    "grid_of",
-    "group_lines",
-    "is_rough",
-    "limit_word",
-    "limited_by",
-    "member_names",
-    "metric_column",
-    "metric_text",
-    "outcome_column",
-    "rank_text",
-    "ratio_texts",
-    "row_names",
-    "share",
-    "table_lines",
-    "table_of",
-    "value_text",
-)
-
 LEAST_NAME_CELLS = 12
 _GAP = "  "
 

@@ -46,14 +46,6 @@ from pytest_fileperf.report.table import (
 from pytest_fileperf.report.text import INDENT, Screen, Style, cells, pad, plain
 from pytest_fileperf.units import format_count, format_share
 
-__all__ = (
-    "brief_report",
-    "session_text",
-    "stale_lines",
-    "terminal_report",
-    "undecided_lines",
-)
-
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
 """Reasons that the outcome, or a hint at the end, says."""
 _FEW_NOTE = "~ fewer requests than the percentile needs"

@@ -19,24 +19,6 @@ from wcwidth import iter_graphemes, wcswidth
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
 
-__all__ = (
-    "INDENT",
-    "Screen",
-    "Style",
-    "amount",
-    "cells",
-    "exact",
-    "pad",
-    "paint",
-    "plain",
-    "plain_line",
-    "printable_char",
-    "quantity",
-    "shorten",
-    "show_what_it_can",
-    "words",
-)
-
 INDENT = 2
 """Cells before a line that stands under a row."""
 _JOINER = "\u200d"

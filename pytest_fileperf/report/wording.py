@@ -31,40 +31,6 @@ from pytest_fileperf.units import (
     format_share,
 )
 
-__all__ = (
-    "NO_BASELINE",
-    "SATURATED",
-    "base_name",
-    "brief_sentence",
-    "change_and_interval",
-    "change_text",
-    "compared",
-    "could_show",
-    "could_show_unsaid",
-    "failed_count",
-    "failed_lines",
-    "figures_text",
-    "first_line",
-    "interval_text",
-    "is_same_code",
-    "is_world_notable",
-    "limit_text",
-    "limiting_text",
-    "noise_texts",
-    "note_of",
-    "note_text",
-    "notes_text",
-    "other_kinds",
-    "sentence",
-    "sides_text",
-    "typical_text",
-    "untold_code",
-    "where_failed",
-    "word_of",
-    "world_outcome",
-    "world_text",
-)
-
 
 def noise_texts(result: Result) -> tuple[str, ...]:
     """Returns for each gate what it could have seen, where the code was compared with itself."""

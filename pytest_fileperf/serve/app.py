@@ -15,8 +15,6 @@ from pytest_fileperf.serve.databases import Databases, databases_here
 from pytest_fileperf.serve.loading import check_app, load_app, make_app, takes
 from pytest_fileperf.serve.made import Made, made_of
 
-__all__ = ("AppSpec", "app_spec", "as_made")
-
 _HOW = 'put it in a module of its own and give it as "module:attribute" (or "module:factory()")'
 
 

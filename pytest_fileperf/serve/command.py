@@ -35,9 +35,6 @@ from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.loaded import LoadedFiles, is_among_packages
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Builds", "CommandLaunch", "RunningCommand")
-
-
 # --- How the programs of a `Command` are run: where they are found, and with our supervisor above them
 
 _ASK = """

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-__all__ = ("SETTINGS", "Databases", "databases_here")
-
 SETTINGS = "DJANGO_SETTINGS_MODULE"
 _GUARD = "pytest_django.plugin"
 """A module that pytest loads with pytest-django, which keeps tests without a test database from any other."""

@@ -26,9 +26,6 @@ from pytest_fileperf.serve.likeness import (
 )
 from pytest_fileperf.serve.made import Cause, Made, cause_of, loaded, tell_difference, told
 
-__all__ = ("Fitting", "Imported", "await_imports", "report_import")
-
-
 # --- What imports of an app in processes of their own gave
 
 

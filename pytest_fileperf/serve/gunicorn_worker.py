@@ -12,8 +12,6 @@ from pytest_fileperf.host.supervisor import follow_supervisor
 from pytest_fileperf.serve.job import HELD, Job
 from pytest_fileperf.serve.start import BACKLOG, WorkerStart, interface_of, listen
 
-__all__ = ("Application", "serve")
-
 
 def serve(run_directory: Path) -> None:
     """Serves the job in the run directory until SIGTERM, or until the process that started it is gone."""

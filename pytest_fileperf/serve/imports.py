@@ -23,8 +23,6 @@ from pytest_fileperf.serve.stability import untraced
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE
 
-__all__ = ("Imports", "refuse_other_app", "refuse_other_databases")
-
 
 class Imports:
     """Remembers what imports gave: an app is imported again once or twice in a test run."""

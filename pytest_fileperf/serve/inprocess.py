@@ -24,10 +24,8 @@ from pytest_fileperf.wire.eventloop import new_event_loop
 if TYPE_CHECKING:
     import httpx
 
-    from pytest_fileperf.wire.asgi import ASGIApp
     from pytest_fileperf.wire.family import Family
-
-__all__ = ("InProcessLaunch", "RunningInProcess")
+    from pytest_fileperf.wire.lifespan import ASGIApp
 
 T = TypeVar("T")
 START_TIMEOUT_S = 30.0
@@ -178,7 +176,8 @@ class InProcessLaunch:
             self._settled.set()
 
     async def _serve(self) -> None:
-        from pytest_fileperf.wire.asgi import Lifespan, StreamingASGITransport
+        from pytest_fileperf.wire.asgi import StreamingASGITransport
+        from pytest_fileperf.wire.lifespan import Lifespan
 
         self._loop = loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()

@@ -22,25 +22,6 @@ from pytest_fileperf.serve.loading import module_file
 from pytest_fileperf.serve.spec import AsgiSpec
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = (
-    "ASKED",
-    "HELD",
-    "IMPORTED",
-    "MOST_BYTES",
-    "STARTED",
-    "Failed",
-    "Job",
-    "Preloaded",
-    "Ready",
-    "leave",
-    "left",
-    "lend_package",
-    "note",
-    "noted",
-    "stamps_of",
-)
-
-
 # --- What test and server process leave for each other in the run directory: a pickled value for each type and process
 
 _T = TypeVar("_T")

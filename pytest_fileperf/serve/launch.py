@@ -25,8 +25,6 @@ from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.versions.loaded import hidden_by_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Launch", "ServerPool", "refuse_changed", "refuse_hidden", "refuse_other_version")
-
 
 class Launch(Protocol):
     """The steps of one boot. Whoever calls `start` calls `stop`, whatever happens in between."""

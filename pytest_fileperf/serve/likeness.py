@@ -21,28 +21,6 @@ from typing import TypeAlias
 
 from pytest_fileperf.serve.loading import takes
 
-__all__ = (
-    "EXACTLY",
-    "KIND",
-    "MISSING",
-    "OUTLINE",
-    "Likeness",
-    "Part",
-    "Parts",
-    "View",
-    "held_in",
-    "is_item",
-    "is_secret",
-    "kind_of",
-    "likeness_of",
-    "part_of",
-    "parts_to_send",
-    "places",
-    "set_part",
-    "state_of",
-)
-
-
 # --- Describes values in words that are equal in every process: never by identity, address or the order of a set
 #
 # There are three views of a value. What differs in a finer view may be equal in a coarser one:

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
 
-__all__ = ("FilesRead", "check_app", "load_app", "make_app", "module_file", "takes")
-
 
 def load_app(target: str, *, factory: bool, check: Callable[[], None] = lambda: None) -> object:
     """Returns the ASGI app that `"package.module:attribute"` names, or that the factory of this name makes.

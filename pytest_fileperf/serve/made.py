@@ -35,9 +35,6 @@ from pytest_fileperf.serve.likeness import (
     places,
 )
 
-__all__ = ("Cause", "Made", "cause_of", "loaded", "made_of", "tell_difference", "told")
-
-
 # --- Says which object keeps a value from being sent to the server: what a function of the test holds, and what it is
 
 

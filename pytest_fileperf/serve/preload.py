@@ -22,8 +22,6 @@ from pytest_fileperf.host.child import Child, Invocation, Process
 from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, left, lend_package, stamps_of
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
-__all__ = ("Fork", "Order", "Ordered", "Preloads")
-
 _MOST = 10
 """So many are held at once: two imports of two versions and one of the code alone, of two apps. Each has the memory of
 its app."""

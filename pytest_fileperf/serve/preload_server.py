@@ -32,8 +32,6 @@ from pytest_fileperf.serve.loading import FilesRead
 from pytest_fileperf.serve.stability import move_heap
 from pytest_fileperf.serve.start import loaded_files, serve_after
 
-__all__ = ("serve",)
-
 
 def serve(run_directory: Path) -> None:
     """Imports the app of the job in the run directory, and serves in each fork until SIGTERM; never ends by itself.

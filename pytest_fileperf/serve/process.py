@@ -29,15 +29,6 @@ from pytest_fileperf.serve.stability import stabilising_env, untraced
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = (
-    "STAGES",
-    "PortTakenError",
-    "ProcessLaunch",
-    "RunningProcess",
-    "StartUp",
-    "base_env",
-)
-
 STAGES = Path(__file__).parent
 """Where the scripts lie that a server's process runs on its start."""
 _ENDED_AS_ASKED = (0, -2, -15, 130, 143)

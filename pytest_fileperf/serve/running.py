@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.wire.family import Family
 
-__all__ = ("ClientOptions", "RunningServer", "RunningUrl", "UrlLaunch", "serving_server")
-
 
 class ClientOptions(TypedDict, total=False):
     """The keywords of `httpx.AsyncClient` that make sense when the server is chosen, and `family`."""

@@ -17,31 +17,6 @@ from pytest_fileperf.host.sample import cores_of
 from pytest_fileperf.plan.network import url_problem
 from pytest_fileperf.units import parse_duration_ns
 
-__all__ = (
-    "PYTHON",
-    "AsgiSpec",
-    "Command",
-    "Gunicorn",
-    "InProcess",
-    "ProcessSpec",
-    "ServerSpec",
-    "Url",
-    "Uvicorn",
-    "env_filled",
-    "fill_environment",
-    "filled",
-    "give_all_cores",
-    "has_names",
-    "is_only_once",
-    "needs_app",
-    "parse_server",
-    "server_id",
-    "server_title",
-    "split_cores",
-    "worker_count",
-)
-
-
 # --- The names in braces that are filled in when a server starts, such as `{port}`. Other braces stay
 
 BOOT, HOST, PORT, WORKER = "{boot}", "{host}", "{port}", "{worker}"

@@ -20,19 +20,6 @@ from pathlib import Path
 
 from pytest_fileperf.host.supervisor import ADDR_NO_RANDOMIZE
 
-__all__ = (
-    "LAYOUT",
-    "SEED",
-    "STABILISERS",
-    "move_heap",
-    "stabilised_in",
-    "stabilised_now",
-    "stabilising_env",
-    "tracer_in",
-    "tracer_now",
-    "untraced",
-)
-
 STABILISERS = ("hash seed", "addresses")
 SEED = "PYTHONHASHSEED"
 LAYOUT = "PYTEST_FILEPERF_LAYOUT"

@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ("main",)
-
 _START_FAILED = 3
 """Equal to the one in `start`, whose import needs uvicorn."""
 

@@ -38,8 +38,6 @@ from pytest_fileperf.serve.spec import Uvicorn, fill_environment
 from pytest_fileperf.serve.stability import move_heap, stabilised_now, tracer_now
 from pytest_fileperf.versions.tree import is_installed, is_of_the_interpreter
 
-__all__ = ("BACKLOG", "WorkerStart", "interface_of", "listen", "loaded_files", "serve", "serve_after")
-
 _START_FAILED = 3
 """The exit status that uvicorn and gunicorn use for it: their supervisors do not replace such workers."""
 BACKLOG = 4096

@@ -36,8 +36,6 @@ from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, env_filled, server_ti
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.versions.loaded import LoadedFiles, differ, stale_bytecode
 
-__all__ = ("AsgiLaunch", "RunningWorkers")
-
 
 class AsgiLaunch(ProcessLaunch[AsgiSpec]):
     """One boot of uvicorn or gunicorn with an app."""

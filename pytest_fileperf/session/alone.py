@@ -29,9 +29,6 @@ from pytest_fileperf.session.rig import Measured, Rig, notes_of, subjects_of
 from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 
-__all__ = ("identity_of", "level_error", "measure_alone")
-
-
 LONGEST_S, MOST_TIMES = 60.0, 12
 """A baseline takes so long at the most, and so many times as long as other measurements of the test; and no longer
 than `max_duration`."""

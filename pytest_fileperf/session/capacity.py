@@ -27,8 +27,6 @@ from pytest_fileperf.plan.pacing import place_of
 from pytest_fileperf.session.loads import Load, recording_of
 from pytest_fileperf.settings.plans import Plan
 
-__all__ = ("RateSearch", "closed_loop", "smoke_capacity")
-
 _NEAR, _ABOVE = 0.85, 1.03
 """Loads that held at rates from and to these shares of their boot's capacity make the figures at capacity."""
 _LEAST_RPS = 0.5

@@ -47,8 +47,6 @@ from pytest_fileperf.report.profiled import (
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Cores, Load, asked_alone, recording_of
 
-__all__ = ("Looked", "explain_costs", "explain_loss", "loss_between", "served_of")
-
 _MOST = 0.5
 """Share of the waiting that a cause has to account for."""
 _FEW_FAILED = 0.01

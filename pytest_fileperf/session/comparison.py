@@ -54,9 +54,6 @@ from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.versions.checkout import changed_packages
 
-__all__ = ("Answer", "answer_of", "described", "kinds_of", "measure_in_turn", "refuse_base")
-
-
 # --- Tells from the first requests of a comparison what one side says to them, where none is answered well
 #
 # it says                              that is                           the gates

@@ -42,21 +42,6 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.processes import STILL, TreeWatch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-__all__ = (
-    "BothServers",
-    "BothWorks",
-    "Cores",
-    "Load",
-    "Loader",
-    "Loads",
-    "Tell",
-    "after_probe",
-    "asked_alone",
-    "core_delay",
-    "recording_of",
-    "rounds_of",
-)
-
 BothWorks: TypeAlias = tuple[Work, Work]
 BothServers: TypeAlias = tuple[RunningServer, RunningServer]
 """Base and now: `Side` is the place of each."""

@@ -12,8 +12,6 @@ from pytest_fileperf.host.sample import cores_of
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import give_all_cores
 
-__all__ = ("STILL", "ServerTree", "TreeWatch")
-
 _SOON_S = 0.02
 _LATER_S = 0.1
 """How often trees are looked at, in the first second of a load and later. Until then a child has its parent's cores."""

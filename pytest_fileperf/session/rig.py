@@ -27,8 +27,6 @@ from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source
 
-__all__ = ("Measured", "Rig", "notes_of", "subjects_of", "with_other_answers")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rig:

@@ -15,8 +15,6 @@ from pytest_fileperf.versions.checkout import Against
 from pytest_fileperf.versions.loaded import changed_beside
 from pytest_fileperf.versions.source import Source
 
-__all__ = ("Selection",)
-
 _OF_DIRECTORIES = ("conftest.py", "__init__.py", "pytest.ini", "pytest.toml")
 """Files that pytest reads in directories above a test. If its settings file is gone, it takes another one."""
 

@@ -49,9 +49,6 @@ from pytest_fileperf.settings.plans import Plan, app_of, cores_of, gates_of
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import format_count
 
-__all__ = ("Session",)
-
-
 # --- Says how many generators make a load, and finds out how many it takes where that is asked for
 #
 #     1 generator | saturated? free cores? | 2 generators | saturated? free cores? | 4 generators | …

@@ -23,18 +23,6 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.settings.settings import Settings
 from pytest_fileperf.versions.tree import is_of_the_user
 
-__all__ = (
-    "LEAST_LIMIT_S",
-    "entered",
-    "left",
-    "limit_of",
-    "running_step",
-    "set_up",
-    "setup_identity",
-    "work_of_boot",
-    "work_on",
-)
-
 _T = TypeVar("_T")
 _WITHOUT = (
     "\nIf that version lacks what the setup asks for, let the setup return without an error there: a test whose"

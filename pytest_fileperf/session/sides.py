@@ -19,8 +19,6 @@ from pytest_fileperf.session.loads import BothServers
 from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = ("Absent", "Base", "Sides")
-
 _SEEDS = 1 << 31
 """PYTHONHASHSEED ends at twice as many."""
 

@@ -57,8 +57,6 @@ from pytest_fileperf.versions.packages import python_with
 from pytest_fileperf.versions.source import Source, SourceState
 from pytest_fileperf.versions.tree import CodeTree, outside_code
 
-__all__ = ("Baselines", "Keeping", "measure_other_version")
-
 
 def title_of(entry: Entry, code: str = "") -> str:
     """Returns how messages call a baseline: `its baseline (1a2b3c4 of 2026-11-20)`."""

@@ -36,26 +36,6 @@ from pytest_fileperf.settings.keys import KEYS, LIMITS, parse_count, parse_posit
 from pytest_fileperf.settings.settings import DEFAULT_GATE, resolve
 from pytest_fileperf.units import parse_size_bytes
 
-__all__ = (
-    "EXPECTATIONS",
-    "FEEDING",
-    "NO_APP",
-    "NO_SETUP",
-    "NO_SETUP_FOR_FEED",
-    "STEP_KEYS",
-    "STREAM_ARGUMENTS",
-    "STREAM_GATE",
-    "VerbCall",
-    "fed",
-    "journey_from",
-    "judged_by",
-    "order_from",
-    "request_from",
-    "steps_from",
-    "stream_from",
-)
-
-
 # --- Reads what a verb says about a feed: which requests are made of its URL and body, and in which order
 
 FEEDING = ("feed", "order", "seed", "per_connection")

@@ -18,8 +18,6 @@ from pytest_fileperf.serve.loading import takes
 from pytest_fileperf.serve.spec import ServerSpec, parse_server
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
 
-__all__ = ("AUTO", "KEYS", "LIMITS", "parse_count", "parse_positive_duration_ns", "unknown_keys")
-
 MOST_RATE = 1_000_000
 """Far beyond what a process can send, or count as dropped."""
 MOST = 10**12

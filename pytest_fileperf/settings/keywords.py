@@ -28,24 +28,6 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.drive.journey import Client
 
-__all__ = (
-    "PART_KEYS",
-    "Journey",
-    "JourneyPartKeywords",
-    "ManyRequests",
-    "MarkerKeys",
-    "Part",
-    "PartKeywords",
-    "PartOfLoad",
-    "RequestKeywords",
-    "RequestsKeywords",
-    "RunKeywords",
-    "StepKeywords",
-    "StreamKeywords",
-    "mix_from",
-    "part",
-)
-
 # What a function takes that gets a value of any type: only `Never` fits them all. So it is with a client of httpx2,
 # which a type checker may not find.
 Setup: TypeAlias = (

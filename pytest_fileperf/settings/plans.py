@@ -19,17 +19,6 @@ from pytest_fileperf.serve.spec import AsgiSpec, Command, is_only_once, split_co
 from pytest_fileperf.settings.settings import DEFAULT_BOOTS, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_NS, Settings
 from pytest_fileperf.units import format_count, format_duration, format_rate, format_share
 
-__all__ = (
-    "USUAL_PACE",
-    "Pace",
-    "Plan",
-    "app_of",
-    "cores_of",
-    "gates_of",
-    "load_identity",
-    "load_title",
-)
-
 _SMOKE_CONNECTIONS = 4
 _SMOKE_REQUESTS = 8
 _SMOKE_OF_PART = 3

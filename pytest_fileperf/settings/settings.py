@@ -17,19 +17,6 @@ from pytest_fileperf.plan.work import Pause
 from pytest_fileperf.serve.spec import AsgiSpec, Command, InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
 
-__all__ = (
-    "DEFAULT_BOOTS",
-    "DEFAULT_CONNECTIONS",
-    "DEFAULT_GATE",
-    "DEFAULT_OPEN_CONNECTIONS",
-    "DEFAULT_TIMEOUT_NS",
-    "Options",
-    "Settings",
-    "for_capacity",
-    "for_one_load",
-    "resolve",
-)
-
 DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""
 DEFAULT_DURATION_NS = 4_000_000_000

@@ -24,8 +24,6 @@ from pytest_fileperf.settings.keywords import PartOfLoad
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ("ORDERING", "many_from")
-
 ORDERING = ("order", "seed", "per_connection")
 _NAMED_BY_URL = 20
 """Up to so many different requests without names have figures of their own, by method and URL."""

@@ -17,8 +17,6 @@ from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path, PurePosixPath
 
-__all__ = ("Change",)
-
 _WORD = re.compile(r"\w+")
 _FIRST = re.compile(r"""\b(?:from|import)\s[^\n(]*(?:\([^)]*\))?|["'/][./]*\w+|[\s=]\w+(?=(?:[./]\w+)+[:"'])""")
 """Where a source may have a directory, or the first word of a module's name: in an import, a text, a path or command.

@@ -27,17 +27,6 @@ from pytest_fileperf.versions.packages import installed_packages, name_and_versi
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-__all__ = (
-    "Against",
-    "Checkout",
-    "changed_packages",
-    "commit_info",
-    "dependency_notes",
-    "environment_notes",
-    "parse_against",
-    "project_name",
-)
-
 _PYTHON = "python:"
 _OLDEST = (3, 11)
 """What this package needs. It runs the servers of the other interpreter too."""

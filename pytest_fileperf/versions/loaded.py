@@ -18,20 +18,6 @@ from typing import TypeAlias
 
 from pytest_fileperf.versions.tree import CodeTree, import_directory, is_installed, is_of_the_interpreter
 
-__all__ = (
-    "Digests",
-    "LoadedFiles",
-    "changed_beside",
-    "differ",
-    "hidden_by_installed",
-    "is_among_packages",
-    "is_code",
-    "loaded_beside",
-    "loaded_inside",
-    "stale_bytecode",
-    "used_by_both",
-)
-
 Digests: TypeAlias = Mapping[str, str]
 """Digests of files by their names: from the top of the tree on, or from where Python looks for the package on."""
 _DIGITS = 8

@@ -28,21 +28,6 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.host.child import run
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
-__all__ = (
-    "TOOLS",
-    "cache_directory",
-    "env_for_tools",
-    "environment_name",
-    "install",
-    "installed_packages",
-    "name_and_version",
-    "packages_of",
-    "python_of",
-    "python_with",
-    "why_not_installed",
-)
-
-
 # --- Makes a virtual environment with exactly the packages that are asked for, by uv where there is one, else by pip
 #
 # Both read their own settings (indexes, `PIP_FIND_LINKS`, `UV_FIND_LINKS`, certificates, files). Dependencies are not

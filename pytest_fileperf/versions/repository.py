@@ -14,8 +14,6 @@ from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import run
 from pytest_fileperf.units import exit_text, format_bytes
 
-__all__ = ("NO_GIT", "SUBMODULE", "GitError", "GitTimeoutError", "Repository", "find_repository", "is_git_installed")
-
 NO_GIT = "Git is not installed (no `git` on the PATH)"
 _QUESTION_S = 60.0
 """Git answers at once; some file systems do not."""

@@ -20,8 +20,6 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.units import format_bytes, format_names
 from pytest_fileperf.versions.repository import SUBMODULE, GitError, GitTimeoutError, Repository, find_repository
 
-__all__ = ("Snapshots",)
-
 _NO_CODE = (
     r"(?:^|/)(?:__pycache__|\.(?:fileperf|benchmarks|hypothesis|tox|(?:pytest|mypy|ruff)_cache|coverage(?:\.[^/]*)?))"
     r"(?:/|\Z)|\.pyc\Z"

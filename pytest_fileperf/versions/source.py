@@ -27,9 +27,6 @@ from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, fi
 from pytest_fileperf.versions.snapshot import Snapshots
 from pytest_fileperf.versions.tree import CodeTree
 
-__all__ = ("Source", "SourceState", "instead_of_itself", "needed_among")
-
-
 # --- Where a repository may have the tree of a baseline: as objects, or as the files of a commit
 
 _MOST_CHANGES = 20

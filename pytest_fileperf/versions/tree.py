@@ -16,16 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = (
-    "HERE",
-    "CodeTree",
-    "import_directory",
-    "is_installed",
-    "is_of_the_interpreter",
-    "is_of_the_user",
-    "outside_code",
-)
-
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 """Environment variables that are for one interpreter, and not for another one."""
 _PACKAGE = Path(__file__).parents[1]

@@ -20,9 +20,7 @@ import httpx
 
 from pytest_fileperf.wire.family import Family, family_of
 from pytest_fileperf.wire.framing import BODYLESS_STATUSES
-from pytest_fileperf.wire.lifespan import ASGI_VERSION, CLOSE_GRACE_S, ASGIApp, Lifespan, Message, ended
-
-__all__ = ("ASGIApp", "Lifespan", "StreamingASGITransport")
+from pytest_fileperf.wire.lifespan import ASGI_VERSION, CLOSE_GRACE_S, ASGIApp, Message, ended
 
 _BLOCK_BYTES = 64 * 1024
 """Larger blocks of a request body reach the app in pieces of this size, about what a server reads from a socket."""

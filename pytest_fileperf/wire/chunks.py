@@ -10,8 +10,6 @@ import httpx
 
 from pytest_fileperf.wire.framing import MAX_HEAD_BYTES, check_trailers
 
-__all__ = ("ChunkedReader",)
-
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[^\n]*)?[ \t]*\r")
 """A line without its LF, as lax as h11 is."""
 

@@ -13,8 +13,6 @@ import httpx
 from pytest_fileperf.plan.network import Network, refusal
 from pytest_fileperf.wire.exchange import Breach
 
-__all__ = ("Origin", "breach_of_idle", "open_socket")
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:

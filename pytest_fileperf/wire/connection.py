@@ -23,8 +23,6 @@ from pytest_fileperf.wire.framing import CHUNKED, UNTIL_CLOSE, HeadReader, Respo
 from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
 from pytest_fileperf.wire.sending import NOT_NOW, Sender
 
-__all__ = ("Connection",)
-
 
 class Connection:
     """A connected socket. `start` sends a request; its exchange hears of the answer from the event loop."""

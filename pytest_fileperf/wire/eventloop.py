@@ -8,8 +8,6 @@ import sys
 
 from pytest_fileperf.errors import FilePerfError
 
-__all__ = ("new_event_loop",)
-
 _FILES = 16
 """uvloop opens seven, and needs nine. Where it gets fewer than four, libuv ends the process (SIGABRT)."""
 

@@ -12,8 +12,6 @@ import httpx
 
 from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 
-__all__ = ("SKIP_AT_LEAST_BYTES", "SKIP_BYTES", "Breach", "Exchange", "KnownAnswers", "Scratch", "Sockets")
-
 _READ_BYTES = 256 * 1024
 SKIP_BYTES = 16 * 1024 * 1024
 """The most that is skipped at once."""

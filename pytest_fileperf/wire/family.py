@@ -22,8 +22,6 @@ import httpx
 from pytest_fileperf.errors import LoadError
 from pytest_fileperf.plan.request import FAMILIES
 
-__all__ = ("HTTPX", "Family", "FamilyClient", "SyncFamilyClient", "classes_of", "family_named", "family_of")
-
 _T = TypeVar("_T")
 _PLAIN: Mapping[str, Callable[[Any], object]] = {
     "Cookies": attrgetter("jar"),

@@ -13,17 +13,6 @@ from functools import lru_cache
 import httptools
 import httpx
 
-__all__ = (
-    "BODYLESS_STATUSES",
-    "CHUNKED",
-    "MAX_HEAD_BYTES",
-    "UNTIL_CLOSE",
-    "HeadCache",
-    "HeadReader",
-    "ResponseHead",
-    "check_trailers",
-)
-
 CHUNKED = -1
 UNTIL_CLOSE = -2
 """Body lengths that are not a number of bytes."""

@@ -9,8 +9,6 @@ from typing import Any, Self
 
 from pytest_fileperf.errors import ServerStartError
 
-__all__ = ("ASGI_VERSION", "CLOSE_GRACE_S", "ASGIApp", "Lifespan", "Message", "ended")
-
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]

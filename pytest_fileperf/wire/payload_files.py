@@ -14,8 +14,6 @@ from pytest_fileperf.host import scratch
 from pytest_fileperf.host.files import MAKE_ROOM
 from pytest_fileperf.plan.payload import UNIQUE_BYTES, Payload, gone, unique_bytes
 
-__all__ = ("FileSegment", "PayloadFiles")
-
 IN_MEMORY_BYTES = 1 << 20
 """Larger payloads are sent from a file."""
 

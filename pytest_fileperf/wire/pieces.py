@@ -9,8 +9,6 @@ from typing import Protocol
 
 from pytest_fileperf.plan.work import EVENT, Each
 
-__all__ = ("PieceCounter", "piece_counter")
-
 _NAME_BYTES = 8
 """Of a line that is not complete so much is kept: whether it holds data is seen at its start."""
 _BOM = b"\xef\xbb\xbf"

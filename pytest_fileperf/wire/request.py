@@ -14,19 +14,6 @@ from pytest_fileperf.plan.payload import Payload
 from pytest_fileperf.wire.family import HTTPX, Family, FamilyClient
 from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
 
-__all__ = (
-    "BytesOfRequest",
-    "LoadClient",
-    "SegmentStream",
-    "WireRequest",
-    "asks_for_close",
-    "bytes_of",
-    "compile_request",
-    "head_of",
-    "ready",
-    "whole_body",
-)
-
 _IN_ONE_PIECE_BYTES = 8 * 1024 * 1024
 """Up to this size head and body are joined, so that a small request is one `send`."""
 _ILLEGAL_IN_VALUE = re.compile(rb"[\x00\r\n]")

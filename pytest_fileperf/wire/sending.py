@@ -13,8 +13,6 @@ import httpx
 
 from pytest_fileperf.wire.payload_files import FileSegment
 
-__all__ = ("NOT_NOW", "Sender")
-
 NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a non-blocking socket raises instead of waiting."""
 _COPY_BYTES = 256 * 1024

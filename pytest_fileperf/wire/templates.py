@@ -21,8 +21,6 @@ from pytest_fileperf.wire.payload_files import FileSegment
 from pytest_fileperf.wire.request import BytesOfRequest, WireRequest
 from pytest_fileperf.wire.values import written
 
-__all__ = ("Fill", "compiled")
-
 Build: TypeAlias = Callable[[Operation], BytesOfRequest]
 """Returns the request of an operation as bytes."""
 _LENGTH = re.compile(rb"(?<=\r\ncontent-length: )[0-9]+", re.IGNORECASE)

@@ -23,8 +23,6 @@ from pytest_fileperf.wire.family import HTTPX, Family, family_of
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import compile_request
 
-__all__ = ("LoadTransport",)
-
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _QUEUED_BYTES = 1 << 20
 """A body's unread part may grow to this before the connection stops reading."""

@@ -12,8 +12,6 @@ import httpx
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.request import Place, url_text
 
-__all__ = ("written",)
-
 _PLAIN_URL = re.compile(r"/(?!/)(?:(?!/\.)[A-Za-z0-9\-_~!$&'()*+,;=:@/?.]|%[0-9A-F]{2})*")
 """What httpx leaves as it is."""
 _NO_HEADER = re.compile(r"[^\x01-\x09\x0b\x0c\x0e-\x7f]")

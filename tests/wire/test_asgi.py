@@ -19,8 +19,9 @@ from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoin
 from starlette.responses import Response
 
 from pytest_fileperf.errors import ServerStartError
-from pytest_fileperf.wire.asgi import ASGIApp, Lifespan, StreamingASGITransport
+from pytest_fileperf.wire.asgi import StreamingASGITransport
 from pytest_fileperf.wire.family import FamilyClient
+from pytest_fileperf.wire.lifespan import ASGIApp, Lifespan
 
 pytestmark = pytest.mark.anyio
 

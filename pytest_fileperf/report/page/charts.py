@@ -35,9 +35,6 @@ from pytest_fileperf.report.page.drawing import (
 )
 from pytest_fileperf.report.wording import base_name
 
-__all__ = ("charts_of",)
-
-
 # --- The chart of a search for the capacity: latency over rate, a mark for each load
 
 

@@ -38,8 +38,6 @@ from pytest_fileperf.report.page.drawing import (
     thinned,
 )
 
-__all__ = ("pair_charts", "process_charts")
-
 _PERCENT = Scale(name="%", size=0.01)
 
 

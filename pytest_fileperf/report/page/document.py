@@ -41,9 +41,6 @@ from pytest_fileperf.report.table import (
 from pytest_fileperf.report.text import amount, plain
 from pytest_fileperf.units import format_share
 
-__all__ = ("results_html",)
-
-
 # --- Causes as markup: which functions made a test slower, what went wrong with requests, and with whole tests
 
 _MOST_FAILURES = 20

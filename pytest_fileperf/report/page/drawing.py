@@ -14,29 +14,6 @@ from typing import TypeAlias, TypeVar
 from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import Recording
 
-__all__ = (
-    "BAD",
-    "COLOURS",
-    "DASHES",
-    "FIRST",
-    "MOST_POINTS",
-    "QUIET",
-    "SECOND",
-    "THIRD",
-    "Chart",
-    "Points",
-    "Scale",
-    "Timeline",
-    "Trace",
-    "band",
-    "level",
-    "line",
-    "marks",
-    "scale_for",
-    "thinned",
-    "timeline_of",
-)
-
 MOST_POINTS = 300
 """Points of one line: a chart cannot show more."""
 COLOURS = ("var(--first)", "var(--second)", "var(--third)", "var(--fourth)")

@@ -13,8 +13,6 @@ from pytest_fileperf.report.story import STYLES
 from pytest_fileperf.report.text import Style, plain, quantity
 from pytest_fileperf.units import format_count, format_share
 
-__all__ = ("badge", "gate_list", "gate_table", "limit_list", "world_items")
-
 _CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Style.NEWS: "news"}
 _HALF = 100.0
 """Half of the picture's width; its middle is no change."""

@@ -11,8 +11,6 @@ from typing import TypeAlias
 from pytest_fileperf.measure.codec import json_value
 from pytest_fileperf.report.text import printable_char
 
-__all__ = ("Child", "Markup", "data_block", "document", "element", "raw_element", "table")
-
 _VOID = frozenset(("input", "meta"))
 """Elements without an end tag."""
 
