@@ -46,7 +46,7 @@ NO_SETUP_FOR_FEED = (
 )
 
 
-def fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Requests:
+def _fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Requests:
     """Returns the operation, or the requests that are made of it and a feed. Raises PlanError."""
     feed, used = arguments.get("feed"), fields_of(operation)
     needed = used - {UNIQUE}
@@ -60,7 +60,12 @@ def fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Re
             raise PlanError(f"{given[0]} is about the rows of a feed, and there is no feed")
         return Requests(recipes=(operation,)) if UNIQUE in used else operation
     if not needed:
-        raise PlanError(_no_field(operation.url))
+        like = re.search(r"\{[^{}/?]*\}|%7B[^{}/?]*?%7D", operation.url, re.IGNORECASE)
+        why = f"write one, as in '{operation.url.partition('?')[0]}/{{id}}'"
+        if like is not None:
+            why = NAME_RULE if like[0].startswith("{") else "give the URL as a text, as httpx.URL quotes braces"
+            why = f"{like[0]} is none: {why}"
+        raise PlanError(f"there is a feed, and the request has no field for its values: {why}")
     recipes, order = (operation,), order_from(arguments)
     if callable(feed) and not takes(feed, 0):
         if takes(feed, 1) is False:
@@ -70,18 +75,7 @@ def fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Re
     return Requests(recipes=recipes, order=order, columns=columns)
 
 
-def _no_field(url: str) -> str:
-    if (like := re.search(r"\{[^{}/?]*\}|%7B[^{}/?]*?%7D", url, re.IGNORECASE)) is None:
-        why = f"write one, as in '{url.partition('?')[0]}/{{id}}'"
-    elif like[0].startswith("{"):
-        why = f"{like[0]} is none: {NAME_RULE}"
-    else:
-        why = f"{like[0]} is none: give the URL as a text, as httpx.URL quotes braces"
-    return f"there is a feed, and the request has no field for its values: {why}"
-
-
 def order_from(arguments: Mapping[str, object]) -> Order:
-    """Returns the order that the keywords ask for; raises PlanError that names everything wrong with them."""
     kind, seed, each = (
         default if arguments.get(name) is None else arguments[name]
         for name, default in (("order", "cycle"), ("seed", 0), ("per_connection", False))
@@ -106,15 +100,14 @@ STEP_KEYS = ("gate", "tolerance", *(name for name in LIMITS if name.partition("_
 """The keys of the marker that a step may have. What the server uses, and events of streams, are a whole load's."""
 
 
-def steps_from(given: object) -> tuple[tuple[Subject, ...], tuple[str, ...]]:
-    """Returns the steps, and what is wrong with them."""
+def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
     if given is None:
-        return (), ()
+        return ()
     if not isinstance(given, Mapping):
         form = "say what is asked of each step by its name, as in {'login': {'max_p99': '50ms'}, 'download': {}}"
-        return (), (f"steps: {given!r} is no mapping: {form}",)
+        problems.append(f"steps: {given!r} is no mapping: {form}")
+        return ()
     steps: list[Subject] = []
-    problems: list[str] = []
     for name, keys in given.items():
         found = [problem] if (problem := why_no_name(name)) else []
         if not isinstance(keys, Mapping):
@@ -123,19 +116,14 @@ def steps_from(given: object) -> tuple[tuple[Subject, ...], tuple[str, ...]]:
             found += unknown_keys(keys, STEP_KEYS)
         if not found:
             try:
-                steps.append(_step(name, keys))
+                gate, tolerances, limits = judged_by({key: value for key, value in keys.items() if value is not None})
+                steps.append(Subject(name=name, gate=gate, tolerances=tolerances, limits=limits))
+                if others := [metric for metric in gate if metric in _OF_A_WHOLE_LOAD]:
+                    found.append(f"gate: {', '.join(others)}: known of the whole load, and not of a step")
             except PlanError as error:
                 found += error.problems
         problems += (f"steps: {name}: {problem}" for problem in found)
-    return tuple(steps), tuple(problems)
-
-
-def _step(name: str, keys: Mapping[str, object]) -> Subject:
-    """Returns the step; nothing is compared of it, unless it says what. Raises PlanError."""
-    gate, tolerances, limits = judged_by({key: value for key, value in keys.items() if value is not None})
-    if others := [metric for metric in gate if metric in _OF_A_WHOLE_LOAD]:
-        raise PlanError(f"gate: {', '.join(others)}: known of the whole load, and not of a step")
-    return Subject(name=name, gate=gate, tolerances=tolerances, limits=limits)
+    return tuple(steps)
 
 
 def judged_by(
@@ -166,9 +154,9 @@ _ONCE_ONLY = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VerbCall:
-    """One call of a verb."""
+    """One call of a verb of `fileperf`, or of `part`."""
 
     work: Work | None
     """None where the arguments are wrong: `problems` says why."""
@@ -176,13 +164,14 @@ class VerbCall:
     """The settings among its keywords, unchecked."""
     problems: tuple[str, ...] = ()
     where: str
-    """The call, for messages: `fileperf.post("/upload")`."""
+    """The call, for messages: `POST /upload`."""
+    name: str | None = None
+    """What a part of a load is called, if it has a name."""
     default_gate: tuple[str, ...] = DEFAULT_GATE
     """What is gated where nobody says it."""
 
     @classmethod
     def of(cls, work: Work | None, arguments: Mapping[str, object], problems: Iterable[str], where: str) -> VerbCall:
-        """Returns the call; its settings are those of the arguments that are keys of the marker."""
         problems = tuple(problems)
         keys = {key: value for key, value in arguments.items() if key in KEYS}
         return cls(work=None if problems else work, keys=keys, problems=problems, where=where)
@@ -191,7 +180,12 @@ class VerbCall:
 def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
     """Returns the call of a verb that repeats one request; `also` are keywords of the verb that are not among these."""
     valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
-    problems = [*unknown_keys(arguments, valid), *_url_problems(url)]
+    problems, path = [*unknown_keys(arguments, valid)], str(url)
+    if not isinstance(url, str) and type(url).__name__ != "URL":
+        problems.append(f'{url!r} is not a URL: write a path on the server, as in "/upload"')
+    elif "://" in path.partition("?")[0]:
+        given = without_queries(path)
+        problems.append(f'{given!r} names a server: write only the path, and give the server as server=Url("http://…")')
     if not isinstance(method, str) or not method.isalpha():
         problems.append(f"method {method!r} is not an HTTP method")
     recipe = {}
@@ -201,22 +195,19 @@ def request_from(method: object, url: object, arguments: Mapping[str, object], *
                 recipe[name] = _repeatable(name, arguments[name])
             except PlanError as error:
                 problems += error.problems
-    expect, found = _expectation(arguments)
-    problems += found
-    method = str(method).upper()
+    expect, method = _expectation(arguments, problems), str(method).upper()
     work: Work | None = None
     if not problems:
         try:
-            work = fed(Operation(method=method, url=str(url), arguments=recipe, expect=expect), arguments)
+            work = _fed(Operation(method=method, url=path, arguments=recipe, expect=expect), arguments)
         except PlanError as error:
             problems += error.problems
-    return VerbCall.of(work, arguments, problems, f"{method} {without_queries(shown_url(str(url)))}")
+    return VerbCall.of(work, arguments, problems, f"{method} {without_queries(shown_url(path))}")
 
 
 def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
-    """Returns the call of `run` with a journey."""
-    steps, found = steps_from(arguments.get("steps"))
-    problems = [*unknown_keys(arguments, ("steps", *KEYS)), *_journey_problems(function), *found]
+    problems = [*unknown_keys(arguments, ("steps", *KEYS)), *_journey_problems(function)]
+    steps = _steps_from(arguments.get("steps"), problems)
     named = getattr(function, "func", function)  # a partial has no name
     name = str(getattr(named, "__name__", type(named).__name__))
     work = None
@@ -247,40 +238,16 @@ def _journey_problems(function: object) -> tuple[str, ...]:
     return ()
 
 
-def _url_problems(url: object) -> tuple[str, ...]:
-    text = str(url)
-    if not isinstance(url, str) and type(url).__name__ != "URL":
-        return (f'{url!r} is not a URL: write a path on the server, as in "/upload"',)
-    if "://" in text.partition("?")[0]:
-        return (
-            f'{without_queries(text)!r} names a server: write only the path, and give the server as server=Url("http://…")',
-        )
-    return ()
-
-
-def _expectation(arguments: Mapping[str, object]) -> tuple[Expectation, tuple[str, ...]]:
-    problems: list[str] = []
-    statuses: tuple[int, ...] = ()
-    size_bytes: int | None = None
-    digest: str | None = None
-    if (status := arguments.get("expect_status")) is not None:
-        statuses, found = _statuses(status)
-        problems += found
-    if (size := arguments.get("expect_bytes")) is not None:
-        try:
-            size_bytes = _size_bytes(size)
-        except ValueError as error:
-            problems.append(f"expect_bytes: {error}")
-    if (body := arguments.get("expect_body")) is not None:
-        try:
-            body_bytes, digest = _body_facts(body)
-        except PlanError as error:
-            problems += error.problems
-        else:
-            if size_bytes not in (None, body_bytes):
-                problems.append(f"expect_bytes is {size_bytes} bytes, but expect_body has {body_bytes}")
-            size_bytes = body_bytes
-    return Expectation(statuses=statuses, size_bytes=size_bytes, sha256=digest), tuple(problems)
+def _expectation(arguments: Mapping[str, object], problems: list[str]) -> Expectation:
+    statuses = _parsed("expect_status", _statuses, arguments, problems) or ()
+    size_bytes = _parsed("expect_bytes", _size_bytes, arguments, problems)
+    body = _parsed("expect_body", _body_facts, arguments, problems)
+    if body is None:
+        return Expectation(statuses=statuses, size_bytes=size_bytes)
+    body_bytes, digest = body
+    if size_bytes not in (None, body_bytes):
+        problems.append(f"expect_bytes is {size_bytes} bytes, but expect_body has {body_bytes}")
+    return Expectation(statuses=statuses, size_bytes=body_bytes, sha256=digest)
 
 
 def _size_bytes(size: object) -> int:
@@ -289,22 +256,22 @@ def _size_bytes(size: object) -> int:
     return parse_size_bytes(size)
 
 
-def _statuses(status: object) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _statuses(status: object) -> tuple[int, ...]:
     given = tuple(status) if isinstance(status, list | tuple | set | frozenset | range) else (status,)
     statuses = tuple(int(one) for one in given if isinstance(one, int) and not isinstance(one, bool))
     if len(statuses) != len(given) or not statuses or not all(100 <= one <= 599 for one in statuses):
-        return (), (f"expect_status: {status!r} is not a status code from 100 to 599, or a tuple of them",)
-    return statuses, ()
+        raise ValueError(f"{status!r} is not a status code from 100 to 599, or a tuple of them")
+    return statuses
 
 
 def _body_facts(body: object) -> tuple[int, str]:
-    """Returns length and SHA-256 of an expected body; raises PlanError."""
+    """Returns length and SHA-256 of an expected body."""
     import hashlib
 
     if isinstance(body, Payload):
         if body.unique:
-            raise PlanError(
-                "expect_body: a unique payload is different in every request, so no answer can be compared with it: "
+            raise ValueError(
+                "a unique payload is different in every request, so no answer can be compared with it: "
                 "give its size as expect_bytes, or compare one of its contents, .fresh(), in a journey"
             )
         return body.size_bytes, body.sha256()
@@ -312,14 +279,13 @@ def _body_facts(body: object) -> tuple[int, str]:
         try:
             body = body.encode()
         except UnicodeEncodeError as error:
-            raise PlanError(f"expect_body: the text cannot be sent: {error.reason}: give the bytes") from error
+            raise ValueError(f"the text cannot be sent: {error.reason}: give the bytes") from error
     if isinstance(body, bytes | bytearray | memoryview):
         return len(bytes(body)), hashlib.sha256(body).hexdigest()
-    raise PlanError(f"expect_body: {type(body).__name__} is not a body: use bytes, a text or payload(…)")
+    raise ValueError(f"{type(body).__name__} is not a body: use bytes, a text or payload(…)")
 
 
 def _repeatable(name: str, value: object) -> object:
-    """Returns a request argument as one that can be sent any number of times; raises PlanError where it cannot."""
     if name == "content":
         return _repeatable_content(value)
     if name == "files":
@@ -349,11 +315,7 @@ def _repeatable_content(value: object) -> object:
         return bytes(value)
     if isinstance(value, list | tuple) and all(isinstance(part, bytes) for part in value):
         return b"".join(value)
-    if hasattr(value, "read"):
-        return _read("content", value, from_start=False)
-    if hasattr(value, "__iter__") or hasattr(value, "__aiter__"):
-        raise PlanError(f"content: {_article(value)} {_ONCE_ONLY}")
-    raise PlanError(f"content: {type(value).__name__} is not a body: use bytes, a text, payload(…) or an open file")
+    return _read("content", value)
 
 
 def _repeatable_file(name: str, item: object) -> object:
@@ -362,27 +324,29 @@ def _repeatable_file(name: str, item: object) -> object:
         filename, content, *rest = item
         if isinstance(content, str | bytes | Payload):
             return item
-        found = _read(name, content, from_start=True)
+        found = _read(name, content)
         content_type = rest or [_type_of(str(filename or ""))]
         return (filename, found, *content_type)
     if isinstance(item, str | bytes | Payload):
         return item
-    found = _read(name, item, from_start=True)
+    found = _read(name, item)
     if isinstance(found, Payload):
         return found
     filename = Path(str(getattr(item, "name", "upload"))).name
     return (filename, found, _type_of(filename))
 
 
-def _read(name: str, source: object, *, from_start: bool) -> Payload | bytes:
+def _read(name: str, source: object) -> Payload | bytes:
     """Returns what an open file holds, from its position or, as httpx does with forms, from its start.
 
     A file with a path is not read, so that large files never come into memory.
     """
+    from_start, kind = name != "content", type(source).__name__
     if not hasattr(source, "read"):
         if hasattr(source, "__iter__") or hasattr(source, "__aiter__"):
-            raise PlanError(f"{name}: {_article(source)} {_ONCE_ONLY}")
-        raise PlanError(f"{name}: {type(source).__name__} is not a file: use bytes, payload(…) or an open file")
+            raise PlanError(f"{name}: {'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind} {_ONCE_ONLY}")
+        wanted = "a file: use bytes" if from_start else "a body: use bytes, a text"
+        raise PlanError(f"{name}: {kind} is not {wanted}, payload(…) or an open file")
     if getattr(source, "closed", False):
         raise PlanError(f"{name}: the file is closed")
     if isinstance(source, io.TextIOBase):
@@ -394,7 +358,7 @@ def _read(name: str, source: object, *, from_start: bool) -> Payload | bytes:
         source.seek(0)
     found = source.read()
     if not isinstance(found, bytes):
-        kind = f"an async {type(source).__name__}" if inspect.isawaitable(found) else type(source).__name__
+        kind = f"an async {kind}" if inspect.isawaitable(found) else kind
         if inspect.iscoroutine(found):
             found.close()
         raise PlanError(f"{name}: {kind} does not read as bytes: use bytes, payload(…) or a file opened with 'rb'")
@@ -423,11 +387,6 @@ def _type_of(filename: str) -> str:
     return mimetypes.guess_type(filename)[0] or "application/octet-stream"
 
 
-def _article(value: object) -> str:
-    kind = type(value).__name__
-    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
-
-
 # --- Reads the arguments of the verb `stream`: a request, what its pieces are, and what ends it
 
 STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
@@ -443,7 +402,6 @@ _T = TypeVar("_T")
 
 
 def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
-    """Returns the call of a verb that reads streams."""
     others = {name: value for name, value in arguments.items() if name not in STREAM_ARGUMENTS}
     method = "GET" if arguments.get("method") is None else arguments["method"]
     call = request_from(method, url, others, also=STREAM_ARGUMENTS)
@@ -454,7 +412,13 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
     stream = None
     if isinstance(call.work, Operation):
         stream = Stream(operation=call.work, each=EVENT if each is None else each, events=events, lasts_ns=lasts_ns)
-        problems += _problems_of(stream)
+        expect = call.work.expect
+        if stream.ends_early and expect.size_bytes is not None:
+            end = "events" if events is not None else "listen_for"
+            name = "expect_bytes" if expect.sha256 is None else "expect_body"
+            problems.append(f"{name} is of the whole answer, and {end} ends the stream before: give one of them")
+        elif call.work.method == "HEAD":
+            problems.append("a HEAD request has an answer without a body: there is nothing to stream")
     elif call.work is not None:
         problems.append(_OF_A_FEED if arguments.get("feed") is not None else _UNIQUE)
     return VerbCall(
@@ -472,17 +436,9 @@ def _parsed(
     """Returns a keyword's value; None where it is not given, or wrong, which is one more problem."""
     try:
         return None if arguments.get(name) is None else parse(arguments[name])
+    except PlanError as error:
+        problems += error.problems
+        return None
     except ValueError as error:
         problems.append(f"{name}: {error}")
         return None
-
-
-def _problems_of(stream: Stream) -> list[str]:
-    expect = stream.operation.expect
-    if stream.ends_early and expect.size_bytes is not None:
-        end = "events" if stream.events is not None else "listen_for"
-        name = "expect_bytes" if expect.sha256 is None else "expect_body"
-        return [f"{name} is of the whole answer, and {end} ends the stream before: give one of them"]
-    if stream.operation.method == "HEAD":
-        return ["a HEAD request has an answer without a body: there is nothing to stream"]
-    return []

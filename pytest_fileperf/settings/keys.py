@@ -58,7 +58,6 @@ def parse_count(value: object) -> int:
 
 
 def _generators(value: object) -> int | str:
-    """Takes a whole number of 1 or more, or `auto`."""
     if isinstance(value, str) and value.strip() == AUTO:
         return AUTO
     try:
@@ -74,7 +73,6 @@ _PER_S = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600}
 
 
 def _rate(value: object) -> float:
-    """Takes requests per second as a number, or a text such as `10/s` or `300/min`."""
     number, _, per = value.partition("/") if isinstance(value, str) else (value, "", "")
     try:
         rate = _number(float(number) if isinstance(number, str) else number) / _PER_S[per.strip()]
@@ -93,7 +91,6 @@ _RAMP_FORM = 'write stages of time and target, as in "10s:100/s, 30s:100/s" for 
 
 
 def _ramp(value: object) -> Ramp:
-    """Takes stages of time and target, as pairs or as text: `10s:100/s, 30s:100/s`, or `10s:50` for connections."""
     if isinstance(value, str):
         value = [tuple(part.strip() for part in stage.split(":")) for stage in value.split(",")]
     if not isinstance(value, list | tuple) or not value:
@@ -107,10 +104,14 @@ def _ramp(value: object) -> Ramp:
         else:
             stages.append(stage)
             of_rate |= set() if is_rate is None else {is_rate}
-    if not problems and (problem := _why_no_ramp(stages, of_rate)):
-        problems.append(f"{problem}: {_RAMP_FORM}")
     if problems:
         raise PlanError(*problems)
+    if len(of_rate) > 1:
+        raise ValueError(f"every target is a rate, or every one a number of connections: {_RAMP_FORM}")
+    if not any(stage.target for stage in stages):
+        raise ValueError(f"none of its targets is above 0: {_RAMP_FORM}")
+    if sum(stage.duration_ns for stage in stages) == 0:
+        raise ValueError(f"its stages take no time: {_RAMP_FORM}")
     return Ramp(stages=tuple(stages), of_rate=of_rate.pop())
 
 
@@ -127,14 +128,6 @@ def _stage(item: object) -> tuple[Stage, bool | None]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"stage {item!r}: {error}") from error
     return stage, None if level == 0 and not is_rate else is_rate
-
-
-def _why_no_ramp(stages: list[Stage], of_rate: set[bool]) -> str | None:
-    if len(of_rate) > 1:
-        return "every target is a rate, or every one a number of connections"
-    if not any(stage.target for stage in stages):
-        return "none of its targets is above 0"
-    return "its stages take no time" if sum(stage.duration_ns for stage in stages) == 0 else None
 
 
 def _duration_ns(value: object) -> int:
@@ -218,8 +211,7 @@ def _gate(value: object) -> tuple[str, ...]:
         names = tuple(value)
     else:
         raise ValueError(f'{value!r} is not a choice of metrics: write their names, or "none" for no gate')
-    problems = _unknown_metrics(names)
-    if problems:
+    if problems := _unknown_metrics(names):
         raise PlanError(*problems)
     return tuple(name for name in METRICS if name in names)
 

@@ -10,14 +10,13 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, Never, TypeAlias, TypedDict, Unpack
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.payload import Payload
 from pytest_fileperf.plan.request import AnyRequest, AnyUrl, Auth, Content, Cookies, Files, Headers, Params
-from pytest_fileperf.plan.work import Mix, Pause, Stream, why_no_name
+from pytest_fileperf.plan.work import Mix, Pause, Stream, Work, why_no_name
 from pytest_fileperf.plan.work import Part as MixPart
 from pytest_fileperf.serve.spec import ServerSpec
 from pytest_fileperf.settings.arguments import VerbCall, journey_from, judged_by, request_from
@@ -82,8 +81,6 @@ class StepKeywords(TypedDict, total=False):
 
 
 class _Judged(StepKeywords, total=False):
-    """How what was measured is judged: limits, and the gate."""
-
     max_cpu_per_request: float | str | None
     """The greatest CPU time of the server per request: `"400us"`, or seconds."""
     max_rss: int | str | None
@@ -156,8 +153,6 @@ class MarkerKeys(_Judged, total=False):
 
 
 class _Steps(TypedDict, total=False):
-    """What the steps of a journey have to show."""
-
     steps: Mapping[str, StepKeywords] | None
     """What is asked of the steps that `client.step(name)` begins in the journey, by their names: limits and gates, as
     in `{"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`, or nothing: `{"login": {}}`. A step that is named
@@ -169,8 +164,6 @@ class RunKeywords(MarkerKeys, _Steps, total=False):
 
 
 class _Ordering(TypedDict, total=False):
-    """In which order requests are made."""
-
     order: Literal["cycle", "shuffle", "zipf"] | None
     """The order of the rows: one after the other (default), shuffled, or at random with the first ones more often."""
     seed: int | None
@@ -184,8 +177,6 @@ class RequestsKeywords(MarkerKeys, _Ordering, total=False):
 
 
 class _Recipe(_Ordering, total=False):
-    """What a request is, a good answer to it, and which requests are made of it."""
-
     params: Params | None
     """The query, as httpx takes it: `{"page": 2}`."""
     headers: Headers | None
@@ -237,8 +228,6 @@ class StreamKeywords(RequestKeywords, total=False):
 
 
 class _Part(_Judged, total=False):
-    """What a part of a load has of its own: its name, gate and limits."""
-
     name: str | None
     """What the part is called in all reports, and in `Measurement.parts`."""
 
@@ -259,17 +248,15 @@ _GATE = ("p50",)
 """What is compared of a part, unless it says something else. Its rate is that of the mix."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartOfLoad:
+class PartOfLoad(VerbCall):
     """One part of a load. Made by `part`, for `fileperf.mix`."""
 
-    call: VerbCall
-    name: str | None = None
+    __slots__ = ()
 
     @property
     def title(self) -> str:
         """What it is called where it has no name: `GET /files/{id}`, or as its journey."""
-        return self.name or (self.call.where if self.call.work is None else self.call.work.name)
+        return self.name or (self.where if self.work is None else self.work.name)
 
 
 class _PartVerbs:
@@ -321,8 +308,8 @@ def _checked(call: VerbCall, name: object) -> PartOfLoad:
         problems.append(
             f"{', '.join(others)}: said of the whole load, not of a part, which takes {', '.join(PART_KEYS)}"
         )
-    own = VerbCall(work=call.work, keys=call.keys, problems=tuple(problems), where=call.where)
-    return PartOfLoad(own, None if name is None else str(name))
+    name = None if name is None else str(name)
+    return PartOfLoad(work=call.work, keys=call.keys, problems=tuple(problems), where=call.where, name=name)
 
 
 def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
@@ -333,18 +320,21 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
         problems.append("mix takes weights by parts, as in {part.get('/a'): 1, part.get('/b'): 9}")
         weights = {}
     for given, weight in weights.items():
-        own = given if isinstance(given, PartOfLoad) else _journey(given)
-        if own is None:
+        if isinstance(given, PartOfLoad):
+            own = given
+        elif callable(given) or inspect.iscoroutine(given):
+            own = _checked(journey_from(given, {}), None)
+        else:
             problems.append(f"{given!r} is no part: write part.get(…), or an async function that takes a client")
             continue
         where = own.title
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
             problems.append(f"{where}: its weight is {weight!r}, not a number above 0: leave out what has no turn")
             weight = 1
-        problems += (f"{where}: {problem}" for problem in own.call.problems)
-        if own.call.work is not None and not own.call.problems:
+        problems += (f"{where}: {problem}" for problem in own.problems)
+        if own.work is not None and not own.problems:
             try:
-                parts.append(_part(own, float(weight), gated=arguments.get("gate") not in (False, "none")))
+                parts.append(_part(own, own.work, float(weight), gated=arguments.get("gate") not in (False, "none")))
             except PlanError as error:
                 problems += (f"{where}: {problem}" for problem in error.problems)
     names = [one.name for one in parts]
@@ -353,16 +343,10 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
     return VerbCall.of(Mix(parts=tuple(parts)), arguments, problems, "mix")
 
 
-def _journey(given: object) -> PartOfLoad | None:
-    return PartOfLoad(journey_from(given, {})) if callable(given) or inspect.iscoroutine(given) else None
-
-
-def _part(own: PartOfLoad, weight: float, *, gated: bool) -> MixPart:
+def _part(own: PartOfLoad, work: Work, weight: float, *, gated: bool) -> MixPart:
     """Returns the part, with the gate that it has of its own; raises PlanError."""
-    keys, work = own.call.keys, own.call.work
-    assert work is not None
     if isinstance(work, Mix | Stream):
         raise PlanError("only requests and journeys are parts of a mix")
-    gate, tolerances, limits = judged_by(keys, _GATE if gated else "none")
+    gate, tolerances, limits = judged_by(own.keys, _GATE if gated else "none")
     name = own.title.replace("#", "")
     return MixPart(name=name, work=work, weight=weight, gate=gate, tolerances=tolerances, limits=limits)

@@ -96,7 +96,6 @@ class Options:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that the run writes for others."""
         return tuple(path for path in (self.json, self.html, self.markdown) if path is not None)
 
 
@@ -152,6 +151,11 @@ class Settings:
     teardown: Callable[..., object] | None = None
     """Called after it, with a client and what the setup returned."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the load is made as a whole: it cannot be divided among boots or turns."""
+        return self.requests is not None or self.burst is not None or self.ramp is not None
+
 
 def resolve(
     *,
@@ -171,32 +175,37 @@ def resolve(
     layers = ((verb, "{}"), (marker, "{}"), (options, "--fileperf-{}"), (ini, "fileperf_{}"))
     for distance, (layer, spelling) in enumerate(layers):
         problems += unknown_keys(layer, KEYS)
-        for key in KEYS:
-            if key in layer:
-                value, found = _parsed(key, layer[key], spelling.format(key))
-                problems += found
-                chosen.setdefault(key, (distance, value))
+        for key in filter(layer.__contains__, KEYS):
+            value = None
+            try:
+                value = None if layer[key] is None else KEYS[key](layer[key])
+            except PlanError as error:
+                problems += (f"{spelling.format(key)}: {problem}" for problem in error.problems)
+            except (ValueError, AppLoadError) as error:
+                problems.append(f"{spelling.format(key)}: {error}")
+            chosen.setdefault(key, (distance, value))
     server, found = _server_with_workers(chosen)
     problems += found
     problems += _keep_one_shape(chosen)
-    problems += _unfit_pause(chosen)
-    problems += _unfit_generators(chosen, server)
-    given = {key: value for key, (_, value) in chosen.items() if value is not None}
+    problems += (*_unfit_pause(chosen), *_unfit_generators(chosen, server))
     if problems:
         raise PlanError(*dict.fromkeys(problems))
-    return _settings({"gate": default_gate, **given}, server)
-
-
-def _parsed(key: str, value: object, name: str) -> tuple[object, tuple[str, ...]]:
-    """Returns the value of a key as the package uses it, or None and why it cannot be used."""
-    if value is None:
-        return None, ()
-    try:
-        return KEYS[key](value), ()
-    except PlanError as error:
-        return None, tuple(f"{name}: {problem}" for problem in error.problems)
-    except (ValueError, AppLoadError) as error:
-        return None, (f"{name}: {error}",)
+    given = {"gate": default_gate, **{key: value for key, (_, value) in chosen.items() if value is not None}}
+    tolerance = given.pop("tolerance", {})
+    if isinstance(tolerance, float):
+        tolerance = dict.fromkeys(METRICS, tolerance)
+    # Each value was parsed by its key: a type checker cannot follow that through a mapping.
+    make: Callable[..., Settings] = Settings
+    own = {_FIELDS.get(key, key): value for key, value in given.items() if key not in _APART and key not in LIMITS}
+    return make(
+        server=server,
+        connections=_connections(given),
+        search_connections=given.get("connections", DEFAULT_OPEN_CONNECTIONS),
+        search_ns=given.get("max_duration", DEFAULT_SEARCH_NS),
+        limits={**DEFAULT_LIMITS, **{key: value for key, value in given.items() if key in LIMITS}},
+        tolerances=tolerance,
+        **own,
+    )
 
 
 def _server_with_workers(chosen: Mapping[str, tuple[int, object]]) -> tuple[ServerSpec, tuple[str, ...]]:
@@ -257,41 +266,17 @@ def _connections(given: Mapping[str, object]) -> object:
     return given.get("connections", DEFAULT_OPEN_CONNECTIONS if is_open else DEFAULT_CONNECTIONS)
 
 
-def _settings(given: Mapping[str, object], server: ServerSpec) -> Settings:
-    limits = {key: value for key, value in given.items() if key in LIMITS}
-    changes: dict[str, object] = {
-        _FIELDS.get(key, key): value
-        for key, value in given.items()
-        if key not in LIMITS and key not in ("server", "workers", "tolerance")
-    }
-    changes["connections"] = _connections(given)
-    changes["search_connections"] = given.get("connections", DEFAULT_OPEN_CONNECTIONS)
-    changes["search_ns"] = given.get("max_duration", DEFAULT_SEARCH_NS)
-    tolerance = given.get("tolerance", {})
-    if isinstance(tolerance, float):
-        tolerance = dict.fromkeys(METRICS, tolerance)
-    # Each value was parsed by its key: a type checker cannot follow that through a mapping.
-    make: Callable[..., Settings] = Settings
-    return make(server=server, limits={**DEFAULT_LIMITS, **limits}, tolerances=tolerance, **changes)
-
-
+_APART = ("server", "workers", "connections")
+"""Keys that say more than one field, or together with others."""
 _FIELDS = {"duration": "duration_ns", "max_duration": "max_duration_ns", "warmup": "warmup_ns", "timeout": "timeout_ns"}
 """Keys whose field has its unit in the name."""
 
 
 # --- Settings of a search for the capacity, made of those of any measurement; and what only such a search can use
 
-_NEEDS_LATENCY = (
-    'a capacity is the highest rate that holds a limit of latency, and none is given: say max_p99="100ms", or another '
-    "percentile from max_p50 to max_p999"
-)
-
 
 def for_capacity(settings: Settings) -> Settings:
-    """Returns the settings of a search for the capacity: its gate is that of the capacity, or none.
-
-    Raises PlanError that lists every problem.
-    """
+    """Returns the settings of a search for the capacity. Raises PlanError that lists every problem."""
     if problems := tuple(_problems(settings)):
         raise PlanError(*problems)
     return replace(settings, capacity=True, gate=("capacity",) if settings.gate else ())
@@ -304,7 +289,10 @@ def _problems(settings: Settings) -> Iterator[str]:
     if settings.pause is not None:
         yield "pause is what users do who wait for answers, and here requests come by chance: leave it out"
     if not any(searches_by(name) for name in settings.limits if name != "max_error_rate"):
-        yield _NEEDS_LATENCY
+        yield (
+            'a capacity is the highest rate that holds a limit of latency, and none is given: say max_p99="100ms", or '
+            "another percentile from max_p50 to max_p999"
+        )
     if settings.limits.get("max_error_rate", 0.0) >= 1:
         yield "max_error_rate: with 100 % every request may fail, so every rate holds it: give a smaller one"
 

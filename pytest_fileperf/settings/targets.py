@@ -17,14 +17,13 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.request import Operation, distinct, shown_url, without_queries
-from pytest_fileperf.settings.arguments import VerbCall, order_from, request_from
+from pytest_fileperf.settings.arguments import FEEDING, VerbCall, order_from, request_from
 from pytest_fileperf.settings.keys import KEYS, unknown_keys
 from pytest_fileperf.settings.keywords import PartOfLoad
 
 if TYPE_CHECKING:
     import httpx
 
-ORDERING = ("order", "seed", "per_connection")
 _NAMED_BY_URL = 20
 """Up to so many different requests without names have figures of their own, by method and URL."""
 _METHOD_LINE = re.compile(r"([A-Z]+) (\S+)")
@@ -34,8 +33,7 @@ _One: TypeAlias = tuple[Operation, str, str]
 
 
 def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
-    """Returns the call of `requests`: a list of requests, or the path of a file of them."""
-    problems = [*unknown_keys(arguments, (*ORDERING, *KEYS))]
+    problems = [*unknown_keys(arguments, (*FEEDING[1:], *KEYS))]
     work = None
     try:
         work = _requests(list(_ones(given)), arguments)
@@ -49,7 +47,8 @@ def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests
     if not ones:
         raise PlanError("there is no request in it")
     named = any(name for _, _, name in ones)
-    if not named and (asked := _few_asked(ones)):
+    asked = dict.fromkeys((recipe.method, url) for recipe, url, _ in ones)
+    if not named and len(asked) <= _NAMED_BY_URL:
         name_of = dict(zip(asked, distinct(f"{method} {shown_url(url)}" for method, url in asked), strict=True))
         named, ones = True, [(recipe, url, name_of[recipe.method, url]) for recipe, url, _ in ones]
     places: dict[object, int] = {}
@@ -75,19 +74,8 @@ def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests
     )
 
 
-def _few_asked(ones: Sequence[_One]) -> Mapping[tuple[str, str], None]:
-    """Returns the different methods and URLs in their order; none where there are too many to be told apart."""
-    asked: dict[tuple[str, str], None] = {}
-    for recipe, url, _ in ones:
-        asked[recipe.method, url] = None
-        if len(asked) > _NAMED_BY_URL:
-            return {}
-    return asked
-
-
 @cache
 def _plain(method: str) -> Operation:
-    """Returns the recipe that all requests have which are a method and a URL."""
     return Operation(method=method.upper(), url="")
 
 
@@ -107,12 +95,8 @@ def _ones(given: object) -> Iterator[_One]:
 
 def _one(item: object, where: str) -> _One:
     if isinstance(item, PartOfLoad):
-        if item.call.problems or not isinstance(item.call.work, Operation) or item.call.keys:
-            problems = item.call.problems or (
-                "only one plain request, without feed, gate and limits, can be in a list",
-            )
-            raise PlanError(*(f"{where}: {problem}" for problem in problems))
-        return _split(item.call.work, item.name or "")
+        only = "only one plain request, without feed, gate and limits, can be in a list"
+        return _plain_request(item, item.name or "", where, only)
     if isinstance(item, tuple) and len(item) in (2, 3) and isinstance(item[-1], str | Mapping):
         method, url, *rest = item
         return _called(method, url, rest[0] if rest else {}, where)
@@ -136,14 +120,14 @@ def _called(method: object, url: object, keywords: object, where: str) -> _One:
     if not given and isinstance(method, str) and method.isalpha() and isinstance(url, str) and "{" not in url:
         return _plain(method), _path(url, where), name
     call = request_from(method, _path(url, where) if isinstance(url, str) else url, given)
+    return _plain_request(call, name, where, "keys of a load belong to requests(…), and a feed to a verb")
+
+
+def _plain_request(call: VerbCall, name: str, where: str, only: str) -> _One:
+    """Returns the request of a call; raises PlanError if it has more than a request, which `only` says."""
     if call.problems or call.keys or not isinstance(call.work, Operation):
-        problems = call.problems or ("keys of a load belong to requests(…), and a feed to a verb",)
-        raise PlanError(*(f"{where}: {problem}" for problem in problems))
-    return _split(call.work, name)
-
-
-def _split(operation: Operation, name: str) -> _One:
-    return replace(operation, url=""), operation.url, name
+        raise PlanError(*(f"{where}: {problem}" for problem in call.problems or (only,)))
+    return replace(call.work, url=""), call.work.url, name
 
 
 def _of_httpx(request: httpx.Request, where: str) -> _One:
@@ -218,14 +202,11 @@ def _of_text(text: str, path: Path) -> Iterator[_One]:
         where, stripped = f"{path}, line {number}", line.strip()
         if stripped.startswith("#"):
             continue
-        if start := _METHOD_LINE.fullmatch(stripped):
+        start = _METHOD_LINE.fullmatch(stripped)
+        if start or not stripped:
             if current is not None:
                 yield _called(*current)
-            current = start[1], start[2], {}, where
-        elif not stripped:
-            if current is not None:
-                yield _called(*current)
-            current = None
+            current = (start[1], start[2], {}, where) if start else None
         elif current is not None and stripped.startswith("@"):
             current[2]["content"] = payload(path.parent / stripped[1:])
         elif current is not None and (header := _HEADER_LINE.fullmatch(stripped)):
