@@ -41,7 +41,7 @@ from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.record_file import read_record
-from pytest_fileperf.settings.plans import USUAL_PACE
+from pytest_fileperf.settings.plans import usual_pair_ns
 from pytest_fileperf.settings.settings import DEFAULT_MAX_DURATION_NS
 
 TESTS = 5
@@ -223,7 +223,7 @@ def runs_of(directory: Path, case: str) -> dict[str, list[Stretch]]:
             report.write_bytes(gzip.decompress(path.read_bytes()))
             (result,) = read_record(report).results
         pairs, seconds = result.pairs, result.base_seconds or 0.0
-        loads_s = [USUAL_PACE.of_pair(number) / 1e9 for number in range(len(pairs))]
+        loads_s = [usual_pair_ns(number) / 1e9 for number in range(len(pairs))]
         around_s = max(0.0, seconds - sum(loads_s)) / len(pairs)
         found.setdefault(path.name.split("-")[1], []).append(
             tuple(Real(pair, around_s + load_s) for pair, load_s in zip(pairs, loads_s, strict=True))

@@ -22,7 +22,7 @@ from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Loader, Loads, recording_of, rounds_of
 from pytest_fileperf.session.sides import Absent
-from pytest_fileperf.settings.plans import USUAL_PACE, Pace, Plan
+from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source
@@ -39,7 +39,6 @@ class Rig:
     clock: Callable[[], float] = monotonic
     chance: random.Random = field(default_factory=random.SystemRandom)
     """Not the generator that test suites seed: two sessions are not to have the same luck."""
-    pace: Pace = USUAL_PACE
     source: Source = field(default_factory=lambda: Source(Path.cwd(), Path(".fileperf")))
     """Finds the code of stored baselines."""
 

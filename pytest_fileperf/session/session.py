@@ -236,7 +236,6 @@ class Session:
             generator_cores=generator_cores,
             generators=generators or 1,
             said=said,
-            pace=self._rig.pace,
             alpha=self._budget.level(own_gates, of_parts=gates - own_gates),
             smoke=self._options.smoke,
             profiles=self._options.profile and not self._options.smoke,

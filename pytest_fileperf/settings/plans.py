@@ -25,6 +25,13 @@ _SMOKE_OF_PART = 3
 
 _MS = 1_000_000
 _FIRST_PAIRS = 3
+_FIRST_PAIR_NS, _PAIR_NS = 900 * _MS, 3_000 * _MS
+"""How long each of the first pairs of boots is loaded, as a large change shows at once, and each later one."""
+_WARMUP_NS = 100 * _MS
+"""Of each side. Longer ones change nothing: turns after 50, 100 and 200 ms of it were alike."""
+_PROBE_NS, _LIMITING_NS = 150 * _MS, 700 * _MS
+_PROFILE_NS = 2_000 * _MS
+"""One look of two: 800 samples of a busy worker name a function that costs a twentieth of a request."""
 _LEAST_PROBED_NS = 750 * _MS
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
 """What slows a machine lasts for some tenths of a second: shorter turns than that share it."""
@@ -53,27 +60,9 @@ _PAUSES_A_TURN = 3
 """Of a load with pauses."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How long the parts of a comparison take, in nanoseconds."""
-
-    first_pair_ns: int = 900 * _MS
-    """How long each of the first three pairs of boots is loaded: a large change shows at once."""
-    pair_ns: int = 3_000 * _MS
-    """How long each later pair is loaded."""
-    warmup_ns: int = 100 * _MS
-    """Of each side. Longer ones change nothing: turns after 50, 100 and 200 ms of it were alike."""
-    probe_ns: int = 150 * _MS
-    limiting_ns: int = 700 * _MS
-    profile_ns: int = 2_000 * _MS
-    """One look of two: 800 samples of a busy worker name a function that costs a twentieth of a request."""
-
-    def of_pair(self, number: int) -> int:
-        """Returns how long a pair is loaded, at the least; the first pair is number 0."""
-        return self.first_pair_ns if number < _FIRST_PAIRS else self.pair_ns
-
-
-USUAL_PACE = Pace()
+def usual_pair_ns(number: int) -> int:
+    """Returns how long a pair of boots is loaded, at the least; the first pair is number 0."""
+    return _FIRST_PAIR_NS if number < _FIRST_PAIRS else _PAIR_NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +83,6 @@ class Plan:
     """How many processes make the load together, at most."""
     said: tuple[str, ...] = ()
     """What a reader must know of how it is measured, as sentences without a full stop."""
-    pace: Pace = USUAL_PACE
     alpha: float = 0.0
     """The level of each gate."""
     smoke: bool = False
@@ -130,7 +118,6 @@ class Plan:
 
     @property
     def subjects(self) -> tuple[Plan, ...]:
-        """What is judged: the whole load, and all that is judged by itself."""
         return (self, *self.parts)
 
     @property
@@ -151,7 +138,6 @@ class Plan:
 
     @property
     def tolerances(self) -> dict[str, float]:
-        """The tolerance of each gated metric, by name, as a share."""
         settings = self.settings
         return {name: settings.tolerances.get(name, METRICS[name].tolerance) for name in settings.gate}
 
@@ -161,8 +147,7 @@ class Plan:
     def boots(self) -> int:
         """How many boots share a run: by default one where there is no gate, or the load is made as a whole."""
         settings = self.settings
-        as_a_whole = settings.requests is not None or settings.burst is not None or settings.ramp is not None
-        if self.smoke or as_a_whole or is_only_once(settings.server):
+        if self.smoke or settings.is_whole or is_only_once(settings.server):
             return 1
         return settings.boots or (DEFAULT_BOOTS if settings.gate or settings.capacity else 1)
 
@@ -172,7 +157,7 @@ class Plan:
 
         Where the highest rate is searched for it is the closed loop that the search begins with.
         """
-        settings, pace, timeout_ns = self.settings, self.pace, self._timeout_ns(self.settings.max_duration_ns)
+        settings, timeout_ns = self.settings, self._timeout_ns(self.settings.max_duration_ns)
         if self.smoke:
             requests = _SMOKE_OF_PART * len(self.parts)
             if requests <= _SMOKE_REQUESTS:
@@ -186,7 +171,8 @@ class Plan:
                 requests=requests,
             )
         if settings.capacity:
-            return self._one_round(2 * pace.probe_ns, timeout_ns, warmup_ns=pace.warmup_ns, at_most=DEFAULT_CONNECTIONS)
+            closed = self._one_round(2 * _PROBE_NS, timeout_ns, warmup_ns=_WARMUP_NS)
+            return replace(closed, connections=min(closed.connections, DEFAULT_CONNECTIONS))
         return self._whole_load(self.boots, timeout_ns)
 
     @property
@@ -198,12 +184,10 @@ class Plan:
 
     @property
     def searches(self) -> bool:
-        """Whether there is such a search."""
         return self.settings.capacity and not self.smoke
 
     @property
     def search_limits(self) -> dict[str, float]:
-        """The limits that a search can go by, by name."""
         return {name: limit for name, limit in self.settings.limits.items() if searches_by(name)}
 
     @property
@@ -244,18 +228,16 @@ class Plan:
 
     def profile(self, longest_ns: int | None = None) -> LoadPlan:
         """Returns the load while a profiler looks on; one that ends by time takes no longer than this."""
-        turn, pace = self.turn, self.pace
+        turn, round_ns, warmup_ns = self.turn, _PROFILE_NS, 0
         if turn is not None and (turn.counted or turn.ramp is not None):
             return turn
-        round_ns, warmup_ns = pace.profile_ns, 0
         if turn is not None and turn.pause is not None:
             round_ns, warmup_ns = turn.round_ns, turn.warmup_ns
         elif turn is not None:
-            round_ns = max(turn.round_ns, pace.profile_ns)
+            round_ns = max(turn.round_ns, _PROFILE_NS)
         if longest_ns is not None:
             round_ns = min(round_ns, longest_ns)
-        timeout_ns, rate = self._timeout_ns(self._comparison_ns), None if turn is None else turn.rate
-        return self._one_round(round_ns, timeout_ns, warmup_ns=warmup_ns, rate=rate)
+        return self._in_turn(round_ns, warmup_ns=warmup_ns, rate=None if turn is None else turn.rate)
 
     def alone(self, *, spent_ns: int | None) -> Plan:
         """Returns the plan of the code here on one boot, after a comparison that compared nothing.
@@ -311,15 +293,12 @@ class Plan:
         timeout_ns: int,
         *,
         warmup_ns: int = 0,
-        at_most: int | None = None,
         requests: int | None = None,
         burst: int | None = None,
         rate: float | None = None,
     ) -> LoadPlan:
-        """Returns a load of one round, by default a closed loop; `at_most` bounds its connections."""
-        bounds = (self.settings.connections, at_most, requests, burst)
         return LoadPlan(
-            connections=min(bound for bound in bounds if bound is not None),
+            connections=min(filter(None, (self.settings.connections, requests, burst))),
             warmup_ns=warmup_ns,
             round_ns=round_ns,
             rounds=1,
@@ -340,45 +319,48 @@ class Plan:
 
     @property
     def max_duration_ns(self) -> int:
-        """The longest time of a comparison."""
         return 2 * self.settings.search_ns if self.settings.capacity else self._comparison_ns
 
+    @property
+    def _patience_ns(self) -> int:
+        return self._timeout_ns(self._comparison_ns)
+
+    def _in_turn(self, round_ns: int, *, warmup_ns: int = _WARMUP_NS, rate: float | None = None) -> LoadPlan:
+        return self._one_round(round_ns, self._patience_ns, warmup_ns=warmup_ns, rate=rate)
+
     def pair_ns(self, number: int) -> int:
-        """Returns how long a pair of boots is loaded, at the least; the first pair is number 0."""
         if self.settings.capacity:
             return round(self.max_duration_ns / _SEARCHED_PAIRS)
-        return self.pace.of_pair(number)
+        return usual_pair_ns(number)
 
     @property
     def turn(self) -> LoadPlan | None:
         """The load of one turn where that is a load of its own; None where turns are part of one closed loop."""
-        settings, timeout_ns = self.settings, self._timeout_ns(self._comparison_ns)
-        if settings.requests is not None or settings.burst is not None or settings.ramp is not None:
-            return self._whole_load(1, timeout_ns)
+        settings = self.settings
+        if settings.is_whole:
+            return self._whole_load(1, self._patience_ns)
         if settings.pause is not None:
             # The other side's turns would be pauses, too.
-            round_ns = max(_RATE_TURN_NS, _PAUSES_A_TURN * settings.pause.mean_ns)
-            return self._one_round(round_ns, timeout_ns, warmup_ns=self.pace.warmup_ns)
+            return self._in_turn(max(_RATE_TURN_NS, _PAUSES_A_TURN * settings.pause.mean_ns))
         if settings.rate is None:
             return None
         round_ns = max(_RATE_TURN_NS, round(_RATE_TURN_REQUESTS / settings.rate * 1e9))
-        return self._one_round(round_ns, timeout_ns, warmup_ns=self.pace.warmup_ns, rate=settings.rate)
+        return self._in_turn(round_ns, rate=settings.rate)
 
     @property
     def probe(self) -> LoadPlan:
         """Finds out how long a request takes; does not wait for one too slow to be compared in the time there is."""
         if (turn := self.turn) is not None:
             return turn
-        timeout_ns = self._timeout_ns(self._comparison_ns)
+        timeout_ns = self._patience_ns
         if timeout_ns in (DEFAULT_TIMEOUT_NS, self._comparison_ns):
             timeout_ns = min(timeout_ns, max(_LEAST_PROBED_NS, self._comparison_ns // 8))
-        return self._one_round(self.pace.probe_ns, timeout_ns, warmup_ns=self.pace.warmup_ns // 2)
+        return self._one_round(_PROBE_NS, timeout_ns, warmup_ns=_WARMUP_NS // 2)
 
     @property
     def limiting(self) -> LoadPlan:
         """Shows what limits a server that is loaded alone."""
-        pace, timeout_ns = self.pace, self._timeout_ns(self._comparison_ns)
-        return (self.turn or self._one_round(pace.limiting_ns, timeout_ns, warmup_ns=pace.warmup_ns)).closely()
+        return (self.turn or self._in_turn(_LIMITING_NS)).closely()
 
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int) -> int:
         """Returns how long a pair is loaded, so that pairs fill the time that is left.
@@ -390,16 +372,16 @@ class Plan:
             return usual_ns
         pairs = max(1, math.ceil(left_ns / (usual_ns + more_ns)))
         shared_ns = left_ns // pairs - more_ns
-        if pairs > 1 and shared_ns < self.pace.first_pair_ns:
+        if pairs > 1 and shared_ns < _FIRST_PAIR_NS:
             shared_ns = left_ns // (pairs - 1) - more_ns
-        return max(self.pace.first_pair_ns, shared_ns)
+        return max(_FIRST_PAIR_NS, shared_ns)
 
     def alternation(self, pair_ns: int, *, latency_ns: int, chance: random.Random) -> Alternation:
         """Returns the turns of a pair so long, in random order; `latency_ns` is what a request typically takes."""
         handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
         longest_ns = max(self.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
         turn_ns = max(_LEAST_TURN_NS, min(round(_TURN_HANDOVERS * handover_ns), longest_ns))
-        warmup_ns, limiting = max(self.pace.warmup_ns, handover_ns), self.limiting
+        warmup_ns, limiting = max(_WARMUP_NS, handover_ns), self.limiting
 
         def drawn(cycles: int) -> tuple[Side, ...]:
             return tuple(chance.choices(tuple(Side), k=max(1, cycles)))
@@ -506,6 +488,5 @@ def load_title(plan: LoadPlan, boots: int) -> str:
 
 
 def _by_several(plan: LoadPlan) -> str:
-    """Returns `, 4 generators`; empty for one."""
     count = generators_used(plan)
     return f", {count} generators" if count > 1 else ""

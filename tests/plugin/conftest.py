@@ -11,9 +11,6 @@ from apps import SOURCE
 from plugin.projects import TESTS
 from versions.repositories import Repo
 
-from pytest_fileperf.session.rig import Rig
-from pytest_fileperf.settings.plans import Pace
-
 MS = 1_000_000
 # Two servers in turn that wait leave the cores to other tests.
 APP = f"""{SOURCE}
@@ -46,6 +43,7 @@ for _name in (
     "httpx",
     "numpy",
     "psutil",
+    "pytest_fileperf.session.rig",
     "pytest_fileperf.settings.keywords",  # `part` is kept by the package, and its class has to be the same
     "scipy.stats",
     "uvicorn",
@@ -54,14 +52,14 @@ for _name in (
 ):
     importlib.import_module(_name)  # pytester forgets what a run imports, and numpy cannot be imported twice
 
-PACE = Pace(
-    first_pair_ns=300 * MS,
-    pair_ns=600 * MS,
-    warmup_ns=50 * MS,
-    probe_ns=50 * MS,
-    limiting_ns=200 * MS,
-    profile_ns=600 * MS,
-)
+PACE = {
+    "_FIRST_PAIR_NS": 300 * MS,
+    "_PAIR_NS": 600 * MS,
+    "_WARMUP_NS": 50 * MS,
+    "_PROBE_NS": 50 * MS,
+    "_LIMITING_NS": 200 * MS,
+    "_PROFILE_NS": 600 * MS,
+}
 """Of comparisons: what tests make slower takes many times as long, and shows in few turns."""
 OTHERS = ("asyncio", "benchmark", "cacheprovider", "hypothesispytest", "randomly", "timeout", "xdist")
 
@@ -101,7 +99,8 @@ def _arguments(arguments: tuple[str, ...], plugins: tuple[str, ...]) -> list[str
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs pytest in this process."""
     monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setattr(Rig.__init__, "__kwdefaults__", {**(Rig.__init__.__kwdefaults__ or {}), "pace": PACE})
+    for name, value in PACE.items():
+        monkeypatch.setattr(f"pytest_fileperf.settings.plans.{name}", value)
 
     def run(*arguments: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:
         return pytester.runpytest_inprocess(*_arguments(arguments, plugins))

@@ -13,7 +13,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.load import Alternation, Side
 from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.serve.spec import InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.settings.plans import Pace, Plan, load_identity, load_title
+from pytest_fileperf.settings.plans import Plan, load_identity, load_title, usual_pair_ns
 from pytest_fileperf.settings.settings import Settings, for_capacity, for_one_load, resolve
 
 SECOND = 1_000_000_000
@@ -39,12 +39,12 @@ def turns(number: int = 0, latency_ns: int = 0, **keys: object) -> Alternation:
 
 @pytest.mark.parametrize("left_ns", range(2 * SECOND, 40 * SECOND, 700_000_000))
 def test_pairs_fill_the_time_that_is_left(left_ns: int) -> None:
-    plan, more_ns, usual_ns = planned(), 400_000_000, Pace().pair_ns
+    plan, more_ns, usual_ns = planned(), 400_000_000, usual_pair_ns(3)
     while (pair_ns := plan.next_pair_ns(3, left_ns=left_ns, more_ns=more_ns)) + more_ns <= left_ns:
-        assert Pace().first_pair_ns <= pair_ns < 1.4 * usual_ns
+        assert usual_pair_ns(0) <= pair_ns < 1.4 * usual_ns
         left_ns -= pair_ns + more_ns
     assert left_ns < 10
-    assert plan.next_pair_ns(2, left_ns=left_ns, more_ns=more_ns) == Pace().first_pair_ns
+    assert plan.next_pair_ns(2, left_ns=left_ns, more_ns=more_ns) == usual_pair_ns(0)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_turns_are_as_long_as_requests_need(
 def test_later_pairs_are_longer_and_chance_draws_whose_turn_is_first_and_how_long_turns_are() -> None:
     first, later = (turns(number) for number in (0, 3))
     assert (len(first.firsts), len(later.firsts)) == (9, 30)
-    assert [Pace(first_pair_ns=1, pair_ns=9).of_pair(number) for number in range(5)] == [1, 1, 1, 9, 9]
+    assert [usual_pair_ns(number) * 10 // SECOND for number in range(5)] == [9, 9, 9, 30, 30]
     drawn = [turns(3) for _ in range(30)]
     assert len({plan.firsts for plan in drawn}) > 1
     assert {first for plan in drawn for first in plan.firsts} == set(Side)
