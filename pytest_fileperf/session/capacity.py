@@ -33,7 +33,6 @@ _LEAST_RPS = 0.5
 """Where the closed loop has no good answer in its time, the search begins here."""
 _FEWER = 4
 """The part of its connections with which a closed loop is made again."""
-_UNKNOWN = Limit(kind=LimitKind.UNCLEAR, evidence="")
 _TOLD_NOTHING = (LimitKind.RATE, LimitKind.UNCLEAR)
 
 
@@ -61,7 +60,6 @@ class RateSearch:
         return sum(load.requests for load in self._tried)
 
     def begin(self, run: Run) -> None:
-        """Takes the closed loop that says where to begin."""
         rounds = run.rounds
         seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
         good, failed = sum(round_.requests for round_ in rounds), sum(round_.failed for round_ in rounds)
@@ -103,34 +101,23 @@ class RateSearch:
         return None if self._ended is CapacityEnd.NO_RATE else estimate(self._search, self._tried)
 
     def capacity(self) -> Capacity:
-        """Returns what was found."""
         found, tried = self.estimate(), tuple(self._tried)
-        made = partial(Capacity, limits=self._search.limits, closed_rps=self._closed_rps, tried=tried)
+        broken = "" if found is None else found.broken
+        made = partial(Capacity, limits=self._search.limits, closed_rps=self._closed_rps, tried=tried, broken=broken)
         told = [load for load in tried if not load.by_generator]
         held = max((load.rate for load in told if load.holds), default=0.0)
         if found is None or not held:
-            return made(
-                rate=0.0,
-                low=0.0,
-                high=min((load.rate for load in told if load.made), default=math.inf),
-                ended=CapacityEnd.GENERATOR if tried and not told else CapacityEnd.NO_RATE,
-                broken="" if found is None else found.broken,
-                limit=self._knee(0.0),
-            )
-        if not found.broken:
+            high = min((load.rate for load in told if load.made), default=math.inf)
+            ended = CapacityEnd.GENERATOR if tried and not told else CapacityEnd.NO_RATE
+            return made(rate=0.0, low=0.0, high=high, ended=ended, limit=self._knee(0.0))
+        if not broken:
             # Nothing broke a limit: the generator was in the way, or the time was over before the rate was high enough.
             ended = CapacityEnd.FOUND if len(told) == len(tried) else CapacityEnd.GENERATOR
             return made(rate=held, low=held, high=math.inf, ended=ended, limit=self._knee(held))
         stabilised = frozenset.intersection(*(frozenset(run.boot.stabilised) for run in self._runs))
         rate, margin = math.exp(found.mean), math.exp(found.margin(stabilised))
-        return made(
-            rate=rate,
-            low=rate / margin,
-            high=rate * margin,
-            confidence=CONFIDENCE,
-            broken=found.broken,
-            limit=self._knee(rate),
-        )
+        confidence, limit = CONFIDENCE, self._knee(rate)
+        return made(rate=rate, low=rate / margin, high=rate * margin, confidence=confidence, limit=limit)
 
     def recording(self) -> Recording:
         """Returns the loads at the capacity, or what comes nearest, and what each boot's capacity is."""
@@ -155,15 +142,14 @@ class RateSearch:
             return BootEvidence(turns=(), latency=EMPTY, runs={})
         recording = recording_of(own)
         cpu = METRICS["cpu_per_request"].of_run(recording)
-        runs = {} if cpu is None else {"cpu_per_request": cpu}
-        is_known = found is not None and bool(found.broken) and boot in found.boots
-        if found is not None and is_known:
-            runs["capacity"] = math.exp(found.boots[boot])
+        runs, variances = {} if cpu is None else {"cpu_per_request": cpu}, {}
+        if found is not None and found.broken and boot in found.boots:
+            runs["capacity"], variances["capacity"] = math.exp(found.boots[boot]), found.sd**2 * len(found.boots)
         return BootEvidence(
             turns=(),
             latency=Histogram.merged(round_.latency for round_ in recording.rounds),
             runs=runs,
-            variances={"capacity": found.sd**2 * len(found.boots)} if found is not None and is_known else {},
+            variances=variances,
             memory=recording.boots[0].memory,
         )
 
@@ -187,29 +173,22 @@ class RateSearch:
         of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]
         if not of_server and any(tried.by_generator for tried, _ in above):
             return Limit(kind=LimitKind.GENERATOR, evidence="it could not send at a higher rate in time")
-        found = [limit_of(recording_of([run])) for run in of_server]
-        telling = [limit for limit in found if limit.kind not in _TOLD_NOTHING]
-        # Beyond the capacity it is not the rate that limits, even where a load is too short to show a backlog.
-        return (telling or [_not_clear(recording_of([run])) for run in of_server[-1:]] or [_UNKNOWN])[0]
+        found = (limit_of(recording_of([run])) for run in of_server)
+        if telling := next((limit for limit in found if limit.kind not in _TOLD_NOTHING), None):
+            return telling
+        # Beyond the capacity it is not the rate that limits, even if a load is too short to show a backlog.
+        share = measurement_of(recording_of(of_server[-1:])).server.cpu_share if of_server else None
+        evidence = "" if share is None else f"server CPU {share * 100:.0f} % of a core"
+        return Limit(kind=LimitKind.UNCLEAR, evidence=evidence)
 
 
 def closed_loop(load: Load, probe: LoadPlan) -> Run:
-    """Makes the closed loop that says where to begin.
-
-    If most requests fail it is made again with fewer connections: the server may have a limit of them.
-    """
+    """Makes the closed loop that says where to begin; with fewer connections if most fail: a server may limit them."""
     run = load(probe)
     failed = sum(round_.failed for round_ in run.rounds)
     if probe.connections == 1 or failed <= sum(round_.requests for round_ in run.rounds):
         return run
     return closed_loop(load, replace(probe, connections=max(1, probe.connections // _FEWER)))
-
-
-def _not_clear(recording: Recording) -> Limit:
-    """Returns a limit that is not known, with what the server used."""
-    share = measurement_of(recording).server.cpu_share
-    evidence = "" if share is None else f"server CPU {share * 100:.0f} % of a core"
-    return Limit(kind=LimitKind.UNCLEAR, evidence=evidence)
 
 
 def smoke_capacity(rps: float) -> Capacity:

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TypeAlias
 
 from pytest_fileperf.drive.run import Run
-from pytest_fileperf.errors import FilePerfError, LoadError
+from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host.profiler import RATE_HZ, Profiler, ProfilerUnavailableError, Sampled
 from pytest_fileperf.judge.record import Explanation
 from pytest_fileperf.measure.blame import growth
@@ -57,8 +57,6 @@ _WARM_NS = 250_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """A side to look at."""
-
     server: RunningServer
     load: Load
     root: Path | None
@@ -85,10 +83,7 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
 
 
 def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
-    """Returns what requests lost from one side to the other; None if they lost nothing, or that is not known.
-
-    Beside it by how much longer they may take because of other programs, as a log ratio.
-    """
+    """Returns what requests lost, None if nothing or unknown; and the log ratio that other programs may explain."""
     loss = None if base is None or now is None else loss_of(base, now)
     return (None, 0.0) if loss is None or base is None else (loss, math.log1p(loss.others_s / base.latency_s))
 
@@ -98,9 +93,8 @@ def explain_loss(
 ) -> Explanation:
     """Returns what made requests of the second side slower than those of the first: waiting, or functions' CPU.
 
-    `cores` are those of the profiler, `loss` is that between the sides. `changed` is `name old → new` of the packages
-    that differ, by what they import as. Functions are looked for only where their CPU is a good part of what was lost,
-    or where that is not known.
+    `cores` are those of the profiler. `changed` is `name old → new` of the packages that differ, by what they import
+    as. Functions are looked for only if their CPU is a good part of the loss, or if that is not known.
     """
     if loss is None:
         return _explain_growth(plan, sides, cores, changed)
@@ -122,14 +116,17 @@ def explain_loss(
 def _waited_for(
     plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss
 ) -> tuple[str, Stalls | None, Limit | None]:
-    """Looks closely at both sides; returns what requests waited for, in words and figures.
-
-    What goes wrong costs the explanation, never the verdict.
-    """
+    """Returns what requests waited for, in words and figures. What goes wrong costs the explanation alone."""
+    seen: list[tuple[Run, Recording]] = []
     try:
-        (before, base), (run, now) = (_looked_closely(side.load, plan) for side in sides)
+        for side in sides:
+            run = asked_alone(side.load(plan.closely()), side.load)
+            if _failed_in(run):
+                return "", None, None
+            seen.append((run, recording_of([run])))
     except (FilePerfError, OSError):
         return "", None, None
+    (before, base), (run, now) = seen
     was, stalls, limit = _stalls_in(before, base), _stalls_in(run, now), limit_of(now)
     if stalls is None or stalls.lost_s - (0.0 if was is None else was.lost_s) < loss.wait_s * _MOST:
         return limit_waited_for(limit), None, limit
@@ -142,13 +139,6 @@ def _waited_for(
         before_in_thread=not stalls.waits and moved_s >= (main_s + others_s) * A_GOOD_PART,
     )
     return text, stalls, limit
-
-
-def _looked_closely(load: Load, plan: LoadPlan) -> tuple[Run, Recording]:
-    run = asked_alone(load(plan.closely()), load)
-    if failed := _failed_in(run):
-        raise LoadError(failed)
-    return run, recording_of([run])
 
 
 def _stalls_in(run: Run, recording: Recording) -> Stalls | None:
@@ -215,7 +205,6 @@ def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores, chang
 
 
 def explain_costs(plan: LoadPlan, side: Looked, cores: Cores) -> Explanation:
-    """Returns which functions cost most CPU per request; arguments as above."""
     profiles = _profiles_or_why_not(plan, (side,), cores)
     if isinstance(profiles, str):
         return Explanation(text=profiles)

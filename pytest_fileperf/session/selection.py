@@ -23,10 +23,7 @@ class Selection:
     """The choice of one session, made before any test runs."""
 
     def __init__(self, since: Against, source: Source, baselines: Path, rootdir: Path, ini: Path | None) -> None:
-        """Takes the commit that the change began at, and where pytest finds tests and its own settings.
-
-        Raises PlanError, which says why it cannot be told what has changed.
-        """
+        """Raises PlanError, which says why it cannot be told what has changed."""
         if since.commit is None:
             raise PlanError("it is no Git ref: name a branch, a tag or a commit")
         self._store = BaselineStore(baselines)
@@ -67,7 +64,6 @@ class Selection:
         return (*names, *(str(directory / name) for directory in above for name in _OF_DIRECTORIES))
 
     def _changed(self, entry: Entry, files: tuple[str, ...]) -> Iterator[str]:
-        """Yields what has changed of all that one of its measurements runs."""
         if entry.files is None or entry.loaded is None:
             yield "its baseline does not say which files the server loaded"
             return
