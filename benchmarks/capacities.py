@@ -117,7 +117,7 @@ def search(name: str) -> tuple[Row, str]:
         began_s = loads.clock()
         with Session(Options(baselines=Path(scratch)), rig) as session:
             with suppress(LimitExceededError):  # at no rate a limit held: that is a result, too
-                session.capacity(operation, settings, test)
+                session.measure(operation, settings, test)
             found = session.results[0].capacity
         seconds = round(loads.clock() - began_s, 1)
     assert found is not None

@@ -53,6 +53,11 @@ class ReasonKind(Enum):
     ENVIRONMENT = auto()
     """It runs so much worse that no sessions differ so."""
     ABSENT = auto()
+    """One side lacks what is measured."""
+    NO_APP = auto()
+    """The other side lacks the whole app, or does not boot."""
+    INCOMPARABLE = auto()
+    """One side answers otherwise than the test expects, or too slowly."""
     BASE_FAILED = auto()
     BUSY = auto()
     BUSY_FIGURES = auto()

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pytest_fileperf.judge.record import Result
     from pytest_fileperf.session.selection import Selection
     from pytest_fileperf.session.session import Session
-    from pytest_fileperf.session.sides import Base
     from pytest_fileperf.versions.checkout import Against
     from pytest_fileperf.versions.source import Source
+    from pytest_fileperf.versions.tree import CodeTree
 
 _NEIGHBOURS = (
     "load tests under xdist would measure each other: run them on their own with -n 0, as in "
@@ -178,19 +178,18 @@ class Active:
             of_test = [result for result in self._session.results if result.test.item == item.nodeid]
             tell_properties(item, of_test)  # they were told before it was known what is stored
 
-    def _base(self, source: Source) -> Base | None:
+    def _base(self, source: Source) -> CodeTree | None:
         """Returns the other version; its files stay until the session ends. The source has the code here."""
         if self._against is None:
             return None
-        from pytest_fileperf.serve.spec import Url
-        from pytest_fileperf.session.sides import Base
         from pytest_fileperf.versions.checkout import Checkout, dependency_notes, environment_notes
+        from pytest_fileperf.versions.tree import CodeTree
 
         if self._no_base is not None:
             raise self._no_base
         if self._against.commit is not None and source.is_that_of(self._against.commit):
             self._said += [f"fileperf: {note}" for note in self._against.notes]
-            return Base(title=self._against.title, is_same_code=True)
+            return CodeTree(title=self._against.title)
         checkout = Checkout(self._against)
         try:
             code_tree = self._held.enter_context(checkout)
@@ -206,7 +205,7 @@ class Active:
             notes += environment_notes(Path(code_tree.python))
         self._said += [f"fileperf: {note}" for note in notes]
         url = self._against.url
-        return Base(title=self._against.title, code_tree=code_tree, url=None if url is None else Url(url))
+        return code_tree if url is None else CodeTree(title=url, url=url)
 
     # --- collection
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pytest_fileperf.plugin.active import Active
     from pytest_fileperf.report.progress import ProgressLine, ProgressSink
     from pytest_fileperf.serve.running import RunningServer
-    from pytest_fileperf.session.session import Session
 
 # --- Progress on pytest's terminal while a test runs, also where pytest captures the test's output
 
@@ -252,27 +251,24 @@ class Measuring:
         Once `given_up` is set, by another thread, it ends early with GivenUpError.
         """
         __tracebackhide__ = True
-        return self._found(call, turn, given_up, for_one_load, lambda session: session.measure)
+        return self._found(call, turn, given_up, for_one_load).measurement
 
     def capacity(self, call: VerbCall, turn: Turn | None = None, given_up: Event | None = None) -> Capacity:
         """Finds the highest rate that holds the limits, when it is its turn, and blocks; as `measure` does."""
         __tracebackhide__ = True
-        return self._found(call, turn, given_up, for_capacity, lambda session: session.capacity)
+        found = self._found(call, turn, given_up, for_capacity).capacity
+        assert found is not None
+        return found
 
     def _found(
-        self,
-        call: VerbCall,
-        turn: Turn | None,
-        given_up: Event | None,
-        fitting: Callable[[Settings], Settings],
-        measure_of: Callable[[Session], Callable[[Work, Settings, TestId], _T]],
-    ) -> _T:
+        self, call: VerbCall, turn: Turn | None, given_up: Event | None, fitting: Callable[[Settings], Settings]
+    ) -> Result:
         """Returns what a session finds, with settings that fit to what it is asked, when it is the call's turn."""
         __tracebackhide__ = True
         with self._active.turns.taken(turn or self.in_line(call), given_up):
             try:
                 with self._active.progress.until(given_up):
-                    found = self._found_now(call, fitting, measure_of)
+                    found = self._found_now(call, fitting)
             except GivenUpError:
                 raise
             except (FilePerfError, PerformanceError) as error:
@@ -284,12 +280,7 @@ class Measuring:
             self.has_measured = True
             return found
 
-    def _found_now(
-        self,
-        call: VerbCall,
-        fitting: Callable[[Settings], Settings],
-        measure_of: Callable[[Session], Callable[[Work, Settings, TestId], _T]],
-    ) -> _T:
+    def _found_now(self, call: VerbCall, fitting: Callable[[Settings], Settings]) -> Result:
         settings, problems = Settings(), call.problems
         try:
             settings = fitting(self._settings(call.keys, call.default_gate))
@@ -304,7 +295,7 @@ class Measuring:
         session = self._active.session()
         before = len(session.results)
         try:
-            return measure_of(session)(call.work, settings, self._next_test_id(settings))
+            return session.measure(call.work, settings, self._next_test_id(settings))
         finally:
             tell_properties(self._item, session.results[before:])
 

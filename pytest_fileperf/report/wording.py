@@ -135,6 +135,8 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.ENVIRONMENT: "the baseline's own code runs at {ratio:.2f} of what was stored ({metric}), more than"
     " sessions differ: packages, files that Git ignores, or the machine changed{changed}; {apart}",
     ReasonKind.ABSENT: "{text}",
+    ReasonKind.NO_APP: "{text}",
+    ReasonKind.INCOMPARABLE: "{text}",
     ReasonKind.BASE_FAILED: "{count:,} of {total:,} requests failed on {side}: its good ones alone are no measure",
     ReasonKind.BUSY: "worse, but {busy}, which may be why: measure again with nothing else running",
     ReasonKind.BUSY_FIGURES: "{busy} when the baseline was stored, so as fast as then shows nothing: store a new"

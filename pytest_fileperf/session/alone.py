@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 
 from pytest_fileperf.drive.run import Run, RunProgress
@@ -25,7 +24,7 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
 from pytest_fileperf.session.causes import Looked, explain_costs
 from pytest_fileperf.session.loads import Load, Tell, asked_alone, recording_of
-from pytest_fileperf.session.rig import Measured, Rig, notes_of, subjects_of
+from pytest_fileperf.session.rig import Measured, Rig, notes_of, with_parts
 from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 
@@ -37,80 +36,154 @@ than `max_duration`."""
 def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
     """Returns what was measured of the code here. Raises what booting and loading raise.
 
-    What becomes a baseline is read for as long as it stands, so it is worth more time than a run that is compared once:
-    `to_store` measures until the level is known, without what was measured while others used the machine, unless there
-    is nothing else when the time is over.
+    `to_store` takes more time, as a baseline is read for as long as it stands: until the level is known, without runs
+    on a busy machine, unless there are no others when the time is over.
     """
-    boots, runs, search, capacity = _Boots(plan, rig), list[Run](), None, None
-    try:
-        if plan.searches:
-            search = boots.search()
-        elif to_store and not plan.load.counted and plan.load.ramp is None:  # what is made as a whole is made once
-            runs = _until_known(plan, rig, boots)
+    return _Alone(plan, rig).measured(to_store=to_store)
+
+
+class _Alone:
+    """Runs on boots of the server, of which one serves at a time."""
+
+    def __init__(self, plan: Plan, rig: Rig) -> None:
+        self._plan = plan
+        self._rig = rig
+        self._seen: list[RunningServer] = []
+        """All that were loaded: the place of each is the boot's in the recording."""
+        self._log: tuple[str, ...] = ()
+        """The last lines of the first boot that answered with a status of 500 or more: only its log says why."""
+
+    def measured(self, *, to_store: bool) -> Measured:
+        plan, runs, search, capacity = self._plan, list[Run](), None, None
+        try:
+            if plan.searches:
+                search = self._search()
+            elif to_store and not plan.load.counted and plan.load.ramp is None:  # what is made as a whole is made once
+                runs = self._until_known()
+            else:
+                runs = self._one_run_each(plan.test.title)
+        finally:
+            self._rig.progress.done()
+        if search is not None:
+            capacity, recording, load = search.capacity(), search.recording(), plan.search_title
+            is_generator = capacity.ended is CapacityEnd.GENERATOR
+            measurement = measurement_of(recording, limit=capacity.limit, saturated=is_generator)
         else:
-            runs = boots.one_run_each(plan.test.title)
-    finally:
-        rig.progress.done()
-    if search is not None:
-        capacity, recording, load = search.capacity(), search.recording(), plan.search_title
-        is_generator = capacity.ended is CapacityEnd.GENERATOR
-        measurement = measurement_of(recording, limit=capacity.limit, saturated=is_generator)
-    else:
-        recording = recording_of(runs)
-        load = load_title(plan.load, len(recording.boots))
-        if len(runs) <= plan.boots:
-            measurement = measurement_of(recording)
-        else:
-            # A boot may be idle between two runs, while others are loaded: what limits it shows in one run.
-            last = measurement_of(recording_of(runs[-plan.boots :]))
-            measurement = measurement_of(
-                recording,
-                limit=last.limit,
-                busy=last.busy,
-                cpu_share=last.server.cpu_share,
-                worker_cpu_shares=last.server.worker_cpu_shares,
-            )
-    server = boots.seen[-1]
-    identity = identity_of(plan, recording, server.identity())
-    explained = boots.costs(measurement.server.cpu_per_request) if plan.profiles else None
-    subjects = subjects_of(plan, runs, recording, measurement)
-    results = [
-        Result(
-            test=subject.test,
-            work=subject.title,
+            recording = recording_of(runs)
+            load = load_title(plan.load, len(recording.boots))
+            measurement = measurement_of(recording_of(runs[-plan.boots :]))
+            if len(runs) > plan.boots:
+                # A boot may be idle between two runs, while others are loaded: what limits it shows in one run.
+                last = measurement
+                measurement = measurement_of(
+                    recording,
+                    limit=last.limit,
+                    busy=last.busy,
+                    cpu_share=last.server.cpu_share,
+                    worker_cpu_shares=last.server.worker_cpu_shares,
+                )
+        server, log = self._seen[-1], self._log
+        whole = Result(
+            test=plan.test,
+            work=plan.title,
             server=server.title,
             load=load,
-            identity=identity | subject.own_identity,
-            recording=own,
-            measurement=figures,
+            identity=identity_of(plan, recording, server.identity()),
+            recording=recording,
+            measurement=measurement,
             verdict=Verdict(),
             notes=notes_of(server),
-            explanation=None if subject.test.own else explained,
             capacity=capacity,
         )
-        for subject, own, figures in subjects
-    ]
-    judged = tuple(subject for subject, _, _ in subjects)
-    return Measured(subjects=judged, results=tuple(results), log=boots.log, loaded=server.loaded)
+        (_, whole), *parts = with_parts(plan, runs, whole)
+        if plan.profiles:
+            whole = whole.having(explanation=self._costs(measurement.server.cpu_per_request))
+        return Measured(results=((plan, whole), *parts), log=log, loaded=server.loaded)
 
+    def _until_known(self) -> list[Run]:
+        """Makes runs on boots until the level is known, or the time is over; returns all that count."""
+        plan, clock, kept = self._plan, self._rig.clock, list[Run]()
+        limit_s = min(LONGEST_S, MOST_TIMES * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
+        title, begun_s = plan.test.title, clock()
+        last_s = begun_s
+        while True:
+            new = self._one_run_each(title)
+            now_s = clock()
+            is_over = now_s - begun_s + (now_s - last_s) > limit_s
+            last_s = now_s
+            is_busy = busy_of(recording_of(new)).is_busy
+            if not is_busy:
+                kept += new
+            if is_over or (not is_busy and level_error(plan.settings.gate, recording_of(kept)) <= KNOWN_TO):
+                return kept or new
+            title = f"{plan.test.title}, again: {'the machine was busy' if is_busy else 'its level is not known well'}"
 
-def _until_known(plan: Plan, rig: Rig, boots: _Boots) -> list[Run]:
-    """Makes runs on boots until the level is known, or the time is over; returns all that count."""
-    limit_s = min(LONGEST_S, MOST_TIMES * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
-    kept: list[Run] = []
-    title, begun_s = plan.test.title, rig.clock()
-    last_s = begun_s
-    while True:
-        new = boots.one_run_each(title)
-        now_s = rig.clock()
-        is_over = now_s - begun_s + (now_s - last_s) > limit_s
-        last_s = now_s
-        is_busy = busy_of(recording_of(new)).is_busy
-        if not is_busy:
-            kept += new
-        if is_over or (not is_busy and level_error(plan.settings.gate, recording_of(kept)) <= KNOWN_TO):
-            return kept or new
-        title = f"{plan.test.title}, again: {'the machine was busy' if is_busy else 'its level is not known well'}"
+    def _one_run_each(self, title: str) -> list[Run]:
+        """Makes one run on each boot, in random order, but first on the one that serves."""
+        plan, rig, made = self._plan, self._rig, list[Run]()
+        total_s = None if plan.load.counted else plan.boots * plan.load.duration_ns / 1e9
+        begun_s, tell = rig.clock(), rig.telling(title, total_s, plan.boots)
+        for number in self._numbers():
+            if made and (rig.clock() - begun_s) * (1 + 1 / len(made)) > plan.most_ns / 1e9:
+                break  # as long as the boots so far have taken, there is no time for another
+            requests = sum(round_.requests for run in made for round_ in run.rounds)
+            with self._booted(number, partial(tell, len(made) + 1, requests)) as (_, load):
+                run = load(plan.load)
+                left_s = plan.most_ns / 1e9 - (rig.clock() - begun_s)
+                made.append(run if made else asked_alone(run, load, left_s=left_s))  # one boot tells it of all
+            if not any(round_.requests for round_ in run.rounds):
+                break  # other boots would take as long to say the same
+        return made
+
+    def _search(self) -> RateSearch:
+        """Makes the loads of a search for the capacity, on each boot in its part of the time."""
+        plan, rig, search = self._plan, self._rig, RateSearch(self._plan, chance=self._rig.chance)
+        total_s, begun_s, numbers = plan.settings.search_ns / 1e9, rig.clock(), self._numbers()
+        told = rig.telling(plan.test.title, total_s, plan.boots)
+
+        def tell(progress: RunProgress) -> None:
+            told(len(self._seen), search.requests, progress)
+
+        for place, number in enumerate(numbers):
+            ends_s = begun_s + total_s * (place + 1) / len(numbers)
+            with self._booted(number, tell) as (_, load):
+                if place == 0:
+                    search.begin(closed_loop(load, plan.load))
+                while search.step(load, place, left_s=ends_s - rig.clock()):
+                    pass
+            if search.is_over:
+                break
+        return search
+
+    def _numbers(self) -> list[int]:
+        """Returns the boots in random order, but first the one that serves."""
+        plan, rig = self._plan, self._rig
+        serving = rig.servers.serving(plan.settings.server, plan.app)
+        return sorted(rig.chance.sample(range(plan.boots), plan.boots), key=lambda number: number != serving)
+
+    def _costs(self, cpu_per_request: float | None) -> Explanation:
+        plan = self._plan
+        number = self._rig.servers.serving(plan.settings.server, plan.app) or 0
+        with self._booted(number, lambda _: None) as (server, load):
+            looked = Looked(server=server, load=load, root=None, cpu_per_request=cpu_per_request)
+            return explain_costs(plan.profile(), looked, plan.generator_cores)
+
+    @contextmanager
+    def _booted(self, number: int, tell: Tell) -> Iterator[tuple[RunningServer, Load]]:
+        """Gives this boot and what loads it, after the test's setup."""
+        plan, rig = self._plan, self._rig
+        server = rig.servers.boot(plan.settings.server, plan.app, number, plan.cores)
+        with work_on(server, rig.servers, plan.work, plan.settings) as work:
+
+            def load(load_plan: LoadPlan) -> Run:
+                if server not in self._seen:
+                    self._seen.append(server)
+                run = rig.loads.make(work, load_plan, self._seen.index(server), server, plan.generator_cores, tell)
+                if not self._log and any(status >= 500 for round_ in run.rounds for status, _ in round_.statuses):
+                    self._log = server.log
+                return run
+
+            yield server, load
 
 
 def level_error(gate: Sequence[str], recording: Recording) -> float:
@@ -133,90 +206,3 @@ def identity_of(plan: Plan, recording: Recording, server: Mapping[str, object]) 
         **({"load from": "cluster"} if recording.is_from_cluster else {}),
         **setup_identity(plan.settings),
     }
-
-
-@dataclass(slots=True)
-class _Boots:
-    """Makes runs on boots of the server, of which one serves at a time."""
-
-    plan: Plan
-    rig: Rig
-    seen: list[RunningServer] = field(default_factory=list)
-    """All that were loaded: the place of each is the boot's in the recording."""
-    log: tuple[str, ...] = ()
-    """The last lines of the first boot that answered with a status of 500 or more: only its log says why."""
-
-    def one_run_each(self, title: str) -> list[Run]:
-        """Makes one run on each boot, in random order, but first on the one that serves."""
-        plan, rig, made = self.plan, self.rig, list[Run]()
-        total_s = None if plan.load.counted else plan.boots * plan.load.duration_ns / 1e9
-        begun_s = rig.clock()
-        tell = partial(rig.tell, title=title, begun_s=begun_s, total_s=total_s, boots=plan.boots)
-        for number in self._numbers():
-            if made and (rig.clock() - begun_s) * (1 + 1 / len(made)) > plan.most_ns / 1e9:
-                break  # as long as the boots so far have taken, there is no time for another
-            requests = sum(round_.requests for run in made for round_ in run.rounds)
-            with self._booted(number, partial(tell, boot=len(made) + 1, requests=requests)) as load:
-                run = load(plan.load)
-                left_s = plan.most_ns / 1e9 - (rig.clock() - begun_s)
-                made.append(run if made else asked_alone(run, load, left_s=left_s))  # one boot tells it of all
-            if not any(round_.requests for round_ in run.rounds):
-                break  # other boots would take as long to say the same
-        return made
-
-    def search(self) -> RateSearch:
-        """Makes the loads of a search for the capacity, on each boot in its part of the time."""
-        plan, rig, search = self.plan, self.rig, RateSearch(self.plan, chance=self.rig.chance)
-        total_s, begun_s = plan.settings.search_ns / 1e9, rig.clock()
-        told = partial(rig.tell, title=plan.test.title, begun_s=begun_s, total_s=total_s, boots=plan.boots)
-
-        def tell(progress: RunProgress) -> None:
-            told(progress, boot=len(self.seen), requests=search.requests)
-
-        numbers = self._numbers()
-        for place, number in enumerate(numbers):
-            ends_s = begun_s + total_s * (place + 1) / len(numbers)
-            with self._booted(number, tell) as load:
-                if place == 0:
-                    search.begin(closed_loop(load, plan.load))
-                while search.step(load, place, left_s=ends_s - rig.clock()):
-                    pass
-            if search.is_over:
-                break
-        return search
-
-    def _numbers(self) -> list[int]:
-        """Returns the boots in random order, but first the one that serves."""
-        plan = self.plan
-        numbers = self.rig.chance.sample(range(plan.boots), plan.boots)
-        numbers.sort(key=lambda number: number != self.rig.servers.serving(plan.settings.server, plan.app))
-        return numbers
-
-    def costs(self, cpu_per_request: float | None) -> Explanation:
-        """Returns which functions cost CPU."""
-        cores = self.plan.generator_cores
-        server = self.rig.servers.any_boot(self.plan.settings.server, self.plan.app, self.plan.cores)
-        with work_on(server, self.rig.servers, self.plan.work, self.plan.settings) as work:
-
-            def load(plan: LoadPlan) -> Run:
-                return self.rig.loads.make(work, plan, 0, server, cores, lambda _: None)
-
-            looked = Looked(server=server, load=load, root=None, cpu_per_request=cpu_per_request)
-            return explain_costs(self.plan.profile(), looked, cores)
-
-    @contextmanager
-    def _booted(self, number: int, tell: Tell) -> Iterator[Load]:
-        """Gives what loads this boot, after the test's setup."""
-        rig, cores = self.rig, self.plan.generator_cores
-        server = rig.servers.boot(self.plan.settings.server, self.plan.app, number, self.plan.cores)
-        with work_on(server, rig.servers, self.plan.work, self.plan.settings) as work:
-
-            def load(plan: LoadPlan) -> Run:
-                if server not in self.seen:
-                    self.seen.append(server)
-                run = rig.loads.make(work, plan, self.seen.index(server), server, cores, tell)
-                if not self.log and any(status >= 500 for round_ in run.rounds for status, _ in round_.statuses):
-                    self.log = server.log
-                return run
-
-            yield load

@@ -10,20 +10,29 @@ the luck of a boot, which the next pair draws again.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import ExitStack
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from statistics import median_low
 
 from pytest_fileperf.drive.run import Run, RunProgress
-from pytest_fileperf.errors import BaseFailedError, BaseSetupError, FilePerfError, PlanError
+from pytest_fileperf.errors import (
+    AppMissingError,
+    BaseDiedError,
+    BaseFailedError,
+    BaseSetupError,
+    FilePerfError,
+    PlanError,
+    ServerDiedError,
+)
 from pytest_fileperf.judge.evidence import BootEvidence, Pair, answers_of, differing, pair_side, pairs_alike
 from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
 from pytest_fileperf.judge.paired import Sequential, noise_floor, paired_difference
 from pytest_fileperf.judge.record import Explanation, Result, TestId
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import Loss
@@ -33,7 +42,8 @@ from pytest_fileperf.measure.recording import Failure, Recording, Round, merge_f
 from pytest_fileperf.measure.usage import Course, course_after
 from pytest_fileperf.plan.load import LoadPlan, Side
 from pytest_fileperf.plan.work import Work
-from pytest_fileperf.serve.launch import refuse_other_version
+from pytest_fileperf.serve.launch import Launch, ServerPool, refuse_changed, refuse_hidden, refuse_other_version
+from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, worker_count
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
@@ -47,12 +57,12 @@ from pytest_fileperf.session.loads import (
     recording_of,
     rounds_of,
 )
-from pytest_fileperf.session.rig import Measured, Rig, notes_of, subjects_of
-from pytest_fileperf.session.setup import limit_of, set_up, setup_identity, work_of_boot
-from pytest_fileperf.session.sides import Absent, Base, Sides
+from pytest_fileperf.session.rig import Measured, Rig, notes_of, with_parts
+from pytest_fileperf.session.setup import set_up, setup_identity, work_of_boot
 from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.versions.checkout import changed_packages
+from pytest_fileperf.versions.tree import HERE, CodeTree
 
 # --- Tells from the first requests of a comparison what one side says to them, where none is answered well
 #
@@ -70,8 +80,6 @@ _SHOWN = 3
 
 
 class Answer(Enum):
-    """What a server says to a request."""
-
     GOOD = auto()
     """To some of them at least."""
     MISSING = auto()
@@ -109,6 +117,118 @@ def _failures(rounds: Sequence[Round]) -> tuple[Failure, ...]:
     return merge_failures(failure for round_ in rounds for failure in round_.failures)
 
 
+# --- Boots both sides: what is compared with, and the code here
+
+_SEEDS = 1 << 31
+"""PYTHONHASHSEED ends at twice as many."""
+_NO_FORK = "one version cannot be forked now"
+
+
+class _NoBaseError(Exception):
+    """The base has not booted, and that is no error; the text says why."""
+
+
+class Sides:
+    """Both sides of one comparison, booted in pairs."""
+
+    def __init__(self, base: CodeTree, plan: Plan, *, pool: ServerPool, chance: random.Random, is_stored: bool) -> None:
+        """`pool` says how boots are launched. The code of a stored baseline may fail to boot: its figures are left."""
+        self._base = base
+        self._is_stored = is_stored
+        self._plan = plan
+        self._pool = pool
+        self._chance = chance
+        self._first_boot = chance.randrange(_SEEDS)
+        self._why_fresh = ""
+        """Why both import the app for each boot, where only one can be forked; empty where both can, or neither."""
+
+    @contextmanager
+    def booted(self, number: int) -> Iterator[BothServers | Reason]:
+        """Boots base and now, one after the other by chance, and ends them together. No other server of ours runs then.
+
+        Both import the app at the same time: real ones take seconds. Gives the reason if the base lacks the app.
+        """
+        self._pool.close()
+        with ExitStack() as stack:
+            servers = self._launched(number, stack)
+            if not isinstance(servers, Reason) and self._base.url is None:
+                base, now = servers
+                if base.is_forked is not now.is_forked:
+                    why = f"{self._base.title}: {base.why_fresh}" if base.why_fresh else _NO_FORK
+                    self._why_fresh = now.why_fresh or why
+                    stack.close()
+                    servers = self._launched(number, stack)
+            try:
+                yield servers
+            except ServerDiedError as error:
+                if self._base.url is None and not isinstance(servers, Reason):
+                    try:
+                        servers[Side.BASE].check()
+                    except ServerDiedError:
+                        raise BaseDiedError(f"{self._base.title}: {error}") from error
+                raise
+
+    def _launched(self, number: int, stack: ExitStack) -> BothServers | Reason:
+        try:
+            with self._of_base():
+                base = self._prepared(number, Side.BASE)
+            launches = (base, self._prepared(number, Side.NOW))
+            for launch in launches:
+                stack.callback(self._pool.end, launch)
+            for launch in launches:
+                stack.callback(launch.ask_to_stop)
+            servers: dict[Side, RunningServer] = {}
+            for step in (ProcessLaunch.import_ahead, ProcessLaunch.hold):
+                for side in Side:
+                    with self._of_base() if side is Side.BASE else nullcontext():
+                        if isinstance(launch := launches[side], ProcessLaunch):
+                            step(launch)
+            for side in self._chance.sample(tuple(Side), 2):
+                with self._of_base() if side is Side.BASE else nullcontext():
+                    launches[side].start()
+                    servers[side] = launches[side].ready()
+                    servers[side].family = self._pool.family
+            if self._base.url is None and not self._base.is_here:
+                refuse_changed(servers[Side.NOW], title=self._base.title)
+                if number == 0:
+                    with self._of_base():
+                        refuse_hidden(servers[Side.BASE], self._base)
+            if self._why_fresh:
+                servers[Side.NOW].why_fresh = self._why_fresh
+            return servers[Side.BASE], servers[Side.NOW]
+        except _NoBaseError as error:
+            return Reason(kind=ReasonKind.NO_APP, side="base", text=str(error))
+
+    def _prepared(self, number: int, side: Side) -> Launch:
+        base, plan, is_base = self._base, self._plan, side is Side.BASE
+        launch = partial(
+            self._pool.launch,
+            boot=self._first_boot + number,  # the same on both sides, and another one in each session
+            in_turn=True,
+            version="base" if is_base and base.is_here else "",
+            forks=not self._why_fresh,
+        )
+        if is_base and base.url is not None:
+            return launch(Url(base.url), None, cores=None)
+        code_tree = base if is_base and not base.is_here else HERE
+        return launch(plan.settings.server, plan.app, cores=plan.cores, code_tree=code_tree)
+
+    @contextmanager
+    def _of_base(self) -> Iterator[None]:
+        """Steps of the base's boot: what keeps it from booting raises _NoBaseError, where that is no error."""
+        title = self._base.title
+        try:
+            yield
+        except AppMissingError as error:
+            raise _NoBaseError(f"{title} has no such app: {error}") from error
+        except FilePerfError as error:
+            if not self._is_stored:
+                raise
+            why = str(error).splitlines()[0]
+            advice = "store it again with --fileperf-update=all, or compare figures only: fileperf_confirm = never"
+            raise _NoBaseError(f"{title} does not boot: {why}; {advice}") from error
+
+
 # --- comparison
 
 _OVER, _LOOKS = 0.3, 12
@@ -117,23 +237,22 @@ _LEAST_LOOK_NS = 600_000_000
 
 
 def measure_in_turn(
-    plan: Plan, base: Base, budget: ErrorBudget, rig: Rig, *, base_alone: bool = False
-) -> Measured | Absent:
-    """Measures the code here and a base in turn and judges; returns what one side lacks, if nothing can be compared.
+    plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig, *, is_stored: bool = False, base_alone: bool = False
+) -> Measured | Reason:
+    """Measures the code here and a base in turn and judges; or returns the reason why nothing can be compared.
 
-    With `base_alone` the base is loaded alone as well: turns are shorter, and slower than that. What the gates used of
-    the session's error is taken off its budget. Raises PlanError for what does not compare, and what booting and
-    loading raise.
+    The code of a stored baseline (`is_stored`) may fail to boot. With `base_alone` the base is loaded alone as well:
+    turns are shorter, and slower than that. What the gates used of the session's error is taken off its budget. Raises
+    PlanError for what does not compare, and what booting and loading raise.
     """
     refuse_base(plan, base)
     try:
-        return Comparison(plan, base, budget, rig, base_alone=base_alone).result()
+        return Comparison(plan, base, budget, rig, is_stored=is_stored, base_alone=base_alone).result()
     finally:
         rig.progress.done()
 
 
-def refuse_base(plan: Plan, base: Base) -> None:
-    """Raises PlanError where the server cannot be compared with this base."""
+def refuse_base(plan: Plan, base: CodeTree) -> None:
     server = plan.settings.server
     if isinstance(server, InProcess) or (base.url is None and not isinstance(server, Url)):
         refuse_other_version(server, None, title=base.title)
@@ -142,12 +261,14 @@ def refuse_base(plan: Plan, base: Base) -> None:
 class Comparison:
     """One comparison of the code here with a base, by one plan."""
 
-    def __init__(self, plan: Plan, base: Base, budget: ErrorBudget, rig: Rig, *, base_alone: bool) -> None:
+    def __init__(
+        self, plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig, *, is_stored: bool, base_alone: bool
+    ) -> None:
         self._plan = plan
         self._base_alone = base_alone
         self._base = base
         self._budget = budget
-        self._sides = Sides(base, plan, pool=rig.servers, chance=rig.chance)
+        self._sides = Sides(base, plan, pool=rig.servers, chance=rig.chance, is_stored=is_stored)
         self._rig = rig
         self._cores = plan.generator_cores
         limit_s = plan.max_duration_ns / 1e9
@@ -162,6 +283,7 @@ class Comparison:
         self._found: dict[str, tuple[MetricComparison, ...]] = {}
         """What the others have found."""
         self._begun_s = rig.clock()
+        self._line = rig.telling(plan.test.title, limit_s)
         self._runs: tuple[list[Run], list[Run]] = ([], [])
         """Of each side."""
         self._searches = tuple(RateSearch(plan, chance=rig.chance) for _ in Side) if plan.searches else None
@@ -178,38 +300,37 @@ class Comparison:
         self._probes: dict[Side, Run] = {}
         """The first requests to the first boots: in no figure, but these boots have answered them."""
 
-    def result(self) -> Measured | Absent:
-        """Makes pairs until it is enough, and judges. Returns what one side lacks, if nothing can be compared."""
+    def result(self) -> Measured | Reason:
+        """Makes pairs until it is enough, and judges; or returns the reason why nothing can be compared."""
         while True:
             number, pair_begun_s = len(self._pairs[""]), self._rig.clock()
             with self._sides.booted(number) as servers, ExitStack() as torn_down:
-                if isinstance(servers, Absent):
+                if isinstance(servers, Reason):
                     return servers
                 self._require_same_tracer(servers)
                 try:
                     self._set_up(servers, torn_down)
-                    absent = self._probed(servers) if number == 0 else None
+                    why_not = self._probed(servers) if number == 0 else None
                 except (BaseSetupError, BaseFailedError):
                     servers[Side.BASE].check()
                     if self._base_failed:
                         raise
                     self._base_failed = True  # by chance, perhaps: fresh boots are tried
                     continue
-                if absent is not None:
-                    return absent
+                if why_not is not None:
+                    return why_not
                 self._pair(number, servers)
                 if self._is_enough(number, pair_begun_s):
                     return self._measured(servers)
 
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:
         """Runs the test's setup on both sides, one after the other; the stack gets its teardowns. Raises SetupError."""
-        settings = self._plan.settings
-        works: list[Work] = []
-        for side in Side:
-            server, base = servers[side], self._base.title if side is Side.BASE else ""
-            value = torn_down.enter_context(set_up(settings, server, base))
-            works.append(work_of_boot(self._plan.work, value, server, limit_of(settings), base))
-        self._works = (works[Side.BASE], works[Side.NOW])
+        work, settings = self._plan.work, self._plan.settings
+
+        def work_on(server: RunningServer, base: str) -> Work:
+            return work_of_boot(work, torn_down.enter_context(set_up(settings, server, base)), server, settings, base)
+
+        self._works = work_on(servers[Side.BASE], self._base.title), work_on(servers[Side.NOW], "")
 
     def _is_enough(self, number: int, pair_begun_s: float) -> bool:
         """Lets the gates look; returns whether all of them are decided."""
@@ -241,8 +362,8 @@ class Comparison:
 
     # --- loading
 
-    def _probed(self, servers: BothServers) -> Absent | None:
-        """Finds out how long a request takes. Returns the side that has no such answer, if there is one.
+    def _probed(self, servers: BothServers) -> Reason | None:
+        """Finds out how long a request takes. Returns the reason if one side has no answer that can be compared.
 
         Raises BaseFailedError where the base is broken. What is broken here fails when it is measured alone.
         """
@@ -252,43 +373,40 @@ class Comparison:
             rounds = run.rounds
             answer, work = answer_of(rounds), self._plan.work.name
             whose = self._base.title if side is Side.BASE else "the code here"
-            is_late = answer is Answer.BROKEN and kinds_of(rounds) == "timeout" and not self._plan.waits_for_all
-            if is_late and side is Side.NOW:
+            is_timeout = answer is Answer.BROKEN and kinds_of(rounds) == "timeout"
+            # The probe may wait for less time than the comparison does.
+            if is_timeout and side is Side.NOW and self._plan.probe.timeout_ns < self._plan.limiting.timeout_ns:
                 said = f"{whose} has no answer to {work} in {_seconds(self._plan.probe.timeout_ns)}"
                 return self._too_slow(f"{said} ({self._base.title} has {self._answer_of_base(servers)})")
             if answer is Answer.BROKEN and side is Side.BASE:
                 raise BaseFailedError(side=whose, work=work, said=described(rounds), log=servers[side].log)
             if answer is Answer.OTHER:
                 said = f"{whose} has another answer to {work} than this test expects: {described(rounds)}"
-                return Absent(side=side, what=said, outcome=Outcome.INCONCLUSIVE)
+                return Reason(kind=ReasonKind.INCOMPARABLE, side=side.name.lower(), text=said)
             if answer is not Answer.GOOD:
-                return Absent(side=side, what=f"{whose} has no good answer to {work}: {kinds_of(rounds)}")
+                said = f"{whose} has no good answer to {work}: {kinds_of(rounds)}"
+                return Reason(kind=ReasonKind.ABSENT, side=side.name.lower(), text=said)
             if self._searches is not None:
                 self._searches[side].begin(run)
-            self._latency_ns = max(self._latency_ns, _under_way_in(run))
+            self._latency_ns = max(self._latency_ns, _under_way_ns(run))
             self._probes[side] = run
         least_ns = self._plan.least_in_turn_ns(self._latency_ns)
         if self._searches is None and self._plan.turn is None and least_ns > self._plan.most_in_turn_ns:
-            base, now = (_seconds(_under_way_in(self._probes[side])) for side in Side)
+            base, now = (_seconds(_under_way_ns(self._probes[side])) for side in Side)
             took = f"{self._plan.work.name} takes {now} here and {base} in {self._base.title}"
             return self._too_slow(f"{took}, so a comparison takes {_seconds(least_ns)} at least")
         return None
 
     def _answer_of_base(self, servers: BothServers) -> str:
-        """Returns whether the base has an answer in the time of a probe, where the code here has none."""
         try:
             rounds = self._load_by(0, Side.BASE, servers[Side.BASE], self._plan.probe).rounds
         except FilePerfError:
             return "none"
         return "one" if answer_of(rounds) is Answer.GOOD else "none"
 
-    def _too_slow(self, said: str) -> Absent:
-        limit = _seconds(self._plan.max_duration_ns)
-        return Absent(
-            side=Side.BASE,
-            what=f"{said}, and there are {limit}: give it a longer max_duration",
-            outcome=Outcome.INCONCLUSIVE,
-        )
+    def _too_slow(self, said: str) -> Reason:
+        text = f"{said}, and there are {_seconds(self._plan.max_duration_ns)}: give it a longer max_duration"
+        return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text)
 
     def _pair(self, number: int, servers: BothServers) -> None:
         """Loads both boots in turn; keeps what that shows of each subject."""
@@ -334,9 +452,9 @@ class Comparison:
         return self._rig.loads.make(self._works[side], plan, number, server, self._cores, self._tell)
 
     def _turns(self, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
-        """Loads both boots in many short turns of one load."""
-        # All pairs so far say what a request takes: the probe may have met a stall.
-        latency_ns = max(map(_under_way_ns, self._runs)) or self._latency_ns
+        # All pairs so far say what a request takes: the probe may have met a stall, as a boot may in its first moment.
+        each_ns = (median_low(map(_under_way_ns, runs)) if runs else 0 for runs in self._runs)
+        latency_ns = max(each_ns) or self._latency_ns
         turns = self._plan.alternation(self._pair_ns, latency_ns=latency_ns, chance=self._rig.chance)
         base, now = self._rig.loads.alternate(self._works, turns, number, servers, self._cores, self._tell)
         self._requests += sum(round_.requests for round_ in now.rounds)
@@ -352,9 +470,7 @@ class Comparison:
         return runs
 
     def _tell(self, progress: RunProgress) -> None:
-        title, total_s = self._plan.test.title, self._plan.max_duration_ns / 1e9
-        boot, requests = len(self._pairs[""]) + 1, self._requests
-        self._rig.tell(progress, title=title, begun_s=self._begun_s, total_s=total_s, boot=boot, requests=requests)
+        self._line(len(self._pairs[""]) + 1, self._requests, progress)
 
     # --- what was found
 
@@ -383,49 +499,41 @@ class Comparison:
         load_plan = None if self._searches is not None else plan.limiting
         served = partial(served_of, load_plan, worker_count(plan.settings.server) or 1)
         loss, by_others = loss_between(served(base, of_base.cpu_per_request), served(now, of_now.cpu_per_request))
-        identity = {
-            "work": plan.work.identity(),
-            "server": server.identity(),
-            "against": self._base.title,
-            **setup_identity(plan.settings),
-        }
+        compared = {"work": plan.work.identity(), "server": server.identity(), "against": self._base.title}
         noise = tuple(
             noise_floor(METRICS[name], self._pairs[""], tolerance=tolerance, alpha=plan.alpha, seconds=seconds)
             for name, tolerance in plan.tolerances.items()
             if plan.to_the_end
         )
-        results = []
-        subjects = subjects_of(plan, self._runs[Side.NOW], now, measurement)
-        for subject, recording, figures in subjects:
+        whole = Result(
+            test=plan.test,
+            work=plan.title,
+            server=server.title,
+            load=plan.title_in_turn(len(self._pairs[""]), seconds),
+            identity=compared | setup_identity(plan.settings),
+            recording=now,
+            measurement=measurement,
+            verdict=Verdict(against=self._base.title),
+            base_seconds=seconds,
+            capacity=capacity,
+            base_capacity=base_capacity,
+            notes=notes_of(server),
+        )
+        results: list[tuple[Plan, Result]] = []
+        for subject, result in with_parts(plan, self._runs[Side.NOW], whole):
             is_whole, test = subject is plan, subject.test
             own_base = base if is_whole else recording_of(self._runs[Side.BASE], test.part, test.step)
-            comparisons = self._judged(subject, figures, own_base, by_others)
-            result = Result(
-                test=test,
-                work=subject.title,
-                server=server.title,
-                load=plan.title_in_turn(len(self._pairs[""]), seconds),
-                identity=identity | subject.own_identity,
-                recording=recording,
-                measurement=figures,
-                verdict=Verdict(comparisons=comparisons, against=self._base.title),
+            comparisons = self._judged(subject, result.measurement, own_base, by_others)
+            judged = result.having(
+                comparisons=comparisons,
                 base=own_base,
-                other_answers=differing(answers_of(own_base), answers_of(recording)),
+                other_answers=differing(answers_of(own_base), answers_of(result.recording)),
                 pairs=tuple(self._pairs.get(test.own, ())),
-                base_seconds=seconds,
-                capacity=capacity,
-                base_capacity=base_capacity,
-                notes=notes_of(server),
                 noise=noise if is_whole else (),
                 explanation=self._explanation(comparisons, looked, loss) if is_whole else None,
             )
-            results.append(result)
-        return Measured(
-            subjects=tuple(subject for subject, *_ in subjects),
-            results=tuple(results),
-            loaded=servers[Side.BASE].loaded,
-            base_alone=base_alone,
-        )
+            results.append((subject, judged))
+        return Measured(results=tuple(results), loaded=servers[Side.BASE].loaded, base_alone=base_alone)
 
     def _judged(
         self, subject: Plan, measurement: Measurement, base: Recording, by_others: float
@@ -440,47 +548,38 @@ class Comparison:
         return () if self._plan.to_the_end else found
 
     def _explanation(
-        self, comparisons: Sequence[MetricComparison], looked: tuple[Looked, Looked], loss: Loss | None
+        self, comparisons: Sequence[MetricComparison], looked: Sequence[Looked], loss: Loss | None
     ) -> Explanation | None:
-        """Returns what made the code here slower; None if it did not regress."""
         # Memory costs no time: there is nothing to explain.
         if not any(found.outcome is Outcome.REGRESSED and found.metric != "rss" for found in comparisons):
             return None
-        python = self._base.code_tree.python
-        changed = {} if python is None else changed_packages(Path(python))
+        changed = {} if self._base.python is None else changed_packages(Path(self._base.python))
         # Looks are shorter where the time of the comparison is over.
         left_ns = (1 + _OVER) * self._plan.max_duration_ns - 1e9 * (self._rig.clock() - self._begun_s)
         look = self._plan.profile(max(_LEAST_LOOK_NS, round(left_ns / _LOOKS)))
         return explain_loss(look, looked, self._cores, loss, changed)
 
-    def _looked_at(self, servers: BothServers, loads: Sequence[Load], now: Recording) -> tuple[Looked, Looked]:
-        """Returns both sides as a look for a cause needs them."""
-        cpu, code_tree = METRICS["cpu_per_request"], self._base.code_tree
+    def _looked_at(self, servers: BothServers, loads: Sequence[Load], now: Recording) -> tuple[Looked, ...]:
+        cpu, base = METRICS["cpu_per_request"], self._base
         typical, now_s = paired_difference(cpu, self._pairs[""]), cpu.of_run(now)
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
-        roots, each_s = (code_tree.there or code_tree.here, code_tree.here), (base_s, now_s)
-        of_base, of_now = (
-            Looked(server=servers[side], load=loads[side], root=roots[side], cpu_per_request=each_s[side])
-            for side in Side
+        own = ((base.there or base.here, base_s), (base.here, now_s))
+        return tuple(
+            Looked(server=server, load=load, root=root, cpu_per_request=cpu_s)
+            for server, load, (root, cpu_s) in zip(servers, loads, own, strict=True)
         )
-        return of_base, of_now
 
 
 def _seconds(ns: int) -> str:
     return format_duration(round(ns, -6))
 
 
-def _under_way_ns(runs: Sequence[Run]) -> int:
+def _under_way_ns(run: Run) -> int:
     """Returns how long the request takes that a connection typically waits for, pauses of a journey among it.
 
-    Of all requests the slow part of a mix may be few, though a turn has to wait for it. The lower median of the runs:
-    a boot may have begun with a stall. 0 where there were no requests.
+    Of all requests the slow part of a mix may be few, though a turn has to wait for it. 0 if there were no requests.
     """
-    return median_low(map(_under_way_in, runs)) if runs else 0
-
-
-def _under_way_in(run: Run) -> int:
     latency = Histogram.merged(round_.latency for round_ in run.rounds)
     return latency.under_way_ns() + run.uncounted_ns // max(1, latency.count)
 

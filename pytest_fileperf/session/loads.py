@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from time import monotonic
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import httpx
@@ -39,7 +39,7 @@ from pytest_fileperf.plan.pacing import ClosedLoop
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.processes import STILL, TreeWatch
+from pytest_fileperf.session.processes import STILL, ServerTree, TreeWatch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 BothWorks: TypeAlias = tuple[Work, Work]
@@ -64,35 +64,12 @@ _OF_ALL: Mapping[str, Any] = {
 }  # fmt: skip
 """Facts about a boot that are known of a whole load only, as a part or step has them."""
 Tell: TypeAlias = Callable[[RunProgress], None]
-
-
 Load: TypeAlias = Callable[[LoadPlan], Run]
 """Makes a run on one boot."""
 
 
-class Loads(Protocol):
-    """Makes runs. Whoever made it closes it."""
-
-    def workers(self) -> Workers | None:
-        """Returns the workers of a cluster, each of which can have a generator; None where they are processes here.
-
-        Raises GeneratorError where the cluster cannot make a load.
-        """
-
-    def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
-        """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
-
-    def alternate(
-        self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
-    ) -> tuple[Run, Run]:
-        """Loads two boots in turn, base and now, each with its work; raises what `make` raises."""
-
-    def close(self) -> None:
-        """Ends what makes the load."""
-
-
 class Loader:
-    """Makes runs from generator processes, and on apps in this process from here."""
+    """Makes runs from generator processes, and on apps in this process from here. Whoever made it closes it."""
 
     def __init__(
         self, *, coverage: bool = False, network: Network = LOCAL, family: str = "httpx", cluster: Cluster | None = None
@@ -113,7 +90,6 @@ class Loader:
         """Servers whose last load left work behind: the name of that load, and the cores that were still used."""
 
     def close(self) -> None:
-        """Ends the generators and removes their files."""
         with ExitStack() as closing:
             closing.callback(self._files.close)
             if self._cluster is not None:
@@ -121,18 +97,18 @@ class Loader:
             closing.callback(self._generators.close)
 
     def workers(self) -> Workers | None:
-        """Returns the workers of the cluster; None without one."""
+        """Returns the workers of the cluster; None without one. Raises GeneratorError if they cannot make a load."""
         return None if self._cluster is None else self._cluster.workers()
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
-        """Loads one boot."""
+        """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
         (run,) = self._runs((work,), plan, index, (server,), cores, tell)
         return run
 
     def alternate(
         self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
-        """Loads two boots in turn, base and now."""
+        """Loads two boots in turn, base and now, each with its work; raises what `make` raises."""
         base, now = self._runs(works, plan, index, servers, cores, tell)
         return base, now
 
@@ -145,15 +121,19 @@ class Loader:
         cores: Cores,
         tell: Tell,
     ) -> list[Run]:
-        """Loads one boot, or two in turn, looked at from outside."""
         in_process = isinstance(servers[0], RunningInProcess)
         trees = TreeWatch(servers, all_cores=cores is not None)
         limits = [files_limit(tree.pids) for tree in trees.trees]
-        before, left_before = ("", 0.0) if isinstance(plan, Alternation) else self._left_before(servers[0], trees, plan)
+        before, left_before, watch = "", 0.0, None
+        if isinstance(plan, LoadPlan):
+            if servers[0] in self._at_work and _leaves_work(plan) and trees.idle()[0] >= self._idle[servers[0]] + STILL:
+                before, left_before = self._at_work[servers[0]]
+            watch = self._watch(servers[0], trees.trees[0], plan)
         with ExitStack() as looks:
             left = looks.enter_context(self._left(servers, works, trees, plan))
             looks.enter_context(trees)
-            watch = None if isinstance(plan, Alternation) else looks.enter_context(self._watch(servers[0], trees, plan))
+            if watch is not None:
+                looks.enter_context(watch)
             # Generators elsewhere cannot read it.
             cpus = [
                 None if self._cluster is None else looks.enter_context(CpuSeries(server.roots)) for server in servers
@@ -164,7 +144,7 @@ class Loader:
             ]
             results = self._loaded(works, plan, index, servers, cores, tell, cpus)
         _check(servers)
-        ended_ns = sum(tree.ended_ns for tree in trees.trees)
+        ended_ns = sum(tree.cpu.ended_ns for tree in trees.trees)
         runs = []
         for side, server, tree, result in zip(Side, servers, trees.trees, results, strict=False):
             cpu, samples, rounds = cpus[side], held[side].samples, result.rounds
@@ -205,23 +185,14 @@ class Loader:
             runs.append(replace(result, rounds=rounds, boot=boot, pinned=cores is not None))
         return runs
 
-    def _watch(self, server: RunningServer, trees: TreeWatch, plan: LoadPlan) -> Watch:
-        """Returns what looks at the server, and at the generators where they are processes of their own."""
+    def _watch(self, server: RunningServer, tree: ServerTree, plan: LoadPlan) -> Watch:
         in_process = isinstance(server, RunningInProcess)
-        (tree,) = trees.trees
         return Watch(
             pids=(lambda: server.pids) if in_process else (lambda: tree.pids),
             port=None if in_process else httpx.URL(server.url).port,
             generators=tuple if in_process else lambda: self._generators.pids,
             interval_s=_CLOSE_S if plan.close else _USUAL_S,
         )
-
-    def _left_before(self, server: RunningServer, trees: TreeWatch, plan: LoadPlan) -> tuple[str, float]:
-        """Returns which earlier load left work that a server is still busy with, and its cores; `""` for none."""
-        if server not in self._at_work or not _leaves_work(plan):
-            return "", 0.0
-        (share,) = trees.idle()
-        return self._at_work[server] if share >= self._idle[server] + STILL else ("", 0.0)
 
     @contextmanager
     def _left(
@@ -267,7 +238,6 @@ class Loader:
             )
 
         def begins(origin_ns: int) -> None:
-            """Has the CPU time read where rounds begin and end, once it is known when the load begins."""
             for side, cpu in zip(Side, cpus, strict=False):
                 if cpu is not None:
                     cpu.read_at(origin_ns + edge_ns for edge_ns in edges_of(plan, side))
@@ -351,10 +321,7 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
 
 
 def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Returns what was held equal between boots: not memory, where its pages are given back and taken again.
-
-    How often that happens is chance, and differs from boot to boot.
-    """
+    """Returns what was held equal between boots: not memory if its pages come and go, which differs by chance."""
     if len(samples) < 2:
         return tuple(stabilised)
     cpu_ns = _growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server))
@@ -369,9 +336,8 @@ def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
 def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
     """Returns the run with how long requests take one after the other, where connections seem to limit it.
 
-    Only so does it show whether requests wait for each other. `load` makes a further run on its boot: a short one, that
-    counts nowhere. A load of a fixed number of requests, or at a rate, gets no request more than the test asks for; nor
-    does one whose requests take longer than the time that is left.
+    Only so does it show whether requests wait for each other. `load` makes a further, short run on its boot. A load of
+    a fixed number of requests or at a rate gets none, nor does one whose requests take longer than `left_s`.
     """
     plan = run.plan
     if isinstance(plan, Alternation) or not isinstance(plan.pacing(), ClosedLoop):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import monotonic, monotonic_ns, sleep
 from typing import Self
 
@@ -40,24 +40,21 @@ class ServerTree:
 
     def __init__(self, server: RunningServer) -> None:
         self._server = server
-        self._cpu = TreeCpu(server.roots)
-        self._own: frozenset[int] = frozenset()
-        """Its workers, with what is above them: all others are children that do work for it."""
-        self._before_ns: Mapping[int, int] = {}
-        self._began_ns = self._cpu.spent_ns()
+        self.cpu = TreeCpu(server.roots)
+        self._began_ns = self.cpu.spent_ns()
         self._most_bytes = 0
-        self._find_own()
-        self._before_ns = self._cpu.own_ns()
+        self._own = self._found_own()
+        """Its workers, with what is above them: all others are children that do work for it."""
+        self._before_ns = self.cpu.own_ns()
         self._first = frozenset(self.pids)
         self._seen = set(self._first)
         reset_peak_rss(self.pids)
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes, as they were last seen."""
-        if not self._cpu.roots:
+        if not self.cpu.roots:
             return self._server.pids
-        return tuple(pid for pid in self._cpu.pids if pid != self._server.supervisor)
+        return tuple(pid for pid in self.cpu.pids if pid != self._server.supervisor)
 
     @property
     def children(self) -> tuple[int, ...]:
@@ -70,19 +67,18 @@ class ServerTree:
         return self._began_ns is not None
 
     def look(self) -> None:
-        """Sees which processes there are now, and how much memory they have together."""
         if not self.is_watched:
             return
-        self._cpu.spent_ns()
+        self.cpu.spent_ns()
         self._seen.update(self.pids)
         if not self._own <= set(self.pids):
-            self._find_own()
-        uses = filter(None, map(process_use, self.pids)) if self._cpu.ended_ns else ()
+            self._own = self._found_own()
+        uses = filter(None, map(process_use, self.pids)) if self.cpu.ended_ns else ()
         self._most_bytes = max(self._most_bytes, sum(use.rss_bytes for use in uses))
 
     def spent_ns(self) -> int:
         """Returns its CPU time so far; 0 if that is unknown."""
-        return (self._cpu.spent_ns() or 0) if self.is_watched else 0
+        return (self.cpu.spent_ns() or 0) if self.is_watched else 0
 
     @property
     def ended(self) -> int:
@@ -91,19 +87,14 @@ class ServerTree:
         return len(self._seen - now) if self._first - now else 0
 
     @property
-    def ended_ns(self) -> int:
-        """The CPU time of children that have ended."""
-        return self._cpu.ended_ns
-
-    @property
     def has_passing_children(self) -> bool:
         """Whether children did much of the work that have ended already."""
-        return self._cpu.ended_ns >= max(_LEAST_NS, _MUCH * (self._grown_ns() or 0))
+        return self.cpu.ended_ns >= max(_LEAST_NS, _MUCH * self._grown_ns())
 
     @property
     def is_lost(self) -> bool:
         """Whether processes ended whose CPU time nobody knows."""
-        return self.is_watched and not self._cpu.is_complete
+        return self.is_watched and not self.cpu.is_complete
 
     @property
     def children_share(self) -> float:
@@ -111,7 +102,7 @@ class ServerTree:
         grown_ns = self._grown_ns()
         if not grown_ns:
             return 0.0
-        now_ns = self._cpu.own_ns()
+        now_ns = self.cpu.own_ns()
         own_ns = sum(now_ns[pid] - self._before_ns.get(pid, 0) for pid in self._own & now_ns.keys())
         return min(1.0, max(0.0, 1 - own_ns / grown_ns))
 
@@ -123,18 +114,18 @@ class ServerTree:
 
     @property
     def cores(self) -> frozenset[int]:
-        """The cores that its processes may run on."""
         return cores_of(self.pids)
 
-    def _grown_ns(self) -> int | None:
-        now_ns = self._cpu.total_ns
-        return None if now_ns is None or self._began_ns is None else now_ns - self._began_ns
+    def _grown_ns(self) -> int:
+        """Returns the CPU time that it has used since the beginning; 0 if that is unknown."""
+        now_ns = self.cpu.total_ns
+        return 0 if now_ns is None or self._began_ns is None else now_ns - self._began_ns
 
-    def _find_own(self) -> None:
-        """Finds its workers; what ended until now was one of these, and no child that does work."""
+    def _found_own(self) -> frozenset[int]:
+        """Returns its workers; what ended until now was one of these, and no child that does work."""
         workers = set(self._server.worker_pids)
-        self._own = frozenset(workers | self._cpu.above(workers)) & set(self.pids)
-        self._cpu.ended_ns = 0
+        self.cpu.ended_ns = 0
+        return frozenset(workers | self.cpu.above(workers)) & set(self.pids)
 
 
 class TreeWatch:

@@ -13,15 +13,14 @@ from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.record import Result, TestId
-from pytest_fileperf.judge.verdict import Note, NoteKind
+from pytest_fileperf.judge.verdict import Note, NoteKind, Reason
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink, SilentProgress
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loads import Loader, Loads, recording_of, rounds_of
-from pytest_fileperf.session.sides import Absent
+from pytest_fileperf.session.loads import Loader, recording_of, rounds_of
 from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.loaded import LoadedFiles
@@ -35,7 +34,7 @@ class Rig:
     progress: ProgressSink = field(default_factory=SilentProgress)
     servers: ServerPool = field(default_factory=ServerPool)
     """The server of the code here, which measurements share, and what starts those of a comparison."""
-    loads: Loads = field(default_factory=Loader)
+    loads: Loader = field(default_factory=Loader)
     clock: Callable[[], float] = monotonic
     chance: random.Random = field(default_factory=random.SystemRandom)
     """Not the generator that test suites seed: two sessions are not to have the same luck."""
@@ -44,7 +43,6 @@ class Rig:
 
     @classmethod
     def starting(cls, options: Options, *, progress: ProgressSink, source: Source) -> Rig:
-        """Returns what starts real servers and generators."""
         coverage, network = options.coverage, options.network
         return cls(
             progress=progress,
@@ -58,36 +56,24 @@ class Rig:
             source=source,
         )
 
-    def tell(
-        self,
-        progress: RunProgress,
-        *,
-        title: str,
-        begun_s: float,
-        total_s: float | None,
-        boots: int = 1,
-        boot: int,
-        requests: int,
-    ) -> None:
-        """Turns the progress of a run into a line about the whole measurement.
+    def telling(self, title: str, total_s: float | None, boots: int = 1) -> Callable[[int, int, RunProgress], None]:
+        """Returns what tells the progress of a run as that of a whole measurement, which begins now.
 
-        That began at `begun_s` by the clock, and is planned to take `total_s`, or ends by a count. `boot` counts from
-        1; `requests` are those of earlier runs.
+        It takes the number of the boot, from 1 on, and the requests of earlier runs. `total_s` is None if a count ends
+        the measurement.
         """
-        self.progress.update(
-            ProgressLine(
-                title=title,
-                run=progress,
-                boot=boot,
-                boots=boots,
-                elapsed_s=self.clock() - begun_s,
-                total_s=total_s,
-                requests=requests + progress.requests,
+        begun_s = self.clock()
+
+        def tell(boot: int, requests: int, run: RunProgress) -> None:
+            elapsed_s, requests = self.clock() - begun_s, requests + run.requests
+            line = ProgressLine(
+                title=title, run=run, boot=boot, boots=boots, elapsed_s=elapsed_s, total_s=total_s, requests=requests
             )
-        )
+            self.progress.update(line)
+
+        return tell
 
     def close(self) -> None:
-        """Ends the generator and every server, and removes the code of baselines."""
         with ExitStack() as closing:
             closing.callback(self.source.close)
             if self.servers.preloads is not None:
@@ -98,36 +84,25 @@ class Rig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured, and how it compares."""
-
-    subjects: tuple[Plan, ...]
-    """The whole load, then each part, and each step that was measured."""
-    results: tuple[Result, ...]
-    """Of each of them; their verdicts lack the limits."""
+    results: tuple[tuple[Plan, Result], ...]
+    """Of the whole load, then of each part and step that was measured; their verdicts lack the limits."""
     log: tuple[str, ...] = ()
     """The last lines of a server's log, where a status was 500 or more: only the log says why."""
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
     """What the server's code was: the base's, where two versions were measured in turn."""
     base_alone: Recording | None = None
     """What the base shows when it is loaded alone, where two versions were measured in turn and that was planned."""
-    absent: Absent | None = None
-    """What one side lacks, where there was nothing to compare."""
+    why_not: Reason | None = None
+    """Why there was nothing to compare."""
     notes: tuple[str, ...] = ()
     """What a user has to know of the other side, where it could not be measured; they may have several lines."""
 
     def judged(
-        self,
-        judge: Callable[[Plan, Result], Result],
-        *,
-        absent: Absent | None = None,
-        notes: tuple[str, ...] = (),
+        self, judge: Callable[[Plan, Result], Result], why_not: Reason | None = None, notes: tuple[str, ...] = ()
     ) -> Measured:
-        """Returns it with results as they are judged: parts first, as the whole has the last word on the error left.
-
-        `absent` and `notes` say why the other side could not be measured.
-        """
-        results = [judge(*each) for each in reversed([*zip(self.subjects, self.results, strict=True)])]
-        return replace(self, results=tuple(reversed(results)), absent=absent or self.absent, notes=notes or self.notes)
+        """Returns it with results as they are judged: parts first, as the whole has the last word on the error left."""
+        results = [(subject, judge(subject, result)) for subject, result in reversed(self.results)]
+        return replace(self, results=tuple(reversed(results)), why_not=why_not, notes=notes)
 
 
 def notes_of(server: RunningServer) -> tuple[Note, ...]:
@@ -143,60 +118,47 @@ def notes_of(server: RunningServer) -> tuple[Note, ...]:
 # --- What runs show of a whole load, of each of its parts, and of each step of its journeys
 
 
-def subjects_of(
-    plan: Plan, runs: Sequence[Run], recording: Recording, measurement: Measurement
-) -> list[tuple[Plan, Recording, Measurement]]:
-    """Returns each subject that the runs have figures of, the whole load first, with its recording and figures.
+def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[tuple[Plan, Result], ...]:
+    """Returns the result of the whole load, then of each part and step that the runs have figures of.
 
-    `recording` and `measurement` are those of the whole: what limited it is known of all only. Raises PlanError for
-    steps that were asked for and have no figures.
+    What limited the load is known of all only.
     """
-    parts = []
+    parts, run = [], whole.measurement
     for part in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
         own = recording_of(runs, part.test.part, part.test.step)
-        figures = measurement_of(
-            own,
-            client=measurement.client,
-            limit=measurement.limit,
-            saturated=measurement.saturated,
-            busy=measurement.busy,
-        )
-        parts.append((part, own, figures))
+        figures = measurement_of(own, client=run.client, limit=run.limit, saturated=run.saturated, busy=run.busy)
+        identity = {**whole.identity, **part.own_identity}
+        result = whole.having(test=part.test, work=part.title, identity=identity, recording=own, measurement=figures)
+        parts.append((part, result))
 
     def steps(name: str) -> dict[str, Measurement]:
-        return {part.test.step: run for part, _, run in parts if part.test.step and part.test.part == name}
+        return {own.test.step: own.measurement for _, own in parts if own.test.step and own.test.part == name}
 
     of_parts = {
-        part.test.part: replace(run, steps=steps(part.test.part)) for part, _, run in parts if not part.test.step
+        own.test.part: replace(own.measurement, steps=steps(own.test.part)) for _, own in parts if not own.test.step
     }
-    return [(plan, recording, replace(measurement, parts=of_parts, steps=steps(""))), *parts]
+    return (plan, whole.having(measurement=replace(run, parts=of_parts, steps=steps("")))), *parts
 
 
 def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[Plan, ...]:
-    """Returns the plan of each part of the load, and of each step that the runs have figures of.
-
-    Raises PlanError for steps that were asked for and have none, although their journey went well.
-    """
+    """Returns the plan of each part and seen step. Raises PlanError for missing steps of a journey that went well."""
     reached = {subject for run in runs for subject in run.subjects if subject[1]}
-    others: dict[str, Plan] = {}
-    for run in runs:
-        for (part, step), rounds in run.subjects.items():
-            if step and any(round_.requests or round_.failed for round_ in rounds):
-                other = plan.of_step(part=part, name=step)
-                others[other.test.own] = other
-
-    def went_well(part: str) -> bool:
-        return any(round_.requests for run in runs for round_ in rounds_of(run, part))
-
+    seen = {
+        subject: None
+        for run in runs
+        for subject, rounds in run.subjects.items()
+        if subject[1] and any(round_.requests or round_.failed for round_ in rounds)
+    }
+    asked = {(part.test.part, part.test.step): part for part in plan.parts}
     problems = [
-        _why_not(part.test, reached)
-        for part in plan.parts
-        if part.test.step and part.test.own not in others and went_well(part.test.part)
+        _why_not(asked[part, step].test, reached)
+        for part, step in asked
+        if step and (part, step) not in seen and any(own.requests for run in runs for own in rounds_of(run, part))
     ]
     if problems:
         raise PlanError(*problems, where=plan.work.name)
-    asked = [part for part in plan.parts if not part.test.step or part.test.own in others]
-    return (*asked, *(other for own, other in others.items() if own not in {part.test.own for part in asked}))
+    of_asked = (part for subject, part in asked.items() if not subject[1] or subject in seen)
+    return (*of_asked, *(plan.of_step(part=part, name=step) for part, step in seen if (part, step) not in asked))
 
 
 def _why_not(test: TestId, reached: set[tuple[str, str]]) -> str:
@@ -209,13 +171,3 @@ def _why_not(test: TestId, reached: set[tuple[str, str]]) -> str:
     names = sorted("#".join(filter(None, subject)) for subject in reached)
     others = f"reached: {', '.join(names)}" if names else "no step was reached"
     return f"step {test.own!r} was never reached; {others}"
-
-
-def with_other_answers(whole: Result, parts: Sequence[Result]) -> Result:
-    """Returns the result of a whole load that answers otherwise where one of its parts does.
-
-    Of a mix only its parts tell: how often each of them is in it is chance.
-    """
-    of_parts = tuple(replace(other, of=part.test.own) for part in parts for other in part.other_answers)
-    is_mix = any(not part.test.step for part in parts)
-    return whole.having(other_answers=of_parts or (() if is_mix else whole.other_answers))

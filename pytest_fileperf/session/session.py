@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Self
 
 from pytest_fileperf.errors import (
@@ -22,32 +21,25 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget, unless_left, unless_lost, unless_other_answers
 from pytest_fileperf.judge.record import Result, TestId
-from pytest_fileperf.judge.verdict import (
-    Note,
-    NoteKind,
-    Outcome,
-    as_the_run_shows,
-    check_limits,
-)
-from pytest_fileperf.measure.capacity import Capacity
-from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE, Measurement
+from pytest_fileperf.judge.verdict import Note, NoteKind, ReasonKind, as_the_run_shows, check_limits
+from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
 from pytest_fileperf.measure.recording import Phase, kept_small, pack_histograms
 from pytest_fileperf.measure.usage import busiest_share
-from pytest_fileperf.plan.load import LoadPlan, Side
-from pytest_fileperf.plan.work import Work, in_smoke
+from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.work import Work, in_smoke, parts_of, steps_of
 from pytest_fileperf.report.message import raise_for, raise_for_failed_requests
 from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import InProcess, worker_count
 from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.capacity import smoke_capacity
-from pytest_fileperf.session.rig import Measured, Rig, with_other_answers
+from pytest_fileperf.session.rig import Measured, Rig
 from pytest_fileperf.session.setup import entered, left, work_on
-from pytest_fileperf.session.sides import Base
-from pytest_fileperf.session.stored import Baselines, Keeping, measure_other_version
+from pytest_fileperf.session.stored import Baselines, measure_other_version
 from pytest_fileperf.settings.keys import AUTO
-from pytest_fileperf.settings.plans import Plan, app_of, cores_of, gates_of
+from pytest_fileperf.settings.plans import Plan, app_of, cores_of
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import format_count
+from pytest_fileperf.versions.tree import CodeTree
 
 # --- Says how many generators make a load, and finds out how many it takes where that is asked for
 #
@@ -61,11 +53,7 @@ _PROBE_NS, _WARMUP_NS = 300_000_000, 100_000_000
 
 
 def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[str, ...]]:
-    """Returns how many generators make the load, and what is to be said of it.
-
-    Raises what booting and loading raise, where short loads tell the number; GeneratorError where a cluster cannot make
-    the load, and PlanError where it has too few workers.
-    """
+    """Returns how many generators make the load, and what to say of it. Raises PlanError if there are too few."""
     there, said = rig.loads.workers(), list[str]()
     asked, workers = settings.generators, None if there is None else there.count
     if there is not None:
@@ -80,7 +68,7 @@ def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[st
             f"generators={asked}, and the cluster has {format_count(workers, 'worker')}: start more, or ask for less"
         )
     # Each generator has a connection, and a request of a fixed number.
-    most = min(number for number in (settings.connections, settings.requests, settings.burst) if number is not None)
+    most = min(filter(None, (settings.connections, settings.requests, settings.burst)))
     only = f"it has only {format_count(most, 'connection' if most == settings.connections else 'request')}"
     count = asked if isinstance(asked, int) else 1
     if asked == AUTO:
@@ -97,7 +85,6 @@ def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[st
 
 
 def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | None) -> tuple[int, str]:
-    """Returns how many generators are enough, and why it is not more."""
     if isinstance(settings.server, InProcess):
         return 1, "the app is loaded from the test process"
     if workers is None:
@@ -142,7 +129,7 @@ _ON_ONE_BOOT = (
 class Session:
     """Measures, one test after the other, on servers that it boots and ends. A context manager."""
 
-    def __init__(self, options: Options, rig: Rig, *, against: Base | None = None, gates: int = 1) -> None:
+    def __init__(self, options: Options, rig: Rig, *, against: CodeTree | None = None, gates: int = 1) -> None:
         """`rig` is what it measures with; the session closes it.
 
         `against` is what is compared with in place of stored baselines. `gates` are the comparisons expected in this
@@ -150,7 +137,7 @@ class Session:
         """
         self._options = options
         self._rig = rig
-        self._base = Base(title="itself") if options.aa else against
+        self._base = CodeTree(title="itself") if options.aa else against
         self._budget = ErrorBudget(gates)
         self._baselines = Baselines(options, rig, self._budget, Environment.current())
         self._notes: list[str] = []
@@ -168,7 +155,6 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Ends the generator and every server."""
         self._rig.close()
 
     @property
@@ -178,10 +164,7 @@ class Session:
         return tuple(said if count == 1 else f"{said} ({count} times)" for said, count in endings.items())
 
     def server(self, settings: Settings, nodeid: str) -> RunningServer:
-        """Returns the server that these settings describe: whichever boot of it serves. Raises what booting raises.
-
-        `nodeid` is the test that gets it.
-        """
+        """Returns the server that these settings describe, for this test: whichever boot of it serves."""
         _check_clock()
         self._shown_to = nodeid
         app, (cores, _), servers = app_of(settings), cores_of(settings), self._rig.servers
@@ -195,30 +178,46 @@ class Session:
         return serving_server(serving)
 
     def leave(self, settings: Settings) -> None:
-        """Undoes what a test has set up on its server. Raises SetupError."""
         left(settings, self._rig.servers)
 
-    def measure(self, work: Work, settings: Settings, test: TestId) -> Measurement:
-        """Loads the server, judges, keeps the result and returns its figures.
+    def measure(self, work: Work, settings: Settings, test: TestId) -> Result:
+        """Loads the server, or searches for its capacity; judges, keeps and returns the result.
 
         Raises FilePerfError when there is nothing to judge, PerformanceError when the verdict fails the test.
         """
         __tracebackhide__ = True
-        return self._result(work, settings, test).measurement
-
-    def capacity(self, work: Work, settings: Settings, test: TestId) -> Capacity:
-        """Searches for the highest rate that holds the limits, judges, keeps the result and returns what was found.
-
-        Raises what `measure` raises.
-        """
-        __tracebackhide__ = True
-        found = self._result(work, settings, test).capacity
-        assert found is not None
-        return found
-
-    def _result(self, work: Work, settings: Settings, test: TestId) -> Result:
-        __tracebackhide__ = True
         _check_clock()
+        plan, found, keeps = self._planned(work, settings, test), None, False
+        is_gated = any(subject.settings.gate for subject in plan.subjects)
+        if is_gated and self._base is not None:
+            measured = measure_other_version(plan, self._base, self._budget, self._rig)
+        else:
+            plan.load  # noqa: B018 # a rate that is too low is told before anything boots
+            if keeps := is_gated and not self._options.smoke:
+                # Read before time is spent on measuring: a damaged file is told at once.
+                found = self._baselines.find(plan)
+                if found is not None and self._options.update == "all":  # what is stored is measured anew
+                    plan = replace(plan, in_half=True)
+            measured = self._baselines.measure(plan, found) if keeps else measure_alone(plan, self._rig)
+        self._notes += (f"{test.title}: {note}" for note in measured.notes)
+        (subject, whole), *parts = measured.results
+        of_parts = tuple(replace(one, of=part.test.own) for _, part in parts for one in part.other_answers)
+        # Of a mix only its parts tell whether it answers otherwise: how often each of them is in it is chance.
+        if of_parts or not all(part.test.step for _, part in parts):
+            whole = whole.having(other_answers=of_parts)
+        results = [self._judged(*each) for each in ((subject, whole), *parts)]
+        place = len(self.results)
+        self.results += results
+        keeping = self._baselines.keep(plan, found, results) if keeps else []
+        for at, (result, store) in enumerate(keeping, start=place):
+            if store is not None:
+                self._to_store[at] = self.results[at], store
+            self.results[at] = result
+        self.results[place:] = map(_kept_small, self.results[place:])
+        self._raise_for_all(measured, self.results[place:])
+        return self.results[place]
+
+    def _planned(self, work: Work, settings: Settings, test: TestId) -> Plan:
         generators: int | None = None
         said: tuple[str, ...] = ()
         if self._options.smoke:
@@ -226,8 +225,9 @@ class Session:
         else:
             generators, said = _generators(work, settings, self._rig)
         cores, generator_cores = cores_of(settings, generators)
-        gates, own_gates = gates_of(work, settings), len(settings.gate)
-        plan = Plan(
+        judged_apart = (*parts_of(work), *(step for _, _, step in steps_of(work)))
+        gates_apart = sum(len(own.gate) for own in judged_apart)
+        return Plan(
             test=test,
             work=work,
             settings=settings,
@@ -236,25 +236,11 @@ class Session:
             generator_cores=generator_cores,
             generators=generators or 1,
             said=said,
-            alpha=self._budget.level(own_gates, of_parts=gates - own_gates),
+            alpha=self._budget.level(len(settings.gate), of_parts=gates_apart),
             smoke=self._options.smoke,
             profiles=self._options.profile and not self._options.smoke,
             to_the_end=self._options.aa,
         )
-        measured, keep = self._measured(plan, is_gated=gates > 0)
-        self._notes += (f"{test.title}: {note}" for note in measured.notes)
-        whole, *parts = measured.results
-        measured_of = zip(measured.subjects, (with_other_answers(whole, parts), *parts), strict=True)
-        results = [self._judged(subject, result) for subject, result in measured_of]
-        place = len(self.results)
-        self.results += results
-        for at, (result, store) in enumerate(keep(results), start=place):
-            if store is not None:
-                self._to_store[at] = self.results[at], store
-            self.results[at] = result
-        self.results[place:] = map(_kept_small, self.results[place:])
-        self._raise_for_all(measured, self.results[place:])
-        return self.results[place]
 
     def _judged(self, plan: Plan, result: Result) -> Result:
         """Returns the result with what its limits say of it, and figures that agree in all reports."""
@@ -300,28 +286,11 @@ class Session:
         """Sentences about code of baselines that could not be had, kept, or measured again."""
         return (*self._rig.source.notes, *self._notes)
 
-    def _measured(self, plan: Plan, *, is_gated: bool) -> tuple[Measured, Callable[[Sequence[Result]], Keeping]]:
-        """Measures the code here, and what it is compared with; returns it with what stores its results.
-
-        Raises PlanError and BaselineError, and what booting and loading raise.
-        """
-        options, rig = self._options, self._rig
-        if is_gated and self._base is not None:
-            return measure_other_version(plan, self._base, self._budget, rig), lambda _: []
-        plan.load  # noqa: B018 # a rate that is too low is told before anything boots
-        if options.smoke or not is_gated:
-            return measure_alone(plan, rig), lambda _: []
-        # Read before time is spent on measuring: a damaged file is told at once.
-        found = self._baselines.find(plan)
-        if found is not None and options.update == "all":  # what is stored is measured anew, in half of the time
-            plan = replace(plan, in_half=True)
-        return self._baselines.measure(plan, found), partial(self._baselines.keep, plan, found)
-
     def _raise_for_all(self, measured: Measured, results: Sequence[Result]) -> None:
         """Raises what fails the test, if anything does: the gravest error, with what is wrong with other parts."""
         __tracebackhide__ = True
         errors: list[PerformanceError] = []
-        for subject, result in zip(measured.subjects, results, strict=True):
+        for (subject, _), result in zip(measured.results, results, strict=True):
             try:
                 self._raise_for(subject, measured, result)
             except PerformanceError as error:
@@ -331,25 +300,23 @@ class Session:
             raise type(errors[0])("\n\n".join(map(str, errors))) from None
 
     def _raise_for(self, plan: Plan, measured: Measured, result: Result) -> None:
-        """Raises what fails the test by one of its results, if anything does."""
         __tracebackhide__ = True
-        absent, title = measured.absent, plan.test.title
-        allowed = plan.allowed_errors
+        why_not = measured.why_not
         hint = _ON_ONE_BOOT if plan.test.nodeid.partition("#")[0] == self._shown_to else ""
-        if absent is not None and absent.outcome is Outcome.INCONCLUSIVE:
-            hint = f"Measured alone, as nothing could be compared: {absent.what}."
-        raise_for_failed_requests(result, allowed, log=measured.log, hint=hint)
+        if why_not is not None and why_not.kind is ReasonKind.INCOMPARABLE:
+            hint = f"Measured alone, as nothing could be compared: {why_not.text}."
+        raise_for_failed_requests(result, plan.allowed_errors, log=measured.log, hint=hint)
         if result.baseline_written or self._options.smoke:
             return
         has_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
         # A change may bring an endpoint that the base lacks. A base without the app compares nothing at all.
-        expected = absent is not None and not absent.app
+        expected = why_not is not None and why_not.kind is not ReasonKind.NO_APP
         ci = self._options.ci and not has_limits and not expected
         raise_for(result, strict=self._options.strict, ci=ci)
-        if absent is not None and absent.side is Side.NOW:
+        if why_not is not None and why_not.side == "now":
             raise LoadError(
-                f"{title}: {absent.what} when it was measured in turn, and had one when it was measured alone: "
-                'what differs between boots of the app? Or leave this test out of comparisons with gate="none"'
+                f"{plan.test.title}: {why_not.text} when it was measured in turn, and had one when it was measured "
+                'alone: what differs between boots of the app? Or leave this test out of comparisons with gate="none"'
             )
 
 

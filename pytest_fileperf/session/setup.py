@@ -64,7 +64,7 @@ def work_on(server: RunningServer, pool: ServerPool, work: Work, settings: Setti
     """Gives what to load the boot that serves with, after the test's setup; its teardown follows. Raises SetupError."""
     value = entered(settings, pool)
     try:
-        yield work_of_boot(work, value, server, limit_of(settings))
+        yield work_of_boot(work, value, server, settings)
     except BaseException as error:
         left(settings, pool, error)
         raise
@@ -78,7 +78,7 @@ def set_up(settings: Settings, server: RunningServer, base: str = "") -> Iterato
     `base` is the title of the other side of a comparison, where the server is that side. Raises SetupError, which is a
     BaseSetupError there. Where block and teardown fail, the block's error is raised, with the other one as a note.
     """
-    setup, teardown, limit_s = settings.setup, settings.teardown, limit_of(settings)
+    setup, teardown, limit_s = settings.setup, settings.teardown, _limit_of(settings)
     value = None if setup is None else _run("setup", setup, (), server, limit_s, base)
 
     def down() -> None:
@@ -96,8 +96,7 @@ def set_up(settings: Settings, server: RunningServer, base: str = "") -> Iterato
     down()
 
 
-def limit_of(settings: Settings) -> float:
-    """Returns how many seconds a setup or teardown may take."""
+def _limit_of(settings: Settings) -> float:
     return max(LEAST_LIMIT_S, settings.timeout_ns / 1e9)
 
 
@@ -110,7 +109,6 @@ def running_step() -> str:
 
 
 def _name(step: Step) -> str:
-    """Returns how messages and baselines call it."""
     named = getattr(step, "func", step)  # a partial has no name
     return str(getattr(named, "__qualname__", type(named).__qualname__)).rpartition("<locals>.")[2]
 
@@ -121,11 +119,12 @@ def setup_identity(settings: Settings) -> dict[str, object]:
 
 
 def _run(kind: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float, base: str) -> object:
-    """Returns what the function returns; raises SetupError where it raises, or takes too long."""
     title = f"{kind} {_name(step)}"
     advice = _WITHOUT if base and kind == "setup" else ""
     try:
-        returned = (_async if _is_async(step) else _plain)(title, step, values, server, limit_s)
+        called = step if inspect.isroutine(step) else getattr(step, "__call__", step)  # noqa: B004 - its own
+        is_async = inspect.iscoroutinefunction(step) or inspect.iscoroutinefunction(called)
+        returned = (_async if is_async else _plain)(title, step, values, server, limit_s)
     except _LateError:
         raise _failure(f"{title} did not end within {limit_s:g} s", server, base, advice) from None
     except Exception as error:
@@ -137,18 +136,17 @@ def _run(kind: str, step: Step, values: tuple[object, ...], server: RunningServe
 
 
 def _failure(what: str, server: RunningServer, base: str, more: str) -> SetupError:
-    """Returns the error that says what failed, and on which server."""
     where = f"on {server.title}, of {base}" if base else f"on {server.title}"
     return (BaseSetupError if base else SetupError)(f"{what} {where}{more}", log=server.log)
 
 
-def work_of_boot(work: Work, value: object, server: RunningServer, limit_s: float, base: str = "") -> Work:
+def work_of_boot(work: Work, value: object, server: RunningServer, settings: Settings, base: str = "") -> Work:
     """Returns the work for a boot whose setup has returned this value; `base` is as in `set_up`.
 
     Raises SetupError, or BaseSetupError, where the feed's function fails, gives no rows that can be used, or takes
-    longer than `limit_s`.
+    longer than a setup may.
     """
-    advice = _WITHOUT if base else ""
+    advice, limit_s = _WITHOUT if base else "", _limit_of(settings)
     try:
         return _in_a_thread(partial(with_value, work, value), limit_s)
     except _LateError:
@@ -161,11 +159,6 @@ def work_of_boot(work: Work, value: object, server: RunningServer, limit_s: floa
 
 class _LateError(Exception):
     """It took too long."""
-
-
-def _is_async(step: Step) -> bool:
-    called = step if inspect.isroutine(step) else getattr(step, "__call__", step)  # noqa: B004 - its own
-    return inspect.iscoroutinefunction(step) or inspect.iscoroutinefunction(called)
 
 
 @contextmanager

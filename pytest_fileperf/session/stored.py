@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,6 @@ from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.session.alone import identity_of, level_error, measure_alone
 from pytest_fileperf.session.comparison import measure_in_turn, refuse_base
 from pytest_fileperf.session.rig import Measured, Rig
-from pytest_fileperf.session.sides import Absent, Base
 from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.units import format_names
@@ -67,25 +67,25 @@ def title_of(entry: Entry, code: str = "") -> str:
 # --- Another version of the code, or the same one, which is measured in turn with the code here
 
 
-def measure_other_version(plan: Plan, base: Base, budget: ErrorBudget, rig: Rig) -> Measured:
+def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig) -> Measured:
     """Measures both in turn and judges; the code here alone, where there is nothing to compare.
 
     That is NEW where one side lacks what is measured, INCONCLUSIVE where it answers otherwise, and PASS where both are
     the same code. Raises PlanError for what cannot be compared.
     """
-    absent: Absent | None = None
+    why_not: Reason | None = None
     spent_ns: int | None = None
-    outcome, reason = Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=base.title)
-    if base.is_same_code:
+    if base.is_here and not plan.to_the_end:
         refuse_base(plan, base)
+        outcome, reason = Outcome.PASS, Reason(kind=ReasonKind.SAME_CODE, side=base.title)
     else:
         begun_s = rig.clock()
         found = measure_in_turn(plan, base, budget, rig)
-        if not isinstance(found, Absent):
-            return _unless_same_files(found, base.code_tree, rig)
-        absent, outcome, reason = found, found.outcome, Reason(kind=ReasonKind.ABSENT, text=found.what)
-        if outcome is Outcome.INCONCLUSIVE:  # it may never answer, and an endpoint that base lacks may be slow
-            spent_ns = round((rig.clock() - begun_s) * 1e9)
+        if isinstance(found, Measured):
+            return _unless_same_files(found, base, rig)
+        outcome, why_not, reason = Outcome.NEW, found, found
+        if found.kind is ReasonKind.INCOMPARABLE:  # it may never answer, and an endpoint that base lacks may be slow
+            outcome, spent_ns = Outcome.INCONCLUSIVE, round((rig.clock() - begun_s) * 1e9)
 
     def judged(subject: Plan, result: Result) -> Result:
         now = result.recording
@@ -98,13 +98,13 @@ def measure_other_version(plan: Plan, base: Base, budget: ErrorBudget, rig: Rig)
         told = unless_saturated(comparisons, result.measurement.saturated)
         return result.having(comparisons=told, against=base.title)
 
-    return measure_alone(plan.alone(spent_ns=spent_ns), rig).judged(judged, absent=absent)
+    return measure_alone(plan.alone(spent_ns=spent_ns), rig).judged(judged, why_not=why_not)
 
 
 def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured:
     """Returns what was measured, with what both sides ran although it is no part of the other version."""
-    files, outside = used_by_both(measured.loaded, tree), outside_code(measured.loaded.modules, tree)
-    files = (*files, *rig.source.shared_modules(measured.loaded, tree))
+    files = (*used_by_both(measured.loaded, tree), *rig.source.shared_modules(measured.loaded, tree))
+    outside = outside_code(measured.loaded.modules, tree)
     tops = () if tree.here is None else (tree.here, tree.here.resolve())
     elsewhere = [one for one in outside if not any(Path(one).is_relative_to(top) for top in tops)]
     notes = _noted(NoteKind.ELSEWHERE, elsewhere)
@@ -151,62 +151,49 @@ class Baselines:
         code, said = self._code(found)
         if code is None:
             return by_figures(_figures_only(said))
-        if isinstance(code, CodeTree):
+        if code.is_here:
             return self._same(plan, found, code, said)
         return self._in_turn(plan, found, code, said)
 
-    def _code(self, found: Found) -> tuple[Base | CodeTree | None, str]:
-        """Returns the code of a baseline: the tree of the code here, where that is it, with the same packages; or None.
-
-        Beside it why it is not to be found, or why it runs with the packages installed here.
-        """
+    def _code(self, found: Found) -> tuple[CodeTree | None, str]:
+        """Returns a baseline's code; None if it is not found. Beside it why, or why it runs with the packages here."""
         entry, said, python = found.entry, "", None
         commit = None if entry.commit is None else entry.commit.get("id")
         try:
             code_tree = self._rig.source.code(entry.tree, commit if isinstance(commit, str) else None)
         except PlanError as error:
             return None, str(error)
-        is_stored = self._options.base_packages == "stored"
-        if is_stored and package_changes(entry.packages, self._environment.packages):
+        if self._options.base_packages == "stored" and package_changes(entry.packages, self._environment.packages):
             key = frozenset(entry.packages.items())
-            if key not in self._pythons:
+            if (made := self._pythons.get(key)) is None:
                 try:
-                    self._pythons[key] = python_with(entry.packages)
+                    made = python_with(entry.packages)
                 except PlanError as error:
-                    self._pythons[key] = error
-            made = self._pythons[key]
-            if isinstance(made, PlanError):
-                said = str(made)
-            else:
-                python = str(made)
-        if code_tree.is_here and python is None:
-            return code_tree, said
-        title = title_of(entry, code_tree.title)
-        code_tree = CodeTree(title=title, here=code_tree.here, there=code_tree.there, python=python)
-        return Base(title=title, code_tree=code_tree, may_fail=True), said
+                    made = error
+                self._pythons[key] = made
+            said, python = (str(made), None) if isinstance(made, PlanError) else ("", str(made))
+        return replace(code_tree, title=title_of(entry, code_tree.title), python=python), said
 
     def keep(self, plan: Plan, found: Found | None, results: Sequence[Result]) -> Keeping:
-        """Returns how to store a level that is fit to be the baseline, where that was asked for.
+        """Returns the results, which say what is stored or why nothing is, each with what stores it; or no results.
 
-        With each result, which says what is stored, or why nothing is, comes what stores it once the test has passed;
-        it raises BaselineError. Nothing is returned where no result changes. Figures that were measured in turn are not
-        those of a run alone: what is stored is measured anew then. Parts are stored with the whole.
+        What stores raises BaselineError. Figures that were measured in turn are not those of a run alone: what is
+        stored is measured anew then. Parts are stored with the whole.
         """
         whole = results[0]
         if not self._is_wanted(found, results) or whole.never_fit:
             return []
-        anew, kept = tuple(results), whole
+        levels, kept = {result.test.own: result for result in results}, whole
         if found is not None:
-            anew = measure_alone(plan, self._rig, to_store=True).results
-            limits = check_limits(plan.settings.limits, anew[0].recording, anew[0].least_capacity)
-            kept = anew[0].having(limits=limits)
+            levels = {own.test.own: own for _, own in measure_alone(plan, self._rig, to_store=True).results}
+            kept = levels[""]
+            kept = kept.having(limits=check_limits(plan.settings.limits, kept.recording, kept.least_capacity))
         of_data: list[str] = []
         if kept.never_fit or (kept.unfit and self._options.update != "all"):
             anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
             why = f"{kept.unfit} is no baseline{anyway}"
         else:
             why, of_data = _changed(self._rig.source, self._loaded_here())
-        levels = {result.test.own: result for result in anew}
         keeping: Keeping = []
         for result in results:
             is_to_store = result is whole or bool(result.verdict.comparisons)
@@ -221,14 +208,10 @@ class Baselines:
     def _kept(
         self, found: Found | None, result: Result, level: Result, *, also: Sequence[str]
     ) -> tuple[Result, Callable[[], None]]:
-        """Returns how to store one level; the code goes with that of the whole load.
-
-        `also` are files that no server loaded, and that changed while it was measured.
-        """
+        """Returns how to store one level. `also` are files that changed meanwhile, though no server loaded them."""
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         test, is_whole, source = result.test, not result.test.own, self._rig.source
-        evidence = evidence_of(level.recording)
-        ran = self._loaded_here()
+        evidence, ran = evidence_of(level.recording), self._loaded_here()
         here = source.here_with(ran)
         known = {name: precision_of(METRICS[name], evidence) for name in gated}
         tree = here.tree if isinstance(here, SourceState) else None
@@ -251,9 +234,8 @@ class Baselines:
             self._store.write(test.module, test.nodeid, entry, self._environment, summary_of=gated)
             if isinstance(here, SourceState) and is_whole:
                 source.keep(here)
-                before = None if found is None else found.entry.tree
-                if before is not None:  # it goes, unless another baseline needs it
-                    source.forget([before])
+                if found is not None and found.entry.tree is not None:  # it goes, unless another baseline needs it
+                    source.forget([found.entry.tree])
 
         stored, notes = list(result.verdict.code_notes), result.notes
         if (error := level_error(gated, level.recording)) > KNOWN_TO:
@@ -267,14 +249,10 @@ class Baselines:
     # --- ways to measure
 
     def _by_figures(self, plan: Plan, found: Found, why: Note, *notes: str) -> Measured:
-        """Measures the code here and compares it with the stored figures."""
         return self._judged_by_figures(measure_alone(plan, self._rig), found, why, notes)
 
     def _same(self, plan: Plan, found: Found, here: CodeTree, said: str) -> Measured:
-        """Measures the code here, which is that of the baseline: only the world can differ.
-
-        Stored figures decide where it is not certain that the server runs that code, and nothing else of the project.
-        """
+        """Measures the code here, the baseline's: only the world can differ, unless the server may run other code."""
         measured = measure_alone(plan, self._rig)
         if doubt := _why_not_the_same(measured, found, here, self._rig.source):
             return self._judged_by_figures(measured, found, doubt)
@@ -306,27 +284,26 @@ class Baselines:
 
         return measured.judged(judged)
 
-    def _in_turn(self, plan: Plan, found: Found, base: Base, said: str) -> Measured:
+    def _in_turn(self, plan: Plan, found: Found, base: CodeTree, said: str) -> Measured:
         """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
         by_figures = partial(self._by_figures, plan, found)
-        packages = self._environment.packages if base.code_tree.python is None else found.entry.packages
+        packages = self._environment.packages if base.python is None else found.entry.packages
         base_alone = not found.differences  # where there are some, stored figures of it do not compare
         try:
-            measured = measure_in_turn(plan, base, self._budget, self._rig, base_alone=base_alone)
+            measured = measure_in_turn(plan, base, self._budget, self._rig, is_stored=True, base_alone=base_alone)
         except (PlanError, BaseDiedError, BaseFailedError, BaseSetupError) as error:
             why = str(error).splitlines()[0].removesuffix(":")
             # Its traceback and the server's log are nowhere else.
             notes = (str(error),) if isinstance(error, BaseFailedError | BaseSetupError) else ()
             return by_figures(_figures_only(why), *notes)
-        if isinstance(measured, Absent):
-            return by_figures(_figures_only(measured.what))
-
+        if isinstance(measured, Reason):
+            return by_figures(_figures_only(measured.text))
         if of_now := self._other_files(measured, found, base):
             return by_figures(_figures_only(of_now))
         code_notes = (
             Note(kind=NoteKind.IN_TURN, texts=(base.title,)),
             *_noted(NoteKind.PACKAGES_HERE, filter(None, (said,))),
-            *_noted(NoteKind.ELSEWHERE, outside_code(measured.loaded.modules, base.code_tree)),
+            *_noted(NoteKind.ELSEWHERE, outside_code(measured.loaded.modules, base)),
         )
         unchanged = measured.base_alone
 
@@ -339,9 +316,9 @@ class Baselines:
 
         return measured.judged(judged)
 
-    def _other_files(self, measured: Measured, found: Found, base: Base) -> str:
+    def _other_files(self, measured: Measured, found: Found, tree: CodeTree) -> str:
         """Returns why the baseline's code may have run with files that are not those of then; empty if it did not."""
-        tree, stored = base.code_tree, found.entry.loaded
+        stored = found.entry.loaded
         if tree.there is None or found.entry.tree is None:
             return ""
         beside = self._rig.source.loaded_beside(measured.loaded, tree, found.entry.tree)
@@ -349,24 +326,19 @@ class Baselines:
             others = _others(beside, stored)
         else:
             others = list(used_by_both(measured.loaded, tree))
-        if not others:
-            return ""
-        return f"its old code ran with {format_names(others)} as of now, {_not_kept(others)}"
+        return f"its old code ran with {format_names(others)} as of now, {_not_kept(others)}" if others else ""
 
     # --- what figures say
 
     def _judged_by_figures(
         self, measured: Measured, found: Found | None, why: Note | None, notes: tuple[str, ...] = ()
     ) -> Measured:
-        """Returns what was measured alone, compared with the stored figures."""
-
         def judged(subject: Plan, result: Result) -> Result:
             return self._with_figures(subject, result, self.find(subject) if subject.test.own else found, why)
 
         return measured.judged(judged, notes=notes)
 
     def _with_figures(self, subject: Plan, result: Result, found: Found | None, why: Note | None = None) -> Result:
-        """Returns a result, of the whole load or of a part, compared with the stored figures."""
         comparisons = judge_stored(
             tolerances=subject.tolerances,
             alpha=subject.alpha,
@@ -379,15 +351,13 @@ class Baselines:
             no_code="" if why is None else why.why_no_code,
         )
         self._budget.used(subject.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
-        since = "" if found is None else title_of(found.entry)
         latency, other_answers = _stored_latency(found, comparisons), result.other_answers
         if found is not None and latency is not None:
             other_answers = differing(found.entry.evidence.answers, answers_of(result.recording))
-        code_notes = () if why is None or result.test.own else (why,)
         return result.having(
             comparisons=comparisons,
-            code_notes=code_notes,
-            since=since,
+            code_notes=() if why is None or result.test.own else (why,),
+            since="" if found is None else title_of(found.entry),
             stored_latency=latency,
             other_answers=other_answers,
         )
@@ -395,7 +365,6 @@ class Baselines:
     def _world(
         self, plan: Plan, found: Found, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
-        """Compares what the baseline's code does now, with these packages, with what was stored of it."""
         if unchanged is None:
             return ()
         server = result.identity["server"]
@@ -415,23 +384,19 @@ class Baselines:
     # --- keeping
 
     def _is_wanted(self, found: Found | None, results: Sequence[Result]) -> bool:
-        """Returns whether a load is to become the baseline, by the results of the whole and of its parts.
-
-        One that passes leaves it alone: small losses would add up.
-        """
+        """Returns whether a load is to become the baseline. One that passes is not: small losses would add up."""
         if self._options.update is None:
             return False
         if found is None or self._options.update == "all":
             return True
-        comparisons = [comparison for result in results for comparison in result.verdict.comparisons]
-        reasons = {comparison.reason.kind for comparison in comparisons if comparison.reason}
+        comparisons = [item for result in results for item in result.verdict.comparisons]
+        reasons = {item.reason.kind for item in comparisons if item.reason}
         if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK, ReasonKind.OTHER_ROWS}:
             return True  # there is nothing to compare with, so nothing that a worse level would replace
         is_better = results[0].base is not None and any(item.outcome is Outcome.IMPROVED for item in comparisons)
         return self._options.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
 
     def _loaded_here(self) -> LoadedFiles:
-        """Returns what the server that runs has loaded."""
         running = self._rig.servers.running
         return LoadedFiles() if running is None else running.loaded
 
@@ -467,7 +432,6 @@ def _figures_only(why: str) -> Note:
 
 
 def _noted(kind: NoteKind, texts: Iterable[str]) -> tuple[Note, ...]:
-    """Returns a note with these texts; none without any."""
     held = tuple(texts)
     return (Note(kind=kind, texts=held),) if held else ()
 

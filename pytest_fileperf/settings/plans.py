@@ -402,11 +402,6 @@ class Plan:
         )
 
     @property
-    def waits_for_all(self) -> bool:
-        """Whether the probe waits as long for a request as the comparison does."""
-        return self.probe.timeout_ns >= self.limiting.timeout_ns
-
-    @property
     def most_in_turn_ns(self) -> int:
         """How long three pairs of boots may take, though that is more than there is."""
         return round(MOST_TIMES * self.max_duration_ns + MORE_S * 1e9)
@@ -446,12 +441,6 @@ def cores_of(settings: Settings, generators: int | None = None) -> tuple[frozens
     if generators is None:
         generators = asked if isinstance(asked, int) else 1
     return (None if workers is None else split_cores(workers, generators)) or (None, None)
-
-
-def gates_of(work: Work, settings: Settings) -> int:
-    """Returns how many metrics are compared, of the whole and of all parts and steps."""
-    parts, steps = parts_of(work), [step for _, _, step in steps_of(work)]
-    return len(settings.gate) + sum(len(judged.gate) for judged in (*parts, *steps))
 
 
 def load_identity(plan: LoadPlan) -> dict[str, object]:

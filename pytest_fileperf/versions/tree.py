@@ -35,11 +35,13 @@ class CodeTree:
     """The top of the tree that takes its place, on the other side."""
     python: str | None = None
     """Another interpreter, with its own environment."""
+    url: str | None = None
+    """A server that runs already, in place of code that is booted."""
 
     @property
     def is_here(self) -> bool:
         """Whether it is the code of the test run itself."""
-        return self.there is None and self.python is None
+        return self.there is None and self.python is None and self.url is None
 
     @property
     def interpreter(self) -> str:

@@ -27,7 +27,7 @@ from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
 from pytest_fileperf.serve.workers import AsgiLaunch
-from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Tell
+from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Loader, Tell
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source
@@ -203,7 +203,7 @@ class Launch:
         return ""
 
 
-class Loads:
+class Loads(Loader):
     """Loads servers: as many requests as fit into the time, with the noise of a quiet machine. Notes what it loads."""
 
     def __init__(self, clock: Clock, *, needed: float | None = None, lost: Mapping[int, str] | None = None) -> None:

@@ -41,12 +41,10 @@ from pytest_fileperf.plan.request import Operation
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.session.comparison import Answer, answer_of, described, kinds_of
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
 from pytest_fileperf.session.setup import set_up
-from pytest_fileperf.session.sides import Base
 from pytest_fileperf.session.stored import measure_other_version
 from pytest_fileperf.settings.plans import Plan, app_of
 from pytest_fileperf.settings.settings import Options, Settings
@@ -89,7 +87,7 @@ class Compare:
     def __init__(self, tmp_path: Path) -> None:
         for tree in ("here", "base"):
             (tmp_path / tree).mkdir()
-        self.base = Base(title=TITLE, code_tree=CodeTree(title=TITLE, here=tmp_path / "here", there=tmp_path / "base"))
+        self.base = CodeTree(title=TITLE, here=tmp_path / "here", there=tmp_path / "base")
         self.baselines = tmp_path / "baselines"
         self.host = Host()
         """Of the last session."""
@@ -399,7 +397,7 @@ def test_a_base_that_does_not_run_or_is_traced_alone_is_an_error(
         patch.setattr(Server, "tracer", property(lambda _: next(tracers)))
         with pytest.raises(PlanError, match=r"is traced by coverage, and .* is not: run it without fileperf_coverage"):
             compare()
-    compare.base = Base(title="http://127.0.0.1:9", url=Url("http://127.0.0.1:9"))
+    compare.base = CodeTree(title="http://127.0.0.1:9", url="http://127.0.0.1:9")
     with pytest.raises(ServerStartError, match="nothing answers at"):
         compare()
     assert all(server.is_over for server in compare.host.servers)

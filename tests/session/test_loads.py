@@ -30,7 +30,6 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Cores, Tell, core_delay, recording_of
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.session.session import Session
-from pytest_fileperf.session.sides import Base
 from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.settings import Options, Settings, for_capacity, resolve
 from pytest_fileperf.versions.source import Source
@@ -231,11 +230,11 @@ def searched(
     """Searches once, of two versions with `old`; returns the result also where the verdict fails."""
     rig, _, sink = rig_of(host)
     asked = for_capacity(resolve(verb={"app": "serve.apps:app", "max_p99": "100ms", "connections": 1, **keys}))
-    against = Base(title=old, code_tree=CodeTree(here=Path("/here"), there=Path("/there"), title=old)) if old else None
+    against = CodeTree(here=Path("/here"), there=Path("/there"), title=old) if old else None
     rig = replace(rig, loads=loads(host.clock))
     with Session(Options(baselines=directory, update=update), rig, against=against) as session:
         with suppress(PerformanceError):
-            session.capacity(GET, asked, TEST)
+            session.measure(GET, asked, TEST)
         session.settle(passed=True)
         return session.results[0], sink
 
@@ -343,7 +342,7 @@ def test_what_others_had_of_a_core_may_be_more_than_was_seen_and_what_the_host_t
 def test_what_others_had_of_the_cores_is_known(tmp_path: Path) -> None:
     load = Settings(app="serve.apps:app", boots=1, connections=1, duration_ns=300 * MS, rounds=1, warmup_ns=0)
     with Session(Options(baselines=tmp_path), Rig(source=Source(tmp_path, tmp_path))) as session:
-        measurement = session.measure(GET, load, TEST)
+        measurement = session.measure(GET, load, TEST).measurement
         (boot,) = session.results[0].recording.boots
     anywhere = os.sched_getaffinity(0)
     assert set() < boot.cores <= anywhere
