@@ -81,14 +81,8 @@ class RateSearch:
             self._ended = following
         if not isinstance(following, NextLoad):
             return False
-        plan = self._plan.search_load(
-            following.rate,
-            warmup_s=following.warmup_s,
-            seconds=following.seconds,
-            chance=self._chance,
-            place=place_of(len(self._tried), self._first_place),
-            busy_rate=self._search.start,
-        )
+        place, busy_rate = place_of(len(self._tried), self._first_place), self._search.start
+        plan = self._plan.search_load(following, chance=self._chance, place=place, busy_rate=busy_rate)
         self._took(following.rate, load(plan))
         return True
 

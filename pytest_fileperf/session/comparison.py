@@ -390,8 +390,7 @@ class Comparison:
                 self._searches[side].begin(run)
             self._latency_ns = max(self._latency_ns, _under_way_ns(run))
             self._probes[side] = run
-        least_ns = self._plan.least_in_turn_ns(self._latency_ns)
-        if self._searches is None and self._plan.turn is None and least_ns > self._plan.most_in_turn_ns:
+        if least_ns := self._plan.too_long_ns(self._latency_ns):
             base, now = (_seconds(_under_way_ns(self._probes[side])) for side in Side)
             took = f"{self._plan.work.name} takes {now} here and {base} in {self._base.title}"
             return self._too_slow(f"{took}, so a comparison takes {_seconds(least_ns)} at least")

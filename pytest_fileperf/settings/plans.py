@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass, replace
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.judge.capacity import NextLoad
 from pytest_fileperf.judge.paired import MORE_S, MOST_TIMES
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.metrics import METRICS, searches_by
@@ -200,19 +201,17 @@ class Plan:
         )
         return f"the highest rate with {', '.join(shown)}"
 
-    def search_load(
-        self, rate: float, *, warmup_s: float, seconds: float, chance: random.Random, place: float, busy_rate: float
-    ) -> LoadPlan:
-        """Returns a load at this rate, whose instants are drawn by chance: at this place among draws by crowding.
+    def search_load(self, asked: NextLoad, *, chance: random.Random, place: float, busy_rate: float) -> LoadPlan:
+        """Returns a load whose instants are drawn by chance: at this place among draws by crowding.
 
         `busy_rate` is about how many requests per second the server can answer.
         """
         settings = self.settings
         slowest_s = max(limit for name, limit in self.search_limits.items() if name != "max_error_rate")
         patience_ns = max(_LEAST_PATIENCE_NS, round(_PATIENCE_LATENCIES * slowest_s * 1e9))
-        warmup_ns, round_ns = round(warmup_s * 1e9), max(1, round(seconds * 1e9 / _SEARCH_ROUNDS))
-        duration_ns = warmup_ns + round_ns * _SEARCH_ROUNDS
-        seed = spread_seed(chance, place, rate=rate, duration_ns=duration_ns, from_ns=warmup_ns, busy_rate=busy_rate)
+        warmup_ns, round_ns = round(asked.warmup_s * 1e9), max(1, round(asked.seconds * 1e9 / _SEARCH_ROUNDS))
+        lasts_ns, rate = warmup_ns + round_ns * _SEARCH_ROUNDS, asked.rate
+        seed = spread_seed(chance, place, rate=rate, duration_ns=lasts_ns, from_ns=warmup_ns, busy_rate=busy_rate)
         return LoadPlan(
             connections=settings.search_connections,
             warmup_ns=warmup_ns,
@@ -401,15 +400,13 @@ class Plan:
             generators=limiting.generators,
         )
 
-    @property
-    def most_in_turn_ns(self) -> int:
-        """How long three pairs of boots may take, though that is more than there is."""
-        return round(MOST_TIMES * self.max_duration_ns + MORE_S * 1e9)
-
-    def least_in_turn_ns(self, latency_ns: int) -> int:
-        """Returns how long three pairs of boots are loaded at the least, if a request typically takes so long."""
+    def too_long_ns(self, latency_ns: int) -> int:
+        """Returns how long three pairs of boots take at least, if a request takes so long; 0 if they may take that."""
+        if self.searches or self.turn is not None:
+            return 0
         turns = self.alternation(self.pair_ns(0), latency_ns=latency_ns, chance=random.SystemRandom())
-        return _FIRST_PAIRS * turns.duration_ns
+        least_ns = _FIRST_PAIRS * turns.duration_ns
+        return least_ns if least_ns > round(MOST_TIMES * self.max_duration_ns + MORE_S * 1e9) else 0
 
     def title_in_turn(self, pairs: int, seconds: float) -> str:
         """Returns the load in words: `32 connections in turn, 8 pairs of boots, 33 s`."""

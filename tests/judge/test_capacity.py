@@ -133,14 +133,8 @@ def searched(
                 ended = following
             if not isinstance(following, NextLoad):
                 break
-            made = plan.search_load(
-                following.rate,
-                warmup_s=following.warmup_s,
-                seconds=following.seconds,
-                chance=chance,
-                place=place_of(len(seen), first_place),
-                busy_rate=start,
-            )
+            place = place_of(len(seen), first_place)
+            made = plan.search_load(following, chance=chance, place=place, busy_rate=start)
             load, took_s = loaded(server, made, rng, boot=boot, off=off, stall=len(seen) in stalled)
             tried = tried_of(following.rate, load, limits)
             seen.append(replace(tried, by_generator=following.rate > generator_most))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.judge.capacity import NextLoad
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.plan.load import Alternation, Ramp, Side
@@ -619,7 +620,7 @@ def test_only_limits_of_latency_and_errors_are_searched_by() -> None:
 def test_a_request_that_takes_far_too_long_has_failed() -> None:
     loads = [
         searched(asked).search_load(
-            100.0, warmup_s=0.1, seconds=1.0, chance=random.Random(1), place=0.5, busy_rate=200.0
+            NextLoad(rate=100.0, warmup_s=0.1, seconds=1.0), chance=random.Random(1), place=0.5, busy_rate=200.0
         )
         for asked in (searching(), for_capacity(settings({"max_p99": "1s"})))
     ]
