@@ -37,8 +37,8 @@ QUIET = tuple(
 )
 CHEAP = ("-pno:timeout", "-pno:xdist", "--assert=plain")
 PRELOADED = (
-    "cloudpickle", "hdrh.histogram", "httptools", "httpx", "numpy", "psutil", "scipy.stats", "uvicorn", "uvloop",
-    "wcwidth", "pytest_fileperf.plugin.written", "pytest_fileperf.session.session",
+    "cloudpickle", "hdrh.histogram", "httptools", "httpx", "numpy", "psutil", "scipy.ndimage", "scipy.special",
+    "uvicorn", "uvloop", "wcwidth", "pytest_fileperf.plugin.written", "pytest_fileperf.session.session",
 )  # fmt: skip
 
 
