@@ -452,26 +452,31 @@ def test_async_failures_are_told_at_the_line_of_the_test_too(failed: Ran) -> Non
 
 # --- users, steps and setups over rounds and boots
 
-KEEPING = """
-import itertools
-from fastapi import FastAPI, Request, Response
+KEEPING = f"""{SOURCE}
+import itertools, json
 
-app, numbers, users = FastAPI(), itertools.count(), set()
+numbers, users = itertools.count(), set()
 
-@app.post("/login")
-async def login(response: Response) -> str:
-    users.add(user := str(next(numbers)))
-    response.set_cookie("user", user)
-    return user
 
-@app.get("/me")
-async def me(request: Request) -> list[str]:
-    assert request.cookies["user"] in users, "a user of another boot"
-    return [request.headers["cookie"], request.headers["x-token"]]
-
-@app.get("/users")
-async def count() -> int:
-    return len(users)
+async def app(scope, receive, send):
+    "Gives each user a cookie, and tells each who it is."
+    if scope["type"] == "lifespan":
+        return await lifespan(receive, send)
+    await request_body(receive)
+    given = {{name: value.decode() for name, value in scope["headers"]}}
+    headers, answer = [], None
+    if scope["path"] == "/login":
+        users.add(answer := str(next(numbers)))
+        headers = [(b"set-cookie", b"user=" + answer.encode())]
+    elif scope["path"] == "/me":
+        assert given[b"cookie"].removeprefix("user=") in users, "a user of another boot"
+        answer = [given[b"cookie"], given[b"x-token"]]
+    elif scope["path"] == "/users":
+        answer = len(users)
+    body = json.dumps(answer).encode()
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({{"type": "http.response.start", "status": 404 if answer is None else 200, "headers": headers}})
+    await send({{"type": "http.response.body", "body": body}})
 """
 USERS = """
 import asyncio
