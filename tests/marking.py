@@ -1,4 +1,4 @@
-"""Marks whole files as `hostile`; single tests elsewhere have the mark themselves."""
+"""Marks whole files as `hostile`, as single tests elsewhere mark themselves; and begins with the longest tests."""
 
 from __future__ import annotations
 
@@ -23,3 +23,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not places.isdisjoint((item.path, *item.path.parents)):
             item.add_marker("hostile")
+    # One process of xdist gets them all, one after the other, while the others have the rest: none is left for the end,
+    # where the others would wait for it.
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
