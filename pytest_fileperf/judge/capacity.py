@@ -22,13 +22,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, fmean
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_fileperf.judge.difference import moderated, standard_errors
-from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.judge.rules import RULES, usual_sd
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.limiting import backlog_growth
@@ -220,10 +220,10 @@ def _of_limit(
         # The rate as it was asked for: the one that came by chance would make the figure too high, and look more
         # certain than it is, as that such a rate comes now and then is part of what the capacity means.
         broke = load.beyond[name] > allowed * load.made
-        room = room_of(name, limit, load.made, load.seconds, broke=broke)
-        far = load.falls_behind or (room.short and load.beyond[name] > _LONGEST_STALL * load.made)
+        above, crowds, short = room_of(name, limit, load.made, load.seconds, broke=broke)
+        far = load.falls_behind or (short and load.beyond[name] > _LONGEST_STALL * load.made)
         beyond = None if far and percent_of(name) is not None else load.beyond[name]
-        likely = _likelihood(load.rate, load.made, beyond, allowed, room, grid)
+        likely = _likelihood(math.log(load.rate) - above, load.made, beyond, allowed, crowds, grid)
         seen[load.boot] = seen[load.boot] + likely if load.boot in seen else likely
     off = (logs - math.log(grid[0]) - EXPECTED) / EXPECTED_SD
     expected = np.log(_SLOPE_WEIGHTS)[:, None] + np.log(np.exp(-0.5 * off**2) + ELSEWHERE) + np.zeros((*_SHAPE, 1))
@@ -244,14 +244,15 @@ def _of_others(logs: _Array) -> _Array:
 
 
 @lru_cache(maxsize=512)
-def _likelihood(rate: float, made: int, beyond: int | None, allowed: float, room: Room, grid: Grid) -> _Array:
+def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds: float, grid: Grid) -> _Array:
     """Returns the logarithm of how likely a load's count is; shape (pace sds, togetherness, slopes, paces).
 
-    The count is None if it is known only that the rate is above the pace, but not how far.
+    `at` is the logarithm of its rate, less the room of `room_of`. The count is None if it is known only that the rate
+    is above the pace, but not how far.
     """
     from scipy.special import expit, gammaln
 
-    above = math.log(rate) - room.above - _logs(grid)
+    above = at - _logs(grid)
     stalled = _STALLED[:, None, None]
     if beyond is None:
         chance = np.where(above > 0, 0.0, math.log(_TINY)) + np.zeros((*_SHAPE[1:], 1))
@@ -268,7 +269,7 @@ def _likelihood(rate: float, made: int, beyond: int | None, allowed: float, room
         most = max(1.0, _LONGEST_STALL * made)
         in_stall = 1 / (beyond * (1 + math.log(most))) if 0 < beyond <= most else 0.0
         none = ODD / (made + 1) + stalled * in_stall
-    each = np.stack([_blurred(chance, math.hypot(sd, room.crowds)) for sd in _PACE_SDS])
+    each = np.stack([_blurred(chance, math.hypot(sd, crowds)) for sd in _PACE_SDS])
     found: _Array = np.logaddexp(np.log(1 - ODD - stalled) + each, np.log(none)).astype(np.float32)
     return found
 
@@ -278,36 +279,27 @@ def _crowds(made: int) -> float:
     return min(_CROWDS / math.sqrt(made), _MOST_CROWDS)
 
 
-class Room(NamedTuple):
-    """Where the pace of loads is, of the logarithm."""
+def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool = False) -> tuple[float, float, bool]:
+    """Returns the room that the pace of such loads has, its deviation, and whether they are short, as logarithms.
 
-    above: float
-    """How far that in a middle load is above the capacity."""
-    crowds: float
-    """By how much that of others deviates, as requests come close together by chance."""
-    short: bool = False
-    """The load is over before a backlog that can be seen reaches the limit."""
+    The room is how far the pace of a middle load is above the capacity; that of others deviates, as requests come close
+    together by chance. Theory counts the requests of all loads, and most of those beyond a percentile's limit are in
+    crowded loads. Where one load in ten has a tenth of its requests beyond, that is 1 % of all: then nine of ten loads
+    hold a p99, and the middle one has some room. (Of M/D/1 with a p99 of 100 ms, 92 % hold.) Failures need no queue.
 
-
-def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool = False) -> Room:
-    """Returns where the pace of such loads is; `broke` says that a load has broken the limit.
-
-    Theory counts the requests of all loads, and most of those beyond a percentile's limit are in crowded loads. Where
-    one load in ten has a tenth of its requests beyond, that is 1 % of all: then nine of ten loads hold a p99, and the
-    middle one has some room. (Of M/D/1 with a p99 of 100 ms, 92 % hold.) Failures need no queue.
-
-    In short loads a growing backlog is seen before the limit breaks. A load that broke it was far above the capacity.
+    A short load is over before a backlog that can be seen reaches the limit. One that `broke` it all the same was far
+    above the capacity.
     """
     if percent_of(name) is None:
-        return Room(0.0, _crowds(made))
+        return 0.0, _crowds(made), False
     held = max(0.5, 1 - math.sqrt(share_allowed(name, limit)))
     by_chance = _ROOM * _crowds(made) * NormalDist().inv_cdf(held)
     breaks, falls_behind = _ENDS * limit / max(seconds, limit), math.log1p(RULES.most_backlog(made))
     if breaks <= falls_behind:
-        return Room(max(by_chance, breaks), _crowds(made))
+        return max(by_chance, breaks), _crowds(made), False
     if broke:
-        return Room(max(by_chance, math.log1p(breaks)), _crowds(made), short=True)
-    return Room(max(by_chance, falls_behind), _CROWDS / math.sqrt(made), short=True)
+        return max(by_chance, math.log1p(breaks)), _crowds(made), True
+    return max(by_chance, falls_behind), _CROWDS / math.sqrt(made), True
 
 
 def _blurred(logs: _Array, sd: float) -> _Array:
@@ -407,7 +399,7 @@ class Estimate:
         """Returns half of the interval at `CONFIDENCE`, between-boot deviations with it."""
         df = RULES.boot_prior_df + len(self.boots) - 1
         squares = math.fsum((value - self.mean) ** 2 for value in self.boots.values())
-        usual = RULES.boot_sd.given(stabilised) ** 2
+        usual = usual_sd(RULES.boot_sd, stabilised) ** 2
         between = moderated(squares, len(self.boots) - 1, usual=usual, weight=RULES.boot_prior_df)
         of_boots = standard_errors((1 - CONFIDENCE) / 2, df) * math.sqrt(between / len(self.boots))
         return math.hypot(_DEVIATIONS_90 * self.sd, of_boots)
@@ -494,7 +486,7 @@ def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterio
     broken, made = _broken(search, told), max(1, round(load.rate * load.seconds))
     logs = [
         (known if len(broken) == 1 else posterior_of(told, {name: limit}, start=search.start, boot=boot)).median
-        + min(room_of(name, limit, made, load.seconds).above, MOST_ROOM)
+        + min(room_of(name, limit, made, load.seconds)[0], MOST_ROOM)
         for name, limit in broken.items()
     ]
     return math.exp(min(logs))

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_fileperf.judge.rules import RULES, ExcludedLoss
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
 from pytest_fileperf.measure.metrics import METRICS, Metric
 
@@ -121,19 +121,23 @@ class Differences:
         return self.guard is not None and self.guard.is_above(limit, RULES.bound_error)
 
     @property
-    def excluded(self) -> ExcludedLoss:
-        """The worsening of `main` that a PASS excludes."""
-        return RULES.excluded if self.is_calm else RULES.rate_excluded
+    def tolerances(self) -> float:
+        """How many tolerances a PASS excludes of `main`, beside `Rules.excluded_more`."""
+        return RULES.tail_tolerances if self.is_calm else 1.0
+
+    def excluded(self, limit: float) -> float:
+        """Returns the worsening of `main` that a PASS excludes, as a log ratio."""
+        return self.tolerances * limit + RULES.excluded_more
 
     def seems_well(self, limit: float) -> bool:
         """Returns whether `main` has what a PASS needs."""
-        return self.main.worse <= limit and self.main.is_below(self.excluded.at(limit), self.pass_error)
+        return self.main.worse <= limit and self.main.is_below(self.excluded(limit), self.pass_error)
 
     def may_lose(self, limit: float) -> bool:
         """Returns whether the total of a rate does not exclude a loss that a PASS excludes."""
         if self.guard is None or self.metric.worse_sign > 0:
             return False
-        return not self.guard.is_below(RULES.total_excluded.at(limit), RULES.rate_pass_error)
+        return not self.guard.is_below(limit + RULES.total_more, RULES.rate_pass_error)
 
 
 def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Difference | None]:

@@ -13,7 +13,7 @@ from statistics import fmean, median, variance
 import numpy as np
 
 from pytest_fileperf.judge.difference import moderated
-from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.judge.rules import RULES, usual_sd
 from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.histogram import EMPTY, Histogram, step_of
 from pytest_fileperf.measure.metrics import METRICS, Metric
@@ -556,8 +556,8 @@ def variance_of_boots(metric: Metric, levels: Sequence[Level], held: Collection[
 
     `held` is what was held equal between all of these boots.
     """
-    boot_sd = RULES.boot_sd.given(held) * tail_factor(metric)
-    within = _within(levels, RULES.round_sd.given(held))
+    boot_sd = usual_sd(RULES.boot_sd, held) * tail_factor(metric)
+    within = _within(levels, usual_sd(RULES.round_sd, held))
     squares = math.fsum((value - level.mean) ** 2 for level in levels for value in level.boots)
     seen = sum(len(level.boots) - 1 for level in levels)
     df = RULES.boot_prior_df + seen

@@ -16,9 +16,9 @@ Outcome, with L = log(1 + tolerance)
                   regresses anywhere with at most `Rules.session_alpha`. Also where the whole interval that is shown is
                   beyond ten times the tolerance.
     IMPROVED      so far in the good direction.
-    PASS          `worse` is at most L, and its upper one-sided 95 % bound below L + 2 % (`Rules.rate_excluded`), or
-                  2 L + 2 % for a percentile (`Rules.excluded`): a true loss of that much passes in at most 1 of 20
-                  runs.
+    PASS          `worse` is at most L, and its upper one-sided 95 % bound below L + 2 % (`Rules.excluded_more`), or
+                  2 L + 2 % for a percentile (`Rules.tail_tolerances`): a true loss of that much passes in at most 1 of
+                  20 runs.
     INCONCLUSIVE  otherwise.
 
 Why Bonferroni and not Holm: a test fails in its own call phase, when the p values of later tests do not exist, so there
@@ -154,8 +154,7 @@ def _why_undecided(found: Differences, tolerance: float, seen: float, noise_of: 
     if seen > (most := RULES.most_told(tolerance)):
         return Reason(kind=ReasonKind.NOTHING_TOLD, share=most, noise_of=noise_of)
     # The least tolerance, in whole per cents, with which this evidence would PASS.
-    excluded = found.excluded
-    least = max(found.main.worse, (found.main.high(RULES.bound_error) - excluded.more) / excluded.tolerances)
+    least = max(found.main.worse, (found.main.high(RULES.bound_error) - RULES.excluded_more) / found.tolerances)
     allowed = math.floor(100 * math.expm1(least) + 1) / 100
     return Reason(kind=ReasonKind.UNSEEN, share=seen, tolerance=allowed, noise_of=noise_of)
 
@@ -480,7 +479,7 @@ def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricCompa
     if not busy.is_busy or comparison.low is None:
         return comparison
     worst = max(_bounds(comparison)) + busy.explains(METRICS[comparison.metric])
-    allowed = math.log1p(comparison.tolerance) + RULES.rate_excluded.more if comparison.outcome is Outcome.PASS else 0.0
+    allowed = math.log1p(comparison.tolerance) + RULES.excluded_more if comparison.outcome is Outcome.PASS else 0.0
     if worst <= allowed:
         return comparison
     return comparison.undecided(Reason(kind=ReasonKind.BUSY_FIGURES, busy=busy))

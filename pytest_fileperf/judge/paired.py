@@ -20,10 +20,10 @@ Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share
                `Rules.calm_error`. At the end also where the whole interval is beyond ten times the tolerance.
     IMPROVED   as far in the good direction; not a rate whose guard may be worse.
     PASS       the estimate is at most L. Its upper bound, at the same error at each look, is below L + 2 % for a rate
-               (`Rules.rate_excluded`), below 2 L + 2 % for a percentile (`Rules.excluded`).
+               (`Rules.excluded_more`), below 2 L + 2 % for a percentile (`Rules.tail_tolerances`).
                Not while the guard may be worse: its lower bound at all of `Rules.bound_error` is above L.
                Of a rate, the total has to exclude a loss by stalls too: its upper bound, at the error of the rate
-               itself, is below L + 5 % (`Rules.total_excluded`). A server that stalls now and then has the typical pace
+               itself, is below L + 5 % (`Rules.total_more`). A server that stalls now and then has the typical pace
                of one that does not.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
@@ -40,7 +40,7 @@ from typing import TypeAlias
 from pytest_fileperf.judge.difference import Difference, Differences, Threshold, as_share, decide, judged
 from pytest_fileperf.judge.evidence import BootEvidence, Pair, requests_alike, sides_of, tail_factor
 from pytest_fileperf.judge.ranks import difference_by_ranks
-from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.judge.rules import RULES, usual_sd
 from pytest_fileperf.judge.unit import clustering, mean_difference, unit_of
 from pytest_fileperf.judge.verdict import (
     MetricComparison,
@@ -131,10 +131,10 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
         return True
     if evidence.guard is not None and metric.worse_sign < 0:
         margin = evidence.guard.margin(RULES.rate_pass_error)
-        if margin * shrunk >= RULES.total_excluded.at(last.limit):
+        if margin * shrunk >= last.limit + RULES.total_more:
             return True
     margin = evidence.main.high(evidence.pass_error) - evidence.main.worse
-    return margin * shrunk >= evidence.excluded.at(last.limit)
+    return margin * shrunk >= evidence.excluded(last.limit)
 
 
 def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None:
@@ -148,7 +148,7 @@ def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None
 
 def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool = False) -> Difference | None:
     """Returns how much worse now is, by `Differences.main` or its `guard`; None where pairs show too little."""
-    usual = RULES.pair_sd.given(frozenset.intersection(*(frozenset(pair.stabilised) for pair in pairs)))
+    usual = usual_sd(RULES.pair_sd, set.intersection(*(set(pair.stabilised) for pair in pairs)))
     if metric.percentile is not None:
         return difference_by_ranks(metric, pairs, usual=usual * tail_factor(metric), calm=of_guard)
     units = [unit for pair in pairs if (unit := unit_of(metric, pair, total=of_guard)) is not None]

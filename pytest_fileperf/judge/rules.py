@@ -8,34 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pytest_fileperf.serve.stability import STABILISERS
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsualDeviation:
-    """A usual standard deviation of log values, by how many of `STABILISERS` were held equal between boots."""
-
-    stabilised: float
-    partly: float
-    free: float
-
-    def given(self, held: Iterable[str]) -> float:
-        """Returns the deviation where these were held: all of them, some, or none."""
-        known = set(STABILISERS) & set(held)
-        return self.free if not known else self.stabilised if len(known) == len(STABILISERS) else self.partly
+Deviations: TypeAlias = tuple[float, float, float]
+"""A usual standard deviation of log values, where all, some or none of `STABILISERS` were held equal between boots."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExcludedLoss:
-    """The loss that a PASS excludes: so many tolerances and a constant, as log ratios."""
-
-    tolerances: float
-    more: float = 0.0
-
-    def at(self, limit: float) -> float:
-        """Returns the log ratio; `limit` is log(1 + tolerance)."""
-        return self.tolerances * limit + self.more
+def usual_sd(deviations: Deviations, held: Iterable[str]) -> float:
+    """Returns the one of the deviations that goes with what was `held`."""
+    known = set(STABILISERS) & set(held)
+    return deviations[0 if len(known) == len(STABILISERS) else 1 if known else 2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +36,21 @@ class Rules:
     power: float = 0.80
     """Probability that goes with "could have been seen"; the usual convention."""
 
-    excluded: ExcludedLoss = ExcludedLoss(tolerances=2.0, more=0.02)
-    """PASS excludes this loss: 7.9 % with a tolerance of 3 %."""
+    excluded_more: float = 0.02
+    """PASS of a rate excludes a loss of the tolerance and so much more, as log ratios: 5.1 % with 3 %."""
+    tail_tolerances: float = 2.0
+    """That of a percentile excludes so many tolerances, and `excluded_more`: 35 % with 15 %. If that of a rate did, code
+    that is 5 % slower would be PASS in 10 to 15 % of simulated tests, as it would exclude 8.2 % with 3 %."""
     nothing_told: float = 0.5
     """Where only a greater worsening than this share could have been seen, nothing can be told."""
 
     # --- stored baselines (`gate`)
 
-    boot_sd: UsualDeviation = UsualDeviation(stabilised=0.01, partly=0.025, free=0.05)
+    boot_sd: Deviations = (0.01, 0.025, 0.05)
     """Of a boot's level. Measured: 0.3 to 1.0 % stabilised, 3.9 to 4.9 % as it comes; partly is between the two."""
     boot_prior_df: int = 4
     """Weight of `boot_sd`: as much as two sides of three boots bring themselves."""
-    round_sd: UsualDeviation = UsualDeviation(stabilised=0.03, partly=0.03, free=0.05)
+    round_sd: Deviations = (0.03, 0.03, 0.05)
     """Of a round within its boot. Measured: 2.4 to 2.9 % stabilised, 4 to 5 % as it comes."""
     round_prior_df: int = 4
     """Weight of `round_sd`: little beside the 18 of two sides of three boots of four rounds."""
@@ -89,15 +76,12 @@ class Rules:
     )
     """When to look at the evidence, as a share of the time there is, and which share of the error that look may use:
     the last one most, as small changes can only be seen by then."""
-    rate_excluded: ExcludedLoss = ExcludedLoss(tolerances=1.0, more=0.02)
-    """PASS of a rate excludes this loss: 5.1 % with a tolerance of 3 %. With `excluded`, which is 8.2 %, code that is
-    5 % slower was PASS in 10 to 15 % of simulated tests. A percentile has `excluded`: 35 % with 15 %."""
     rate_pass_error: float = 0.01
-    """Error with which it does, and the total too, at each look, however many there are: looks have much in common, and
-    5 % slower is PASS in 1.5 to 4 % of simulated tests. A percentile has `bound_error` at each look."""
-    total_excluded: ExcludedLoss = ExcludedLoss(tolerances=1.0, more=0.05)
-    """PASS of a rate excludes this loss in the total over all turns too: 8.3 % with 3 %. The total holds all of the
-    machine's stalls, so it is known less exactly than the typical pace."""
+    """Error with which PASS of a rate excludes a loss, in the total too, at each look, however many there are: looks
+    have much in common, and 5 % slower is PASS in 1.5 to 4 % of simulated tests. A percentile has `bound_error`."""
+    total_more: float = 0.05
+    """In the total over all turns it excludes a loss of so much more than the tolerance: 8.3 % with 3 %. The total
+    holds all of the machine's stalls, so it is known less exactly than the typical pace."""
     total_share: float = 0.2
     """Part of a gate's error that the total of a rate has; the typical ratio has the rest."""
     calm_share: float = 0.5
@@ -113,7 +97,7 @@ class Rules:
     settled_pairs: int = 4
     """With fewer pairs only a regression ends a comparison, if there is time for another: the first three load a side
     for 1.4 s, too short to show stalls. Simulated, 30 ms stalls that cost 10 % passed so in 3 of 400 tests."""
-    pair_sd: UsualDeviation = UsualDeviation(stabilised=0.01, partly=0.035, free=0.07)
+    pair_sd: Deviations = (0.01, 0.035, 0.07)
     """Of the ratio of two boots of the same code; without stabilisation √2 times that of one boot's level."""
     pair_prior_df: int = 8
     """Weight of `pair_sd`, as that of nine pairs: how the spread of requests/s differed between 259 comparisons on one
@@ -168,17 +152,17 @@ class Rules:
     """A round that holds fewer mean latencies is not one of many alike."""
 
     def most_told(self, tolerance: float) -> float:
-        """Returns the greatest worsening, as a share, of which it is worth saying that it could have been seen."""
+        """Returns the greatest worsening, a share like the tolerance, that is worth being told of."""
         return max(self.nothing_told, 2 * tolerance)
 
     def most_backlog(self, requests: int) -> float:
-        """Returns by which share of so many requests a backlog grows at most by chance; infinite for few requests."""
+        """Returns by which share of its requests a load's backlog grows at most by chance; infinite for few."""
         if requests < self.backlog_requests:
             return math.inf
         return max(self.backlog_share, self.backlog_deviations / math.sqrt(requests))
 
     def most_by_chance(self, share: float, requests: float) -> float:
-        """Returns how many of a stretch's requests are slow by chance at most, where usually this share is."""
+        """Returns how many of a stretch's requests chance makes slow at most, if usually this share is."""
         usual = share * requests
         return usual + self.calm_deviations * math.sqrt(usual) + 1
 

@@ -28,7 +28,7 @@ from pytest_fileperf.judge.paired import (
     smallest_seen,
     time_to_see,
 )
-from pytest_fileperf.judge.rules import RULES, ExcludedLoss
+from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
@@ -228,13 +228,13 @@ def test_a_loss_by_stalls_that_is_not_ruled_out_is_no_pass(monkeypatch: pytest.M
     """The typical turn is known to be the same, and the total not well enough. How well is a rule."""
     pairs = stalled_in_turn(20)
     found, total = compared("rps", pairs), known(paired_difference(RPS, pairs, of_guard=True))
-    assert total.high(RULES.rate_pass_error) > RULES.total_excluded.at(math.log(1.01))
+    assert total.high(RULES.rate_pass_error) > math.log(1.01) + RULES.total_more
     assert [found.outcome, found.change, total.worse] == [UNDECIDED, pytest.approx(0), pytest.approx(0)]
     up_to = format_share(math.expm1(total.high(RULES.rate_pass_error)))
     assert sentence(found.reason).startswith(
         f"the typical turn is not worse, but the total over all turns may be, by up to {up_to}: "
     )
-    lenient = replace(RULES, total_excluded=ExcludedLoss(tolerances=2.0, more=0.5))
+    lenient = replace(RULES, total_more=0.5)
     monkeypatch.setattr("pytest_fileperf.judge.difference.RULES", lenient)
     assert compared("rps", pairs).outcome is PASS
 
