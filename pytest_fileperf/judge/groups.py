@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence, Level, evidence_of, level_of, tail_factor
@@ -60,8 +60,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
-    """The members of a group in order."""
+class RankedGroup:
+    """Measurements that are compared with each other."""
 
     metric: str
     """A name in `measure.metrics.METRICS`."""
@@ -69,10 +69,18 @@ class Ranking:
     """One for each member, best first; those without a value come last."""
     confidence: float = 1 - RULES.ranking_alpha
     """With which all ranks and intervals hold together."""
+    title: str = ""
+    results: tuple[Result, ...] = ()
+    """In the order they were made; a place's `member` is an index into them."""
+
+    def ordered(self) -> Iterator[tuple[Result, Place]]:
+        """Yields the members, best first."""
+        for place in self.places:
+            yield self.results[place.member], place
 
 
-def rank_runs(recordings: Sequence[Recording], limits: Sequence[Limit]) -> Ranking:
-    """Returns the ranking of some runs by the metric that the module's text says; `limits` are what limited each."""
+def rank_runs(recordings: Sequence[Recording], limits: Sequence[Limit]) -> RankedGroup:
+    """Ranks runs by the metric that the text above says; `limits` are what limited each."""
     rate, median = METRICS["rps"], METRICS["p50"]
     sides = [evidence_of(recording) for recording in recordings]
     if all(limit.kind is LimitKind.RATE for limit in limits) and all(
@@ -82,8 +90,7 @@ def rank_runs(recordings: Sequence[Recording], limits: Sequence[Limit]) -> Ranki
     return rank(rate, [_rate_evidence(rate, *pair) for pair in zip(recordings, sides, strict=True)])
 
 
-def rank(metric: Metric, sides: Sequence[Evidence]) -> Ranking:
-    """Returns the ranking of some sides by one metric."""
+def rank(metric: Metric, sides: Sequence[Evidence]) -> RankedGroup:
     known = {at: level for at, side in enumerate(sides) if (level := level_of(metric, side)) is not None}
     order = sorted(known, key=lambda at: known[at].mean, reverse=metric.worse_sign < 0)
     margins = _margins(metric, sides, known, order)
@@ -109,11 +116,11 @@ def rank(metric: Metric, sides: Sequence[Evidence]) -> Ranking:
     # A member with a wide interval may rank before one with a better value.
     places.sort(key=lambda place: ranks[place.member])
     unknown = [Place(member=at, rank=None) for at in range(len(sides)) if at not in known]
-    return Ranking(metric=metric.name, places=(*places, *unknown))
+    return RankedGroup(metric=metric.name, places=(*places, *unknown))
 
 
 def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evidence:
-    """Returns the evidence for a rate, with all of the run on a boot as one round where rounds would say nothing."""
+    """Returns the side, with all of the run on a boot as one round where rounds would say nothing of a rate."""
     shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
     in_waves = shortest_ns < RULES.latencies_a_round * recording.latency().mean_ns()
     if not recording.open_loop and not in_waves:
@@ -147,21 +154,6 @@ def _exp(logarithm: float) -> float:
 
 
 # --- groups
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedGroup:
-    """Measurements that are compared with each other."""
-
-    title: str
-    results: tuple[Result, ...]
-    """In the order they were made; a place's `member` is an index into them."""
-    ranking: Ranking
-
-    def ordered(self) -> Iterator[tuple[Result, Place]]:
-        """Yields the members, best first."""
-        for place in self.ranking.places:
-            yield self.results[place.member], place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +216,6 @@ def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GR
     for title, members in grouped(comparable, labels).items():
         if title and sum(result.measurement.requests > 0 for result in members) > 1:
             limits = [result.measurement.limit for result in members]
-            ranking = rank_runs([result.recording for result in members], limits)
-            groups.append(RankedGroup(title=title, results=tuple(members), ranking=ranking))
+            ranked = rank_runs([result.recording for result in members], limits)
+            groups.append(replace(ranked, title=title, results=tuple(members)))
     return SessionRecord(results=tuple(results), groups=tuple(groups), unknown_params=unknown_params(results, labels))

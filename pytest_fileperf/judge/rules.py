@@ -39,8 +39,8 @@ class Rules:
     excluded_more: float = 0.02
     """PASS of a rate excludes a loss of the tolerance and so much more, as log ratios: 5.1 % with 3 %."""
     tail_tolerances: float = 2.0
-    """That of a percentile excludes so many tolerances, and `excluded_more`: 35 % with 15 %. If that of a rate did, code
-    that is 5 % slower would be PASS in 10 to 15 % of simulated tests, as it would exclude 8.2 % with 3 %."""
+    """That of a percentile excludes so many tolerances, and `excluded_more`: 35 % with 15 %. If that of a rate did,
+    code that is 5 % slower would be PASS in 10 to 15 % of simulated tests, as it would exclude 8.2 % with 3 %."""
     nothing_told: float = 0.5
     """Where only a greater worsening than this share could have been seen, nothing can be told."""
 

@@ -119,7 +119,7 @@ def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
 
 
 def _ranked(group: RankedGroup) -> list[str]:
-    metric = METRICS[group.ranking.metric]
+    metric = METRICS[group.metric]
     names = member_names([result for result, _ in group.ordered()])
     rows = (
         (

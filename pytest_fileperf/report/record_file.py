@@ -21,7 +21,7 @@ from pathlib import Path
 from pytest_fileperf.errors import RecordError
 from pytest_fileperf.host.sample import ProcessUse, Sample
 from pytest_fileperf.judge.evidence import OtherAnswers, Pair, pairs_alike, sides_by_boot
-from pytest_fileperf.judge.groups import RankedGroup, Ranking, SessionRecord
+from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.paired import NoiseFloor
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
@@ -53,7 +53,8 @@ class _Group:
 
     title: str
     members: tuple[int, ...]
-    ranking: Ranking
+    ranking: RankedGroup
+    """The group without its title and results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,11 @@ def record_to_json(record: SessionRecord) -> dict[str, object]:
     """Returns what was measured, as values for `json.dumps`."""
     places = {id(result): place for place, result in enumerate(record.results)}
     groups = tuple(
-        _Group(title=group.title, members=tuple(places[id(one)] for one in group.results), ranking=group.ranking)
+        _Group(
+            title=group.title,
+            members=tuple(places[id(one)] for one in group.results),
+            ranking=replace(group, title="", results=()),
+        )
         for group in record.groups
     )
     encoder = Encoder()
@@ -146,7 +151,7 @@ def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -
         for name in names:
             _require_metric(name, result.test.nodeid)
     for group in groups:
-        _require_metric(group.ranking.metric, f"the group {group.title!r}")
+        _require_metric(group.metric, f"the group {group.title!r}")
 
 
 def _require_metric(name: str, where: str) -> None:
@@ -191,9 +196,7 @@ def _group(group: _Group, results: tuple[Result, ...]) -> RankedGroup:
         raise ValueError(f"the group {group.title!r} has members that are none of its {count} results")
     if sorted(place.member for place in group.ranking.places) != list(range(len(group.members))):
         raise ValueError(f"the places of the group {group.title!r} are not those of its members")
-    return RankedGroup(
-        title=group.title, results=tuple(results[member] for member in group.members), ranking=group.ranking
-    )
+    return replace(group.ranking, title=group.title, results=tuple(results[member] for member in group.members))
 
 
 # --- What happened on a boot over time, as JSON: a list for each column, a value for each sample or stretch of time
@@ -285,13 +288,12 @@ def _columns(values: Sequence[object], *names: str) -> dict[str, object]:
 
 
 def _ranking(group: RankedGroup) -> dict[str, object]:
-    ranking = group.ranking
     nodeids = [result.test.nodeid for result, _ in group.ordered()]
     return {
         "group": group.title,
-        "unit": METRICS[ranking.metric].unit,
-        "places": {"nodeid": nodeids, **_columns(ranking.places, "rank", "shared", "value", "ratio", "low", "high")},
-        **named(ranking, "metric", "confidence"),
+        "unit": METRICS[group.metric].unit,
+        "places": {"nodeid": nodeids, **_columns(group.places, "rank", "shared", "value", "ratio", "low", "high")},
+        **named(group, "metric", "confidence"),
     }
 
 

@@ -212,7 +212,7 @@ def group_lines(
     title, names = plain(group.title), member_names(results)
     is_heading = cells(title) <= max(_READABLE_NAME_CELLS, *map(cells, names))
     lines = [] if is_heading else screen.flow([(title, Style.BOLD)])
-    places = group.ranking.places
+    places = group.places
     best = tuple(Style.GOOD if place.rank == 1 else Style.NONE for place in places)
     ranks = Column(heading="", texts=tuple(map(rank_text, places)), styles=best)
     named = Column(heading=title if is_heading else "test", texts=names, styles=best)
@@ -239,15 +239,15 @@ def member_names(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def _columns(group: RankedGroup, results: Sequence[Result]) -> list[Column]:
-    by = METRICS[group.ranking.metric]
-    values = tuple(value_text(place, by.unit) for place in group.ranking.places)
+    by = METRICS[group.metric]
+    values = tuple(value_text(place, by.unit) for place in group.places)
     ranked = Column(heading=by.title, texts=values, right=True)
     rest = [
         metric_column(name, results, _READABLE_NAME_CELLS + at)
         for at, name in enumerate(_PERCENTILES)
         if name != by.name
     ]
-    ratios = Column(heading="of best", texts=_ratios(group.ranking.places), least_name_cells=LEAST_NAME_CELLS)
+    ratios = Column(heading="of best", texts=_ratios(group.places), least_name_cells=LEAST_NAME_CELLS)
     columns = [ranked, ratios, *reversed(rest)]
     kinds = list(map(limit_word, results))
     if len({*kinds} - {"-"}) > 1:
@@ -295,7 +295,7 @@ def share(ratio: float) -> str:
 
 def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
     """Returns what a reader must know to judge the order, and what limited the runs where no column says it."""
-    if group.ranking.metric == "p50":
+    if group.metric == "p50":
         return ["ranked by p50: all got the rate that was asked for"]
     found = []
     kinds = [result.measurement.limit.kind for result, _ in group.ordered() if result.measurement.requests]
@@ -322,7 +322,7 @@ def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:
 
     It is turned or left out to fit.
     """
-    metric = METRICS[group.ranking.metric].title
+    metric = METRICS[group.metric].title
     for each in (grid, grid.turned()):
         names = Column(heading=plain(each.row_name), texts=tuple(map(plain, each.rows)))
         columns = [_grid_column(each, column, group) for column in each.columns]
@@ -334,8 +334,8 @@ def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:
 
 
 def _grid_column(grid: Grid, column: str, group: RankedGroup) -> Column:
-    unit = METRICS[group.ranking.metric].unit
-    places = {place.member: place for place in group.ranking.places}
+    unit = METRICS[group.metric].unit
+    places = {place.member: place for place in group.places}
     found = [places.get(grid.members.get((row, column), -1)) for row in grid.rows]
     best = [place is not None and place.rank == 1 for place in found]
     return Column(

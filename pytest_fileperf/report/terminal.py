@@ -233,7 +233,7 @@ def _brackets(record: SessionRecord) -> str:
         level = levels.pop()
         texts.append("change" if levels or level is None else f"change, at {100 * level:.4g} % confidence")
     if record.groups:
-        texts.append(f"of best, at {100 * record.groups[0].ranking.confidence:.4g} % for a whole group")
+        texts.append(f"of best, at {100 * record.groups[0].confidence:.4g} % for a whole group")
     return f"[in brackets]: the interval of a {'; '.join(texts)}" if texts else ""
 
 
@@ -310,7 +310,7 @@ def _foot(results: Sequence[Result], groups: Sequence[RankedGroup], lines: Itera
         at = f" at {level * 100:.4g} % confidence" if len(levels) == 1 and level is not None else ""
         found.append(f"change [in brackets]: its interval{at}")
     if groups:
-        level = groups[0].ranking.confidence
+        level = groups[0].confidence
         found.append(
             "= cannot be told apart at this rank; of best [in brackets]: its interval; both hold for a whole group at"
             f" {level * 100:.4g} % confidence"

@@ -25,7 +25,7 @@ from pytest_fileperf.judge.grouping import (
     parse_group_by,
     unknown_params,
 )
-from pytest_fileperf.judge.groups import Ranking, rank, rank_runs, session_record
+from pytest_fileperf.judge.groups import RankedGroup, rank, rank_runs, session_record
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.measure.codec import json_value
@@ -38,7 +38,7 @@ RPS, P50 = METRICS["rps"], METRICS["p50"]
 NOTHING = Evidence(boots=())
 
 
-def rows(ranking: Ranking) -> list[str]:
+def rows(ranking: RankedGroup) -> list[str]:
     """Returns the members as `1= of 0`: rank, whether it is shared, and which one it is."""
     return [f"{place.rank}{'=' * place.shared} of {place.member}" for place in ranking.places]
 

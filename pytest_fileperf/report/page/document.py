@@ -191,7 +191,7 @@ def _group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, _Entry]
     """Returns a section for each group; `entries` has the entry of each result under its `id`."""
     if not groups:
         return Markup("")
-    sure = format_share(groups[0].ranking.confidence)
+    sure = format_share(groups[0].confidence)
     says = (
         "Tests of equal rank cannot be told apart, and each of the marked ones may be the best. "
         f"Ranks and intervals of a group hold together with {sure} confidence."
@@ -201,8 +201,8 @@ def _group_sections(groups: Sequence[RankedGroup], entries: Mapping[int, _Entry]
 
 
 def _group(group: RankedGroup, entries: Mapping[int, _Entry]) -> Markup:
-    metric = METRICS[group.ranking.metric]
-    places = group.ranking.places
+    metric = METRICS[group.metric]
+    places = group.places
     # Where the bars with their intervals end, in the metric's unit.
     best = places[0].value or 0.0
     longest = max(max(place.value or 0.0, (place.high or 0.0) * best) for place in places)
@@ -232,7 +232,7 @@ def _group(group: RankedGroup, entries: Mapping[int, _Entry]) -> Markup:
 
 
 def _about(group: RankedGroup) -> str:
-    metric = METRICS[group.ranking.metric]
+    metric = METRICS[group.metric]
     way = "less is better" if metric.worse_sign > 0 else "more is better"
     pace = (
         " Where generator, journey, network or rate set the pace, the server could do more, and the order says little."
@@ -257,7 +257,7 @@ def _grid(group: RankedGroup, entries: Mapping[int, _Entry]) -> Markup:
     grid = grid_of(group.results)
     if grid is None:
         return Markup("")
-    places = {place.member: place for place in group.ranking.places}
+    places = {place.member: place for place in group.places}
     rows = []
     for row in grid.rows:
         cells = []
@@ -267,7 +267,7 @@ def _grid(group: RankedGroup, entries: Mapping[int, _Entry]) -> Markup:
         rows.append(element("tr", element("th", plain(row), scope="row"), *cells))
     across = element(
         "tr",
-        element("td", METRICS[group.ranking.metric].title, class_="quiet"),
+        element("td", METRICS[group.metric].title, class_="quiet"),
         element("th", plain(grid.column_name), class_="number", colspan=str(len(grid.columns)), scope="colgroup"),
     )
     headings = (plain(grid.row_name), *(f">{plain(column)}" for column in grid.columns))
@@ -278,7 +278,7 @@ def _cell(group: RankedGroup, place: Place, entries: Mapping[int, _Entry]) -> Ma
     result = group.results[place.member]
     if place.value is None or not place.ratio:
         return element("td", "-", class_="number")
-    text = amount(place.value, METRICS[group.ranking.metric].unit)
+    text = amount(place.value, METRICS[group.metric].unit)
     shown = element("a", element("b", text) if place.rank == 1 else text, href=f"#{entries[id(result)].anchor}")
     return element("td", shown, class_="number heat", style=f"--share: {min(place.ratio, 1 / place.ratio):.3f}")
 
