@@ -54,36 +54,23 @@ class PairValue:
     cycles: int = 0
     """How many cycles of alternating turns `variance` comes from: fewer than three say nothing of it; 0 is none."""
 
+    def changes(self, metric: Metric) -> tuple[float, float, float]:
+        """Returns the metric's change, and its interval at 90 % of what is uncertain within the pair, as shares.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What a pair of boots, or some together, shows by itself: shares, 0.05 is 5 % more than base."""
-
-    first: int
-    """The first pair's place among all."""
-    pairs: int
-    value: float
-    low: float
-    high: float
-    """Interval at 90 % of what is uncertain within the pair; boots differ by more."""
+        Boots differ by more.
+        """
+        # An interval of 90 % has 1.6449 deviations of a normal distribution on each side.
+        ratio, margin = metric.worse_sign * self.value, 1.6449 * math.sqrt(self.variance)
+        return as_share(ratio), as_share(ratio - margin), as_share(ratio + margin)
 
 
-def changes(metric: Metric, pairs: Sequence[Pair]) -> tuple[Change, ...]:
-    """Returns what each unit shows by itself, in order."""
-    found, first = [], 0
+def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], PairValue | None]]:
+    """Returns the pairs in order, each with what it shows; of a percentile neighbours that have enough requests."""
     if metric.percentile is None:
-        units = [([pair], unit_of(metric, pair, total=False)) for pair in pairs]
-    else:  # requests that are slow together say as much as one
-        groups = grouped(pairs, metric.least_requests * clustering(pairs, metric.percentile))
-        units = [(group, _of_percentile(metric, metric.percentile, group)) for group in groups]
-    for group, unit in units:
-        if unit is not None:
-            # An interval of 90 % has 1.6449 deviations of a normal distribution on each side.
-            ratio, margin = metric.worse_sign * unit.value, 1.6449 * math.sqrt(unit.variance)
-            low, high = as_share(ratio - margin), as_share(ratio + margin)
-            found.append(Change(first=first, pairs=len(group), value=as_share(ratio), low=low, high=high))
-        first += len(group)
-    return tuple(found)
+        return [([pair], unit_of(metric, pair, total=False)) for pair in pairs]
+    # Requests that are slow together say as much as one.
+    groups = grouped(pairs, metric.least_requests * clustering(pairs, metric.percentile))
+    return [(group, _of_percentile(metric, metric.percentile, group)) for group in groups]
 
 
 def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:

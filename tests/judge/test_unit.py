@@ -17,7 +17,7 @@ from pytest_fileperf.judge.difference import Difference
 from pytest_fileperf.judge.evidence import Pair, pair_side
 from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.judge.trend import trend_of
-from pytest_fileperf.judge.unit import PairValue, changes, mean_difference
+from pytest_fileperf.judge.unit import PairValue, mean_difference, unit_of, units_of
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
@@ -52,19 +52,17 @@ def test_what_a_turn_cannot_tell_is_left_out_and_rates_by_its_typical_pace() -> 
 def test_each_pair_shows_a_change_with_its_own_interval() -> None:
     steady = pair([1000] * 5, [900] * 5)
     noisy = pair([1000] * 5, [1000 * math.exp(at / 10) for at in (-2, -1, 0, 1, 2)])
-    first, second = changes(RPS, [steady, noisy])
-    assert (first.first, first.pairs, second.first, second.pairs) == (0, 1, 1, 1)
-    assert [first.value, first.low, first.high] == pytest.approx([-0.1] * 3)
-    assert second.value == pytest.approx(0)
+    first, second = (known(unit_of(RPS, one, total=False)).changes(RPS) for one in (steady, noisy))
+    assert first == pytest.approx([-0.1] * 3)
     margin = 1.6449 * math.sqrt(math.pi / 3 * 0.025 / 5)
-    assert [second.low, second.high] == pytest.approx([math.exp(-margin) - 1, math.exp(margin) - 1])
+    assert second == pytest.approx([0, math.exp(-margin) - 1, math.exp(margin) - 1], abs=1e-9)
 
 
 def test_a_greater_latency_is_a_greater_change_and_pairs_that_are_judged_together_are_one() -> None:
-    (change,) = changes(P99, [pair((), (), now_ms=[10])])
-    assert change.value == pytest.approx(1, abs=0.003)
-    found = changes(P99, [pair((), (), requests=requests) for requests in (300, 150, 150, 10)])
-    assert [(change.first, change.pairs) for change in found] == [(0, 1), (1, 3)]
+    ((_, unit),) = units_of(P99, [pair((), (), now_ms=[10])])
+    assert known(unit).changes(P99)[0] == pytest.approx(1, abs=0.003)
+    found = units_of(P99, [pair((), (), requests=requests) for requests in (300, 150, 150, 10)])
+    assert [len(own) for own, _ in found] == [1, 3]
 
 
 # --- The mean of what pairs show

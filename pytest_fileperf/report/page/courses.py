@@ -13,7 +13,7 @@ from typing import TypeAlias
 from pytest_fileperf.host.sample import Sample
 from pytest_fileperf.judge.evidence import BootEvidence, Pair
 from pytest_fileperf.judge.record import Result
-from pytest_fileperf.judge.unit import Change, changes
+from pytest_fileperf.judge.unit import PairValue, units_of
 from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
@@ -54,11 +54,12 @@ def pair_charts(result: Result) -> tuple[Chart, ...]:
 
 def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
     """Returns a mark for each pair of boots, or for several where a percentile needs their requests together."""
-    found = changes(metric, pairs)
-    if not found:
+    units = _units(metric, pairs)
+    if not units:
         return None
-    points = [(each.first + (each.pairs + 1) / 2, each.value) for each in found]
-    together = any(each.pairs > 1 for each in found)
+    found = [unit.changes(metric) for _, _, unit in units]
+    points = [(place, change) for (place, _, _), (change, _, _) in zip(units, found, strict=True)]
+    together = any(len(own) > 1 for _, own, _ in units)
     better = "lower" if metric.worse_sign > 0 else "higher"
     return Chart(
         title=f"Change of {metric.title} by pair of boots",
@@ -75,14 +76,24 @@ def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison
     )
 
 
-def _error_bars(found: Sequence[Change]) -> dict[str, object]:
+def _units(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[float, list[Pair], PairValue]]:
+    """Returns what pairs, or several together, show by themselves, each with its place on the axis."""
+    found, before = [], 0
+    for own, unit in units_of(metric, pairs):
+        if unit is not None:
+            found.append((before + (len(own) + 1) / 2, own, unit))
+        before += len(own)
+    return found
+
+
+def _error_bars(found: Sequence[tuple[float, float, float]]) -> dict[str, object]:
     return {
         "type": "data",
         "color": FIRST,
         "thickness": 1.5,
         "width": 3,
-        "array": [round(abs(each.high - each.value) / _PERCENT.size, 3) for each in found],
-        "arrayminus": [round(abs(each.low - each.value) / _PERCENT.size, 3) for each in found],
+        "array": [round(abs(high - change) / _PERCENT.size, 3) for change, _, high in found],
+        "arrayminus": [round(abs(low - change) / _PERCENT.size, 3) for change, low, _ in found],
         "symmetric": False,
     }
 
@@ -136,10 +147,8 @@ def _both_sides(
     symbol: str = "circle",
 ) -> tuple[Trace, ...]:
     """Returns a mark for each change that is shown, or for each boot where none is; those of base are hollow."""
-    groups = [
-        (each.first + (each.pairs + 1) / 2, pairs[each.first : each.first + each.pairs])
-        for each in changes(metric, pairs)
-    ] or [(number, [pair]) for number, pair in enumerate(pairs, 1)]
+    groups: list[tuple[float, list[Pair]]] = [(place, own) for place, own, _ in _units(metric, pairs)]
+    groups = groups or [(number, [pair]) for number, pair in enumerate(pairs, 1)]
     base = [(place, value([pair.base for pair in own])) for place, own in groups]
     now = [(place, value([pair.now for pair in own])) for place, own in groups]
     sides = (("base", base, f"{symbol}-open"), ("now", now, symbol))
