@@ -106,10 +106,7 @@ class Entry:
 
 
 def entry_from_json(stored: Placed, *, has_digests: bool) -> Entry:
-    """Reads an entry of any schema; raises ValueError that names the first thing wrong, by its place.
-
-    Without digests it is of an earlier schema.
-    """
+    """Raises ValueError that names the first thing wrong, by its place. Without digests it is of an earlier schema."""
     tree, commit, busy, reason = tree_in(stored), stored["commit"], stored.get("busy"), stored.get("reason")
     conditions, loaded, identity = stored.get("conditions"), stored.get("loaded"), stored["identity"].mapping()
     files = stored.get("loaded_files")
@@ -130,7 +127,7 @@ def entry_from_json(stored: Placed, *, has_digests: bool) -> Entry:
 
 
 def tree_in(stored: Placed) -> str | None:
-    """Returns the tree of an entry, None where it has none; raises ValueError for one that is no hash."""
+    """Raises ValueError for a tree that is no hash."""
     if not isinstance(stored.value, dict):
         raise ValueError(f"{stored.where} is not an object")
     if (tree := stored.get("tree")) is None:
@@ -141,7 +138,7 @@ def tree_in(stored: Placed) -> str | None:
 
 
 def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
-    """Returns the entry as JSON values, in the order in which a reviewer reads it."""
+    """Returns JSON values in the order in which a reviewer reads them."""
     busy = entry.busy
     return {
         "captured": entry.captured,
@@ -161,7 +158,7 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
 
 
 def _by_directory(paths: Iterable[str]) -> dict[str, str]:
-    """Returns paths in less space: the names in each directory, joined by what no name has."""
+    """Takes less space: the names in each directory, joined by what no name has."""
     found: dict[str, list[str]] = {}
     for directory, _, name in sorted(path.rpartition("/") for path in paths):
         found.setdefault(directory, []).append(name)
@@ -174,7 +171,7 @@ def _from_directories(stored: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None]:
-    """Returns the levels that comparisons show, in readable units: `{"rps": 5210.0, "p99 ms": 31.2}`."""
+    """Returns `{"rps": 5210.0, "p99 ms": 31.2}`."""
     summary = {}
     for metric in (METRICS[name] for name in names):
         unit, factor = _READABLE[metric.unit]
@@ -212,8 +209,7 @@ def _line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-# --- The entries of a long file of baselines: one is found and read when it is asked for, and all others stay as they
-# are
+# --- The entries of a long file: one is read when it is asked for, and all others stay as they are
 #
 # The bytes of hundreds of megabytes are searched in tenths of a second. To read them as JSON would take a minute.
 
@@ -258,12 +254,11 @@ class LongFile(Mapping[str, object]):
         return self._data.count(_ENTRY, self._begins)
 
     def has_twice(self, key: str) -> bool:
-        """Returns whether there are two entries of a key."""
         start = self._find(key, self._begins)
         return start >= 0 and self._find(key, start + 1) >= 0
 
     def with_entry(self, key: str, entry: object) -> bytes:
-        """Returns the file with an entry, in place of one of its key or in its place among the sorted ones."""
+        """Returns the file with the entry, in place of one of its key or in its place among the sorted ones."""
         new = b"  %b: %b" % (_long_line(key), laid_out(entry, "  ").encode("utf-8", "backslashreplace"))
         data, start = self._data, self._find(key, self._begins)
         if start >= 0:
@@ -274,7 +269,7 @@ class LongFile(Mapping[str, object]):
         return b"".join((data[: start + 1], new, _BETWEEN, data[start + 1 :]))
 
     def _find(self, key: str, at: int) -> int:
-        """Returns where the line end before an entry is; -1 where there is none."""
+        """Returns where the line end before the entry is; -1 for none."""
         return self._data.find(b"\n  %b: {\n" % _long_line(key), at)
 
     def _end_of(self, start: int) -> int:
@@ -302,8 +297,7 @@ def _long_line(key: str) -> bytes:
     return json.dumps(key, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-# --- Digests that can be committed: of a value's digest (`plan.hidden`) a slow one, with the salt of the file it goes
-# to
+# --- Digests that can be committed: of a value's digest (`plan.request`) a slow one, with the salt of its file
 #
 # Whoever has the file can compare equal values in it, and test a guess at the cost of some 50 ms and 16 MiB: a password
 # from a short list can still be found so, a random token cannot. Other files have other salts, so nothing can be worked
@@ -315,12 +309,11 @@ _DIGEST = re.compile(rf"(?:{_SEALED}[0-9a-f]{{16}}|{PLAIN}[0-9a-f]{{64}})")
 
 
 def new_salt() -> str:
-    """Returns a salt that no other file has."""
     return secrets.token_hex(16)
 
 
 def sealed(value: object, salt: str) -> object:
-    """Returns JSON values with a slow digest in place of each plain one."""
+    """Returns the JSON value with a slow digest in place of each plain one."""
     if isinstance(value, Mapping):
         return {key: sealed(item, salt) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -394,13 +387,6 @@ _PROFILES = "*-" + "[0-9a-f]" * 8
 """Matches machine profiles, so that other JSON files near the baselines are left alone."""
 
 
-def _keep_local(directory: Path) -> None:
-    """Makes the directory, which Git is to ignore, where it is not there. Raises OSError."""
-    ignored = directory / ".gitignore"
-    if not ignored.exists():
-        put_text(ignored, "*\n")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """The baseline of a test, of this machine profile or of another."""
@@ -414,7 +400,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class BaselineStore:
-    """The files under one directory."""
+    """The files under one directory.
+
+    Methods raise BaselineError, naming the file, when one that they read is damaged, too new or not readable.
+    """
 
     directory: Path
 
@@ -423,10 +412,10 @@ class BaselineStore:
         return self.directory / environment.profile / _file_name(module)
 
     def find(self, module: str, key: str, environment: Environment) -> Found | None:
-        """Returns the entry for this environment, else that of another one; None where there is none.
+        """Returns the entry for this environment, else that of another one.
 
         Of others, those with a tree come first, as their code can be measured here; then those that differ least; then
-        the newest. Raises BaselineError, naming the file, when a file it reads is damaged, too new or not readable.
+        the newest.
         """
         own = self.path_of(module, environment)
         others = sorted(path for path in self.directory.glob(f"*/{escape(_file_name(module))}") if path != own)
@@ -448,8 +437,7 @@ class BaselineStore:
     ) -> Path:
         """Stores the entry, leaves the module's other entries unchanged, and returns the file.
 
-        `summary_of` names the metrics in the entry's summary. The text goes to a temporary file, which then replaces
-        the old one. Raises BaselineError when the old file is damaged or too new, or the new one cannot be written.
+        `summary_of` names the metrics in the entry's summary. Raises BaselineError too if it cannot be written.
         """
         path = self.path_of(module, environment)
         with self._locked():
@@ -466,19 +454,13 @@ class BaselineStore:
         return path
 
     def salt_of(self, module: str, environment: Environment) -> str:
-        """Returns the salt of the module's file for this environment, else of another one; a new one where none has.
-
-        Raises BaselineError when a file it reads is damaged, too new or not readable.
-        """
+        """Returns the salt of the module's file for this environment, else of another one; a new one where none has."""
         others = sorted(self.directory.glob(f"{_PROFILES}/{escape(_file_name(module))}"))
         files = filter(None, map(_read, (self.path_of(module, environment), *others)))
         return next((stored.salt for stored in files if stored.salt), None) or new_salt()
 
     def keys(self) -> Mapping[str, int]:
-        """Returns the keys of all entries of every module, each with the number of machine profiles that have it.
-
-        Raises BaselineError when any file is damaged, too new or not readable.
-        """
+        """Returns the keys of all entries, each with the number of machine profiles that have it."""
         found: Counter[str] = Counter()
         for path, stored in self._files().items():
             with _reading(path):
@@ -486,10 +468,7 @@ class BaselineStore:
         return found
 
     def trees(self) -> set[str]:
-        """Returns every tree that any entry of any module names.
-
-        Raises BaselineError when any file is damaged, too new or not readable.
-        """
+        """Returns every tree that any entry names."""
         found = set()
         for path, stored in self._files().items():
             with _reading(path):
@@ -499,8 +478,7 @@ class BaselineStore:
     def remove(self, keys: Collection[str]) -> int:
         """Removes these entries from every machine profile, and what is empty then; returns how many were removed.
 
-        Raises BaselineError before anything is removed when a file is damaged, too new or not readable, and when a file
-        cannot be written.
+        A damaged file is an error before anything is removed. Raises BaselineError too if a file cannot be written.
         """
         removed = 0
         with self._locked():
@@ -523,10 +501,12 @@ class BaselineStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keeps other runs from storing. Raises BaselineError where one of them does not end."""
+        """Keeps other runs from storing."""
         with ExitStack() as held:
             try:
-                _keep_local(self.directory / _LOCAL)
+                ignored = self.directory / _LOCAL / ".gitignore"
+                if not ignored.exists():
+                    put_text(ignored, "*\n")
                 held.enter_context(locked(self.directory / _LOCAL / "lock", within_s=_LOCK_S))
             except TimeoutError as error:
                 raise BaselineError(
@@ -553,7 +533,7 @@ class _Stored:
 
 
 def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
-    """Returns the entries without the values that earlier schemas have."""
+    """Hides the values that entries of earlier schemas have."""
     with _reading(path):
         made = dict(stored.tests)
         for key, entry in made.items() if not stored.salt else ():
@@ -563,7 +543,7 @@ def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
 
 
 def _file_name(module: str) -> str:
-    """Returns the name of a module's file: its path, or of a long one the end, and a digest of all."""
+    """Returns the module's path, or of a long one a digest of all and its end."""
     name = module.replace("\\", "/").replace("/", "__") + ".json"
     if len(name.encode(errors="surrogateescape")) <= _LONGEST_NAME:
         return name
@@ -573,7 +553,7 @@ def _file_name(module: str) -> str:
 
 
 def _read(path: Path) -> _Stored | None:
-    """Returns the file's content, its entries still as JSON; None when there is no file."""
+    """Leaves the entries as JSON. Returns None when there is no file."""
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
             raise BaselineError(f"baseline {path} cannot be read: it is a pipe and no file: remove it")
@@ -609,7 +589,7 @@ def _read(path: Path) -> _Stored | None:
 
 @lru_cache(maxsize=2)  # many tests ask for their entries in the same file
 def _whole(path: Path, data: bytes) -> object:
-    """Returns the content of a file, which is read as a whole, and not to be changed. Raises BaselineError."""
+    """Returns the content, which is not to be changed."""
     with _reading(path):
         text = data.decode("utf-8")
 
@@ -682,7 +662,7 @@ def _damaged(path: Path, reason: str) -> BaselineError:
     )
 
 
-# --- How what was measured differs from what a baseline is of, in words: of hidden values that they changed
+# --- How the identity of a run differs from that of a baseline, in words: of hidden values, that they changed
 
 _PLACE = re.compile(
     r"work\.(?:(?:mix|requests)\.(?P<part>.+?)\.)?"

@@ -41,7 +41,7 @@ from pytest_fileperf.measure.usage import busiest_share
 
 
 def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
-    """Returns what a load at this rate has shown about limits that `searches_by` accepts."""
+    """`limits` are such that `searches_by` accepts."""
     latency, service = recording.latency(), recording.service()
     failed = sum(round_.failed for round_ in recording.rounds)
     beyond, within = _beyond(latency, failed, limits)
@@ -85,7 +85,7 @@ def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tup
     return found, holds
 
 
-# --- Tells how likely each capacity of a server is, by what loads of it have shown; pure
+# --- Tells how likely each capacity of a server is, by what loads of it have shown
 #
 # Model
 #     Of a load's requests, a share is beyond a limit: slower than it, or failed. It grows with the rate r: logit share
@@ -182,7 +182,7 @@ class Posterior:
 def posterior_of(
     loads: Sequence[RateTried], limits: Mapping[str, float], *, start: float, boot: int | None = None
 ) -> Posterior:
-    """Returns how likely capacities are, of a boot, or of a boot like these.
+    """Returns how likely capacities are, of a boot; by default of another boot like these.
 
     `limits` are in SI units, by name; `start` is the closed loop's rate. There is one load at least, but a boot need
     not have one.
@@ -191,13 +191,8 @@ def posterior_of(
 
 
 def posteriors_of(
-    loads: Sequence[RateTried],
-    limits: Mapping[str, float],
-    *,
-    start: float,
-    boots: Sequence[int | None],
+    loads: Sequence[RateTried], limits: Mapping[str, float], *, start: float, boots: Sequence[int | None]
 ) -> dict[int | None, Posterior]:
-    """Returns the same for several boots."""
     # From half of the lowest rate to twice the highest.
     powers = [math.log2(load.rate / start) for load in loads]
     grid = start, math.floor(min(powers)) - 1, math.ceil(max(powers)) + 1
@@ -213,7 +208,7 @@ def posteriors_of(
 def _of_limit(
     loads: Sequence[RateTried], name: str, limit: float, grid: Grid, boots: Sequence[int | None]
 ) -> Iterator[tuple[int | None, _Array]]:
-    """Yields how likely capacities by one limit are, by boots; shape (capacities,)."""
+    """Yields how likely capacities by one limit are, for each of the boots; shape (capacities,)."""
     logs, allowed = _logs(grid), share_allowed(name, limit)
     seen: dict[int, _Array] = {}
     for load in loads:
@@ -369,7 +364,6 @@ class Search:
 
     @property
     def slowest_s(self) -> float:
-        """The slowest latency that a limit allows."""
         return max((limit for name, limit in self.limits.items() if name != "max_error_rate"), default=0.0)
 
 
@@ -408,10 +402,7 @@ class Estimate:
 def next_load(
     search: Search, seen: Sequence[RateTried], *, left_s: float, boot: int = 0
 ) -> NextLoad | CapacityEnd | None:
-    """Returns the next load; why there is none, for any boot; or None where there is none for this one.
-
-    `left_s` is the time left for this boot.
-    """
+    """Returns the next load; why no boot has one; or None if this one needs none, or has no time left for it."""
     told = _told(seen)
     if (ended := _ended(search, seen)) is not None:
         return ended
@@ -435,7 +426,7 @@ def next_load(
 
 
 def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
-    """Returns what all loads show together; None where none says anything."""
+    """Returns None where no load says anything."""
     told = _told(seen)
     if not told:
         return None
@@ -472,7 +463,7 @@ def _ended(search: Search, seen: Sequence[RateTried]) -> CapacityEnd | None:
 
 
 def _too_high_to_make(seen: Sequence[RateTried]) -> list[float]:
-    """Returns the rates that the generator missed, above all that it made. Lower ones it missed by chance."""
+    """Returns the rates that the generator missed, above all that it made: lower ones it missed by chance."""
     made = max((load.rate for load in _told(seen)), default=0.0)
     return [load.rate for load in seen if load.by_generator and load.rate > made]
 
@@ -482,7 +473,7 @@ def _highest_held(seen: Sequence[RateTried]) -> float | None:
 
 
 def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterior, load: NextLoad, boot: int) -> float:
-    """Returns the rate at which half of such loads hold all limits: that of the limit which breaks first."""
+    """Returns the rate at which half of such loads hold all limits, by the limit that breaks first."""
     broken, made = _broken(search, told), max(1, round(load.rate * load.seconds))
     logs = [
         (known if len(broken) == 1 else posterior_of(told, {name: limit}, start=search.start, boot=boot)).median
@@ -493,7 +484,7 @@ def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterio
 
 
 def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTried]) -> float:
-    """Returns the rate, or what of it can be reached from rates that held, and below where the generator failed."""
+    """Returns what of the rate can be reached from rates that held, and below where the generator failed."""
     held = _highest_held(seen)
     if held is not None and all(load.holds for load in told):
         rate = held * (CLIMB if len(told) == 1 else 2)

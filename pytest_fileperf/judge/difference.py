@@ -30,7 +30,7 @@ class Threshold:
 
     @classmethod
     def of(cls, tolerance: float, alpha: float) -> Threshold:
-        """Returns the threshold of a gate; `tolerance` is a share of the worse value."""
+        """`tolerance` is a share of the worse value."""
         return cls(limit=math.log1p(tolerance), alpha=alpha, bound_error=RULES.bound_error)
 
     def part(self, share: float) -> Threshold:
@@ -55,32 +55,26 @@ class Difference:
         return standard_errors(error, self.df) * self.error
 
     def low(self, error: float) -> float:
-        """Returns the lower bound."""
         return self.worse - self.margin(error)
 
     def high(self, error: float) -> float:
-        """Returns the upper bound."""
         return self.worse + self.margin(error)
 
     def interval(self, metric: Metric) -> tuple[float, float]:
-        """Returns the interval of the metric's change that is shown, as shares."""
+        """Returns the one that is shown of the metric's change, as shares."""
         low, high = sorted(metric.worse_sign * bound(RULES.bound_error) for bound in (self.low, self.high))
         return as_share(low), as_share(high)
 
     def is_above(self, limit: float, error: float) -> bool:
-        """Returns whether it is shown to be above the limit."""
         return self.low(error) > limit
 
     def is_below(self, limit: float, error: float) -> bool:
-        """Returns whether it is shown to be below the limit."""
         return self.high(error) < limit
 
     def is_worse(self, threshold: Threshold) -> bool:
-        """Returns whether it is shown to be a regression."""
         return self.is_above(0.0, threshold.alpha) and self.is_above(threshold.limit, threshold.bound_error)
 
     def is_better(self, threshold: Threshold) -> bool:
-        """Returns whether it is shown to be an improvement."""
         return self.is_below(0.0, threshold.alpha) and self.is_below(-threshold.limit, threshold.bound_error)
 
     def least_shown(self, threshold: Threshold) -> float:
@@ -94,7 +88,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """How much worse now is by a metric, and by a guard beside it where both sides were measured in turn."""
+    """How much worse now is, and by a guard beside it where both sides were measured in turn."""
 
     metric: Metric
     main: Difference

@@ -52,7 +52,7 @@ class Environment:
 
     @classmethod
     def current(cls, cpuinfo: Path = CPUINFO) -> Environment:
-        """Returns where this process runs; `cpuinfo` is the file that names the processor."""
+        """`cpuinfo` is the file that names the processor."""
         machine = platform.machine()
         debug = " with checks for debugging" if hasattr(sys, "gettotalrefcount") else ""
         return cls(
@@ -83,7 +83,7 @@ class Environment:
 
     @classmethod
     def from_json(cls, stored: Placed) -> Environment:
-        """Reads what `to_json` returned; raises ValueError that names the first thing wrong."""
+        """Raises ValueError that names the first thing wrong."""
         return cls(
             system=stored["system"].text(),
             machine=stored["machine"].text(),
@@ -94,7 +94,7 @@ class Environment:
 
 
 def was_is(key: str, before: Mapping[str, object], after: Mapping[str, object]) -> str:
-    """Returns how a value changed: `load.rounds was 4, is 8`."""
+    """Returns `load.rounds was 4, is 8`."""
     return f"{key} was {_shown(before, key)}, is {_shown(after, key)}"
 
 
@@ -124,19 +124,18 @@ def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str
     changed = [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
     changed.sort(key=lambda name: name not in SERVER_PACKAGES)  # within both kinds they stay sorted
     named = changed if len(changed) <= 9 else changed[:8]
-    said = [_package_change(name, was.get(name), now.get(name)) for name in named]
-    return (*said, *([f"and {len(changed) - len(named)} more"] if named != changed else []))
+    said = tuple(_package_change(name, was.get(name), now.get(name)) for name in named)
+    return said if named == changed else (*said, f"and {len(changed) - len(named)} more")
 
 
 def condition_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns what changed between two conditions, `CPU limit none → 0.5 cores`; nothing of what one does not know."""
+    """Returns `CPU limit none → 0.5 cores` and the like; nothing of what one of the two does not know."""
     return tuple(
         f"{name} {was[name]} → {now[name]}" for name in sorted(was.keys() & now.keys()) if was[name] != now[name]
     )
 
 
 def server_packages(packages: Mapping[str, str]) -> dict[str, str]:
-    """Returns those of the packages that are `SERVER_PACKAGES`."""
     return {name: packages[name] for name in SERVER_PACKAGES if name in packages}
 
 
@@ -191,8 +190,7 @@ def cpu_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) ->
 
 def _quota_in(group: Path) -> list[float]:
     """Returns the cores of one control group; nothing where it has no limit."""
-    names = ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    for files in names:
+    for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             quota, period = " ".join((group / name).read_text(encoding="utf-8") for name in files).split()
             return [int(quota) / int(period)] if int(quota) > 0 else []

@@ -20,7 +20,7 @@ from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 from pytest_fileperf.measure.usage import Course, memory_after, thinned
 
-# --- Whether two sides give the same answers, by their statuses and sizes: other answers are other work
+# --- Whether two sides give the same answers, by statuses and sizes: other answers are other work
 #
 # An error page of 28 bytes in place of a table of 12 KB is fast, and no improvement. Nobody reads the bodies here, so
 # equal sizes prove nothing.
@@ -60,7 +60,6 @@ class OtherAnswers:
 
 
 def answers_of(recording: Recording) -> Answers:
-    """Returns what was answered in a recording."""
     statuses: Counter[int] = Counter()
     for round_ in recording.rounds:
         statuses.update({status: count for status, count in round_.statuses if status})
@@ -73,7 +72,7 @@ def answers_of(recording: Recording) -> Answers:
 
 
 def differing(base: Answers, now: Answers) -> tuple[OtherAnswers, ...]:
-    """Returns how the answers of two sides differ, as one item; nothing where they do not, or too little is known."""
+    """Returns one item; nothing where they do not differ, or too little is known."""
     sizes = _other_sizes(base.sizes, now.sizes)
     shares = (_shares(base.statuses), _shares(now.statuses)) if _other_statuses(base, now) else ({}, {})
     if not sizes and not any(shares):
@@ -82,7 +81,7 @@ def differing(base: Answers, now: Answers) -> tuple[OtherAnswers, ...]:
 
 
 def _other_sizes(*sides: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Returns the mean sizes of both sides; nothing where they do not differ, or too little is known."""
+    """Returns the mean sizes of base and now; nothing where they do not differ, or too little is known."""
     base, now = ([size for boot in side for size in boot] for side in sides)
     if not base or not now:
         return ()
@@ -154,7 +153,7 @@ class BootEvidence:
 
     @property
     def requests(self) -> int:
-        """Successful requests."""
+        """Successful ones."""
         return self.latency.count
 
     def rate(self, name: str) -> float | None:
@@ -167,7 +166,7 @@ class BootEvidence:
         return replace(self, runs={**self.runs, "rss": memory_after(self.memory, requests)})
 
     def to_json(self) -> dict[str, object]:
-        """Returns it as JSON values: a list of round values per metric, `null` where a round has none."""
+        """Returns JSON values: a list of round values per metric, `null` where a round has none."""
         names = sorted({name for values in self.turns for name in values})
         told = {
             "latency": self.latency.encode(),
@@ -186,7 +185,7 @@ class BootEvidence:
 
     @classmethod
     def from_json(cls, stored: Placed) -> BootEvidence:
-        """Returns what `to_json` gave; raises ValueError naming the first thing that is wrong."""
+        """Raises ValueError naming the first thing that is wrong."""
         if not isinstance(stored.value, dict):
             raise ValueError(f"{stored.where} is not an object")
         try:
@@ -221,18 +220,17 @@ class Evidence:
 
     @property
     def requests(self) -> int:
-        """Successful requests of all boots."""
         return sum(boot.requests for boot in self.boots)
 
     def to_json(self) -> dict[str, object]:
-        """Returns it as JSON values, rounded to `STORED_DIGITS` significant digits."""
+        """Rounds to `STORED_DIGITS` significant digits."""
         told = {"boots": [boot.to_json() for boot in self.boots], "stabilised": list(self.stabilised)}
         known = {str(status): count for status, count in self.statuses.items()}
         return {**told, "statuses": known} if known else told
 
     @classmethod
     def from_json(cls, stored: Placed) -> Evidence:
-        """Returns what `to_json` gave; raises ValueError naming the first thing that is wrong."""
+        """Raises ValueError naming the first thing that is wrong."""
         statuses = stored.given("statuses", {})
         if not all(status.isdecimal() for status in statuses.mapping()):
             raise ValueError(f"{statuses.where} has a name that is no status")
@@ -282,12 +280,7 @@ def alike(*sides: Evidence) -> tuple[int | None, tuple[Evidence, ...]]:
     requests = _reached_by_all(boot for side in sides for boot in side.boots)
     if requests is None:
         return None, sides
-    return requests, tuple(
-        Evidence(
-            boots=tuple(boot.after(requests) for boot in side.boots), stabilised=side.stabilised, statuses=side.statuses
-        )
-        for side in sides
-    )
+    return requests, tuple(replace(side, boots=tuple(boot.after(requests) for boot in side.boots)) for side in sides)
 
 
 def _reached_by_all(boots: Iterable[BootEvidence]) -> int | None:
@@ -306,7 +299,6 @@ def _values_of(round_: Round, *, percentiles: bool) -> dict[str, float]:
 
 
 def significant(value: float, digits: int = STORED_DIGITS) -> float:
-    """Returns a value with so many significant digits."""
     return float(f"{value:.{digits}g}")
 
 
@@ -335,7 +327,7 @@ def _turns_from(stored: Placed) -> tuple[Mapping[str, float], ...]:
     return tuple(turns)
 
 
-# --- A side's level of one metric on the log scale: one value a boot, and how exactly each boot's value is known
+# --- A side's level of one metric, one value a boot, and how exactly each boot's value is known
 #
 # On the log scale a change is a ratio, whatever the unit, and noise that grows with the level is even.
 
@@ -359,17 +351,16 @@ class Level:
 
     @property
     def mean(self) -> float:
-        """The side's level: the mean of its boots."""
         return fmean(self.boots)
 
     @property
     def value(self) -> float:
-        """The side's level in the metric's unit."""
+        """In the metric's unit."""
         return math.exp(self.mean)
 
 
 def level_of(metric: Metric, evidence: Evidence) -> Level | None:
-    """Returns the level of the metric on one side; None where no boot has a value above 0.
+    """Returns None where no boot has a value above 0.
 
     A percentile comes from the boot's pooled latencies, as single rounds have few requests; a metric of rounds is the
     Hodges–Lehmann estimate of the boot's rounds, as a few rounds are far off; a metric of runs is the boot's own.
@@ -404,7 +395,7 @@ def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> 
 
 
 def measured_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns what was measured of the metric in all, as a report shows it; None where nothing was."""
+    """Returns the metric of all boots, as a report shows it; None where it was not measured."""
     if metric.percentile is not None:
         latency = Histogram.merged(boot.latency for boot in evidence.boots)
         return latency.percentile_ns(metric.percentile) / 1e9 if latency.count else None
@@ -461,7 +452,7 @@ def spread_of(levels: Sequence[Level]) -> tuple[float, int] | None:
 
 
 def variance_of_location(round_variance: float, levels: Sequence[Level]) -> float:
-    """Returns the mean variance that the boots' values have from the finite number of their rounds."""
+    """Returns the variance that a boot's value has from the finite number of its rounds, in the mean."""
     return fmean(
         HODGES_LEHMANN_COST * round_variance / max(1, len(rounds)) for level in levels for rounds in level.rounds
     )
@@ -565,7 +556,6 @@ def variance_of_boots(metric: Metric, levels: Sequence[Level], held: Collection[
 
 
 def _within(levels: Sequence[Level], usual_sd: float) -> float:
-    """Returns the variance that a boot's value has from what happened within the boot."""
     sampling = [level.sampling for level in levels if level.sampling is not None]
     spread = spread_of(levels)
     if sampling:
@@ -609,24 +599,15 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
     requests = requests_alike(pairs)
     if requests is None:
         return pairs
-    return [
-        Pair(
-            base=pair.base.after(requests),
-            now=pair.now.after(requests),
-            stabilised=pair.stabilised,
-            base_boots_anew=pair.base_boots_anew,
-        )
-        for pair in pairs
-    ]
+    return [replace(pair, base=pair.base.after(requests), now=pair.now.after(requests)) for pair in pairs]
 
 
 def requests_alike(pairs: Iterable[Pair]) -> int | None:
-    """Returns after how many requests `pairs_alike` takes the memory of all boots; None where that is not known."""
+    """Returns after how many requests `pairs_alike` takes the memory; None where a boot does not say."""
     return _reached_by_all(side for pair in pairs for side in (pair.base, pair.now))
 
 
 def pair_side(rounds: Iterable[Round], memory: Course = ()) -> BootEvidence:
-    """Returns a side of a pair from the rounds of a boot, and the course of its memory if that is known."""
     rounds = tuple(rounds)
     turns = [round_ for round_ in rounds if round_.phase is Phase.ROUND]
     return BootEvidence(
@@ -645,7 +626,6 @@ def pair_side(rounds: Iterable[Round], memory: Course = ()) -> BootEvidence:
 
 
 def sides_by_boot(recording: Recording) -> tuple[BootEvidence, ...]:
-    """Returns what each boot has shown, in order."""
     return tuple(pair_side(recording.of_boot(boot).rounds, boot.memory) for boot in recording.boots)
 
 

@@ -33,14 +33,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_fileperf.judge.baseline import Found, sealed, work_differences
-from pytest_fileperf.judge.difference import (
-    Difference,
-    Differences,
-    Threshold,
-    as_share,
-    decide,
-    judged,
-)
+from pytest_fileperf.judge.difference import Difference, Differences, Threshold, as_share, decide, judged
 from pytest_fileperf.judge.environment import condition_changes, package_changes
 from pytest_fileperf.judge.evidence import (
     Evidence,
@@ -89,9 +82,8 @@ def compare(
     alpha: float,
     sd: float,
 ) -> MetricComparison:
-    """Returns the comparison of one metric with its baseline; the module's text says how.
+    """`tolerance` is a share of the worse value: a rate may fall, and a duration grow, by a factor of 1 + tolerance.
 
-    `tolerance` is a share of the worse value: a rate may fall, and a duration grow, by a factor of 1 + tolerance.
     `alpha` is this gate's part of the session's error, from `ErrorBudget`. `sd` is that of `difference_of`.
     """
     is_memory, requests = metric.name == "rss", None
@@ -160,14 +152,13 @@ def _why_undecided(found: Differences, tolerance: float, seen: float, noise_of: 
 
 
 def why_no_level(metric: Metric, evidence: Evidence, side: str) -> Reason:
-    """Returns why a side, `base` or `now`, has no level of the metric."""
     if evidence.requests == 0:
         return Reason(kind=ReasonKind.NO_REQUEST, side=side)
     known = any(metric.name in values for boot in evidence.boots for values in (*boot.turns, boot.runs))
     return Reason(kind=ReasonKind.WAS_ZERO if known else ReasonKind.NOT_MEASURED, metric=metric.name, side=side)
 
 
-# --- Judges by stored figures, and answers two questions apart: whether the code is slower, and whether the world is
+# --- Two questions apart: whether the code is slower, and whether the world is
 #
 # The code's figures are judged here where stored ones have to do (`judge_stored`); where the baseline's code was
 # measured in turn, `paired` judges. The world is the machine, the packages and the environment: what the baseline's own
@@ -189,14 +180,12 @@ def judge_stored(
     busy: Busy,
     no_code: str = "",
 ) -> tuple[MetricComparison, ...]:
-    """Returns a comparison of the code here with stored figures alone, for each gated metric.
+    """Compares the code here with stored figures alone, by the tolerance of each gated metric.
 
-    `tolerances` are shares by gated metric. `alpha` is the level of each gate, from `ErrorBudget`. `packages` are those
-    installed. `no_code` says why the baseline's code was not measured again: what the figures leave undecided has it as
-    its reason.
-    A saturated generator turns PASS and IMPROVED into INCONCLUSIVE, and its NEW run is not stored. The reason of a
-    regression has the packages that changed since the baseline, and why the baseline was stored. A `busy` machine turns
-    a regression that it explains into INCONCLUSIVE; one that was busy for the baseline does so to PASS and IMPROVED.
+    `no_code` says why the baseline's code was not measured again: what the figures leave undecided has it as its
+    reason. That of a regression has the packages that changed since the baseline, and why the baseline was stored. A
+    `busy` machine turns a regression that it explains into INCONCLUSIVE; one that was busy for the baseline does so to
+    PASS and IMPROVED.
     """
     apart: Reason | None
     if found is None:
@@ -220,7 +209,8 @@ def judge_stored(
         entry, sd = found.entry, RULES.environment_sd * tail_factor(metric)
         comparison = compare(metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, sd=sd)
         if comparison.outcome is Outcome.REGRESSED:
-            changed, why, others = package_changes(entry.packages, packages), entry.reason or "", _others(busy)
+            changed, why = package_changes(entry.packages, packages), entry.reason or ""
+            others = busy if busy.is_busy else None
             about = None
             if changed or why or others:
                 day = entry.captured.partition("T")[0] if changed or why else ""
@@ -246,11 +236,11 @@ def judge_world(
     saturated: bool,
     busy: Busy,
 ) -> tuple[MetricComparison, ...]:
-    """Returns a comparison of the baseline's own code, as it runs `now`, with what is stored of it, for each metric.
+    """Compares the baseline's own code, as it runs `now`, with what is stored of it.
 
-    Arguments are those of `judge_stored`; `packages`, `conditions` and `identity` are those of the code that was
-    measured `now`. Empty for a baseline of another machine, though not of another Python alone, or of other work; a
-    metric without figures is left out. REGRESSED where no sessions differ so.
+    `packages`, `conditions` and `identity` are those of the code that was measured `now`. Empty for a baseline of
+    another machine, though not of another Python alone, or of other work; a metric without figures is left out.
+    REGRESSED where no sessions differ so.
     """
     if not found.differences.keys() <= {"python"} or _other_work(found, identity):
         return ()
@@ -274,7 +264,7 @@ def judge_world(
             ratio=1 + comparison.change,
             differences=changed,
             packages=of_packages,
-            busy=_others(busy) if outcome is Outcome.REGRESSED else None,
+            busy=busy if busy.is_busy and outcome is Outcome.REGRESSED else None,
         )
         comparison = comparison.with_outcome(outcome, None if outcome is Outcome.PASS else about)
         comparisons.append(_unless_explained(comparison, busy) if outcome is Outcome.REGRESSED else comparison)
@@ -291,7 +281,7 @@ def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
 def unless_environment(
     comparisons: Sequence[MetricComparison], world: Sequence[MetricComparison], busy: Busy
 ) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of code that is no worse, with what the `world` did to it, a `busy` machine apart.
+    """Judges code that is no worse by what the `world` did to it, a `busy` machine apart.
 
     A good one is INCONCLUSIVE where sessions hardly differ so. Where none do, it is REGRESSED by the stored figures,
     and so is one that is INCONCLUSIVE: requests that take 30 times as long leave no time to compare.
@@ -332,11 +322,11 @@ def judge_same_code(
     identity: Mapping[str, object],
     saturated: bool,
 ) -> tuple[MetricComparison, ...]:
-    """Returns a PASS for each metric of code that is that of the baseline: it cannot be slower.
+    """Returns a PASS for each metric: code that is that of the baseline cannot be slower.
 
-    Packages may have changed: what they cost is the world's, as `judge_world` tells. INCONCLUSIVE is what was not
-    measured `now`, what a saturated generator measured, and all of it where the baseline is of other work. Figures of
-    the baseline are shown where they are of this machine profile and of the same work, started in the same way.
+    Packages may have changed: what they cost is the world's. INCONCLUSIVE is what was not measured `now`, what a
+    saturated generator measured, and all of it where the baseline is of other work. Figures of the baseline are shown
+    where they are of this machine profile and of the same work, started in the same way.
     """
     differences, comparisons = _other_work(found, identity), []
     alike = not found.differences and not differences
@@ -360,12 +350,12 @@ def judge_same_code(
 
 
 def unless_saturated(comparisons: Sequence[MetricComparison], saturated: bool) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of a load that the generator may have limited: it can only show a regression then."""
+    """A load that the generator has limited can only show a regression."""
     return _undecided(comparisons, Reason(kind=ReasonKind.SATURATED), _GOOD if saturated else ())
 
 
 def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of a load of which a part may be `lost`: they tell nothing then, as `lost` says."""
+    """A load of which a part is missing tells nothing; `lost` says which, or is empty."""
     every = set(Outcome) - {Outcome.NEW} if lost else set()
     return _undecided(comparisons, Reason(kind=ReasonKind.LOST, text=lost), every)
 
@@ -373,7 +363,7 @@ def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[Met
 def unless_left(
     comparisons: Sequence[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of code that may leave work behind its answers: what it gains by that is no gain.
+    """What code gains by leaving work behind its answers is no gain.
 
     Nor is code slower that does all of its work, where the base left some. Memory is none of its gains.
     """
@@ -390,9 +380,9 @@ def unless_left(
 def unless_base_failed(
     comparisons: Sequence[MetricComparison], base: Recording, *, allowed: float, title: str
 ) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons with a base that may fail more than is `allowed`: some are INCONCLUSIVE then.
+    """A base that fails more requests than is `allowed` tells little.
 
-    The base's true rates are higher than what it shows, so a regression of a rate stays one. Its latencies tell
+    Its true rates are higher than what it shows, so a regression of a rate stays one. Its latencies tell
     nothing: they are only those of the requests that it answered.
     """
     failed = sum(round_.failed for round_ in base.rounds)
@@ -407,7 +397,7 @@ def unless_base_failed(
 def unless_unsteady(
     comparisons: Sequence[MetricComparison], busy: Busy, *, by_others: float = 0.0
 ) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons in turn on a machine that may be `busy`: the typical moment is up to chance then.
+    """On a `busy` machine the typical moment of comparisons in turn is up to chance.
 
     A typical pace that is worse is INCONCLUSIVE then, unless what was counted is worse, too. So is a regression that
     other programs explain, as they had more of the new code's core: `by_others` is by how much longer requests may take
@@ -428,7 +418,7 @@ def unless_unsteady(
 def unless_other_answers(
     comparisons: Sequence[MetricComparison], other: Sequence[OtherAnswers]
 ) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of a side whose answers may be `other` ones: that is other work, and no improvement."""
+    """A side with `other` answers does other work, which is no improvement."""
     reason = Reason(kind=ReasonKind.OTHER_ANSWERS)
     return tuple(
         replace(item.undecided(reason), detectable=None) if other and item.outcome is Outcome.IMPROVED else item
@@ -437,7 +427,7 @@ def unless_other_answers(
 
 
 def unless_same_files(comparisons: Sequence[MetricComparison], files: Sequence[str]) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of sides that both ran these files: what is no worse may be so by them alone."""
+    """If both sides ran these files, what is no worse may be so by them alone."""
     reason = Reason(kind=ReasonKind.SAME_FILES, differences=tuple(files))
     return _undecided(comparisons, reason, (*_GOOD, Outcome.INCONCLUSIVE) if files else ())
 
@@ -448,7 +438,7 @@ def _undecided(
     of: Collection[Outcome],
     also: Callable[[MetricComparison], bool] = lambda _: True,
 ) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons, INCONCLUSIVE for this reason where they have one of these outcomes, and `also` holds."""
+    """Makes those INCONCLUSIVE that have one of these outcomes, and for which `also` holds."""
     return tuple(item.undecided(reason) if item.outcome in of and also(item) else item for item in comparisons)
 
 
@@ -458,16 +448,8 @@ def may_be_worse(comparison: MetricComparison) -> bool:
     return comparison.outcome is Outcome.REGRESSED or undecided
 
 
-def _others(busy: Busy) -> Busy | None:
-    """Returns what others did on the machine; None where it was quiet."""
-    return busy if busy.is_busy else None
-
-
 def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricComparison:
-    """Returns a regression on a machine that may be busy: INCONCLUSIVE where what others did may explain it.
-
-    It stays one where its lower bound, less what others may have done, is beyond the tolerance.
-    """
+    """It stays one if its lower bound, less what others may have done, is beyond the tolerance."""
     least = min(_bounds(regression)) - busy.explains(METRICS[regression.metric])
     if not busy.is_busy or least > math.log1p(regression.tolerance):
         return regression
@@ -475,7 +457,7 @@ def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricCompari
 
 
 def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricComparison:
-    """Returns what is no worse than figures of a machine that was perhaps `busy`: INCONCLUSIVE if they hide a loss."""
+    """What is no worse is INCONCLUSIVE if its stored figures, of a `busy` machine, hide a loss."""
     if not busy.is_busy or comparison.low is None:
         return comparison
     worst = max(_bounds(comparison)) + busy.explains(METRICS[comparison.metric])
@@ -507,7 +489,6 @@ def _other_work(found: Found, identity: Mapping[str, object]) -> Mapping[str, st
 
 
 def _why_other_work(different: Mapping[str, str]) -> Reason | None:
-    """Returns the reason of what differs so from the baseline; None where nothing does."""
     if not different:
         return None
     only_rows = all(place.startswith("work.rows.") for place in different)

@@ -19,7 +19,7 @@ FURTHER = re.compile(r"#[0-9]+$")
 
 
 def param_id(name: str) -> str:
-    """Returns what a test's name has in brackets; empty for a test without parameters."""
+    """Returns what the test's name has in brackets."""
     return name.partition("[")[2].removesuffix("]")
 
 
@@ -95,7 +95,7 @@ def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[
 
 
 def _part(test: TestId, label: str) -> str | None:
-    """Returns a test's part of a group's title under a label; None where it has none."""
+    """Returns a test's part of a group's title; None where it has none."""
     in_brackets, full_name = param_id(test.name), test.item
     match label:
         case "group":

@@ -58,7 +58,7 @@ Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
 
 def share_of_looks(before: float, now: float) -> float:
-    """Returns the share of the error for a look, by the shares of the time that are over at it and at the last one."""
+    """Returns a look's share of the error, by the shares of the time that were over at the last one and are now."""
     ends = list(accumulate(share for _, share in RULES.looks))
     reached = [
         next((end for (at, _), end in zip(reversed(RULES.looks), reversed(ends), strict=True) if at <= time), 0.0)
@@ -77,7 +77,7 @@ def compare_pairs(
     elapsed_s: float = 0.0,
     next_s: float = 0.0,
 ) -> MetricComparison:
-    """Returns the comparison at this look; INCONCLUSIVE means that it is undecided, and its reason says why.
+    """INCONCLUSIVE means that this look leaves it undecided.
 
     `alpha` is the gate's level over all looks, `share` the part that this look may use of it. `elapsed_s` is what the
     pairs took, and `next_s` what another one will take.
@@ -100,7 +100,7 @@ def compare_pairs(
     outcome, guard = decide(evidence, look)
     # Slow requests between stalls say that a percentile is worse, and not by how much.
     shown = evidence.main if guard is None or evidence.is_calm else guard
-    detectable, reason = _detectable(evidence, look), None
+    detectable, reason = _with_guard(evidence, look, Difference.detectable), None
     if outcome is Outcome.REGRESSED:
         detectable = min(detectable, shown.worse)  # what has been seen can be seen
     if guard is not None and evidence.is_calm:
@@ -138,7 +138,7 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
 
 def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None:
-    """Returns what the pairs show; None where it is too little."""
+    """Returns None where the pairs show too little."""
     if (main := paired_difference(metric, pairs)) is None:
         return None
     error = RULES.rate_pass_error if metric.percentile is None else RULES.bound_error
@@ -147,7 +147,7 @@ def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None
 
 
 def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool = False) -> Difference | None:
-    """Returns how much worse now is, by `Differences.main` or its `guard`; None where pairs show too little."""
+    """Returns `Differences.main` or its `guard`; None where pairs show too little."""
     usual = usual_sd(RULES.pair_sd, set.intersection(*(set(pair.stabilised) for pair in pairs)))
     if metric.percentile is not None:
         return difference_by_ranks(metric, pairs, usual=usual * tail_factor(metric), calm=of_guard)
@@ -158,7 +158,7 @@ def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool =
 
 
 def _level(metric: Metric, sides: Sequence[BootEvidence]) -> float | None:
-    """Returns a side's value in the metric's unit: of all latencies, or of all turns."""
+    """Returns the value in the metric's unit: of all latencies, or of all turns."""
     if metric.percentile is not None:
         latency = Histogram.merged(side.latency for side in sides)
         return latency.percentile_ns(metric.percentile) / 1e9 if latency.count else None
@@ -173,14 +173,9 @@ def _last_look(tolerance: float, alpha: float) -> Threshold:
     return Threshold.of(tolerance, alpha).part(RULES.looks[-1][1])
 
 
-def _detectable(evidence: Differences, look: Threshold) -> float:
-    """Returns the true worsening that this look would call REGRESSED with probability `Rules.power`."""
-    return _with_guard(evidence, look, Difference.detectable)
-
-
 def smallest_seen(evidence: Differences, tolerance: float, alpha: float) -> float:
     """Returns the true worsening, as a log ratio, that the last look calls REGRESSED with probability `Rules.power`."""
-    return _detectable(evidence, _last_look(tolerance, alpha))
+    return _with_guard(evidence, _last_look(tolerance, alpha), Difference.detectable)
 
 
 def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: float) -> float:
@@ -195,7 +190,7 @@ def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: f
 
 
 def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Difference, Threshold], float]) -> float:
-    """Returns what it needs to be REGRESSED: by `main`, or by a guard between stalls that `main` hardly agrees with."""
+    """Returns the `need` for REGRESSED: by `main`, or by a guard between stalls that `main` hardly agrees with."""
     needs = [need(difference, threshold) for difference, threshold in evidence.parts(look)]
     if not evidence.is_calm or len(needs) < 2:
         return needs[0]
@@ -206,7 +201,7 @@ def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Differen
 def _why_nothing(
     metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None, elapsed_s: float, next_s: float
 ) -> Reason:
-    """Returns why pairs show nothing of a metric, and how long enough of them take; `base` and `now` are its levels."""
+    """Says too how long enough pairs take; `base` and `now` are the metric's levels."""
     for side, value in (("base", base), ("now", now)):
         if not value:
             return Reason(kind=ReasonKind.PAIRS_NO_RATIO, metric=metric.name, side=side)
@@ -243,7 +238,7 @@ def _why_undecided(evidence: Differences, look: Threshold, detectable: float, ju
 
 
 def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) -> Reason:
-    """Returns a reason by what was not seen, as a log ratio: that nothing can be told, where it is too much."""
+    """Returns a reason by what was not seen, as a log ratio: that nothing can be told, if it is too much."""
     share = as_share(ratio)
     if share > (most := RULES.most_told(as_share(look.limit))):
         return Reason(kind=ReasonKind.NOTHING_TOLD, share=most, noise_of=NoiseOf.TURNS, jump=jump)
@@ -279,16 +274,13 @@ class NoiseFloor:
     seconds: float
     """The time that the comparison had."""
     smallest: float | None
-    """The smallest worsening, as a share, that would have shown; None where there was too little."""
+    """A share; None where pairs showed too little."""
     seconds_for: Mapping[float, float]
     """For each change in `ASKED` the time that it needs, by the square root law."""
 
 
 def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, seconds: float) -> NoiseFloor:
-    """Returns what a gate of this tolerance and level sees in so many seconds.
-
-    Where the tolerance itself is too great for a change to show, its time is that of half the change as a tolerance.
-    """
+    """Where the tolerance is too great for a change to show, its time is that of half the change as a tolerance."""
     evidence = paired_evidence(metric, pairs)
     if evidence is None:
         return NoiseFloor(metric=metric.name, seconds=seconds, smallest=None, seconds_for={})
@@ -324,10 +316,7 @@ class Sequential:
         self._looked_at = 0.0
 
     def look(self, pairs: Sequence[Pair], *, elapsed_s: float, next_s: float) -> tuple[MetricComparison, ...] | None:
-        """Returns the verdict where it is time for one: all is decided, or the time does not do for another pair.
-
-        `next_s` is what the next pair will take. None: go on.
-        """
+        """Returns the verdict if all is decided, or the time does not do for another pair, of `next_s`; else None."""
         if len(pairs) < RULES.least_pairs and elapsed_s + next_s <= MOST_TIMES * self._limit_s + MORE_S:
             return None
         last = elapsed_s + next_s > self._limit_s

@@ -78,7 +78,7 @@ class _RankDifference(Difference):
 def difference_by_ranks(
     metric: Metric, pairs: Sequence[Pair], *, usual: float, calm: bool = False
 ) -> Difference | None:
-    """Returns how much worse a percentile of now is; None where too few requests are slow to bound it.
+    """Returns None where too few requests are slow to bound it.
 
     `usual` is by how much the percentiles of two boots differ, as a log ratio. With `calm` only the slow requests
     between stalls count; None too where there are no stretches of time.
@@ -160,7 +160,7 @@ def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[ND
 
 
 def _counts(pairs: Sequence[Pair]) -> NDArray[np.float64]:
-    """Returns the requests of base and of now, by pairs."""
+    """Returns the requests of base and of now; a column for each pair."""
     return np.array([[side.latency.count for side in own] for own in sides_of(pairs)], dtype=float)
 
 
@@ -201,7 +201,7 @@ class _Tail:
         return self.first + self.shares.size - 1
 
     def above(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns the share of the requests above each of the steps."""
+        """Returns the share of the requests above each step."""
         return np.asarray(self.shares[np.minimum(np.maximum(steps - self.first, 0), self.shares.size - 1)])
 
 

@@ -82,7 +82,6 @@ class TestId:
 
     @property
     def title(self) -> str:
-        """What a table shows: the label, or the name."""
         return self.label or self.name
 
     @property

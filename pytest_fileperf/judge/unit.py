@@ -115,7 +115,6 @@ def unit_of(metric: Metric, pair: Pair, *, total: bool) -> PairValue | None:
 
 
 def _of_runs(metric: Metric, pair: Pair) -> PairValue | None:
-    """Returns what the whole boots show, where turns show nothing."""
     base, now = (side.runs.get(metric.name, 0.0) for side in (pair.base, pair.now))
     uncertain = sum(side.variances.get(metric.name, 0.0) for side in (pair.base, pair.now))
     if min(base, now) <= 0:
@@ -124,7 +123,7 @@ def _of_runs(metric: Metric, pair: Pair) -> PairValue | None:
 
 
 def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the log ratio of the sums over all cycles, and its variance: that of a ratio of means of pairs."""
+    """Returns the log ratio of the sums, and its variance: that of a ratio of means of pairs."""
     base, now = (math.fsum(values) / len(values) for values in zip(*cycles, strict=True))
     if len(cycles) < 2:
         return math.log(now / base), 0.0
@@ -135,7 +134,7 @@ def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _of_cycles(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the typical log ratio of a cycle, and its variance."""
+    """Returns the typical log ratio, and its variance."""
     # A turn in which nothing ended: half of what the least one had, as a logarithm needs something.
     least = [min(value for value in values if value > 0) / 2 for values in zip(*cycles, strict=True)]
     ratios = [math.log((now or least[1]) / (base or least[0])) for base, now in cycles]
@@ -149,7 +148,6 @@ def _of_cycles(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def _cycles(
     name: str, base: Sequence[Mapping[str, float]], now: Sequence[Mapping[str, float]]
 ) -> list[tuple[float, float]]:
-    """Returns the metric's value on both sides in each cycle that has it."""
     both = zip(base, now, strict=True)
     return [(of_base[name], of_now[name]) for of_base, of_now in both if name in of_base and name in of_now]
 
@@ -170,7 +168,7 @@ def _cycles(
 
 
 def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: bool) -> Difference:
-    """Returns the weighted mean of units; `usual` is by how much two boots differ, as a log ratio."""
+    """`usual` is by how much two boots differ, as a log ratio."""
     from scipy.special import chdtri
 
     values, cycles = np.array([unit.value for unit in units]), [unit.cycles for unit in units]
@@ -190,7 +188,7 @@ def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: boo
 
 
 def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
-    """Returns their variances; where cycles told them, as if `prior_cycles` more had deviated as the units' do."""
+    """Returns the variances; where cycles told them, as if `prior_cycles` more had deviated as the units' do."""
     variances, cycles = (np.array([getattr(unit, name) for unit in units]) for name in ("variance", "cycles"))
     enough, known = cycles >= RULES.least_cycles, cycles > 0
     if enough.any():

@@ -227,11 +227,9 @@ class MetricComparison:
     """Of memory: after how many requests of each boot both sides are compared."""
 
     def with_outcome(self, outcome: Outcome, reason: Reason | None) -> MetricComparison:
-        """Returns it with this outcome, for this reason."""
         return replace(self, outcome=outcome, reason=reason)
 
     def undecided(self, reason: Reason) -> MetricComparison:
-        """Returns it as INCONCLUSIVE."""
         return self.with_outcome(Outcome.INCONCLUSIVE, reason)
 
     @property
@@ -256,7 +254,7 @@ class MetricComparison:
 
 
 def unless_far_worse(comparison: MetricComparison) -> MetricComparison:
-    """Returns an undecided comparison as REGRESSED where its whole interval is far beyond the tolerance."""
+    """Makes an undecided comparison REGRESSED if its whole interval is far beyond the tolerance."""
     if comparison.outcome is not Outcome.INCONCLUSIVE or not comparison.is_far_worse:
         return comparison
     return comparison.with_outcome(Outcome.REGRESSED, None)
@@ -295,7 +293,6 @@ class Verdict:
 
     @property
     def broken(self) -> tuple[LimitCheck, ...]:
-        """The limits that do not hold."""
         return tuple(check for check in self.limits if not check.holds)
 
     @property
@@ -311,8 +308,7 @@ class Verdict:
         return next((outcome for outcome in order if outcome in found), None)
 
 
-# --- Makes what is shown of a comparison agree: before, after and the change between them, and after with the run
-# itself
+# --- Makes what is shown of a comparison agree: before, after, the change between them, and the run itself
 #
 # One rule for every report: *now* is the figure of the run, which its row, its limits and the test's own asserts show
 # too. *Base* is the same figure of the other side, measured alternately with it, or what is stored. The change is that
@@ -323,7 +319,7 @@ class Verdict:
 def as_the_run_shows(
     comparisons: Iterable[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of a run with the figures that were measured; `base` is what was measured with it.
+    """`base` is what was measured alternately with `now`, if anything was.
 
     Figures that are worse by more than the tolerance are no PASS and not IMPROVED, though pair by pair they are not.
     """
@@ -339,7 +335,7 @@ def as_the_run_shows(
 
 
 def agreeing(comparison: MetricComparison, now: float | None, base: float | None) -> MetricComparison:
-    """Returns the comparison with the measured figures of both sides, and their change where one is known.
+    """Puts the measured figures of both sides in, and their change.
 
     It stays as it is where `now` is not known, and for memory: the run's own is that after other numbers of requests.
     """
