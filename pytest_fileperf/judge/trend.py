@@ -2,14 +2,13 @@
 
 It takes an order without an exception, steps of about one size, and a change that neither start-ups of the same code
 nor their own rounds differ by. Of the same code on a quiet or a noisy machine at most 0.5 % have such an order
-(`tests/judge/test_trend.py`).
+(`tests/judge/test_unit.py`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, stdev
 
@@ -17,45 +16,44 @@ from pytest_fileperf.measure.recording import Phase, Recording, Round
 from pytest_fileperf.measure.usage import busy_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
-    """The levels of start-ups, each worse or each better than the one before."""
+def trend_of(recording: Recording) -> tuple[float, ...]:
+    """Returns the levels of start-ups that get slower, or faster, one after another; nothing without such a trend.
 
-    of_rate: bool
-    """Whether levels are requests/s; else they are latencies in seconds."""
-    levels: tuple[float, ...]
-    by_machine: bool
-    """Whether a machine that changed meanwhile may be the cause, by its own use and the CPU time of requests."""
-
-    @property
-    def falls(self) -> bool:
-        """Whether levels fall."""
-        return self.levels[-1] < self.levels[0]
-
-
-def trend_of(recording: Recording) -> Trend | None:
-    """Returns the trend of the start-ups of one side, in the order of time; None without one.
-
-    It goes by requests/s, or by latencies where the load has a rate of its own.
+    They are requests/s, or latencies in seconds where the load has a rate of its own.
     """
-    of_boots = [recording.of_boot(boot).rounds for boot in recording.boots]
     values = [
-        [value for round_ in own if (value := _value(round_, recording.open_loop)) is not None] for own in of_boots
+        [
+            value
+            for round_ in recording.of_boot(boot).rounds
+            if (value := _value(round_, recording.open_loop)) is not None
+        ]
+        for boot in recording.boots
     ]
     if len(values) < 3 or not all(values):
-        return None
+        return ()
     levels = [fmean(map(math.log, own)) for own in values]
     # Standard errors of these means; of a single round what rounds usually have.
     errors = [stdev(map(math.log, own)) / math.sqrt(len(own)) if len(own) > 1 else 0.05 for own in values]
-    if not _is_trend(levels, errors):
-        return None
-    return Trend(
-        of_rate=not recording.open_loop,
-        levels=tuple(map(math.exp, levels)),
-        by_machine=not any(boot.samples for boot in recording.boots)
-        or busy_of(recording).is_busy
-        or _costs_more(of_boots, abs(levels[-1] - levels[0])),
-    )
+    return tuple(map(math.exp, levels)) if _is_trend(levels, errors) else ()
+
+
+def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:
+    """Returns whether a machine that changed meanwhile may be the cause of a trend.
+
+    Its own use tells, and the CPU time of requests: that it changed too, or is not known.
+    """
+    if not any(boot.samples for boot in recording.boots) or busy_of(recording).is_busy:
+        return True
+    costs = []
+    for boot in (recording.boots[0], recording.boots[-1]):
+        rounds = recording.of_boot(boot).rounds
+        known = [(round_.server_cpu_ns, round_.requests) for round_ in rounds if round_.server_cpu_ns is not None]
+        cpu, requests = (sum(values) for values in zip(*known, strict=True)) if known else (0, 0)
+        if not cpu or not requests:
+            return True
+        costs.append(cpu / requests)
+    # Where the machine's speed is not the cause, CPU per request may show 0.3 of a change.
+    return abs(math.log(costs[1] / costs[0])) > 0.3 * abs(math.log(levels[-1] / levels[0]))
 
 
 def _value(round_: Round, open_loop: bool) -> float | None:
@@ -74,16 +72,3 @@ def _is_trend(levels: Sequence[float], errors: Sequence[float]) -> bool:
     return all(
         sign * step >= max(least, 3 * math.hypot(*both)) for step, both in zip(steps, pairwise(errors), strict=True)
     )
-
-
-def _costs_more(of_boots: Sequence[Sequence[Round]], change: float) -> bool:
-    """Returns whether requests cost the more CPU the slower they were, or nobody knows."""
-    costs = []
-    for rounds in (of_boots[0], of_boots[-1]):
-        known = [(round_.server_cpu_ns, round_.requests) for round_ in rounds if round_.server_cpu_ns is not None]
-        cpu, requests = (sum(values) for values in zip(*known, strict=True)) if known else (0, 0)
-        if not cpu or not requests:
-            return True
-        costs.append(cpu / requests)
-    # Where the machine's speed is not the cause, CPU per request may show 0.3 of a change.
-    return abs(math.log(costs[1] / costs[0])) > 0.3 * change

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pytest_fileperf.judge.evidence import OtherAnswers
 from pytest_fileperf.judge.record import Result, Standing
-from pytest_fileperf.judge.trend import Trend, trend_of
+from pytest_fileperf.judge.trend import may_be_machine, trend_of
 from pytest_fileperf.judge.verdict import NoteKind
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.growth import Growth
@@ -214,23 +214,28 @@ def _trend_text(result: Result) -> str:
     """Returns that start-ups got slower or faster one after another, on either side; empty if they did not."""
     if result.test.own or result.capacity is not None:
         return ""
-    now, base = trend_of(result.recording), None if result.base is None else trend_of(result.base)
-    first = now if base is None else base
-    if first is None:
+    recording, now = result.recording, trend_of(result.recording)
+    base: tuple[float, ...] = ()
+    if result.base is not None and (base := trend_of(result.base)):
+        recording = result.base
+    levels = base or now
+    if not levels:
         return ""
-    if base is not None and now is not None and base.falls == now.falls:
-        where, courses = " on both sides", f"{_course(base)} before, {_course(now)} now"
+    of_rate, falls = not recording.open_loop, levels[-1] < levels[0]
+    if base and now and falls == (now[-1] < now[0]):
+        where, courses = " on both sides", f"{_course(base, of_rate)} before, {_course(now, of_rate)} now"
     else:
-        whose = f"the {base_name(result.verdict)}" if first is base else "the code here"
-        where, courses = "" if result.base is None else f" of {whose}", _course(first)
-    moved = "fell" if first.falls else "rose" if first.of_rate else "grew"
-    why = "something is kept between start-ups" + (", or the machine changed" if first.by_machine else "")
-    return f"{'requests/s' if first.of_rate else 'latency'} {moved} from start-up to start-up{where} ({courses}): {why}"
+        whose = f"the {base_name(result.verdict)}" if base else "the code here"
+        where, courses = "" if result.base is None else f" of {whose}", _course(levels, of_rate)
+    moved = "fell" if falls else "rose" if of_rate else "grew"
+    why = "something is kept between start-ups"
+    why += ", or the machine changed" if may_be_machine(recording, levels) else ""
+    return f"{'requests/s' if of_rate else 'latency'} {moved} from start-up to start-up{where} ({courses}): {why}"
 
 
-def _course(trend: Trend) -> str:
-    unit = Unit.PER_SECOND if trend.of_rate else Unit.SECONDS
-    return f"{quantity(trend.levels[0], unit)} → {quantity(trend.levels[-1], unit)} over {len(trend.levels)} start-ups"
+def _course(levels: Sequence[float], of_rate: bool) -> str:
+    unit = Unit.PER_SECOND if of_rate else Unit.SECONDS
+    return f"{quantity(levels[0], unit)} → {quantity(levels[-1], unit)} over {len(levels)} start-ups"
 
 
 def _memory_texts(result: Result) -> Iterator[str]:
