@@ -222,6 +222,10 @@ class Evidence:
     def requests(self) -> int:
         return sum(boot.requests for boot in self.boots)
 
+    def after(self, requests: int) -> Evidence:
+        """Returns it with the memory (`rss`) that its boots had after so many requests."""
+        return replace(self, boots=tuple(boot.after(requests) for boot in self.boots))
+
     def to_json(self) -> dict[str, object]:
         """Rounds to `STORED_DIGITS` significant digits."""
         told = {"boots": [boot.to_json() for boot in self.boots], "stabilised": list(self.stabilised)}
@@ -272,18 +276,8 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
     )
 
 
-def alike(*sides: Evidence) -> tuple[int | None, tuple[Evidence, ...]]:
-    """Returns how many requests all boots reached, and the sides with the memory (`rss`) of all boots after so many.
-
-    None, and the sides as they are, where a boot does not say after how many it was what.
-    """
-    requests = _reached_by_all(boot for side in sides for boot in side.boots)
-    if requests is None:
-        return None, sides
-    return requests, tuple(replace(side, boots=tuple(boot.after(requests) for boot in side.boots)) for side in sides)
-
-
-def _reached_by_all(boots: Iterable[BootEvidence]) -> int | None:
+def reached_by_all(boots: Iterable[BootEvidence]) -> int | None:
+    """Returns how many requests all boots reached; None where one does not say how its memory grew with them."""
     courses = [boot.memory for boot in boots]
     return min(course[-1][0] for course in courses) if courses and all(courses) else None
 
@@ -590,21 +584,20 @@ def sides_of(pairs: Iterable[Pair]) -> tuple[list[BootEvidence], list[BootEviden
     return [base for base, _ in both], [now for _, now in both]
 
 
+def boots_of(pairs: Iterable[Pair]) -> list[BootEvidence]:
+    return [boot for pair in pairs for boot in (pair.base, pair.now)]
+
+
 def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
     """Returns the pairs with the memory (`rss`) of all boots after equally many requests: as many as all reached.
 
     A faster boot answers more in its turns, and what it keeps of each request would count against it.
     """
     pairs = list(pairs)
-    requests = requests_alike(pairs)
+    requests = reached_by_all(boots_of(pairs))
     if requests is None:
         return pairs
     return [replace(pair, base=pair.base.after(requests), now=pair.now.after(requests)) for pair in pairs]
-
-
-def requests_alike(pairs: Iterable[Pair]) -> int | None:
-    """Returns after how many requests `pairs_alike` takes the memory; None where a boot does not say."""
-    return _reached_by_all(side for pair in pairs for side in (pair.base, pair.now))
 
 
 def pair_side(rounds: Iterable[Round], memory: Course = ()) -> BootEvidence:

@@ -39,9 +39,9 @@ from pytest_fileperf.judge.evidence import (
     Evidence,
     Level,
     OtherAnswers,
-    alike,
     level_of,
     measured_of,
+    reached_by_all,
     tail_factor,
     variance_of_boots,
 )
@@ -86,9 +86,10 @@ def compare(
 
     `alpha` is this gate's part of the session's error, from `ErrorBudget`. `sd` is that of `difference_of`.
     """
-    is_memory, requests = metric.name == "rss", None
-    if is_memory:
-        requests, (base, now) = alike(base, now)
+    is_memory = metric.name == "rss"
+    requests = reached_by_all((*base.boots, *now.boots)) if is_memory else None
+    if requests is not None:
+        base, now = base.after(requests), now.after(requests)
     base_level, now_level = level_of(metric, base), level_of(metric, now)
     change, why = None, None
     if base_level is None or now_level is None:

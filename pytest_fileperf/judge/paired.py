@@ -38,7 +38,7 @@ from statistics import fmean, median
 from typing import TypeAlias
 
 from pytest_fileperf.judge.difference import Difference, Differences, Threshold, as_share, decide, judged
-from pytest_fileperf.judge.evidence import BootEvidence, Pair, requests_alike, sides_of, tail_factor
+from pytest_fileperf.judge.evidence import BootEvidence, Pair, boots_of, reached_by_all, sides_of, tail_factor
 from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.judge.rules import RULES, usual_sd
 from pytest_fileperf.judge.unit import clustering, mean_difference, unit_of
@@ -92,7 +92,7 @@ def compare_pairs(
         now=now,
         total=evidence.guard.interval(metric) if evidence and evidence.guard and not evidence.is_calm else None,
         pairs=len(pairs),
-        after_requests=requests_alike(pairs) if metric.name == "rss" else None,
+        after_requests=reached_by_all(boots_of(pairs)) if metric.name == "rss" else None,
     )
     if evidence is None:
         return levels.undecided(_why_nothing(metric, pairs, base, now, elapsed_s, next_s))

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_fileperf.judge.difference import Difference, moderated, standard_errors
-from pytest_fileperf.judge.evidence import Pair, sides_of
+from pytest_fileperf.judge.evidence import Pair, boots_of, sides_of
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.unit import clustering, grouped
 from pytest_fileperf.measure.histogram import Histogram, middle_of
@@ -87,7 +87,7 @@ def difference_by_ranks(
     requests = [sum(side.latency.count for side in own) for own in sides_of(pairs)]
     if len(pairs) < RULES.least_pairs or min(requests) < RULES.least_pairs * metric.least_requests:
         return None
-    if calm and not all(side.stretches for pair in pairs for side in (pair.base, pair.now)):
+    if calm and not all(boot.stretches for boot in boots_of(pairs)):
         return None
     base, tails, together = _shares_of(metric, pairs, calm=calm)
     # Two boots usually lie apart by a normal distribution, in steps.

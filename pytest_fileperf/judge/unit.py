@@ -33,6 +33,7 @@ from pytest_fileperf.judge.evidence import (
     HODGES_LEHMANN_COST,
     Pair,
     biweight,
+    boots_of,
     clustering_of,
     excess_of,
     hodges_lehmann,
@@ -89,8 +90,7 @@ def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
 
 def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float], float] | None = None) -> float:
     """Returns how many requests beyond a percentile come together, of those that count (`excess_of`)."""
-    sides = [side for pair in pairs for side in (pair.base, pair.now)]
-    return clustering_of(excess_of(side.stretches, percent, most=most) for side in sides)
+    return clustering_of(excess_of(boot.stretches, percent, most=most) for boot in boots_of(pairs))
 
 
 def _of_percentile(metric: Metric, percent: float, pairs: Sequence[Pair]) -> PairValue:
