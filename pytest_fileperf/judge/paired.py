@@ -33,7 +33,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from statistics import fmean, median
 from typing import TypeAlias
 
@@ -59,12 +58,7 @@ Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
 def share_of_looks(before: float, now: float) -> float:
     """Returns a look's share of the error, by the shares of the time that were over at the last one and are now."""
-    ends = list(accumulate(share for _, share in RULES.looks))
-    reached = [
-        next((end for (at, _), end in zip(reversed(RULES.looks), reversed(ends), strict=True) if at <= time), 0.0)
-        for time in (before, now)
-    ]
-    return reached[1] - reached[0]
+    return sum(share for at, share in RULES.looks if before < at <= now)
 
 
 def compare_pairs(

@@ -46,10 +46,10 @@ class ReasonKind(Enum):
     """Both sides ran files that Git ignores."""
     NO_CODE = auto()
     """Stored figures alone tell too little, and the code that they are of was not measured again."""
+    # What the baseline's own code does now, beside what is stored of it:
     WORLD = auto()
-    """The baseline's own code does not run as was stored of it."""
     WORLD_UNCLEAR = auto()
-    """It may not, which how sessions differ here may explain."""
+    """It may differ, which how sessions differ may explain."""
     ENVIRONMENT = auto()
     """It runs so much worse that no sessions differ so."""
     ABSENT = auto()
@@ -94,7 +94,7 @@ class ReasonKind(Enum):
 
 
 class NoiseOf(Enum):
-    """Where most of the noise comes from that hides an answer."""
+    """Where most of the noise comes from."""
 
     BOOTS = auto()
     """What was measured in this session, or when the baseline was stored: more of it helps."""
@@ -113,15 +113,13 @@ class Reason:
     side: str = ""
     """`base` or `now`, or the title of another version."""
     count: int = 0
-    """How many requests or pairs there were."""
+    """How many requests or pairs there were; `needed` is how many it takes, `total` how many requests were made."""
     needed: int = 0
-    """How many it takes."""
     total: int = 0
-    """How many requests were made."""
     share: float = 0.0
     """A worsening, seen or to be seen, or the tolerance that it may be beyond."""
     tolerance: float = 0.0
-    """The tolerance that this noise allows."""
+    """What this noise allows."""
     ratio: float = 0.0
     """What the baseline's own code does now, over what is stored of it."""
     seconds: float = 0.0
