@@ -245,10 +245,7 @@ class LongFile(Mapping[str, object]):
         return isinstance(key, str) and self._find(key, self._begins) >= 0
 
     def __iter__(self) -> Iterator[str]:
-        at = self._begins
-        while (at := self._data.find(_ENTRY, at)) >= 0:
-            yield self._key_at(at)
-            at += len(_ENTRY)
+        return (key for key, _ in self._keys())
 
     def __len__(self) -> int:
         return self._data.count(_ENTRY, self._begins)
@@ -263,10 +260,18 @@ class LongFile(Mapping[str, object]):
         data, start = self._data, self._find(key, self._begins)
         if start >= 0:
             return b"".join((data[: start + 1], new, data[self._end_of(start) :]))
-        start = self._first_after(key)
-        if start < 0:
+        after = next((at for other, at in self._keys() if other > key), -1)
+        if after < 0:
             return b"".join((data[: self._ends], _BETWEEN, new, data[self._ends :]))
-        return b"".join((data[: start + 1], new, _BETWEEN, data[start + 1 :]))
+        return b"".join((data[: after + 1], new, _BETWEEN, data[after + 1 :]))
+
+    def _keys(self) -> Iterator[tuple[str, int]]:
+        """Yields each key, with where the line end before its entry is."""
+        at = self._begins
+        while (at := self._data.find(_ENTRY, at)) >= 0:
+            line = self._data[at + 1 : self._data.index(b"\n", at + 1)]
+            yield str(json.loads(line[: line.rindex(b":")])), at
+            at += len(_ENTRY)
 
     def _find(self, key: str, at: int) -> int:
         """Returns where the line end before the entry is; -1 for none."""
@@ -275,22 +280,6 @@ class LongFile(Mapping[str, object]):
     def _end_of(self, start: int) -> int:
         following = self._data.find(_ENTRY, start + 1)
         return self._ends if following < 0 else following + 1 - len(_BETWEEN)
-
-    def _key_at(self, start: int) -> str:
-        line = self._data[start + 1 : self._data.index(b"\n", start + 1)]
-        return str(json.loads(line[: line.rindex(b":")]))
-
-    def _first_after(self, key: str) -> int:
-        """Returns where the first entry of a greater key is; -1 for none. They are sorted."""
-        low, high = self._begins, self._ends
-        while low < high:
-            middle = (low + high) // 2
-            start = self._data.find(_ENTRY, middle, self._ends)
-            if start < 0 or self._key_at(start) > key:
-                high = middle
-            else:
-                low = start + 1
-        return self._data.find(_ENTRY, low)
 
 
 def _long_line(key: str) -> bytes:

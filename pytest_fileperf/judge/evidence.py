@@ -430,8 +430,8 @@ def biweight(values: Sequence[float]) -> float:
     return location
 
 
-def spread_of(levels: Sequence[Level]) -> tuple[float, int] | None:
-    """Returns the variance of one round within its boot and its degrees of freedom; None where no boot has two rounds.
+def spread_of(levels: Sequence[Level]) -> tuple[float, int]:
+    """Returns the variance of one round within its boot and its degrees of freedom; zeros if no boot has two rounds.
 
     From the median of the absolute differences of all pairs within a boot: far-off rounds hardly move it, and
     it needs no centre, which few rounds would make too good.
@@ -439,7 +439,7 @@ def spread_of(levels: Sequence[Level]) -> tuple[float, int] | None:
     boots = [rounds for level in levels for rounds in level.rounds]
     gaps = [abs(one - other) for rounds in boots for one, other in combinations(rounds, 2)]
     if not gaps:
-        return None
+        return 0.0, 0
     # The median absolute difference of two values of a normal distribution, in standard deviations.
     normal = 0.6744897501960817 * math.sqrt(2)
     return (median(gaps) / normal) ** 2, sum(len(rounds) - 1 for rounds in boots if rounds)
@@ -551,14 +551,12 @@ def variance_of_boots(metric: Metric, levels: Sequence[Level], held: Collection[
 
 def _within(levels: Sequence[Level], usual_sd: float) -> float:
     sampling = [level.sampling for level in levels if level.sampling is not None]
-    spread = spread_of(levels)
+    variance, df = spread_of(levels)
     if sampling:
         # Requests hang together in time, so rounds differ by more than independent ones would: the greater one holds.
-        rounds = variance_of_location(spread[0], levels) if spread else 0.0
-        return max(fmean(sampling), rounds)
+        return max(fmean(sampling), variance_of_location(variance, levels))
     if not any(rounds for level in levels for rounds in level.rounds):
         return 0.0  # a metric of whole runs: its uncertainty is the boots' alone
-    variance, df = spread or (0.0, 0)
     round_variance = moderated(df * variance, df, usual=usual_sd**2, weight=RULES.round_prior_df)
     return variance_of_location(round_variance, levels)
 
