@@ -20,16 +20,8 @@ from typing import NamedTuple, Self, TypeVar
 
 from pytest_fileperf.host.sample import ProcessUse, read_start
 
-_T = TypeVar("_T")
-_MOST_BYTES = 1 << 16
-_CPUCLOCK_SCHED = 2
-"""From the kernel's posix-timers: the clock of a whole process that counts the scheduler's time, user and system."""
-
-
-def cpu_times_ns(pids: Iterable[int]) -> dict[int, int]:
-    """Returns the CPU time so far of each process, in ns, without processes that are gone, or that we may not read."""
-    times = {pid: _cpu_time_ns(pid) for pid in pids}
-    return {pid: time_ns for pid, time_ns in times.items() if time_ns is not None}
+MOST_FILES_LISTED = 1_000
+"""Before Linux 6.2 open files are counted by listing them. With more of them the number stays unknown."""
 
 
 def reset_peak_rss(pids: Iterable[int]) -> bool:
@@ -53,9 +45,52 @@ def peak_rss_bytes(pids: Iterable[int]) -> int | None:
     return sum(known) if known and len(known) == len(sizes) else None
 
 
-if sys.platform == "linux":
+def io_stalled_ns() -> int | None:
+    """Returns the time so far in which something on the machine waited for storage; None where it is not told."""
+    some = read_start("/proc/pressure/io").split(b"\n", 1)[0]
+    return int(some.rpartition(b"total=")[2]) * 1000 if some else None
 
-    def _cpu_time_ns(pid: int) -> int | None:
+
+def files_limit(pids: Sequence[int]) -> int | None:
+    """Returns the least number of files that one of these processes may open; None where that is not told."""
+    lines = (line for pid in pids for line in read_start(f"/proc/{pid}/limits").splitlines())
+    soft = (line.split()[3] for line in lines if line.startswith(b"Max open files"))
+    return min((int(limit) for limit in soft if limit.isdigit()), default=None)
+
+
+def open_files(directory: str) -> int | None:
+    """Returns how many files a directory such as `/proc/PID/fd` lists; None where there are too many to list."""
+    try:
+        if count := os.stat(directory).st_size:  # noqa: PTH116 # pathlib is slow; since Linux 6.2, 0 before
+            return count
+        with os.scandir(directory) as files:
+            count = sum(1 for _ in islice(files, MOST_FILES_LISTED + 1))
+    except OSError:
+        return None
+    return count if count <= MOST_FILES_LISTED else None
+
+
+# --- What the system tells of one process, and which processes are below it: Linux in /proc, others by psutil
+
+
+class _Use(NamedTuple):
+    """A process, with its CPU time so far in ns."""
+
+    parent: int
+    own: int
+    ended: int
+    """Of its children that have ended, and that it has waited for."""
+
+
+if sys.platform == "linux":
+    _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+    _MOST_BYTES = 1 << 16
+    _CPUCLOCK_SCHED = 2
+    """From the kernel's posix-timers: the clock of a process that counts the scheduler's time, user and system."""
+
+    def cpu_time_ns(pid: int) -> int | None:
+        """Returns the CPU time so far; None when the process is gone, or another user's."""
         try:
             return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)  # what clock_getcpuclockid(3) returns
         except OSError:
@@ -67,8 +102,61 @@ if sys.platform == "linux":
                 return int(line.split()[1]) * 1024
         return None  # a zombie has no memory any more
 
+    def process_use(pid: int) -> ProcessUse | None:
+        """Returns what the process uses now, without what its threads do; None as in `cpu_time_ns`."""
+        cpu_ns, memory = cpu_time_ns(pid), read_start(f"/proc/{pid}/statm").split()
+        try:
+            # Two links and one for each thread. pathlib would cost more than the call.
+            threads = os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116
+        except OSError:
+            return None
+        if cpu_ns is None or not memory:
+            return None
+        # How long the main thread ran, and how long it waited for a core; nothing where that is not counted.
+        ran_ns, waited_ns, *_ = (*map(int, read_start(f"/proc/{pid}/schedstat").split()), None, None)
+        # Nothing of a process that is not ours.
+        storage = dict(line.split(b": ") for line in read_start(f"/proc/{pid}/io").splitlines())
+        about = read_start(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+        return ProcessUse(
+            pid=pid,
+            cpu_ns=cpu_ns,
+            main_cpu_ns=ran_ns,
+            waiting_ns=waited_ns,
+            rss_bytes=int(memory[1]) * _PAGE_BYTES,
+            threads=threads,
+            files=open_files(f"/proc/{pid}/fd"),
+            written_bytes=int(storage[b"write_bytes"]) if storage else None,
+            read_bytes=int(storage[b"read_bytes"]) if storage else None,
+            page_faults=int(about[7]) if about else None,
+        )
+
+    def tree_pids(roots: Iterable[int]) -> tuple[int, ...]:
+        """Returns the processes and all below them, each once, parents before children."""
+        found = dict.fromkeys(roots)
+        waiting = list(found)
+        for pid in waiting:
+            try:
+                threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 # pathlib is slow
+            except OSError:
+                continue
+            # Each child belongs to the thread that started it.
+            lists = (read_start(f"/proc/{pid}/task/{thread}/children", _MOST_BYTES) for thread in threads)
+            children = [child for each in lists for child in map(int, each.split()) if child not in found]
+            found.update(dict.fromkeys(children))
+            waiting += children
+        return tuple(found)
+
+    def _use_of(pid: int) -> _Use | None:
+        own_ns = cpu_time_ns(pid)
+        fields = read_start(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        if own_ns is None or len(fields) < 15:
+            return None
+        return _Use(parent=int(fields[1]), own=own_ns, ended=(int(fields[13]) + int(fields[14])) * _TICK_NS)
+
 else:
     import psutil
+
+    _T = TypeVar("_T")
 
     def _told(pid: int, tell: Callable[[psutil.Process], _T]) -> _T | None:
         """Returns what psutil tells of a process; None where it is gone, or another user's."""
@@ -80,11 +168,42 @@ else:
     def _ns(*seconds: float) -> int:
         return round(sum(seconds) * 1e9)
 
-    def _cpu_time_ns(pid: int) -> int | None:
+    def cpu_time_ns(pid: int) -> int | None:
         return _told(pid, lambda process: _ns(*process.cpu_times()[:2]))
 
     def _peak_rss_bytes(pid: int) -> int | None:
         return _told(pid, lambda process: int(process.memory_info().rss))
+
+    def process_use(pid: int) -> ProcessUse | None:
+        def tell(process: psutil.Process) -> ProcessUse:
+            with process.oneshot():
+                return ProcessUse(
+                    pid=pid,
+                    cpu_ns=_ns(*process.cpu_times()[:2]),
+                    main_cpu_ns=None,
+                    waiting_ns=None,
+                    rss_bytes=int(process.memory_info().rss),
+                    threads=process.num_threads(),
+                    files=process.num_fds() if hasattr(process, "num_fds") else None,
+                    written_bytes=None,
+                    read_bytes=None,
+                )
+
+        return _told(pid, tell)
+
+    def tree_pids(roots: Iterable[int]) -> tuple[int, ...]:
+        found = dict.fromkeys(roots)
+        for pid in tuple(found):
+            below = _told(pid, lambda process: [child.pid for child in process.children(recursive=True)])
+            found.update(dict.fromkeys(below or ()))
+        return tuple(found)
+
+    def _use_of(pid: int) -> _Use | None:
+        def tell(process: psutil.Process) -> _Use:
+            user, system, children_user, children_system, *_ = process.cpu_times()
+            return _Use(parent=process.ppid(), own=_ns(user, system), ended=_ns(children_user, children_system))
+
+        return _told(pid, tell)
 
 
 # --- The CPU time of a whole process tree, with children that begin and end meanwhile
@@ -93,15 +212,6 @@ _UNSEEN_NS = 30_000_000
 """What a process may have used that ended uncounted: Linux tells the time of ended children to 10 ms, twice."""
 _MOST_READINGS = 5
 """Of processes with children, until two agree: a child that ends between its reading and its parent's counts twice."""
-
-
-class _Use(NamedTuple):
-    """A process, with its CPU time so far in ns."""
-
-    parent: int
-    own: int
-    ended: int
-    """Of its children that have ended, and that it has waited for."""
 
 
 class TreeCpu:
@@ -132,7 +242,15 @@ class TreeCpu:
             if all(use.ended == before[pid].ended for pid, use in found.items() if pid in before):
                 break
         self.pids = tuple(found)
-        self._account(found)
+        # Where the time of processes went that are gone.
+        gone = [use for pid, use in self._last.items() if pid not in found or found[pid].own < use.own]
+        taken_ns = sum(max(0, found[pid].ended - use.ended) for pid, use in self._last.items() if pid in found)
+        missing_ns = sum(use.own + use.ended for use in gone) - taken_ns
+        self.ended_ns += taken_ns
+        if missing_ns > _UNSEEN_NS * len(gone):
+            self.is_complete = False
+        elif gone and missing_ns > 0:
+            self._kept_ns += missing_ns
         self._last = found
         known = bool(found) and self.is_complete
         self.total_ns = self._kept_ns + sum(use.own + use.ended for use in found.values()) if known else None
@@ -156,64 +274,6 @@ class TreeCpu:
         uses = ((pid, _use_of(pid)) for pid in reversed(pids))  # children first: who ends now is found in its parent
         found = {pid: use for pid, use in uses if use is not None}
         return {pid: found[pid] for pid in pids if pid in found}
-
-    def _account(self, found: dict[int, _Use]) -> None:
-        """Looks where the time of processes went that are gone."""
-        gone = [use for pid, use in self._last.items() if pid not in found or found[pid].own < use.own]
-        taken_ns = sum(max(0, found[pid].ended - use.ended) for pid, use in self._last.items() if pid in found)
-        missing_ns = sum(use.own + use.ended for use in gone) - taken_ns
-        self.ended_ns += taken_ns
-        if missing_ns > _UNSEEN_NS * len(gone):
-            self.is_complete = False
-        elif gone and missing_ns > 0:
-            self._kept_ns += missing_ns
-
-
-if sys.platform == "linux":
-    _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-
-    def tree_pids(roots: Iterable[int]) -> tuple[int, ...]:
-        """Returns the processes and all below them, each once, parents before children."""
-        found = dict.fromkeys(roots)
-        waiting = list(found)
-        for pid in waiting:
-            children = [child for child in _children_of(pid) if child not in found]
-            found.update(dict.fromkeys(children))
-            waiting += children
-        return tuple(found)
-
-    def _children_of(pid: int) -> list[int]:
-        """Returns its children; each belongs to the thread that started it."""
-        try:
-            threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 # pathlib is slow
-        except OSError:
-            return []
-        lists = (read_start(f"/proc/{pid}/task/{thread}/children", _MOST_BYTES) for thread in threads)
-        return [int(child) for children in lists for child in children.split()]
-
-    def _use_of(pid: int) -> _Use | None:
-        own_ns = cpu_times_ns((pid,)).get(pid)
-        fields = read_start(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        if own_ns is None or len(fields) < 15:
-            return None
-        return _Use(parent=int(fields[1]), own=own_ns, ended=(int(fields[13]) + int(fields[14])) * _TICK_NS)
-
-else:
-
-    def tree_pids(roots: Iterable[int]) -> tuple[int, ...]:
-        """Returns the processes and all below them, each once, parents before children."""
-        found = dict.fromkeys(roots)
-        for pid in tuple(found):
-            below = _told(pid, lambda process: [child.pid for child in process.children(recursive=True)])
-            found.update(dict.fromkeys(below or ()))
-        return tuple(found)
-
-    def _use_of(pid: int) -> _Use | None:
-        def tell(process: psutil.Process) -> _Use:
-            user, system, children_user, children_system, *_ = process.cpu_times()
-            return _Use(parent=process.ppid(), own=_ns(user, system), ended=_ns(children_user, children_system))
-
-        return _told(pid, tell)
 
 
 # --- The CPU time of processes over time, read by this process, for loads whose generators are on other machines
@@ -288,91 +348,3 @@ class CpuSeries:
         start_ns, end_ns = self._at_ns[place - 1], self._at_ns[place]
         share = (at_ns - start_ns) / (end_ns - start_ns)
         return self._spent_ns[place - 1] + share * (self._spent_ns[place] - self._spent_ns[place - 1])
-
-
-# --- What another process uses at this moment, read in microseconds and, on Linux, without psutil
-
-MOST_FILES_LISTED = 1_000
-"""Before Linux 6.2 open files are counted by listing them. With more of them the number stays unknown."""
-
-
-def process_use(pid: int) -> ProcessUse | None:
-    """Returns what the process uses, without what its threads do; None when it is gone, or another user's."""
-    cpu_ns = cpu_times_ns((pid,)).get(pid)
-    return None if cpu_ns is None else _rest_of_use(pid, cpu_ns)
-
-
-def io_stalled_ns() -> int | None:
-    """Returns the time so far in which something on the machine waited for storage; None where it is not told."""
-    some = read_start("/proc/pressure/io").split(b"\n", 1)[0]
-    return int(some.rpartition(b"total=")[2]) * 1000 if some else None
-
-
-def files_limit(pids: Sequence[int]) -> int | None:
-    """Returns the least number of files that one of these processes may open; None where that is not told."""
-    lines = (line for pid in pids for line in read_start(f"/proc/{pid}/limits").splitlines())
-    soft = (line.split()[3] for line in lines if line.startswith(b"Max open files"))
-    return min((int(limit) for limit in soft if limit.isdigit()), default=None)
-
-
-def open_files(directory: str) -> int | None:
-    """Returns how many files a directory such as `/proc/PID/fd` lists; None where there are too many to list."""
-    try:
-        count = os.stat(directory).st_size  # noqa: PTH116 # pathlib is slow; since Linux 6.2, 0 before
-        if not count:
-            with os.scandir(directory) as files:
-                count = sum(1 for _ in islice(files, MOST_FILES_LISTED + 1))
-                return count if count <= MOST_FILES_LISTED else None
-    except OSError:
-        return None
-    return count
-
-
-if sys.platform == "linux":
-    _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-    def _rest_of_use(pid: int, cpu_ns: int) -> ProcessUse | None:
-        memory = read_start(f"/proc/{pid}/statm").split()
-        try:
-            # Two links and one for each thread. pathlib would cost more than the call.
-            threads = os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116
-        except OSError:
-            return None
-        if not memory:
-            return None
-        # How long the main thread ran, and how long it waited for a core; nothing where that is not counted.
-        ran_ns, waited_ns, *_ = (*map(int, read_start(f"/proc/{pid}/schedstat").split()), None, None)
-        # Nothing of a process that is not ours.
-        storage = dict(line.split(b": ") for line in read_start(f"/proc/{pid}/io").splitlines())
-        about = read_start(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
-        return ProcessUse(
-            pid=pid,
-            cpu_ns=cpu_ns,
-            main_cpu_ns=ran_ns,
-            waiting_ns=waited_ns,
-            rss_bytes=int(memory[1]) * _PAGE_BYTES,
-            threads=threads,
-            files=open_files(f"/proc/{pid}/fd"),
-            written_bytes=int(storage[b"write_bytes"]) if storage else None,
-            read_bytes=int(storage[b"read_bytes"]) if storage else None,
-            page_faults=int(about[7]) if about else None,
-        )
-
-else:
-
-    def _rest_of_use(pid: int, cpu_ns: int) -> ProcessUse | None:
-        def tell(process: psutil.Process) -> ProcessUse:
-            with process.oneshot():
-                return ProcessUse(
-                    pid=pid,
-                    cpu_ns=cpu_ns,
-                    main_cpu_ns=None,
-                    waiting_ns=None,
-                    rss_bytes=int(process.memory_info().rss),
-                    threads=process.num_threads(),
-                    files=process.num_fds() if hasattr(process, "num_fds") else None,
-                    written_bytes=None,
-                    read_bytes=None,
-                )
-
-        return _told(pid, tell)

@@ -25,7 +25,7 @@ import psutil
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation
-from pytest_fileperf.host.cpu import TreeCpu, cpu_times_ns
+from pytest_fileperf.host.cpu import TreeCpu, cpu_time_ns
 from pytest_fileperf.host.sample import read_start
 
 RATE_HZ = 200
@@ -81,24 +81,13 @@ class ProfilerUnavailableError(FilePerfError):
 class Profiler:
     """Samples processes, and child processes of theirs that work, from its start to `stop`.
 
-    A context manager: leaving it ends all that it started.
-
-        with Profiler(server.worker_pids, seconds=3, cores=generator_cores) as profiler:
-            ... the load ...
-            seen = profiler.stop()
-
-    Both entering it and `stop` raise ProfilerUnavailableError where nothing can be seen.
-    It samples for `seconds` and a little longer at the most, even where nobody ends it. Each stack begins with its
-    thread. With `all_time` threads that wait are seen too.
+    A context manager: leaving it ends all that it started. Both entering it and `stop` raise ProfilerUnavailableError
+    if nothing can be seen. It samples for at most `seconds` and a little longer, even if nobody ends it. Each stack
+    begins with its thread. With `all_time` threads that wait are seen too.
     """
 
     def __init__(
-        self,
-        pids: Sequence[int],
-        *,
-        seconds: float,
-        all_time: bool = False,
-        cores: frozenset[int] | None = None,
+        self, pids: Sequence[int], *, seconds: float, all_time: bool = False, cores: frozenset[int] | None = None
     ) -> None:
         self._pids = tuple(pids)
         self._seconds = seconds
@@ -123,7 +112,7 @@ class Profiler:
     def stop(self) -> Sampled:
         """Ends the sampling and returns what was seen; to be called once. Raises ProfilerUnavailableError."""
         deadline_s = time.monotonic() + END_S
-        shares = {spy.pid: _main_share(spy.cpu_before, _cpu_ns(spy.pid)) for spy in self._spies}
+        shares = {spy.pid: spy.main_share() for spy in self._spies}
         ended_ns = self._tree.spent_ns()
         for spy in self._spies:
             spy.ask_to_end()
@@ -161,8 +150,10 @@ class Profiler:
         children = () if self._all_time else self._working_children()
         for pid in (*self._pids, *children):
             self._spies.append(_Spy(pid))
+        duration_s = math.ceil(self._seconds + TAIL_S)
+        options = ("--duration", str(duration_s), *(("--idle",) if self._all_time else ()))
         for spy in self._spies:
-            spy.start(self._command(program, spy))
+            spy.start(program, options, self._cores)
         deadline_s = time.monotonic() + START_S
         workers, others = self._spies[: len(self._pids)], self._spies[len(self._pids) :]
         if not [spy for spy in workers if spy.has_begun(deadline_s)]:
@@ -176,20 +167,11 @@ class Profiler:
         self._own_ns = self._tree.own_ns()
 
     def _working_children(self) -> list[int]:
-        """Returns the child processes that have had most CPU time, as many as the generator's core bears."""
+        """Returns the child processes that have had most CPU time, as many as the generator's core can take."""
         self._tree.spent_ns()
         had_ns = self._tree.own_ns()
         children = [pid for pid in had_ns if pid not in self._pids and had_ns[pid] >= LEAST_CHILD_NS]
         return sorted(children, key=lambda pid: -had_ns[pid])[: max(0, MOST_LOOKED_AT - len(self._pids))]
-
-    def _command(self, program: str, spy: _Spy) -> tuple[str, ...]:
-        duration_s = math.ceil(self._seconds + TAIL_S)
-        how = ("--rate", str(RATE_HZ), "--duration", str(duration_s))
-        form = ("--format", "raw", "--full-filenames", "--function", "--output", str(spy.output))
-        what = ("--threads", *(("--idle",) if self._all_time else ()))
-        options = (*how, *what, *(() if spy.pauses else ("--nonblocking",)), *form)
-        command = (program, "record", "--pid", str(spy.pid), *options)
-        return scratch.supervised(command, spy.directory, cores=self._cores)
 
     def _end(self) -> None:
         """Ends every py-spy and removes its files. Can be repeated."""
@@ -205,19 +187,25 @@ class _Spy:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._child = Child("profile")
-        self.directory = self._child.directory
-        self.pauses = _threads_of(pid) <= MOST_PAUSED_THREADS
+        threads = 1  # where it is not known py-spy finds out what is wrong
+        with suppress(psutil.Error):
+            threads = psutil.Process(pid).num_threads()
+        self.pauses = threads <= MOST_PAUSED_THREADS
         """Whether the process is paused at each sample."""
-        self.output = self.directory / f"{pid}.raw"
+        self._output = self._child.directory / f"{pid}.raw"
         self.problem = ""
         """Why it sees nothing."""
         self.cpu_before: tuple[int, int] | None = None
         """The CPU time of the process's main thread and of all, when the sampling had begun."""
 
-    def start(self, command: Sequence[str]) -> None:
+    def start(self, program: str, options: Sequence[str], cores: frozenset[int] | None) -> None:
         """Starts it and returns at once."""
+        how = ("--rate", str(RATE_HZ), "--threads", *options, *(() if self.pauses else ("--nonblocking",)))
+        form = ("--format", "raw", "--full-filenames", "--function", "--output", str(self._output))
+        command = (program, "record", "--pid", str(self.pid), *how, *form)
+        supervised = scratch.supervised(command, self._child.directory, cores=cores)
         try:
-            self._child.start(Invocation(command=command, env=os.environ))
+            self._child.start(Invocation(command=supervised, env=os.environ))
         except OSError as error:
             self.problem = f"py-spy cannot be started: {error}"
 
@@ -226,7 +214,7 @@ class _Spy:
         while not self.problem and time.monotonic() < deadline_s:
             ended = self._child.ended() is not None
             # Not its last lines alone: the reason is the first one, and a Rust backtrace may follow.
-            said = (self.directory / "log.txt").read_text(encoding="utf-8", errors="replace")
+            said = (self._child.directory / "log.txt").read_text(encoding="utf-8", errors="replace")
             if _SAMPLING in said:
                 return True
             if ended:
@@ -249,10 +237,17 @@ class _Spy:
         self._child.ended(wait_s=max(0.0, deadline_s - time.monotonic()))
         self.end()
         try:
-            return self.output.read_text(encoding="utf-8", errors="replace")
+            return self._output.read_text(encoding="utf-8", errors="replace")
         except OSError:
             self.problem = f"py-spy wrote nothing down of what it saw of process {self.pid}"
             return None
+
+    def main_share(self) -> float | None:
+        """Returns the main thread's share of the CPU time since the sampling began; None if that is unknown."""
+        before, after = self.cpu_before, _cpu_ns(self.pid)
+        if before is None or after is None or after[1] <= before[1]:
+            return None
+        return min(1.0, (after[0] - before[0]) / (after[1] - before[1]))
 
     def end(self) -> None:
         """Ends it, at the latest in a moment. Can be repeated."""
@@ -266,42 +261,23 @@ class _Spy:
 
 
 def _cpu_ns(pid: int) -> tuple[int, int] | None:
-    """Returns the CPU time of a process's main thread and of all; None where the system does not tell."""
-    try:
-        main_ns = int(read_start(f"/proc/{pid}/task/{pid}/schedstat").split()[0])
-        return main_ns, cpu_times_ns([pid])[pid]
-    except (IndexError, KeyError):  # it has ended, or there is no /proc
-        return None
-
-
-def _main_share(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
-    if before is None or after is None or after[1] <= before[1]:
-        return None
-    return min(1.0, (after[0] - before[0]) / (after[1] - before[1]))
+    """Returns the CPU time of a process's main thread and of all; None if it has ended, or there is no /proc."""
+    of_main, all_ns = read_start(f"/proc/{pid}/task/{pid}/schedstat").split(), cpu_time_ns(pid)
+    return (int(of_main[0]), all_ns) if of_main and all_ns is not None else None
 
 
 def let_run(pid: int) -> None:
-    """Lets a process go on that was paused as its py-spy was killed.
-
-    It does so even where the process does not seem paused: the signal that pauses may still be on its way, and this one
-    takes it back.
-    """
+    """Lets a process go on that was paused, or is about to be, as its py-spy was killed."""
     with suppress(psutil.Error):
         psutil.Process(pid).resume()
-
-
-def _threads_of(pid: int) -> int:
-    try:
-        return psutil.Process(pid).num_threads()
-    except psutil.Error:
-        return 1  # py-spy finds out what is wrong with it
 
 
 def _reason(pid: int, said: str) -> str:
     """Returns in one line why py-spy cannot look into a process, from what it said."""
     words = said.lower()
     if "permission denied" in words or "operation not permitted" in words:
-        scope, is_root = _ptrace_scope(), hasattr(os, "geteuid") and os.geteuid() == 0
+        scope = read_start("/proc/sys/kernel/yama/ptrace_scope").decode().strip()
+        is_root = hasattr(os, "geteuid") and os.geteuid() == 0
         return f"this system does not let py-spy look into process {pid}{permission_needed(scope, is_root=is_root)}"
     if "failed to find python version" in words:
         return f"process {pid} is not a Python program that py-spy knows"
@@ -323,10 +299,3 @@ def permission_needed(scope: str, *, is_root: bool) -> str:
     if scope in ("1", "2"):
         return f" (ptrace_scope={scope}): run as root, or sudo sysctl kernel.yama.ptrace_scope=0"
     return ": it runs as another user, or has privileges of its own"
-
-
-def _ptrace_scope() -> str:
-    try:
-        return Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

@@ -19,7 +19,7 @@ from pytest_fileperf.host import cpu
 from pytest_fileperf.host.cpu import (
     CpuSeries,
     TreeCpu,
-    cpu_times_ns,
+    cpu_time_ns,
     io_stalled_ns,
     open_files,
     peak_rss_bytes,
@@ -71,12 +71,14 @@ def worker() -> Iterator[Worker]:
 
 def test_cpu_time_is_what_psutil_sees(worker: Worker) -> None:
     worker.do("work")
-    before = cpu_times_ns([worker.pid])
+    before = cpu_time_ns(worker.pid)
     worker.do("work")
-    after = cpu_times_ns([worker.pid])
-    assert 195_000_000 <= after[worker.pid] - before[worker.pid] <= 400_000_000
+    after = cpu_time_ns(worker.pid)
+    assert before is not None
+    assert after is not None
+    assert 195_000_000 <= after - before <= 400_000_000
     times = psutil.Process(worker.pid).cpu_times()
-    assert after[worker.pid] / 1e9 == pytest.approx(times.user + times.system, abs=0.05)  # psutil counts in 10 ms ticks
+    assert after / 1e9 == pytest.approx(times.user + times.system, abs=0.05)  # psutil counts in 10 ms ticks
 
 
 @linux
@@ -93,7 +95,7 @@ def test_peak_memory_starts_anew(worker: Worker) -> None:
 
 
 def test_of_a_process_that_is_gone_nothing_is_known(worker: Worker) -> None:
-    assert set(cpu_times_ns([worker.pid, GONE])) == {worker.pid}
+    assert cpu_time_ns(GONE) is None
     assert peak_rss_bytes([worker.pid, GONE]) is None
     assert peak_rss_bytes([]) is None
     assert not reset_peak_rss([worker.pid, GONE])
@@ -104,7 +106,7 @@ def test_of_a_process_that_is_gone_nothing_is_known(worker: Worker) -> None:
 def test_needs_no_psutil() -> None:
     code = (
         "import os, sys, pytest_fileperf.host.cpu as c; p = [os.getpid()];"
-        "c.cpu_times_ns(p), c.reset_peak_rss(p), c.peak_rss_bytes(p); c.process_use(*p), c.io_stalled_ns();"
+        "c.cpu_time_ns(*p), c.reset_peak_rss(p), c.peak_rss_bytes(p); c.process_use(*p), c.io_stalled_ns();"
         "print('psutil' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
