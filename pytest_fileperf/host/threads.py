@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from threading import get_native_id
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from pytest_fileperf.host.sample import MainThread, ProcessUse, read_start
 
@@ -30,13 +30,9 @@ RUNNING: _Place = (-2, 0)
 """On a core, or waiting for one."""
 
 
-class Observation(NamedTuple):
-    """The threads of a process at one instant, in the order in which they were first seen, the main one first."""
-
-    places: tuple[_Place | None, ...]
-    """None where a thread has ended, or this process may not read what it does."""
-    states: tuple[tuple[int, bool], ...]
-    """Of some threads: index, and whether it waited for storage."""
+Observation: TypeAlias = tuple[tuple[_Place | None, ...], Mapping[int, bool]]
+"""Where the threads are at one instant, in the order in which they were first seen, the main one first; None where one
+has ended, or may not be read. Then, for some of them by index, whether it waits for storage."""
 
 
 class ThreadWatch:
@@ -68,29 +64,29 @@ class ThreadWatch:
             self._files[thread] = self._open(thread)
             self._before[thread] = _times_on_core(self._pid, thread) if first else 0
         # States first: a call that waits for the disk again and again has often ended when its place is read.
-        states = tuple(self._states())
-        return Observation(tuple(self._place(thread, file) for thread, file in self._files.items()), states)
+        states = self._states()
+        return tuple(self._place(thread, file) for thread, file in self._files.items()), states
 
     def rest(self) -> bool:
         """Notes where the threads are, after the load, as where they wait for work; returns False where some run."""
-        places = self.observe().places
+        places, _ = self.observe()
         self._idle = tuple(None if place == RUNNING else place for place in places)
         return RUNNING not in places
 
     def judged(self, use: ProcessUse, seen: Observation) -> ProcessUse:
         """Returns the process with what its threads did then, if it is known where they wait for work."""
-        if not seen.places or not self._idle:
+        places, states = seen
+        if not places or not self._idle:
             return use
-        states = dict(seen.states)
-        found: dict[str, Any] = {"main": self._main(seen.places[0], stalled=states.get(0, False))}
+        found: dict[str, Any] = {"main": self._main(places[0], stalled=states.get(0, False))}
         if self._complete:
             # Where it waits for work is not known of a thread that began later.
-            both = enumerate(zip(seen.places, self._idle, strict=False))
+            both = enumerate(zip(places, self._idle, strict=False))
             busy = {index: (place, idle) for index, (place, idle) in both if index and place and idle and place != idle}
             self._worked.update(busy)
             checked = [stalled for index, stalled in states.items() if index in busy]
             found |= {
-                "running_threads": seen.places.count(RUNNING),
+                "running_threads": places.count(RUNNING),
                 "busy_threads": len(busy),
                 "storage_threads": round(len(busy) * sum(checked) / len(checked)) if checked else 0,
                 # Every pool waits for work in the system call for locks.
@@ -110,7 +106,6 @@ class ThreadWatch:
         return sum(self._pool_of(index) in pools for index in self._active())
 
     def close(self) -> None:
-        """Closes its files."""
         for thread, file in self._files.items():
             self._close(thread, file)
 
@@ -142,12 +137,14 @@ class ThreadWatch:
             os.close(file)
         self._files[thread] = -1
 
-    def _states(self) -> Iterator[tuple[int, bool]]:
-        """Yields, for the main thread and some others, whether they wait for storage."""
+    def _states(self) -> Mapping[int, bool]:
+        """Returns, for the main thread and some others, whether they wait for storage, where no signal wakes them."""
         threads = list(self._files)
-        others = random.sample(range(1, len(threads)), min(len(threads) - 1, _STATES_EACH_TIME)) if threads else []
-        for index in (*range(len(threads[:1])), *others):
-            yield index, _waits_for_storage(self._pid, threads[index])
+        if not threads:
+            return {}
+        some = (0, *random.sample(range(1, len(threads)), min(len(threads) - 1, _STATES_EACH_TIME)))
+        stats = {index: read_start(f"/proc/{self._pid}/task/{threads[index]}/stat") for index in some}
+        return {index: stat.rpartition(b")")[2].split()[:1] == [b"D"] for index, stat in stats.items()}
 
     def _main(self, place: _Place | None, *, stalled: bool) -> MainThread | None:
         idle = self._idle[0]
@@ -186,8 +183,3 @@ def _times_on_core(pid: int, thread: int) -> int:
     """Returns how often it was given a core; 0 when it is gone."""
     fields = read_start(f"/proc/{pid}/task/{thread}/schedstat").split()
     return int(fields[2]) if len(fields) == 3 else 0
-
-
-def _waits_for_storage(pid: int, thread: int) -> bool:
-    """Returns whether it is in state D: while it waits for storage, no signal wakes it."""
-    return read_start(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()[:1] == [b"D"]

@@ -23,14 +23,13 @@ from pytest_fileperf.host.threads import Observation, ThreadWatch
 
 _INTERVAL_S = 0.05
 _MOST_SAMPLES = 4_000
-"""With more, every other one is dropped, and half as many are taken from then on."""
+"""With more, every other one is dropped, and half as many are taken from then on; so a `Watch` does, too."""
 
 
 class Footprint:
-    """Looks at processes from the `with` to the end of its block."""
+    """Looks at the processes that there are, from the `with` to the end of its block."""
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
-        """`pids` tells which processes there are now."""
         self.samples: list[Sample] = []
         """They have nothing but `server` and `cores`."""
         self.peaks: list[tuple[int, int]] = []
@@ -70,7 +69,6 @@ class Footprint:
 # --- What goes on in a server under load: its processes, their threads and its connections, some times a second
 
 MOST_SAMPLES = 2_000
-"""With more, every other one is dropped, and half as many are taken from then on."""
 _JITTER = 0.2
 """Intervals vary by so much: a server with a rhythm must not always be seen at the same moment of it."""
 _QUEUES_SHARE = 0.002
@@ -104,9 +102,8 @@ class _Ration:
 class Watch:
     """Watches from the `with` to the end of its block; then `samples` and `thread_pools` are there.
 
-    `pids` gives the server's processes, and is called again now and then. `generators` gives those that make the load,
-    once they have started. `port` is the server's on this machine, None where there are no sockets. An error ends
-    the watch, not the load: the samples so far remain.
+    `pids` gives the server's processes, and `generators` those that make the load, once they have started. `port` is
+    the server's here, None without sockets. An error ends the watch, not the load: the samples so far remain.
     """
 
     def __init__(
@@ -120,8 +117,6 @@ class Watch:
         self.samples: tuple[Sample, ...] = ()
         self.thread_pools: tuple[ThreadUse, ...] = ()
         """Of the server's processes that were there at the end."""
-        self.cpu_ns = 0
-        """What the watch itself took."""
         self.failure: Exception | None = None
         """What ended it early."""
         self._find_pids = pids
@@ -148,12 +143,15 @@ class Watch:
     def _main(self) -> None:
         try:
             self._watch()
-            self._rest()
+            for _ in range(_RESTS):  # where the server's threads wait for work is noted once all of them do
+                sleep(_SETTLE_S)
+                resting = [threads.rest() for threads in self._threads.values()]
+                if all(resting):
+                    break
         except Exception as error:  # also one of `pids`: a run is worth more than its samples
             self.failure = error
         finally:
             self._conclude()
-            self.cpu_ns = thread_time_ns()
 
     def _watch(self) -> None:
         """Takes samples until the block is over, and one more then."""
@@ -184,14 +182,6 @@ class Watch:
             cores=core_times(),
         )
         return sample, [(use, self._threads.setdefault(use.pid, ThreadWatch(use.pid)).observe()) for use in server]
-
-    def _rest(self) -> None:
-        """Waits until the server's threads wait for work, and notes where they do."""
-        for _ in range(_RESTS):
-            sleep(_SETTLE_S)
-            resting = [threads.rest() for threads in self._threads.values()]
-            if all(resting):
-                return
 
     def _conclude(self) -> None:
         """Makes samples of the moments: it is known now which threads were busy then."""

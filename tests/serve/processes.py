@@ -214,7 +214,7 @@ def scripted() -> Iterator[Scripted]:
             found = Scripted(process)
             found.read("here")
             with closing(ThreadWatch(found.pid)) as watch:  # it has said so, and its threads may not wait yet
-                until(lambda: RUNNING not in watch.observe().places)
+                until(lambda: RUNNING not in watch.observe()[0])
             yield found
         finally:
             process.kill()
@@ -233,6 +233,6 @@ def settled(watch: ThreadWatch) -> Observation:
     while True:
         time.sleep(0.01)
         now = watch.observe()
-        if now.places[1:] == before.places[1:] and RUNNING not in now.places[1:]:
+        if now[0][1:] == before[0][1:] and RUNNING not in now[0][1:]:
             return now
         before = now
