@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol, Self
+from typing import BinaryIO, Protocol, Self
 
 import psutil
 
@@ -41,8 +40,8 @@ class Invocation:
 class Process(Protocol):
     """What `subprocess.Popen` has of a process that leads a group."""
 
-    pid: int
-    stdin: IO[bytes] | None
+    @property
+    def pid(self) -> int: ...
 
     @property
     def returncode(self) -> int | None:
@@ -55,10 +54,7 @@ class Process(Protocol):
 
 
 class Child:
-    """A process with a directory and a log of its own, on POSIX below a supervisor. Whoever makes it stops it.
-
-    As a context manager, it ends with the block.
-    """
+    """A process with a directory and a log of its own, on POSIX below a supervisor. Whoever makes it stops it."""
 
     def __init__(self, use: str) -> None:
         """Makes the directory, whose name begins with the use of it, and an empty log. Raises OSError."""
@@ -78,17 +74,14 @@ class Child:
         self.stop()
 
     def start(self, invocation: Invocation, *, stdout: int | None = None) -> subprocess.Popen[bytes]:
-        """Starts the process and returns at once. What it writes goes to its log, or by `stdout` to a pipe.
-
-        Raises OSError.
-        """
+        """Starts the process and returns at once. It writes to its log, or by `stdout` to a pipe. Raises OSError."""
         with self._log.open("ab") as log:  # each write goes to the end of the file, also after it was emptied
             process = _start(invocation, stdout=log if stdout is None else stdout, stderr=log)
         self._process = process
         return process
 
     def adopt(self, process: Process) -> None:
-        """Takes a process that runs already, and that writes to the log in the directory."""
+        """Takes a process that runs already, and writes to the log in the directory."""
         self._process = process
 
     def given(self) -> Process | None:
@@ -117,14 +110,11 @@ class Child:
         return (*self._log_before, *tail)[-_TAIL_LINES:]
 
     def shorten_log(self) -> None:
-        """Empties the log where it has become long, so that it does not fill the disk; to be called now and then.
-
-        What is written between reading and emptying is lost.
-        """
+        """Empties a log that has become long, so that it does not fill the disk; to be called now and then."""
         try:
             if self._log.stat().st_size > LONGEST_LOG_BYTES:
                 self._log_before = self.log
-                os.truncate(self._log, 0)
+                os.truncate(self._log, 0)  # what was written since is lost
         except OSError:  # it is gone, or the system does not let files be shortened that others write to
             return
 
@@ -146,15 +136,12 @@ class Child:
         return self._asked_s is None and self.ended() is not None
 
     def ended(self, *, wait_s: float = 0) -> int | None:
-        """Returns how it ended, or None when it still runs after the time to wait, or was not started.
-
-        The rest of its group is killed when the end is first seen. Later the number may be another group's.
-        """
+        """Returns how it ended, or None when it still runs after the time to wait, or was not started."""
         process = self._process
         if process is not None and process.returncode is None:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(wait_s)
-                _kill_group(process.pid)
+                _kill_group(process.pid)  # the rest; later the number may be another group's
         return None if process is None else process.returncode
 
     def ask_to_end(self, number: int = signal.SIGTERM) -> None:
@@ -177,7 +164,7 @@ class Child:
         try:
             self.end(patience_s=patience_s)
         finally:
-            if self._process is not None and self._process.stdin is not None:
+            if isinstance(self._process, subprocess.Popen) and self._process.stdin is not None:
                 with suppress(BrokenPipeError):  # of what was not sent
                     self._process.stdin.close()
             scratch.remove(self.directory)
@@ -229,10 +216,6 @@ def _start(invocation: Invocation, *, stdout: int | BinaryIO, stderr: int | Bina
 
     Its standard input ends when this process does: on Windows that ends a server.
     """
-    if sys.platform == "win32":
-        flags, apart = subprocess.CREATE_NEW_PROCESS_GROUP, False
-    else:
-        flags, apart = 0, True
     return subprocess.Popen(
         invocation.command,
         env=invocation.env,
@@ -240,8 +223,8 @@ def _start(invocation: Invocation, *, stdout: int | BinaryIO, stderr: int | Bina
         stdin=subprocess.PIPE,
         stdout=stdout,
         stderr=stderr,
-        start_new_session=apart,
-        creationflags=flags,
+        start_new_session=os.name == "posix",
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # Windows has that
         pass_fds=invocation.descriptors,
     )
 
@@ -250,15 +233,12 @@ def _ask_to_end(process: Process, number: int = signal.SIGTERM) -> None:
     if os.name == "posix":
         with suppress(ProcessLookupError):  # it has just ended, which is still to be heard
             os.kill(process.pid, number)
-    elif process.stdin is not None:
+    elif isinstance(process, subprocess.Popen) and process.stdin is not None:
         process.stdin.close()  # a signal would be a kill there, without the end of the app's lifespan
 
 
 def _end(process: Process, *, patience_s: float = 0, ask: bool = False) -> bool:
-    """Waits so long for a process to end, and kills it then with everything below it. Returns whether it was in time.
-
-    With `ask` it is asked to end first.
-    """
+    """Waits so long for a process to end, and kills it then with all below it. Returns whether it was in time."""
     if process.returncode is not None:
         return True
     tree, in_time = process_tree(process.pid), True

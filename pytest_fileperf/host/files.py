@@ -16,7 +16,6 @@ from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host.scratch import beside
 
 MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
-"""What to do where a temporary file cannot be written."""
 _LEAST_FREE_BYTES = 64 << 10
 """Less is no room: programs write in larger pieces."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -25,27 +24,24 @@ _READER_S = 10.0
 """So long a pipe may be without a reader, or its reader may read nothing."""
 _PAUSE_S = 0.002
 """Between two tries to open a pipe."""
-_STREAMS = (1, 2)
-"""Standard output and standard error of this process."""
 
 
 def put_text(path: Path, text: str) -> None:
-    r"""Writes the text as UTF-8 to a temporary file beside `path`, then renames it; missing directories are made.
-
-    A link stays, and what it leads to is replaced. A device, a pipe, and the file that is this process's own output are
-    written to. Half of a surrogate pair, which UTF-8 does not have, becomes `\udc80`, as JSON writes it.
-    Raises OSError when it cannot be written; a file that was there before is then unchanged.
-    """
+    r"""Does `put_bytes` in UTF-8. Half of a surrogate pair, which that lacks, becomes `\udc80`, as JSON writes it."""
     put_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def put_bytes(path: Path, data: bytes) -> None:
-    """Does with bytes what `put_text` does."""
+    """Writes to a temporary file beside `path`, then renames it; missing directories are made.
+
+    A link stays, and what it leads to is replaced. A device, a pipe, and the file that is this process's own output are
+    written to. Raises OSError when it cannot be written; a file that was there before is then unchanged.
+    """
     there = None
     with suppress(FileNotFoundError):
         there = path.stat()
     if there is not None:
-        own = next((descriptor for descriptor in _STREAMS if _is_open_at(there, descriptor)), None)
+        own = next((output for output in (1, 2) if _is_open_at(there, output)), None)
         if own is not None:
             _write_all(own, data)
             return

@@ -48,7 +48,6 @@ class ProcessUse:
     cpu_ns: int
     """CPU time so far, all threads."""
     main_cpu_ns: int | None
-    """CPU time so far of its main thread."""
     waiting_ns: int | None
     """Time so far in which its main thread could run but had no core (the scheduler's run-queue delay)."""
     rss_bytes: int
@@ -56,9 +55,8 @@ class ProcessUse:
     files: int | None
     """Open files, sockets among them."""
     written_bytes: int | None
-    """Bytes written to storage so far."""
     read_bytes: int | None
-    """Bytes read from storage so far."""
+    """To and from storage, so far."""
     page_faults: int | None = None
     """Minor ones so far: pages of memory that the kernel had to give it, without reading storage."""
     main: MainThread | None = None
@@ -94,7 +92,6 @@ class CoreTime:
     """What a core of the machine did so far."""
 
     core: int
-    """Its number."""
     busy_ns: int
     """For any process."""
     stolen_ns: int
@@ -115,7 +112,7 @@ class Sample:
     io_stalled_ns: int | None = None
     """Time so far in which something on the machine waited for storage (pressure stall information)."""
     cores: tuple[CoreTime, ...] = ()
-    """All cores of the machine; empty where the system does not tell."""
+    """All of the machine; empty if the system does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,8 +45,7 @@ _HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
 def locked(path: Path, *, within_s: float) -> Iterator[None]:
     """Holds the lock of this file, which is made and stays, against other processes and threads.
 
-    The system gives it back when a process ends, however it does. Where the file system has no locks there is none.
-    Raises TimeoutError where somebody else holds it for longer than this, and OSError where the file cannot be made.
+    Raises TimeoutError if somebody else holds it for longer than this, and OSError if the file cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
@@ -58,29 +57,19 @@ def locked(path: Path, *, within_s: float) -> Iterator[None]:
         yield
 
 
-def take(descriptor: int) -> bool:
-    """Takes the lock, which ends when the file is closed; returns False where somebody else has it."""
+def take(descriptor: int, *, without_locks: bool = True) -> bool:
+    """Takes the lock, which ends when the file is closed; returns False if somebody else has it.
+
+    Some file systems have no locks: there it returns `without_locks`.
+    """
     try:
-        _take(descriptor)
+        if sys.platform == "win32":
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in _HELD
+        return without_locks and error.errno not in _HELD
     return True
-
-
-def is_held(descriptor: int) -> bool:
-    """Returns whether somebody else has the lock, or may have it: some file systems have none. Else it is taken."""
-    try:
-        _take(descriptor)
-    except OSError:
-        return True
-    return False
-
-
-def _take(descriptor: int) -> None:
-    if sys.platform == "win32":
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-    else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 # --- Marked directories, and programs below a supervisor that removes them
@@ -97,10 +86,9 @@ _CONTENT = b"pytest-fileperf made this directory, and removes it\n"
 
 
 class _Top:
-    """A marked directory that this process holds."""
+    """A marked directory that this process holds. Making it raises OSError."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
-        """Makes it, and locks its mark. Raises OSError."""
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         mark = None
         try:
@@ -123,7 +111,6 @@ class _Top:
             return True
 
     def discard(self) -> None:
-        """Removes it, with everything in it."""
         self._mark.close()  # Windows does not remove a file that is open
         remove_directory(self.path)
 
@@ -161,10 +148,7 @@ def remove(directory: Path) -> None:
 
 
 def supervising(directory: Path) -> tuple[str, str]:
-    """Returns the first arguments of a supervisor: this process, and what is to be removed when that is gone.
-
-    That is the marked directory around one that `make` has made.
-    """
+    """Returns the first arguments of a supervisor: this process, and the directory around one that `make` has made."""
     assert (directory.parent / supervisor.MARK).is_file(), f"{directory} is not for a while"
     return str(os.getpid()), str(directory.parent)
 
@@ -177,11 +161,11 @@ def supervised(
     cores: frozenset[int] | None = None,
     stabilise: bool = False,
 ) -> tuple[str, ...]:
-    """Returns the command below our supervisor, which ends it, and removes the directory, when this process is gone.
+    """Returns the command below our supervisor, which ends it when this process is gone. Windows has no supervisors.
 
-    The directory is one that `make` has made; all others of this process are removed with it.
-    The command keeps to its cores, at fixed addresses where it is stabilised. Its
-    first word is only its name where there is a path of the program. Windows has no supervisors.
+    The directory is one that `make` has made; the supervisor removes it with all others of this process. The command
+    keeps to its cores, at fixed addresses where it is stabilised. If a path of the program is given, the command's
+    first word is only its name.
     """
     if not IS_SUPERVISED:
         return tuple(command)
@@ -205,10 +189,8 @@ def beside(parent: Path) -> Iterator[Path]:
 def remove_directory(directory: Path) -> None:
     """Removes a directory with everything in it, also what is read-only."""
     for parent, directories, files in os.walk(directory):
-        for path in (
-            Path(parent),
-            *(Path(parent, name) for name in (*directories, *(files if os.name == "nt" else ()))),
-        ):
+        for name in (".", *directories, *(files if os.name == "nt" else ())):
+            path = Path(parent, name)
             if not path.is_symlink():
                 with suppress(OSError):
                     path.chmod(0o700)
@@ -216,10 +198,7 @@ def remove_directory(directory: Path) -> None:
 
 
 def _remove_all() -> None:
-    """Removes what is left at the end of this process: Ctrl-C can come before anybody knows that there is something.
-
-    The mark stays with what cannot be removed, such as a file that a program is just writing: the next run finds it.
-    """
+    """Removes what is left at the end of this process: Ctrl-C can come before anybody knows that there is something."""
     for key, top in list(_tops.items()):
         with suppress(OSError, KeyboardInterrupt):
             if key[0] != os.getpid() or _supervisors(top.path):
@@ -227,7 +206,7 @@ def _remove_all() -> None:
             for path in top.path.iterdir():
                 if path.name != supervisor.MARK:
                     remove_directory(path)
-            if top.is_empty():
+            if top.is_empty():  # else a program is just writing: the mark stays, by which the next run finds it
                 top.discard()
 
 
@@ -243,18 +222,22 @@ def _sweep(parent: Path, prefix: str) -> None:
 def _remove_left_over(path: Path, about: os.stat_result) -> None:
     if hasattr(os, "getuid") and about.st_uid != os.getuid():
         return
+    is_old = time.time() - about.st_mtime > _UNMARKED_S
     try:
         with (path / supervisor.MARK).open("r+b") as mark:
             content = mark.read()
             if content not in (_CONTENT, b""):
                 return
             # One without content may be about to be locked. To look whether it is held is to hold it for a moment.
-            if (content or _is_old(about)) and is_held(mark.fileno()):
+            if (content or is_old) and not take(mark.fileno(), without_locks=False):
                 return
     except FileNotFoundError:
         content = b""
-    if not content:
-        _remove_unmarked(path, about)
+    if not content:  # its run was killed before it had its mark, or had it no longer
+        if is_old and _RANDOM.search(path.name):
+            if os.listdir(path) == [supervisor.MARK]:  # noqa: PTH208 # names
+                (path / supervisor.MARK).unlink()
+            path.rmdir()  # fails where anything is in it
         return
     supervisors = _supervisors(path)
     for pid in supervisors:  # one that was stopped goes on, and ends all below it
@@ -264,24 +247,8 @@ def _remove_left_over(path: Path, about: os.stat_result) -> None:
         remove_directory(path)
 
 
-def _remove_unmarked(path: Path, about: os.stat_result) -> None:
-    """Removes an old directory in which nothing is: its run was killed before it had its mark, or had it no longer."""
-    if _RANDOM.search(path.name) and _is_old(about):
-        mark = path / supervisor.MARK
-        if mark.exists() and os.listdir(path) == [mark.name]:  # noqa: PTH208 # names
-            mark.unlink()
-        path.rmdir()  # fails where anything is in it
-
-
-def _is_old(about: os.stat_result) -> bool:
-    return time.time() - about.st_mtime > _UNMARKED_S
-
-
 def _supervisors(path: Path) -> list[int]:
-    """Returns the process ids of the supervisors that remove a directory when their test run is gone.
-
-    They are known by the directory among their arguments, whichever installation of this package they are of.
-    """
+    """Returns the process ids of the supervisors with this directory among their arguments, of any installation."""
     if not IS_SUPERVISED:
         return []
     import psutil

@@ -26,16 +26,14 @@ _ANY_ADDRESS = ("0.0.0.0", "::", "*", "")  # noqa: S104 # what a listener may sh
 
 
 def listeners(host: str, port: int) -> tuple[int, ...]:
-    """Returns the topmost processes of this machine that listen there.
-
-    Empty where the address is another machine's, and where only an administrator may know.
-    """
+    """Returns the topmost processes of this machine that listen there; empty if only an administrator may know."""
     try:
         hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         found = psutil.net_connections(kind="tcp")
     except (OSError, psutil.Error):
         return ()
-    if not any(map(_is_here, hosts)):
+    of_this_machine = {one.address.partition("%")[0] for each in psutil.net_if_addrs().values() for one in each}
+    if not any(is_loopback(ip) or ip in of_this_machine for ip in hosts):
         return ()
     addresses = {(ip, port) for ip in (*hosts, *_ANY_ADDRESS)}
     listening = (one for one in found if one.status == psutil.CONN_LISTEN and tuple(one.laddr) in addresses)
@@ -59,14 +57,6 @@ def endpoints_of(processes: Iterable[psutil.Process]) -> frozenset[Endpoint] | N
 def is_reached(endpoints: Iterable[Endpoint], host: str, port: int) -> bool:
     """Returns whether a connection to this address reaches one of the endpoints."""
     return any(ip in (host, *_ANY_ADDRESS) and number == port for ip, number in endpoints)
-
-
-def _is_here(ip: str) -> bool:
-    """Returns whether the address is one of this machine."""
-    if is_loopback(ip):
-        return True
-    own = (each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses)
-    return ip in own
 
 
 def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
@@ -104,10 +94,7 @@ _PATIENCE_S = 0.2
 
 
 def read_queues(port: int) -> SocketQueues | None:
-    """Returns the queues of the connections to that port of this machine.
-
-    None where the system does not tell, and where there are very many connections.
-    """
+    """Returns the queues of connections to a port here; None if the system does not tell, or there are very many."""
     # By the client's port: how many bytes are unread and unsent at this end.
     server: dict[int, tuple[int, int]] = {}
     client: dict[int, tuple[int, int]] = {}
@@ -116,8 +103,8 @@ def read_queues(port: int) -> SocketQueues | None:
             diag.settimeout(_PATIENCE_S)
             for family in (socket.AF_INET, socket.AF_INET6):
                 for ends, is_server in ((server, True), (client, False)):
-                    request = _request(family, port if is_server else 0, 0 if is_server else port)
-                    for own, other, end in _answers(diag, request):
+                    local, remote = (port, 0) if is_server else (0, port)
+                    for own, other, end in _answers(diag, family, local, remote):
                         ends[other if is_server else own] = end
                         if len(ends) > MOST_CONNECTIONS:
                             return None
@@ -139,16 +126,11 @@ def read_queues(port: int) -> SocketQueues | None:
     )
 
 
-def _request(family: int, local: int, remote: int) -> bytes:
-    """Returns the question for all connections of these ports, 0 for any."""
+def _answers(diag: socket.socket, family: int, local: int, remote: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """Yields of each connection of these ports (0: any) its own port, the other end's, and bytes unread and unsent."""
     body = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _MAY_HOLD_BYTES)
     body += _PORTS.pack(local, remote) + bytes(36) + b"\xff" * 8
-    return _HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body
-
-
-def _answers(diag: socket.socket, request: bytes) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """Yields each connection's own port, the other end's port, and how many bytes are unread and unsent at its own."""
-    diag.send(request)
+    diag.send(_HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body)
     while True:
         block = diag.recv(_RECEIVE_BYTES)
         start = 0

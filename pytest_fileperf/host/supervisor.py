@@ -14,7 +14,10 @@ thread within the program could do that. What a container forbids is left out; a
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
+import time
 
 TYPE_CHECKING = False  # mypy takes it for that of `typing`, whose import would make each start slower
 if TYPE_CHECKING:
@@ -47,12 +50,16 @@ def main(arguments: list[str]) -> None:
     supervise(int(owner), directory)
     try:
         if cores != "-":
-            _keep_to(cores)
+            try:
+                os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+            except OSError as error:
+                sys.stderr.write(f"cannot keep to cores {cores}: {error}\n")
         if addresses == "FIX":
             _fix_addresses()
         allow_profilers()
         os.dup2(os.open(os.devnull, os.O_RDONLY), _STANDARD_INPUT)
-        _usual_signals()
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would keep that
+            signal.signal(number, signal.SIG_DFL)
         os.execv(program, words)  # noqa: S606 # becoming that program is the point
     except OSError as error:
         sys.stderr.write(f"cannot execute {program}: {error.strerror}\n")
@@ -71,19 +78,28 @@ def supervise(owner: int, directory: str) -> None:
     supervisor = os.getpid()
     child = os.fork()
     if child == 0:
-        _begin(supervisor)
+        die_with_parent()  # the supervisor has one thread only
+        if os.getppid() != supervisor:
+            os._exit(_CANNOT_EXECUTE)
         return
     try:
-        _supervise(child, owner, directory)
+        ended = _wait(child, owner)
+        if ended is None:
+            _send(child, signal.SIGTERM)
+            deadline_s = time.monotonic() + _GRACE_S
+            while _collect(child) is None and time.monotonic() < deadline_s:
+                time.sleep(_POLL_S)
+        _kill_children()
+        if ended is not None and os.getppid() == owner:
+            _end_like(ended)
+        _remove(directory)  # the test run is gone, and what it has made is nobody's
+        os.killpg(os.getpgrp(), signal.SIGKILL)
     finally:  # whatever happened, there must not be two of the program
         os._exit(1)
 
 
 def die_with_parent() -> bool:
-    """Has the system kill this process when the thread that started it ends; returns whether it can, as Linux does.
-
-    So it is only for a child of a process whose main thread starts it, and stays.
-    """
+    """Has the system kill this process when the thread that started it ends; returns whether it can, as Linux does."""
     return _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
@@ -102,47 +118,11 @@ def _fix_addresses() -> None:
 
 
 def allow_profilers() -> None:
-    """Lets a profiler of the same user read this process, where the system leaves that choice to it.
+    """Lets a profiler of the same user read this process: Yama's ptrace_scope=1 allows it to parents only.
 
-    Yama's ptrace_scope=1 allows it to parents only, and a profiler is not the server's parent. It survives exec, and
-    does not reach children: each worker has to call this.
+    It survives exec, and does not reach children: each worker has to call this.
     """
     _prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)
-
-
-def _keep_to(cores: str) -> None:
-    try:
-        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
-    except OSError as error:
-        sys.stderr.write(f"cannot keep to cores {cores}: {error}\n")
-
-
-def _begin(supervisor: int) -> None:
-    """Begins the life of the child, which dies with its supervisor."""
-    die_with_parent()  # the supervisor has one thread only
-    if os.getppid() != supervisor:
-        os._exit(_CANNOT_EXECUTE)
-
-
-def _usual_signals() -> None:
-    """Gives the next program the signals that Python ignores: exec would keep that. A fork that stays needs it kept."""
-    import signal
-
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-
-
-def _supervise(child: int, owner: int, directory: str) -> None:
-    import signal
-
-    ended = _wait(child, owner)
-    if ended is None:
-        _end(child)
-    _kill_children()
-    if ended is not None and os.getppid() == owner:
-        _end_like(ended)
-    _remove(directory)  # the test run is gone, and what it has made is nobody's
-    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _remove(directory: str) -> None:
@@ -165,10 +145,11 @@ def _remove(directory: str) -> None:
 
 def _wait(child: int, owner: int) -> int | None:
     """Returns the wait status of the program once it has ended; None when the test run is gone before."""
-    import select
-    import signal
-
-    wakeup = _wake_on(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+    wakeup, wake = os.pipe()  # the number of each of these signals can be read there
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
     poller = select.poll()
     poller.register(wakeup, select.POLLIN)
     pause_ms = _LOOK_MS
@@ -185,20 +166,8 @@ def _wait(child: int, owner: int) -> int | None:
         if os.getppid() != owner:
             return None
         if any(descriptor == wakeup for descriptor, _ in poller.poll(pause_ms)):
-            for number in set(os.read(wakeup, 1024)) - {signal.SIGCHLD}:
-                _send(child, number)
-
-
-def _wake_on(*signals: int) -> int:
-    """Returns a pipe from which the number of each of these signals can be read."""
-    import signal
-
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    for number in signals:
-        signal.signal(number, lambda *_: None)
-    return woken
+            for passed_on in set(os.read(wakeup, 1024)) - {signal.SIGCHLD}:
+                _send(child, passed_on)
 
 
 def _send(pid: int, number: int) -> None:
@@ -219,20 +188,8 @@ def _collect(child: int) -> int | None:
         return None
 
 
-def _end(child: int) -> None:
-    import signal
-    import time
-
-    _send(child, signal.SIGTERM)
-    deadline_s = time.monotonic() + _GRACE_S
-    while _collect(child) is None and time.monotonic() < deadline_s:
-        time.sleep(_POLL_S)
-
-
 def _kill_children() -> None:
     """Kills every process below this one, on Linux: when one ends, its children become ours."""
-    import time
-
     deadline_s = time.monotonic() + _KILLED_S
     while (children := _children()) and time.monotonic() < deadline_s:
         for child in children:
@@ -252,7 +209,6 @@ def _children() -> list[int]:
 def _end_like(status: int) -> None:
     if os.WIFSIGNALED(status):
         import resource
-        import signal
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         number = os.WTERMSIG(status)
@@ -282,10 +238,7 @@ _FOLLOWER_GRACE_S = 5.0
 
 
 def follow_starter(directory: str) -> None:
-    """Ends this process when standard input ends, and gives it an empty one instead: on Windows only.
-
-    It removes the directory first: the owner is gone.
-    """
+    """Ends this process, and removes the directory, when standard input ends, which becomes empty: on Windows only."""
     if os.name == "posix":
         return
     import shutil
@@ -302,10 +255,7 @@ def follow_starter(directory: str) -> None:
 
 
 def follow_supervisor() -> None:
-    """Ends this worker when the process that spawned it is gone: uvicorn's or gunicorn's own supervisor.
-
-    Where the system does not do that, as Linux does, a thread ends the process group.
-    """
+    """Ends this worker when the process that spawned it is gone: uvicorn's or gunicorn's own supervisor."""
     import multiprocessing
 
     supervisor = None if die_with_parent() else multiprocessing.parent_process()
@@ -314,9 +264,7 @@ def follow_supervisor() -> None:
 
 
 def _end_after(wait: Callable[[], None]) -> None:
-    import signal
     import threading
-    import time
 
     def follow() -> None:
         wait()
