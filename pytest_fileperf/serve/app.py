@@ -1,21 +1,32 @@
-"""Which app to serve: an import string where there is one, else the object itself, sent by value to one process."""
+"""Which app to serve: an import string if there is one, else the object itself. Imports it, and says what is wrong."""
 
 from __future__ import annotations
 
+import builtins
 import copyreg
+import difflib
+import importlib
+import inspect
+import io
+import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.serve.databases import Databases, databases_here
-from pytest_fileperf.serve.loading import check_app, load_app, make_app, takes
+from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.made import Made, made_of
 
 _HOW = 'put it in a module of its own and give it as "module:attribute" (or "module:factory()")'
+
+_TESTS = frozenset({"test", "tests", "testing"})
+"""Packages whose names for an app are taken only if there is no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,39 +39,27 @@ class AppSpec:
     made: Made | None = None
     """What the test has made of the app object; None for a name, a factory, or an app that needs no comparison."""
     databases: Databases = field(default_factory=Databases)
-    """Those of the test process."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
         if isinstance(self.target, str):
             return f"{self.target}()" if self.factory else self.target
         return str(getattr(self.target, "__name__", None) or f"{type(self.target).__name__} object")
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for specs that can share a server. Hashable, unlike some apps.
-
-        It is the import string, or which object it is, and what the test has made of it.
-        """
+        """Equal for specs that can share a server. Hashable, unlike some apps."""
         target = self.target if isinstance(self.target, str) else id(self.target)
         return (target, self.factory, None if self.made is None else self.made.key, self.databases)
 
     def load(self, check: Callable[[], None] = lambda: None) -> object:
-        """Returns the app, imported or made in this process; raises AppLoadError.
-
-        `check` is called after the import, and before the factory is called where there is one.
-        """
-        if isinstance(self.target, str):
-            return load_app(self.target, factory=self.factory, check=check)
+        """Returns the app, imported or made in this process; `check` is called in between. Raises AppLoadError."""
+        found, name = (_found(self.target), self.target) if isinstance(self.target, str) else (self.target, self.name)
         check()
-        return make_app(self.target, self.name) if self.factory else check_app(self.target, self.name)
+        return make_app(found, name) if self.factory else check_app(found, name)
 
     def pickled(self, *, workers: int) -> bytes:
-        """Returns the object for the process that will serve it.
-
-        Raises AppLoadError, with advice to give it by name, where it does not pickle or several workers need it.
-        """
+        """Returns the object for the process that serves it. Raises AppLoadError, with advice to give it by name."""
         if workers > 1:
             raise AppLoadError(f"{self.name} cannot be imported by {workers} workers: {_HOW}")
         import cloudpickle
@@ -83,13 +82,24 @@ def app_spec(app: object) -> AppSpec:
     if isinstance(app, AppSpec):
         return app
     if isinstance(app, str):
-        return _from_text(app)
+        target = app.strip().removesuffix("()")
+        module_name, colon, path = target.partition(":")
+        if not (colon and all(part.isidentifier() for part in (*module_name.split("."), *path.split(".")))):
+            raise AppLoadError(f'{app!r} does not name an app: write "module:attribute", or "module:factory()"')
+        return AppSpec(target, app.strip().endswith("()"))
     # A function without arguments. A class is no factory: its instance was meant.
     factory = callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
     if not factory:
         check_app(app, AppSpec(app).name)
-    found = _import_string(app)
-    return AppSpec(found or app, factory)
+    found = [
+        (not _TESTS.isdisjoint(words), attribute.startswith("_"), len(words), module_name, attribute)
+        for module_name, module in _modules()
+        if not _is_test_module(module_name, module)
+        for words in [module_name.split(".")]
+        for attribute, value in list(vars(module).items())
+        if value is app and str.isidentifier(attribute)
+    ]
+    return AppSpec("{3}:{4}".format(*min(found)) if found else app, factory)
 
 
 def as_made(spec: AppSpec, app: object) -> AppSpec:
@@ -101,37 +111,12 @@ def as_made(spec: AppSpec, app: object) -> AppSpec:
     return AppSpec(spec.target, spec.factory, made, databases_here())
 
 
-def _from_text(text: str) -> AppSpec:
-    target = text.strip().removesuffix("()")
-    module, colon, path = target.partition(":")
-    if not (colon and all(part.isidentifier() for part in (*module.split("."), *path.split(".")))):
-        raise AppLoadError(f'{text!r} does not name an app: write "module:attribute", or "module:factory()"')
-    return AppSpec(target, text.strip().endswith("()"))
-
-
-def _import_string(app: object) -> str | None:
-    def is_under_tests(module_name: str) -> bool:
-        return not {"test", "tests", "testing"}.isdisjoint(module_name.split("."))
-
-    found = [
-        (is_under_tests(module_name), attribute.startswith("_"), module_name.count("."), module_name, attribute)
-        for module_name, module in _modules()
-        if not _is_test_module(module_name, module)
-        for attribute, value in list(vars(module).items())
-        if value is app and str.isidentifier(attribute)
-    ]
-    return "{3}:{4}".format(*min(found)) if found else None
-
-
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """Within the block, cloudpickle sends what another process can rebuild: the code of test modules, not their names.
-
-    Two things of frameworks are sent in another way. The `__getattr__` of Starlette's state alone would call itself for
-    ever, and FastAPI's included routers have a lock.
-    """
+    """Within the block, cloudpickle sends what another process can rebuild: the code of test modules, not names."""
     import cloudpickle
 
+    # Sent in another way: the `__getattr__` of a state alone would call itself for ever, included routers have a lock.
     state: type | None = getattr(sys.modules.get("starlette.datastructures"), "State", None)
     included: type | None = getattr(sys.modules.get("fastapi.routing"), "_IncludedRouter", None)
     reducers: dict[type | None, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
@@ -176,3 +161,149 @@ def _is_importable(name: str) -> bool:
         return False
     finders = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("_pytest.")]
     return any(finder.find_spec(name, path) is not None for finder in finders)
+
+
+# --- Its import, in the process that serves it
+
+
+def _found(target: str) -> object:
+    """Returns the app or factory of this name. Raises AppMissingError, or AppLoadError if its import fails."""
+    module_name, _, path = target.partition(":")
+    try:
+        found: object = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
+        # Not if it imports another module that is not there.
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
+            where = f'the sys.path of the test run, in {Path.cwd()} (does pytest\'s "pythonpath" lead to it?)'
+            raise AppMissingError(f'app "{target}" does not import: {_summary(error)} on {where}') from error
+        raise AppLoadError(f'app "{target}" does not import: {_describe(error)}') from error
+    where = f'module "{module_name}"'
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            near = difflib.get_close_matches(name, dir(found), n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise AppMissingError(f'app "{target}" was not found: {where} has no attribute "{name}"{hint}') from None
+        where = f'"{name}" of {where}'
+    return found
+
+
+def module_file(module: object) -> str | None:
+    """Returns where a module was loaded from: its file, or the directory of a package without one; None if built in."""
+    file = getattr(module, "__file__", None)
+    return str(file) if file else next(iter(getattr(module, "__path__", ())), None)
+
+
+def make_app(factory: object, name: str) -> object:
+    """Returns the app a zero-argument factory makes; raises AppLoadError if it fails or makes something else."""
+    if not callable(factory):
+        raise AppLoadError(f'app factory "{name}()" is not callable: it is {_kind(factory)}')
+    if takes(factory, 0) is False:
+        problem = f"it takes {_parameters(factory)}, and a factory is called with nothing"
+        hint = "" if why_not_asgi(factory) else f'; it looks like the app itself: write "{name}", without "()"'
+        raise AppLoadError(f'app factory "{name}()" cannot be used: {problem}{hint}')
+    try:
+        app: object = factory()
+    except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
+        raise AppLoadError(f'app factory "{name}()" failed: {_describe(error)}') from error
+    if inspect.iscoroutine(app):
+        app.close()
+        raise AppLoadError(f'app factory "{name}()" is an async function: a factory must be a plain one')
+    return check_app(app, f"{name}()")
+
+
+def check_app(app: object, name: str) -> object:
+    """Returns the app as it is; raises AppLoadError, saying what it is, where it cannot be an ASGI app."""
+    problem = why_not_asgi(app)
+    if problem:
+        raise AppLoadError(f'"{name}" is not an ASGI app: {problem}')
+    return app
+
+
+def why_not_asgi(app: object) -> str | None:
+    """Returns what keeps the object from being an ASGI app, or None; one without a readable signature may be one."""
+    if isinstance(app, ModuleType):
+        return f'it is a module: name the app in it, as in "{app.__name__}:app"'
+    if not callable(app):
+        return f"it is {_kind(app)}, which cannot be called"
+    if isinstance(app, type):
+        fits = hasattr(app, "__await__") or _takes_scope_only(app)
+        return None if fits else f"it is the class {app.__name__} and not an instance: write {app.__name__}(…)"
+    if takes(app, 3) is not False or _takes_scope_only(app):
+        return None
+    found = f"it is {_kind(app)} that takes {_parameters(app)}"
+    if takes(app, 2):
+        return f"{found}, as a WSGI app does: wrap it (a2wsgi.WSGIMiddleware), or name an ASGI app"
+    if takes(app, 0):
+        return f'{found}: if it makes the app, write it as a factory, with "()" at the end'
+    return f"{found}, where an ASGI app takes (scope, receive, send)"
+
+
+def _takes_scope_only(app: object) -> bool:
+    """Whether it looks like the first form of ASGI, `app(scope)(receive, send)`: one parameter, called scope."""
+    if not takes(app, 1) or inspect.iscoroutinefunction(app):
+        return False
+    return list(inspect.signature(app).parameters) == ["scope"]  # type: ignore[arg-type]  # `takes` says it is callable
+
+
+def _summary(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+
+
+def _describe(error: BaseException) -> str:
+    """Returns the error with the end of its traceback in the user's code."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen") and frame.filename not in (__file__, importlib.__file__)
+    ]
+    text = "".join(traceback.format_exception_only(error)).strip()
+    # The innermost frames say where it went wrong; the outer ones belong to the import.
+    lines = "".join(traceback.format_list(frames[-5:])).rstrip() + "\n" + text
+    return _summary(error) + "".join(f"\n  | {line}" for line in lines.strip("\n").splitlines())
+
+
+def _kind(value: object) -> str:
+    if inspect.isclass(value):
+        return f"the class {value.__name__}"
+    if inspect.isroutine(value):
+        kind = "an async function" if inspect.iscoroutinefunction(value) else "a function"
+        return f"{kind} ({getattr(value, '__name__', '?')})"
+    if value is None:
+        return "None"
+    return f"an object of type {type(value).__module__}.{type(value).__qualname__}"
+
+
+def _parameters(function: object) -> str:
+    parameters = list(inspect.signature(function).parameters)  # type: ignore[arg-type]  # only asked of what `takes` read
+    return f"({', '.join(parameters)})" if parameters else "no arguments"
+
+
+# --- Notes which files an app reads while it is imported and started: its data is part of what is compared
+
+_WRITES = frozenset("wax+")
+
+
+class FilesRead:
+    """What stands for `open` meanwhile. It is no function: as an attribute of a class it would become a method."""
+
+    def __init__(self) -> None:
+        self.paths: set[str] = set()
+        self._open = io.open
+
+    def __call__(self, file: object, mode: str = "r", *args: object, **keywords: object) -> object:
+        opened = self._open(file, mode, *args, **keywords)  # type: ignore[call-overload]  # what `open` takes is passed on
+        if not _WRITES.intersection(mode) and isinstance(file, str | os.PathLike):
+            self.paths.add(os.path.abspath(os.fsdecode(file)))  # noqa: PTH100 # Path.absolute keeps `..`
+        return opened
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Notes what is read in the block, by Python's `open` and `pathlib`."""
+        before = builtins.open, io.open
+        builtins.open = io.open = self  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            builtins.open, io.open = before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,11 +89,12 @@ class Fitting:
     awaited: Mapping[Part, str] = field(default_factory=dict)
     """Parts that cannot be set, which the app's lifespan has to set as it did in the test's process, and why."""
     watched: list[_Noting] = field(default_factory=list)
+    """Notes which items of a state the lifespan sets: those are its own."""
 
     def fit(self, app: object, run_directory: Path, imports: Callable[[], Imported], *, env: bool) -> None:
-        """Sets on the app what the test has set. Raises AppLoadError where that cannot be.
+        """Sets on the app what the test has set. Raises AppLoadError if that cannot be.
 
-        `imports` gives what other imports of the app gave; it is asked only where something differs. `env` says whether
+        `imports` gives what other imports of the app gave; it is asked only if something differs. `env` says whether
         the user gave this server environment variables that the test run does not have.
         """
         self.made = made = next(iter(left(Made, run_directory)), None)
@@ -104,24 +105,40 @@ class Fitting:
         if not differing:
             return
         self.nodes = dict(places(app))
-        to_set = self._those_of_the_test(differing, made, found, imports(), env=env)
-        values = loaded(made)
-        self._check(made, values, to_set)
+        imported = imports()
+        causes = {part: cause_of(part, made.likeness, found, imported.likenesses, env=env) for part in differing}
+        for part, cause in causes.items():
+            if cause is Cause.TEST_AND_ENV or (env and imported.problem):
+                failed = f"an import without that env would tell, and it failed: {imported.problem}"
+                raise self._refused(part, made, found, failed if imported.problem else cause.value)
+        self.left = {part: cause.value for part, cause in causes.items() if cause is not Cause.TEST}
+        # What can be set is set; then a second look, as an attribute may stay as it is.
+        to_set, values = [part for part in differing if part not in self.left], loaded(made)
+        for part in to_set:
+            may_remove = not made.parts.get(part) and part[1].startswith(("config.", "state."))
+            if part[0] not in self.nodes or not (part in values or may_remove):
+                self._await_or_refuse(part, made.unsent.get(part, ""), made, found)
+        for where, name in (part for part in to_set if part not in self.awaited):
+            set_part(self.nodes[where], name, values.get((where, name), MISSING))
+        now = likeness_of(app)
+        for part in now.differing(made.likeness):
+            if part not in self.awaited and part not in self.left:
+                self._await_or_refuse(part, "it stays so when it is set there", made, now)
         self.set = tuple(part for part in to_set if part not in self.awaited)
-        for part in self.set:
-            set_part(self.nodes[part[0]], part[1], values.get(part, MISSING))
-        self._check_again(app, made)
-        self._watch()
+        for where in {part[0] for part in (*self.set, *self.awaited) if part[1].startswith("state.")}:
+            node = self.nodes.get(where)
+            if (held := state_of(node)) is not None:
+                self.watched.append(_Noting(held, where, getattr(node, "state", None)))
 
     def started(self) -> None:
-        """Looks what the app's lifespan has set. Raises AppLoadError where the test's app had something else."""
+        """Looks what the app's lifespan has set. Raises AppLoadError if the test's app had something else."""
         written = {part for noting in self.watched for part in noting.end()}
-        made = self.made
-        if made is None or self.found is None or not (self.set or self.awaited):
+        made, found = self.made, self.found
+        if made is None or found is None or not (self.set or self.awaited):
             return
         now = likeness_of(next(iter(self.nodes.values())))
         for part, why in self.awaited.items():
-            if not self._is_as_in_the_test(part, made.likeness, now, was_set=part in written):
+            if not _is_as_in_the_test(part, made.likeness, found, now, was_set=part in written):
                 raise self._refused(part, made, now, why)
         self.set = tuple(part for part in self.set if part not in written and now.agrees(made.likeness, part))
 
@@ -134,67 +151,28 @@ class Fitting:
         """Returns what differs from the test's app and is left so: the name of each part, and why."""
         return tuple((_title(part), why) for part, why in self.left.items())
 
-    def _those_of_the_test(
-        self, differing: Sequence[Part], made: Made, found: Likeness, imports: Imported, *, env: bool
-    ) -> tuple[Part, ...]:
-        problem = imports.problem
-        causes = {part: cause_of(part, made.likeness, found, imports.likenesses, env=env) for part in differing}
-        for part, cause in causes.items():
-            if cause is Cause.TEST_AND_ENV or (env and problem):
-                why = f"an import without that env would tell, and it failed: {problem}" if problem else cause.value
-                raise self._refused(part, made, found, why)
-        self.left = {part: cause.value for part, cause in causes.items() if cause is not Cause.TEST}
-        return tuple(part for part in differing if part not in self.left)
-
-    def _check(self, made: Made, values: Mapping[Part, object], to_set: Sequence[Part]) -> None:
-        for part in to_set:
-            where, name = part
-            mine, why = made.parts.get(part, ()), made.unsent.get(part, "")
-            may_remove = not mine and name.startswith(("config.", "state."))
-            if where in self.nodes and (part in values or may_remove):
-                continue
-            self._await_or_refuse(part, why, made, self.found)
-
-    def _check_again(self, app: object, made: Made) -> None:
-        now = likeness_of(app)
-        for part in now.differing(made.likeness):
-            if part not in self.awaited and part not in self.left:
-                self._await_or_refuse(part, "it stays so when it is set there", made, now)
-        self.set = tuple(part for part in self.set if part not in self.awaited)
-
-    def _await_or_refuse(self, part: Part, why: str, made: Made, now: Likeness | None) -> None:
-        """Where a lifespan may have run in the test's process, that may have set it, or requests have changed it."""
+    def _await_or_refuse(self, part: Part, why: str, made: Made, now: Likeness) -> None:
+        """If a lifespan may have run in the test's process, that may have set it, or requests have changed it."""
         if not made.has_run:
             raise self._refused(part, made, now, why)
         self.awaited = {**self.awaited, part: why}
 
-    def _refused(self, part: Part, made: Made, theirs: Likeness | None, why: str) -> AppLoadError:
+    def _refused(self, part: Part, made: Made, theirs: Likeness, why: str) -> AppLoadError:
         """Returns the error for a part that the server's app would have as `theirs` have it."""
-        difference = tell_difference(
-            part, made.parts.get(part, ()), () if theirs is None else theirs.parts.get(part, ())
-        )
+        difference = tell_difference(part, made.parts.get(part, ()), theirs.parts.get(part, ()))
         reason = f" It cannot be set there: {why}." if why else ""
         return AppLoadError(f"{difference}.{reason} {_BY_NAME if why and part in made.unsent else 'G'}{_WAY_OUT}")
 
-    def _is_as_in_the_test(self, part: Part, mine: Likeness, now: Likeness, *, was_set: bool) -> bool:
-        """Returns whether a part is left that the test need not have set.
 
-        What the lifespan has set is of the type that it has in the test: more cannot be known, since it is used since.
-        What it has not set was there, and differs only in what use changes.
-        """
-        found = self.found
-        assert found is not None
-        if was_set or not now.agrees(found, part):
-            return mine.agrees(now, part, KIND if is_item(part[1]) else OUTLINE)
-        return bool(found.parts.get(part)) and mine.agrees(found, part, OUTLINE)
+def _is_as_in_the_test(part: Part, mine: Likeness, found: Likeness, now: Likeness, *, was_set: bool) -> bool:
+    """Returns whether a part is left that the test need not have set.
 
-    def _watch(self) -> None:
-        """Notes which items of a state the lifespan sets: those are its own."""
-        for where in {part[0] for part in (*self.set, *self.awaited) if part[1].startswith("state.")}:
-            node = self.nodes.get(where)
-            if (held := state_of(node)) is not None:
-                noting = _Noting(held, where, getattr(node, "state", None))
-                self.watched.append(noting)
+    What the lifespan has set is of the type that it has in the test: more cannot be known, since it is used since.
+    What it has not set was there, and differs only in what use changes.
+    """
+    if was_set or not now.agrees(found, part):
+        return mine.agrees(now, part, KIND if is_item(part[1]) else OUTLINE)
+    return bool(found.parts.get(part)) and mine.agrees(found, part, OUTLINE)
 
 
 class _Noting(dict[str, object]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
@@ -10,7 +11,7 @@ from uvicorn_worker import UvicornWorker  # type: ignore[import-untyped]
 
 from pytest_fileperf.host.supervisor import follow_supervisor
 from pytest_fileperf.serve.job import HELD, Job
-from pytest_fileperf.serve.start import BACKLOG, WorkerStart, interface_of, listen
+from pytest_fileperf.serve.start import BACKLOG, ReportingLifespan, WorkerStart, interface_of, listen
 
 
 def serve(run_directory: Path) -> None:
@@ -22,8 +23,6 @@ def serve(run_directory: Path) -> None:
 
 
 class Application(BaseApplication):  # type: ignore[misc]  # untyped
-    """Configures gunicorn for a job, and loads the app in each worker."""
-
     def __init__(self, start: WorkerStart, listening_fd: int) -> None:
         self.start = start
         self._listening_fd = listening_fd
@@ -51,23 +50,20 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
             self.cfg.set(name, value)
 
     def load(self) -> object:
-        """Returns the app; gunicorn calls this in each worker."""
+        """Gunicorn calls this in each worker."""
         return self.start.load_app()
 
 
 class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
     """A worker that follows the test run, and reports how its start goes."""
 
-    app: Application
-
     def __init__(self, age: int, ppid: int, sockets: object, app: Application, *others: object) -> None:
-        spec = app.start.job.spec
+        self._start, spec = app.start, app.start.job.spec
         self.CONFIG_KWARGS = {"loop": spec.loop, "http": spec.http, "access_log": spec.access_log}
         self._is_ready = False
         super().__init__(age, ppid, sockets, app, *others)
 
     def init_process(self) -> None:
-        """Begins the life of the worker's process."""
         follow_supervisor()
         super().init_process()
 
@@ -75,7 +71,7 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
         self.config.app = self.wsgi
         self.config.interface = interface_of(self.wsgi)
         self.config.load()
-        self.config.lifespan_class = self.app.start.make_lifespan
+        self.config.lifespan_class = partial(ReportingLifespan, start=self._start)
         await super()._serve()
 
     async def callback_notify(self) -> None:
@@ -83,4 +79,4 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
         await super().callback_notify()
         if not self._is_ready:
             self._is_ready = True
-            await self.app.start.report_ready(self.config)
+            await self._start.report_ready(self.config)

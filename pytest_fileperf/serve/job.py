@@ -8,7 +8,7 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +16,8 @@ from typing import Self, TypeVar
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.plan.network import LOOPBACK
-from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.app import AppSpec, module_file
 from pytest_fileperf.serve.databases import SETTINGS, Databases, databases_here
-from pytest_fileperf.serve.loading import module_file
 from pytest_fileperf.serve.spec import AsgiSpec
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
@@ -28,25 +27,21 @@ _T = TypeVar("_T")
 
 
 def leave(value: object, run_directory: Path) -> None:
-    """Leaves a value, under a name of its own at first, so that no reader sees a part of it.
-
-    Does nothing where the run directory is gone: then nobody waits.
-    """
+    """Leaves a value, under a name of its own at first, so that no reader sees a part of it."""
     unfinished = run_directory / f"unfinished.{os.getpid()}"
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):  # the run directory is gone: then nobody waits
         unfinished.write_bytes(pickle.dumps(value))
         unfinished.replace(_name(type(value).__name__, run_directory))
 
 
 def left(kind: type[_T], run_directory: Path) -> tuple[_T, ...]:
     """Returns the values of a type that processes have left, by process id."""
-    paths = run_directory.glob(f"{kind.__name__.lower()}.*")
-    in_order = sorted(paths, key=lambda path: int(path.suffix[1:]))
-    return tuple(pickle.loads(path.read_bytes()) for path in in_order)  # noqa: S301 # by our own processes
+    paths = sorted(run_directory.glob(f"{kind.__name__.lower()}.*"), key=lambda path: int(path.suffix[1:]))
+    return tuple(pickle.loads(path.read_bytes()) for path in paths)  # noqa: S301 # by our own processes
 
 
 def note(what: str, run_directory: Path) -> None:
-    """Notes that this process has come so far; does nothing where the run directory is gone."""
+    """Notes that this process has come so far; does nothing if the run directory is gone."""
     with suppress(FileNotFoundError):
         _name(what, run_directory).touch()
 
@@ -82,7 +77,6 @@ class Job:
     """Without the values of environment variables, which may be secret: the environment has them."""
     host: str
     databases: Databases
-    """Those of the test process."""
 
     @classmethod
     def of(
@@ -96,10 +90,7 @@ class Job:
         lent: Path,
         server: str = "",
     ) -> Self:
-        """Returns the job of serving this app as the spec says. Raises AppLoadError for an app that cannot be sent.
-
-        Its `sys.path` is that of this process, as the tree has it, after the directory in which this package is lent.
-        """
+        """Returns the job of serving this app as the spec says. Raises AppLoadError for an app that cannot be sent."""
         sys_path = code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
         is_named = isinstance(app.target, str)
         return cls(
@@ -117,11 +108,9 @@ class Job:
 
     @classmethod
     def read(cls, run_directory: Path) -> Self:
-        """Returns the job in the run directory."""
         return left(cls, run_directory)[0]
 
     def write(self, run_directory: Path) -> None:
-        """Puts the job into the run directory."""
         first = {"server": self.server, "sys_path": self.sys_path, "needs": self.needs}
         (run_directory / "stage2.json").write_text(json.dumps(first), encoding="utf-8")
         leave(self, run_directory)
@@ -141,11 +130,9 @@ class Job:
         return None if self.target is None else module_file(sys.modules.get(self.target.partition(":")[0]))
 
     def load_app(self, wait: Callable[[], None] = lambda: None) -> object:
-        """Returns the app, imported, made or rebuilt in this process. It calls `wait` between import and factory.
+        """Returns the app, imported, made or rebuilt in this process; `wait` is called between import and factory.
 
-        Raises AppLoadError, also where it would use a real database of Django in place of a test database: before a
-        factory is called, and before the first question to such a database. A server that is given settings of Django
-        has chosen.
+        Raises AppLoadError, also before a factory, or a question to it, if it would use a real database of Django.
         """
         with self._databases_checked() as check:
             target: object = self.target
@@ -172,7 +159,7 @@ class Job:
 
     @contextmanager
     def _databases_checked(self) -> Iterator[Callable[[], None]]:
-        theirs = Databases() if SETTINGS in self.env_given else self.databases
+        theirs = Databases() if SETTINGS in self.env_given else self.databases  # who gives settings has chosen
         chosen = [os.environ.get(name, "") for name in self.env_given]
 
         def check() -> None:
@@ -187,10 +174,9 @@ class Job:
 
 
 def lend_package(run_directory: Path) -> Path:
-    """Returns a directory with only this package, for a server that would find another version of it, or none.
+    """Returns a directory with only this package, to come first on a server's `sys.path`: both need one version of it.
 
-    It has to come first on `sys.path`: test process and server have to be of one version to understand each other. Both
-    sides of a comparison get it, so that both find everything after equally many steps.
+    Both sides of a comparison get it, so that both find everything after equally many steps.
     """
     lent, package = run_directory / "lent", Path(__file__).parents[1]
     lent.mkdir()
@@ -233,7 +219,6 @@ class Ready:
     http: str
     stabilised: Sequence[str]
     tracer: str
-    """What traces it, such as `coverage`; empty for nothing."""
     app_file: str | None
     """Where the module of the app was loaded from; None for an app that was sent as an object."""
     files: Sequence[str]
@@ -242,10 +227,9 @@ class Ready:
     """The same of installed packages."""
     read: Sequence[str]
     """Other files that were read while the app was imported and started."""
-    changed: tuple[tuple[str, str], ...] = ()
-    """What the test has set on the app that was imported: the name of each part, and what it holds."""
-    own: tuple[tuple[str, str], ...] = ()
-    """What differs from the test's app, and is left as it was imported: the name of each part, and why."""
+    changed: tuple[tuple[str, str], ...]
+    own: tuple[tuple[str, str], ...]
+    """This, `changed`, `tracer` and `stabilised` are those of `RunningServer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,23 +246,18 @@ class Failed:
 
 MOST_BYTES = 1 << 16
 """Of a message between them."""
-
-
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
 
 
-def stamps_of(files: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+def stamps_of(files: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Returns what changes with each file that is there: its size and times.
 
-    Of a package it is the inode in place of the second time, which changes when uv links the file into another
-    environment.
+    For a file of a package it is the inode in place of the second time: that changes when uv links the file elsewhere.
     """
     stamps: dict[str, tuple[int, ...]] = {}
     for file in files:
-        try:
+        with suppress(OSError):
             about = os.stat(file)  # noqa: PTH116 # hundreds of files at each boot
-        except OSError:
-            continue
-        other = about.st_ino if _PACKAGES in file else about.st_ctime_ns
-        stamps[file] = (about.st_size, about.st_mtime_ns, other)
+            other = about.st_ino if _PACKAGES in file else about.st_ctime_ns
+            stamps[file] = (about.st_size, about.st_mtime_ns, other)
     return stamps

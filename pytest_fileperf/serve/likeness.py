@@ -10,16 +10,14 @@ import hashlib
 import inspect
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
-from typing import TypeAlias
-
-from pytest_fileperf.serve.loading import takes
+from typing import Any, TypeAlias
 
 # --- Describes values in words that are equal in every process: never by identity, address or the order of a set
 #
@@ -28,8 +26,6 @@ from pytest_fileperf.serve.loading import takes
 #     describe     Pool(name='orders-7', open=True)      everything that tells it from others
 #     outline      Pool(name='orders-#')                 without what time, chance and use change
 #     kind_of      shop.Pool                             its type
-
-View: TypeAlias = Callable[[object], str]
 
 _LONGEST_TEXT = 200
 _LONGEST = 4_000
@@ -50,18 +46,21 @@ _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "so
 """Modules whose objects tell what goes on in their process; some of Django's ask the database."""
 
 
-def describe(value: object) -> str:
+def describe(value: object, *, is_outline: bool = False) -> str:
     """Returns what the value is: plain ones as they are written, functions by name, objects by their attributes.
 
-    An object with a `__repr__` of its own tells it, without addresses. A function that was made inside another one is
-    told apart by its line, and by what it holds of the outer one.
+    An object with a `__repr__` of its own tells it, without addresses. A function made inside another one is told apart
+    by its line, and by what it holds of the outer one.
     """
-    return _Describer.text(value, is_outline=False)
+    for depth in range(_DEEPEST, 0, -1):
+        with suppress(_TooMuchError):
+            return _short(_Describer(is_outline)(value, depth), _LONGEST)
+    return f"{kind_of(value)} of {len(value) if isinstance(value, _COLLECTIONS) else 'many'}"
 
 
 def outline(value: object) -> str:
     """Returns the description without numbers, flags, tokens, and most of what an object keeps to itself."""
-    return _Describer.text(value, is_outline=True)
+    return describe(value, is_outline=True)
 
 
 def kind_of(value: object) -> str:
@@ -70,17 +69,15 @@ def kind_of(value: object) -> str:
 
 
 def name_of(value: type | FunctionType | BuiltinFunctionType) -> str:
-    """Returns the full name of a function or class."""
     return f"{value.__module__}.{value.__qualname__}"
 
 
 def named(name: str, text: str) -> str:
     """Returns a value's description behind its name; of what has the name of a secret only a digest."""
-    return f"{name}=…{_digest(text)}" if is_secret(name) and text[:1] in "'\"b" else f"{name}={text}"
+    return f"{name}=…{digest(text)}" if is_secret(name) and text[:1] in "'\"b" else f"{name}={text}"
 
 
 def is_secret(name: str) -> bool:
-    """Returns whether what has this name is not to be shown."""
     return any(word in name.lower() for word in _SECRET)
 
 
@@ -90,16 +87,6 @@ class _TooMuchError(Exception):
 
 class _Describer:
     """One description. An object that is met again at the same depth is not looked at again."""
-
-    @classmethod
-    def text(cls, value: object, *, is_outline: bool) -> str:
-        """Returns the description, as deep as is cheap."""
-        for depth in range(_DEEPEST, 0, -1):
-            try:
-                return _short(cls(is_outline)(value, depth), _LONGEST)
-            except _TooMuchError:
-                continue
-        return f"{kind_of(value)} of {len(value) if isinstance(value, _COLLECTIONS) else 'many'}"
 
     def __init__(self, is_outline: bool) -> None:
         self._is_outline = is_outline
@@ -144,7 +131,7 @@ class _Describer:
     def _plain(self, value: object) -> str:
         if isinstance(value, _TEXTS) and len(value) > _LONGEST:  # a long one takes seconds to write and to search
             shown = repr(value[:_LONGEST_TEXT])
-            return f"{_CHANCE.sub('#', shown)}…" if self._is_outline else f"{shown}… ({_digest(value)})"
+            return f"{_CHANCE.sub('#', shown)}…" if self._is_outline else f"{shown}… ({digest(value)})"
         if not self._is_outline:
             return _short(repr(value), _LONGEST_TEXT)
         return _short(_CHANCE.sub("#", repr(value)), _LONGEST_TEXT) if type(value) in _TEXTS else "#"
@@ -170,9 +157,7 @@ class _Describer:
 
     def _item(self, key: object, value: object, depth: int) -> str:
         text = self(value, depth)
-        if isinstance(key, str) and is_secret(key):
-            return named(key, text)
-        return f"{self(key, depth)}: {text}"
+        return named(key, text) if isinstance(key, str) and is_secret(key) else f"{self(key, depth)}: {text}"
 
     def _object(self, value: object, depth: int) -> str:
         kind = type(value)
@@ -182,14 +167,20 @@ class _Describer:
             return name_of(kind)  # an app or a router, which is compared part by part
         if hasattr(kind, "get_secret_value"):  # pydantic's: its text hides it
             secret = repr(value.get_secret_value())  # type: ignore[attr-defined]
-            return f"{name_of(kind)}({_digest(secret)})"
+            return f"{name_of(kind)}({digest(secret)})"
         fields = _fields(value)
         if fields is not None or kind.__repr__ is object.__repr__:
             return self._attributes(kind, attributes_of(value) if fields is None else fields, depth)
         text = _in_order(_ADDRESS.sub("…", repr(value)))
-        more = [] if self._is_outline else list(_untold(value, text))
-        text = _CHANCE.sub("#", text) if self._is_outline else text
-        return _short(text, _LONGEST) + (f" with {', '.join(more)}" if more else "")
+        if self._is_outline:
+            return _short(_CHANCE.sub("#", text), _LONGEST)
+        untold = [
+            named(name, _short(repr(item), _LONGEST_TEXT))
+            for name, item in sorted(attributes_of(value).items())
+            if type(item) in _PLAIN and not name.startswith("_")
+            if not re.search(rf"(?<!\w){re.escape(str(item))}(?!\w)", text)
+        ]
+        return _short(text, _LONGEST) + (f" with {', '.join(untold)}" if untold else "")
 
     def _attributes(self, kind: type, attributes: Mapping[str, object], depth: int) -> str:
         told = [
@@ -233,20 +224,15 @@ def attributes_of(value: object) -> dict[str, object]:
                     found[name] = member.__get__(value)
                 except AttributeError:  # it is empty
                     continue
+    return found | _dictionary_of(value)
+
+
+def _dictionary_of(value: object) -> dict[str, object]:
     try:
-        held: dict[str, object] = object.__getattribute__(value, "__dict__")
-        return found | held
+        found = object.__getattribute__(value, "__dict__")
     except AttributeError:
-        return found
-
-
-def _untold(value: object, text: str) -> Iterator[str]:
-    """Yields the plain public attributes of an object that its own text does not tell."""
-    for name, item in sorted(attributes_of(value).items()):
-        if name.startswith("_") or type(item) not in _PLAIN:
-            continue
-        if not re.search(rf"(?<!\w){re.escape(str(item))}(?!\w)", text):
-            yield named(name, _short(repr(item), _LONGEST_TEXT))
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _in_order(text: str) -> str:
@@ -258,10 +244,10 @@ def _in_order(text: str) -> str:
 
 def _short(text: str, longest: int) -> str:
     """Returns the text, or its beginning and what tells it from others that begin so."""
-    return text if len(text) <= longest else f"{text[:longest]}… ({_digest(text)})"
+    return text if len(text) <= longest else f"{text[:longest]}… ({digest(text)})"
 
 
-def _digest(text: str | bytes | bytearray) -> str:
+def digest(text: str | bytes | bytearray) -> str:
     data = text.encode(errors="replace") if isinstance(text, str) else text
     return hashlib.sha256(data).hexdigest()[:8]
 
@@ -271,13 +257,7 @@ def _digest(text: str | bytes | bytearray) -> str:
 
 def settable_in(node: object) -> dict[str, object]:
     """Returns the attributes that can be set; none of a function, a class, or an object that has no dictionary."""
-    if isinstance(node, type | FunctionType | MethodType | partial):
-        return {}
-    try:
-        found = object.__getattribute__(node, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return {} if isinstance(node, type | FunctionType | MethodType | partial) else _dictionary_of(node)
 
 
 def held_in(node: object) -> dict[str, object]:
@@ -301,6 +281,19 @@ def is_of_framework(node: object) -> bool:
     return any(kind.__module__.partition(".")[0] in FRAMEWORKS for kind in type(node).__mro__)
 
 
+def takes(function: object, count: int) -> bool | None:
+    """Whether the callable can be called with so many positional arguments; None where its signature is unknown."""
+    try:
+        signature = inspect.signature(function)  # type: ignore[arg-type]  # a TypeError says that it is not callable
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
 # --- The parts of an app and of all apps in it: compared in three views, sent, and set
 
 Part: TypeAlias = tuple[str, str]
@@ -313,6 +306,7 @@ MISSING = object()
 
 EXACTLY, OUTLINE, KIND = range(3)
 """The views of a part, from fine to coarse: in everything, without what time, chance and use change, types only."""
+View: TypeAlias = Callable[[object], str]
 _VIEWS: tuple[View, ...] = (describe, outline, kind_of)
 
 _ON_STARLETTE = ("on_startup", "on_shutdown", "default")
@@ -349,25 +343,23 @@ class Likeness:
 
     @property
     def parts(self) -> Parts:
-        """Every part, exactly."""
         return self.views[EXACTLY]
 
     def agrees(self, other: Likeness, part: Part, view: int = EXACTLY) -> bool:
-        """Returns whether both are alike in a part, as the view shows it."""
         return self.views[view].get(part) == other.views[view].get(part)
 
     def differing(self, other: Likeness) -> tuple[Part, ...]:
-        """Returns the parts in which both differ."""
         return tuple(part for part in sorted({*self.parts, *other.parts}) if not self.agrees(other, part))
 
 
 def likeness_of(app: object) -> Likeness:
     """Returns what an app is like, with all apps in it."""
-    found: tuple[dict[Part, tuple[str, ...]], ...] = ({}, {}, {})
-    for where, node in places(app):
-        for parts, view in zip(found, _VIEWS, strict=True):
-            parts.update({(where, name): entries for name, entries in _parts(node, view) if entries})
-    return Likeness((found[EXACTLY], found[OUTLINE], found[KIND]))
+    nodes = tuple(places(app))
+    exactly, in_outline, kinds = (
+        {(where, name): entries for where, node in nodes for name, entries in _parts(node, view) if entries}
+        for view in _VIEWS
+    )
+    return Likeness((exactly, in_outline, kinds))
 
 
 def places(app: object) -> Iterator[tuple[str, object]]:
@@ -394,17 +386,19 @@ def part_of(node: object, name: str) -> object:
     return settable_in(_with(node, name)).get(name, MISSING)
 
 
-def parts_to_send(app: object, parts: Parts) -> Iterator[Part]:
-    """Yields the parts that can be set; containers also where they are empty, as the server's may not be."""
-    for where, node in places(app):
-        yield from ((where, name) for name in _WHOLE if isinstance(part_of(node, name), dict | list))
-    yield from (part for part in parts if part[1].startswith(("attribute.", "config.", "state.")))
-    for where, node in places(app):
+def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
+    """Returns the parts that can be set; containers also where they are empty, as the server's may not be."""
+    nodes = list(places(app))
+    found = [(where, name) for where, node in nodes for name in _WHOLE if isinstance(part_of(node, name), dict | list)]
+    found += [part for part in parts if part[1].startswith(("attribute.", "config.", "state."))]
+    for where, node in nodes:
         for name in ("lifespan", "default"):
             value = part_of(node, name)
             owner = value.__self__ if isinstance(value, MethodType) else value
             if not type(owner).__module__.startswith(("starlette.", "fastapi.")):  # their own hold the whole app
-                yield where, name
+                found.append((where, name))
+    at = dict(nodes)
+    return {part: value for part in found if (value := part_of(at[part[0]], part[1])) is not MISSING}
 
 
 def set_part(node: object, name: str, value: object) -> None:
@@ -452,7 +446,8 @@ def _parts(node: object, view: View) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "type", (describe(node) if isinstance(node, type) else _kind_of_app(node),)
     routes = tuple(_routes(getattr(node, "routes", None) or (), "", view))
     yield "routes", tuple(sorted(routes)) if type(node).__module__.startswith("litestar.") else routes
-    yield "routes by rule", tuple(_rules(node))
+    rules: Iterable[Any] = getattr(getattr(node, "url_map", None), "iter_rules", tuple)()  # of Quart
+    yield "routes by rule", tuple(f"{','.join(sorted(one.methods or ()))} {one.rule} {one.endpoint}" for one in rules)
     for name in _WHOLE:
         yield name, _entries(part_of(node, name), view)
     lifespan = part_of(node, "lifespan")
@@ -529,13 +524,6 @@ def _wrappers(route: object, view: View) -> Iterator[str]:
         if "app" in attributes:
             yield f"in {name_of(type(app))}({', '.join(options)})"
         app = attributes.get("app")
-
-
-def _rules(node: object) -> Iterator[str]:
-    """Yields the routes of Quart."""
-    rules = getattr(getattr(node, "url_map", None), "iter_rules", None)
-    for rule in rules() if callable(rules) else ():
-        yield f"{','.join(sorted(rule.methods or ()))} {rule.rule} {rule.endpoint}"
 
 
 def _mounted(node: object) -> Iterator[tuple[str, object]]:

@@ -5,7 +5,7 @@ References to objects that an importable module holds are sent as such, so that 
 
 from __future__ import annotations
 
-import hashlib
+import importlib
 import io
 import pickle
 import re
@@ -16,32 +16,32 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import pairwise
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, NoneType
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.likeness import (
     EXACTLY,
     KIND,
-    MISSING,
+    OUTLINE,
     Likeness,
     Part,
     Parts,
+    digest,
     held_in,
     is_secret,
     kind_of,
     likeness_of,
-    part_of,
-    parts_to_send,
     places,
+    values_to_send,
 )
 
 # --- Says which object keeps a value from being sent to the server: what a function of the test holds, and what it is
 
 
 def why_unsent(value: object, problem: Callable[[object], str]) -> str:
-    """Returns why a value cannot be sent, by the names that its author gave; empty where it can.
+    """Returns why a value cannot be sent, by the names that its author gave; `problem` tells it of one object.
 
-    `problem` returns why an object cannot be sent by itself; empty where it can.
+    Both are empty for what can be sent.
     """
     reason = problem(value)
     titles = [value.__qualname__] if isinstance(value, FunctionType) else []
@@ -95,19 +95,8 @@ def _unsent_names(code: CodeType) -> Iterator[str]:
 
 _MOST_BYTES = 16 << 20
 """More is data, and not something that a test sets."""
-_BY_THEMSELVES = (
-    type,
-    FunctionType,
-    BuiltinFunctionType,
-    ModuleType,
-    type(None),
-    int,
-    float,
-    str,
-    bytes,
-    tuple,
-    frozenset,
-)
+_EQUAL = (NoneType, int, float, str, bytes, tuple, frozenset)
+_BY_THEMSELVES = (type, FunctionType, BuiltinFunctionType, ModuleType, *_EQUAL)
 """What is sent by its own name, or is equal wherever it is. Other globals are sent as references."""
 
 
@@ -125,7 +114,6 @@ class Made:
 
     @property
     def parts(self) -> Parts:
-        """The entries of each part."""
         return self.likeness.parts
 
     @property
@@ -137,22 +125,13 @@ class Made:
 def made_of(
     app: object, modules: Mapping[str, ModuleType], by_value: Callable[[], AbstractContextManager[None]]
 ) -> Made:
-    """Returns the app as it is now.
-
-    `modules` are those that another process can import; within `by_value`, the code of others is sent by value.
-    """
-    nodes = dict(places(app))
+    """Returns the app as it is now. Another process can import these modules; `by_value` sends the code of others."""
     likeness = likeness_of(app)
-    values = {
-        part: value
-        for part in parts_to_send(app, likeness.parts)
-        if (value := part_of(nodes[part[0]], part[1])) is not MISSING
-    }
-    names = _names(modules)
+    values, names = values_to_send(app, likeness.parts), _names(modules)
     with by_value():
         data, unsent = _sent(values, names)
     # Starlette makes this stack when it is first called, by a test client or a server in this process.
-    stacks = [vars(node)["middleware_stack"] for node in nodes.values() if hasattr(node, "user_middleware")]
+    stacks = [vars(node)["middleware_stack"] for _, node in places(app) if hasattr(node, "user_middleware")]
     has_run = not stacks or any(stack is not None for stack in stacks)
     return Made(likeness=likeness, values=data, unsent=unsent, has_run=has_run)
 
@@ -189,13 +168,13 @@ def _problem(value: object, names: Mapping[int, str]) -> str:
 
 def _lost_keys(values: Mapping[Part, object], names: Mapping[int, str]) -> dict[Part, str]:
     """Returns which overrides would be lost: a dependency is found only as the very object that the routes have."""
-    lost = {}
-    for part, value in values.items():
-        if part[1] == "dependency_overrides" and isinstance(value, Mapping):
-            for key in value:
-                if not _is_found(key, names):
-                    lost[part] = f"no module has {getattr(key, '__qualname__', type(key).__qualname__)} by a name"
-    return lost
+    return {
+        part: f"no module has {getattr(key, '__qualname__', type(key).__qualname__)} by a name"
+        for part, value in values.items()
+        if part[1] == "dependency_overrides" and isinstance(value, Mapping)
+        for key in value
+        if not _is_found(key, names)
+    }
 
 
 def _is_found(key: object, names: Mapping[int, str]) -> bool:
@@ -246,8 +225,7 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, name: str) -> object:
         """Returns the object that a module of the server's process holds."""
         module, _, attribute = name.partition(":")
-        __import__(module)
-        found: object = getattr(sys.modules[module], attribute)
+        found: object = getattr(importlib.import_module(module), attribute)
         return found
 
 
@@ -280,7 +258,7 @@ def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Lik
     if not imports:
         return Cause.TEST
     samples = (*imports, *(() if env else (theirs,)))
-    for view in (EXACTLY, *range(EXACTLY + 1, KIND + 1)):
+    for view in (EXACTLY, OUTLINE, KIND):
         if not all(one.agrees(other, part, view) for one, other in pairwise(samples)):
             continue
         if mine.agrees(samples[0], part, view):
@@ -325,9 +303,7 @@ def told(part: Part, entries: tuple[str, ...]) -> str:
 
 def _without_passwords(entry: str) -> str:
     """Returns it with digests in the place of passwords, so that another password is seen as another one."""
-    return _PASSWORD.sub(
-        lambda found: f"{found[1]}:…{hashlib.sha256(found[2].encode(errors='replace')).hexdigest()[:8]}@", entry
-    )
+    return _PASSWORD.sub(lambda found: f"{found[1]}:…{digest(found[2])}@", entry)
 
 
 def _from_where_they_differ(mine: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

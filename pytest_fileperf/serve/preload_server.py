@@ -27,61 +27,54 @@ from typing import NoReturn
 from uvicorn import Config
 
 from pytest_fileperf.host.supervisor import supervise
+from pytest_fileperf.serve import start
+from pytest_fileperf.serve.app import FilesRead
 from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, leave, stamps_of
-from pytest_fileperf.serve.loading import FilesRead
 from pytest_fileperf.serve.stability import move_heap
-from pytest_fileperf.serve.start import loaded_files, serve_after
 
 
 def serve(run_directory: Path) -> None:
     """Imports the app of the job in the run directory, and serves in each fork until SIGTERM; never ends by itself.
 
-    If it cannot be forked it serves itself, once, when it is asked to. The socket for orders is the last of the
-    arguments.
+    If it cannot be forked it serves itself, once, when it is asked to.
     """
     channel = socket.socket(fileno=int(sys.argv[2]))
     channel.set_inheritable(False)
-    job, read, before = Job.read(run_directory), FilesRead(), _open_files()
+    job, read, before, owner = Job.read(run_directory), FilesRead(), _open_files(), os.getpid()
     move_heap()
     with read.noting():
         job.import_module()
-    _import_uvicorn(job)
-    modules, installed = loaded_files()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()  # else each fork would write it again
-    why = _why_no_forks(before)
-    leave(Preloaded(why_fresh=why, stamps=stamps_of((*modules, *installed, *read.paths))), run_directory)
-    directory, env = _asked(channel) if why else _ordered(channel)
-    os.environ.update(env)
-    serve_after(read, Path(directory))
 
+    async def no_app(scope: object, receive: object, send: object) -> None: ...
 
-def _import_uvicorn(job: Job) -> None:
-    """Imports what uvicorn takes for its loop and protocols."""
-
-    async def no_app(scope: object, receive: object, send: object) -> None:
-        """Stands for the app."""
-
+    # Imports what uvicorn takes for its loop and protocols.
     Config(no_app, interface="asgi3", loop=job.spec.loop, http=job.spec.http, log_config=None).load()
     if job.spec.loop != "asyncio":
         with suppress(ImportError):
             importlib.import_module("uvloop")
-
-
-def _asked(channel: socket.socket) -> tuple[str, dict[str, str]]:
-    """Returns the run directory and the variables of the boot that this process is to be; it ends if there is none."""
-    message = channel.recv(MOST_BYTES)
-    if not message:
+    modules, installed = start.loaded_files()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # else each fork would write it again
+    why = _why_no_forks(before)
+    leave(Preloaded(why_fresh=why, stamps=stamps_of((*modules, *installed, *read.paths))), run_directory)
+    order = channel.recv(MOST_BYTES) if why else _forked(channel)
+    if not order:  # the test process needs it no more
         os._exit(0)
     channel.close()
-    directory, env = json.loads(message)
-    _write_to(Path(directory, "log.txt"))
-    return directory, env
+    directory, env = json.loads(order)
+    log = os.open(Path(directory, "log.txt"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    if not why:  # a fork removes nothing: that is for our own supervisor, which knows whether the test process is gone
+        supervise(owner, directory)
+    os.environ.update(env)
+    start.serve(Path(directory), read)
 
 
-def _ordered(channel: socket.socket) -> tuple[str, dict[str, str]]:
-    """Forks for each order, and tells how forks end. Returns in a fork, with its run directory and its variables."""
-    poller, forks, owner = select.poll(), dict[int, int](), os.getpid()
+def _forked(channel: socket.socket) -> bytes:
+    """Forks for each order, and tells how forks end. Returns in a fork, with its order."""
+    poller, forks = select.poll(), dict[int, int]()
     ended = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the channel ends it, after its forks
     poller.register(channel, select.POLLIN)
     while True:
@@ -102,13 +95,8 @@ def _ordered(channel: socket.socket) -> tuple[str, dict[str, str]]:
                 signal.signal(signal.SIGTERM, ended)
                 for held in forks:
                     os.close(held)
-                channel.close()
                 os.setsid()
-                directory, env = json.loads(message)
-                _write_to(Path(directory, "log.txt"))
-                # It removes nothing: that is for our own supervisor, which knows whether the test process is gone.
-                supervise(owner, directory)
-                return directory, env
+                return message
             watched = os.pidfd_open(pid)
             forks[watched] = pid
             poller.register(watched, select.POLLIN)
@@ -130,14 +118,6 @@ def _end(forks: Collection[int]) -> NoReturn:
         left = {pid for pid in left if os.waitpid(pid, os.WNOHANG)[0] == 0}
         time.sleep(0.01)
     os._exit(0)
-
-
-def _write_to(log: Path) -> None:
-    """Lets this process write to a log of its own."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
 
 
 # --- What an import may have left that cannot be forked

@@ -21,19 +21,10 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.host.supervisor import allow_profilers, follow_starter, follow_supervisor
+from pytest_fileperf.serve.app import FilesRead
 from pytest_fileperf.serve.fitting import Fitting, Imported, await_imports
-from pytest_fileperf.serve.job import (
-    ASKED,
-    HELD,
-    IMPORTED,
-    STARTED,
-    Failed,
-    Job,
-    Ready,
-    leave,
-    note,
-)
-from pytest_fileperf.serve.loading import FilesRead, takes
+from pytest_fileperf.serve.job import ASKED, HELD, IMPORTED, STARTED, Failed, Job, Ready, leave, note
+from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.spec import Uvicorn, fill_environment
 from pytest_fileperf.serve.stability import move_heap, stabilised_now, tracer_now
 from pytest_fileperf.versions.tree import is_installed, is_of_the_interpreter
@@ -60,7 +51,9 @@ class WorkerStart:
         """Returns the app, loaded in this process and as the test made it; ends the process where that cannot be."""
         note(STARTED, self.run_directory)
         allow_profilers()
-        _show_output_at_once()
+        for stream in (sys.stdout, sys.stderr):  # to a file, whose buffer a crash would take with it
+            if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
+                reconfigure(line_buffering=True)
         fill_environment(self.job.env_given, port=self.port, run_directory=self.run_directory)
         move_heap()
         try:
@@ -83,27 +76,23 @@ class WorkerStart:
         note(ASKED, self.run_directory)
         return await_imports(self.run_directory, timeout_s=self.job.spec.start_timeout_s)
 
-    def make_lifespan(self, config: Config) -> LifespanOn:
-        """Returns what runs the app's lifespan; takes the place of uvicorn's own class."""
-        return _Lifespan(config, self)
-
     def report_failure(self, stage: str, message: str) -> None:
         """Tells the test process why this process will not serve."""
         leave(Failed(stage=stage, message=message), self.run_directory)
 
     async def report_ready(self, config: Config) -> None:
         """Tells the test process that this process serves, and on what."""
-        loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
-        http = config.http_protocol_class.__module__.rpartition(".")[2].removesuffix("_impl")
+        files, installed = loaded_files()
         ready = Ready(
             pid=os.getpid(),
             port=self.port,
-            loop=loop,
-            http=http,
+            loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
+            http=config.http_protocol_class.__module__.rpartition(".")[2].removesuffix("_impl"),
             stabilised=stabilised_now(),
             tracer=tracer_now(),
             app_file=self.job.app_file(),
-            **dict(zip(("files", "installed"), loaded_files(), strict=True)),
+            files=files,
+            installed=installed,
             read=sorted(self.read.paths),
             changed=self.fitting.changed(),
             own=self.fitting.own(),
@@ -140,7 +129,7 @@ def interface_of(app: object) -> str:
     return "asgi3" if takes(app, 3) and not inspect.isclass(app) else "auto"
 
 
-class _Lifespan(LifespanOn):
+class ReportingLifespan(LifespanOn):
     """Reports a failed start-up of the app, which uvicorn only logs."""
 
     def __init__(self, config: Config, start: WorkerStart) -> None:
@@ -148,10 +137,7 @@ class _Lifespan(LifespanOn):
         self._start = start
 
     async def receive(self) -> LifespanReceiveMessage:
-        """Hands the app its message. An app that asks for one has a lifespan: what it raises now is a failure.
-
-        uvicorn's "auto" would take any exception for a missing lifespan, and serve an app that is half started.
-        """
+        # An app that asks has a lifespan. "auto" would take any exception for a missing one, and serve it half started.
         self.config.lifespan = "on"
         return await super().receive()
 
@@ -176,12 +162,11 @@ class _Lifespan(LifespanOn):
 def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns where modules were loaded from: those that are not the interpreter's, and those of installed packages.
 
-    This package is left out. It reads only their dictionaries: some modules load others, or raise, when they are asked
-    for an attribute.
+    This package is left out.
     """
     files: dict[Path, set[str]] = {}
     for name, module in tuple(sys.modules.items()):
-        with suppress(AttributeError):  # `sys.modules` may hold any object
+        with suppress(AttributeError):  # `sys.modules` may hold any object; some load others if asked for an attribute
             file = object.__getattribute__(module, "__dict__").get("__file__")
             if isinstance(file, str) and name.partition(".")[0] not in _OURS:
                 path = Path(file).absolute()
@@ -195,26 +180,17 @@ def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(sorted(loaded)), tuple(sorted(installed))
 
 
-def _show_output_at_once() -> None:
-    """Output to a file waits in a buffer. Without this, a crash would take the last lines of the log with it."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(line_buffering=True)
-
-
 # --- Runs uvicorn in the server process: one worker in this process, several under uvicorn's own supervisor
 #
 # All hooks are in a subclass of `Config`, because that is what uvicorn sends to its workers.
 
 
-def serve(run_directory: Path) -> None:
-    """Serves the job in the run directory until SIGTERM, or until the process that started it is gone."""
-    serve_after(FilesRead(), run_directory)
+def serve(run_directory: Path, read: FilesRead | None = None) -> None:
+    """Serves the job in the run directory until SIGTERM, or until the process that started it is gone.
 
-
-def serve_after(read: FilesRead, run_directory: Path) -> None:
-    """Does what `serve` does where the app may be imported already; `read` has the files that were read for that."""
+    If the app is imported already, `read` has the files that were read for that.
+    """
+    read = read or FilesRead()
     follow_starter(str(run_directory))
     job = Job.read(run_directory)
     # asyncio disables Nagle's algorithm only on sockets that name their protocol. uvicorn's own listener names it with
@@ -260,5 +236,5 @@ class _Config(Config):
         self.app = cast(Any, self.start.load_app())  # checked to be an ASGI app
         self.interface = cast(Any, interface_of(self.app))
         super().load()
-        self.lifespan_class = self.start.make_lifespan
+        self.lifespan_class = partial(ReportingLifespan, start=self.start)
         self.callback_notify = partial(self.start.report_ready, self)

@@ -18,7 +18,7 @@ from pytest_fileperf.plan.request import family_asked_by
 from pytest_fileperf.plan.work import Work, with_value
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.launch import ServerPool
-from pytest_fileperf.serve.loading import takes
+from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.settings.settings import Settings
 from pytest_fileperf.versions.tree import is_of_the_user

@@ -31,7 +31,7 @@ from pytest_fileperf.plan.request import (
     without_queries,
 )
 from pytest_fileperf.plan.work import EVENT, Stream, Work, parse_each, why_no_name
-from pytest_fileperf.serve.loading import takes
+from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.settings.keys import KEYS, LIMITS, parse_count, parse_positive_duration_ns, unknown_keys
 from pytest_fileperf.settings.settings import DEFAULT_GATE, resolve
 from pytest_fileperf.units import parse_size_bytes

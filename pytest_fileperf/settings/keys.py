@@ -14,7 +14,7 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.pacing import Stage
 from pytest_fileperf.plan.work import parse_pause
-from pytest_fileperf.serve.loading import takes
+from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.spec import ServerSpec, parse_server
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
 
