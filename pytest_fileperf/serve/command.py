@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import psutil
 
@@ -22,20 +23,14 @@ from pytest_fileperf.host.child import Child, Invocation, is_alive, run
 from pytest_fileperf.host.sockets import endpoints_of, is_reached, listeners
 from pytest_fileperf.plan.network import LOOPBACK, host_in_url
 from pytest_fileperf.plan.request import digest
-from pytest_fileperf.serve.process import (
-    PortTakenError,
-    ProcessLaunch,
-    RunningProcess,
-    StartUp,
-    base_env,
-)
+from pytest_fileperf.serve.process import PortTakenError, ProcessLaunch, RunningProcess, StartUp, base_env
 from pytest_fileperf.serve.spec import PYTHON, Command, env_filled, filled, has_names, server_title
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in, tracer_in
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.loaded import LoadedFiles, is_among_packages
-from pytest_fileperf.versions.tree import HERE, CodeTree
+from pytest_fileperf.versions.tree import CodeTree
 
-# --- How the programs of a `Command` are run: where they are found, and with our supervisor above them
+# --- How the programs of a `Command` are found, and which code they run
 
 _ASK = """
 import importlib.util, sys
@@ -50,30 +45,10 @@ for name in sys.argv[1:]:
 """Where a Python would find these modules; it imports none of them."""
 
 
-def _invoked(
-    words: Sequence[str],
-    spec: Command,
-    *,
-    run_directory: Path,
-    env: Mapping[str, str],
-    cores: frozenset[int] | None = None,
-    stabilise: bool = False,
-    code_tree: CodeTree = HERE,
-) -> Invocation:
-    """Returns what runs these words of a spec, so that they cannot outlive the test run.
-
-    The working directory, and the paths in the words, are those of the tree. Raises PlanError where there is no such
-    program or directory.
-    """
-    words, directory, program = _resolved(words, spec, env, code_tree)
-    command = scratch.supervised(words, run_directory, program=str(program), cores=cores, stabilise=stabilise)
-    return Invocation(command=command, env=env, cwd=directory)
-
-
 def _resolved(
     words: Sequence[str], spec: Command, env: Mapping[str, str], code_tree: CodeTree
 ) -> tuple[list[str], Path, Path]:
-    """Returns words of a spec as the tree has them, the working directory, and the program."""
+    """Returns words of a spec as the tree has them, the working directory, and the program. Raises PlanError."""
     words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
     directory = code_tree.path(code_tree.cwd() / (spec.cwd or ""))
     if not directory.is_dir():
@@ -81,15 +56,14 @@ def _resolved(
     return words, directory, Path(_find_program(words[0], directory, env.get("PATH")))
 
 
-def _require_difference(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> None:
-    """Raises PlanError where no part of the command depends on its side: both sides would be the same.
+def _require_difference(spec: Command, directory: Path, program: Path, code_tree: CodeTree) -> None:
+    """Raises PlanError if no part of the command depends on its side: both sides would be the same.
 
-    On a tree its working directory may depend, a path in a word or variable, or its program; on an interpreter
-    `{python}`, or its program.
+    Its working directory, program, and paths in words and variables may depend on a tree; its program, and `{python}`,
+    on an interpreter.
     """
     if code_tree.is_here:
         return
-    _, directory, program = _resolved(spec.command, spec, env, code_tree)
     if code_tree.there is not None:
         is_mapped = any(code_tree.word(text) != text for text in (*spec.command, *dict(spec.env).values()))
         if is_mapped or code_tree.holds(directory) or code_tree.holds(program):
@@ -104,13 +78,14 @@ def _require_difference(spec: Command, *, env: Mapping[str, str], code_tree: Cod
     )
 
 
-def _loaded_by(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) -> LoadedFiles:
+def _loaded_by(
+    words: Sequence[str], directory: Path, program: Path, *, search_path: str, code_tree: CodeTree
+) -> LoadedFiles:
     """Returns where the code is that a command runs, as far as that is known: its directory, program and named files.
 
-    Programs beside the interpreter are left out: they belong to its packages. Of installed files it names those in
-    whose place the tree has code of the same name, as the command's Python finds it.
+    Programs beside the interpreter are left out: they belong to its packages. It names the installed files in whose
+    place the tree has code of the same name, as the command's Python finds it.
     """
-    words, directory, program = _resolved(spec.command, spec, env, code_tree)
     named = [path for path in map(Path, words[1:]) if path.is_absolute() and path.is_file()]
     programs = Path(code_tree.interpreter).parent
     modules = (str(directory), *(str(path) for path in (program, *named) if path.parent != programs))
@@ -119,7 +94,7 @@ def _loaded_by(spec: Command, *, env: Mapping[str, str], code_tree: CodeTree) ->
         return LoadedFiles(modules=modules)
     packages = {path.parent for path in code_tree.there.rglob("__init__.py")}
     names = sorted({path.name for path in packages if path.parent not in packages and path.name.isidentifier()})
-    installed = _found_by(python, str(directory), env.get("PYTHONPATH", ""), tuple(names))
+    installed = _found_by(python, str(directory), search_path, tuple(names))
     return LoadedFiles(modules=modules, installed=installed)
 
 
@@ -175,29 +150,12 @@ BUILD_S = 600.0
 """Long enough for a large project, and an end for a build that waits for an answer."""
 
 
-class Builds:
-    """Knows which builds were made, and how that went."""
-
-    def __init__(self) -> None:
-        self._outcomes: dict[tuple[object, ...], ServerStartError | None] = {}
-
-    def ensure(self, spec: Command, code_tree: CodeTree) -> None:
-        """Runs the build of the spec to its end, the first time that it is asked for in this tree.
-
-        Raises ServerStartError with its last lines when it fails, then and each time after, and PlanError where its
-        program is not there.
-        """
-        if spec.build is None:
-            return
-        key = (spec.build, spec.cwd, spec.env, code_tree)
-        if key not in self._outcomes:
-            self._outcomes[key] = _build(spec, spec.build, code_tree)
-        failure = self._outcomes[key]
-        if failure is not None:
-            raise failure.with_traceback(None)
+Builds: TypeAlias = dict[tuple[object, ...], ServerStartError | None]
+"""How the builds went that were made; None for well."""
 
 
 def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerStartError | None:
+    """Runs a build to its end; returns why it failed, with its last lines. Raises PlanError if there is no program."""
     title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
@@ -206,8 +164,9 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerSt
         # There is no boot and no port yet.
         env = {name: value for name, value in whole.items() if not (name in given and has_names(value))}
         with Child("build") as child:
-            invocation = _invoked(words, spec, run_directory=child.directory, env=env, code_tree=code_tree)
-            returncode = child.run(invocation, timeout_s=BUILD_S)
+            resolved, directory, program = _resolved(words, spec, env, code_tree)
+            command = scratch.supervised(resolved, child.directory, program=str(program))
+            returncode = child.run(Invocation(command=command, env=env, cwd=directory), timeout_s=BUILD_S)
             if returncode is None:
                 return ServerStartError(f"{title} did not end within {BUILD_S:g} s", log=child.log)
             if returncode != 0:
@@ -221,14 +180,10 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerSt
 
 _CONNECT_TIMEOUT_S = 1.0
 _IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECASE)
-"""How programs say that a port is taken."""
 
 
 def without_temporary_paths(command: str) -> str:
-    """Returns the command with `{tmp}` for each path below the system's temporary directory, as pytest's `tmp_path`.
-
-    Such a path is another one in each run, so it tells nothing about the server.
-    """
+    """Returns the command with `{tmp}` for each temporary path: it is another one in each run."""
     given = Path(tempfile.gettempdir())
     tops = "|".join(re.escape(str(top)) for top in sorted({given, given.resolve()}, key=lambda top: -len(str(top))))
     return re.sub(rf"(?<![\w.-])(?:{tops})(?:/[^\s:;,?&'\"]*)?(?![\w.-])", "{tmp}", command)
@@ -252,45 +207,54 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 class CommandLaunch(ProcessLaunch[Command]):
-    """One boot of a command, on a port that it is told."""
-
     def __init__(self, spec: Command, start_up: StartUp, builds: Builds) -> None:
         super().__init__(spec, start_up)
         self._builds = builds
         self._host = start_up.host
         self._port = 0
+        self._env: Mapping[str, str] = {}
+        self._resolved: tuple[Sequence[str], Path, Path] = ((), Path(), Path())
+        """Its words, working directory and program."""
 
     def prepare(self, run_directory: Path) -> Invocation:
-        """Returns the program below our supervisor, after its build where there is one to make.
-
-        Raises PlanError where there is no such program, and ServerStartError where the build fails.
-        """
         if not scratch.IS_SUPERVISED:  # without process groups and signals nothing would end it for sure
             raise PlanError(
                 "a Command does not run on this system: start the server yourself, and give "
                 'server=Url("http://127.0.0.1:…")',
                 where="Command",
             )
-        self._builds.ensure(self.spec, self.code_tree)
-        self._port = free_port(self._host)
-        env = self._filled_env()
-        _require_difference(self.spec, env=env, code_tree=self.code_tree)
-        return _invoked(
-            [filled(word, boot=self.start_up.serial, host=self._host, port=self._port) for word in self.spec.command],
-            self.spec,
-            run_directory=run_directory,
-            env=env,
-            cores=self.start_up.cores,
-            stabilise=self.spec.stabilise,
-            code_tree=self.code_tree,
+        spec, code_tree = self.spec, self.code_tree
+        if spec.build is not None:
+            key = (spec.build, spec.cwd, spec.env, code_tree)
+            if key not in self._builds:
+                self._builds[key] = _build(spec, spec.build, code_tree)
+            if (failure := self._builds[key]) is not None:
+                raise failure.with_traceback(None)
+        at, host = self.start_up, self._host
+        self._port = port = free_port(host)
+        self._env = env_filled(at.env(spec), dict(spec.env), boot=at.serial, host=host, port=port, worker=0)
+        words = [filled(word, boot=at.serial, host=host, port=port) for word in spec.command]
+        self._resolved = words, directory, program = _resolved(words, spec, self._env, code_tree)
+        _require_difference(spec, directory, program, code_tree)
+        command = scratch.supervised(
+            words, run_directory, program=str(program), cores=at.cores, stabilise=spec.stabilise
         )
+        return Invocation(command=command, env=self._env, cwd=directory)
 
     def poll(self, *, within_s: float) -> RunningCommand | None:
-        """Returns the server once it listens, and answers where an answer is asked for."""
         returncode = self.process.ended()
         if returncode is not None:
-            raise self._why_ended(returncode)
-        if not _accepts(self._host, self._port) or not self._listens():
+            what, log = self._ended_early(returncode), self.process.log
+            if returncode == 0:
+                what += ": it must stay in the foreground for as long as it serves"
+            if any(_IN_USE.search(line) for line in log) or not _is_free(self._host, self._port):
+                what += f": another program took port {self._port}, or one that it wants too"
+                raise PortTakenError(what, log=log)
+            raise ServerStartError(what, log=log)
+        if not _accepts(self._host, self._port):
+            return None
+        endpoints = endpoints_of(self.process.tree())
+        if endpoints is not None and not is_reached(endpoints, self._host, self._port):  # another program listens
             return None
         others = set(listeners(self._host, self._port)).difference(one.pid for one in self.process.tree())
         if others:  # then it is chance who answers a connection
@@ -299,9 +263,9 @@ class CommandLaunch(ProcessLaunch[Command]):
         if self.spec.ready is not None and _http_problem(self._host, self._port, self.spec.ready, within_s):
             return None
         running = RunningCommand(self.spec, self.process, self._host, self._port)
-        env = self._filled_env()
-        running.tracer = tracer_in(env)
-        running.loaded = _loaded_by(self.spec, env=env, code_tree=self.code_tree)
+        running.tracer = tracer_in(self._env)
+        search_path = self._env.get("PYTHONPATH", "")
+        running.loaded = _loaded_by(*self._resolved, search_path=search_path, code_tree=self.code_tree)
         return running
 
     def why_late(self) -> str:
@@ -319,28 +283,8 @@ class CommandLaunch(ProcessLaunch[Command]):
             reason += f", where process {others[0]} does, which is none of its own" if others else ""
         return f"{self.spec.name} was not ready within {self.spec.start_timeout_s:g} s: {reason}"
 
-    def _filled_env(self) -> dict[str, str]:
-        env, names = self.start_up.env(self.spec), dict(self.spec.env)
-        return env_filled(env, names, boot=self.start_up.serial, host=self._host, port=self._port, worker=0)
-
-    def _listens(self) -> bool:
-        """Returns whether our program listens, and not another one; True where the system does not tell."""
-        endpoints = endpoints_of(self.process.tree())
-        return endpoints is None or is_reached(endpoints, self._host, self._port)
-
-    def _why_ended(self, returncode: int) -> ServerStartError:
-        log = self.process.log
-        what = self._ended_early(returncode)
-        if returncode == 0:
-            what += ": it must stay in the foreground for as long as it serves"
-        if any(_IN_USE.search(line) for line in log) or not _is_free(self._host, self._port):
-            return PortTakenError(f"{what}: another program took port {self._port}, or one that it wants too", log=log)
-        return ServerStartError(what, log=log)
-
 
 class RunningCommand(RunningProcess):
-    """A program that answers requests."""
-
     kind = "command"
 
     def __init__(self, spec: Command, process: Child, host: str, port: int) -> None:
@@ -358,25 +302,21 @@ class RunningCommand(RunningProcess):
     def worker_pids(self) -> tuple[int, ...]:
         """The processes that accept connections, without a parent that shares its listening socket with them.
 
-        Some programs accept in the parent and hand connections over. So where fewer processes accept than workers were
+        Some programs accept in the parent and hand connections over. So if fewer processes accept than workers were
         asked for, and the innermost processes of the tree are enough, it is those.
         """
-        if len(self._workers) < self._spec.workers or not all(map(is_alive, self._workers)):
-            self._workers = self._find_workers()
+        workers = self._spec.workers
+        if len(self._workers) < workers or not all(map(is_alive, self._workers)):
+            tree = self.processes
+            accepting = [one for one in tree if is_reached(endpoints_of((one,)) or (), self._host, self._port)]
+            innermost, self._workers = _innermost(tree), _innermost(accepting or tree)
+            if len(self._workers) < workers <= len(innermost):
+                self._workers = innermost
         return tuple(process.pid for process in self._workers)
 
     def identity(self) -> dict[str, object]:
-        """Returns what every server's identity has, and the digest of the title, or else of the command."""
         command = self._spec.title or without_temporary_paths(" ".join(self._spec.command))
         return {"kind": self.kind, "command": digest(command)} | super().identity()
-
-    def _find_workers(self) -> tuple[psutil.Process, ...]:
-        tree = self.processes
-        accepting = [one for one in tree if is_reached(endpoints_of((one,)) or (), self._host, self._port)]
-        found = _innermost(accepting or tree)
-        if len(found) < self._spec.workers <= len(innermost := _innermost(tree)):
-            return innermost
-        return found
 
 
 def _innermost(processes: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:

@@ -5,8 +5,8 @@ These have the environment of the test run, without what a test has set on the a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from pytest_fileperf.errors import AppLoadError, log_line
 from pytest_fileperf.host import scratch
@@ -19,35 +19,26 @@ from pytest_fileperf.serve.likeness import OUTLINE, Likeness, Part, is_item
 from pytest_fileperf.serve.made import Cause, Made, cause_of, tell_difference
 from pytest_fileperf.serve.process import STAGES, base_env
 from pytest_fileperf.serve.spec import Command, Uvicorn, env_filled
-from pytest_fileperf.serve.stability import untraced
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE
 
+Imports: TypeAlias = dict[object, Imported]
+"""What imports gave: an app is imported again once or twice in a test run."""
 
-class Imports:
-    """Remembers what imports gave: an app is imported again once or twice in a test run."""
 
-    def __init__(self) -> None:
-        self._found: dict[object, Imported] = {}
-
-    def of(
-        self, app: AppSpec | None, count: int, *, timeout_s: float, env: Mapping[str, str] | None = None
-    ) -> Imported:
-        """Returns what so many imports gave. Without an app they only look which databases Django would use.
-
-        `env` is the whole environment; None: that of the test run.
-        """
-        used = untraced({name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"})
-        used = used if env is None else dict(env)
-        key = (None if app is None else app.target, tuple(sorted(used.items())))
-        known = self._found.get(key)
-        likenesses = () if known is None else known.likenesses
-        while known is None or not (known.problem or app is None or len(likenesses) >= count):
-            found = _import(app, used, timeout_s)
-            likenesses += found.likenesses
-            known = Imported(likenesses=likenesses, databases=found.databases, problem=found.problem)
-            self._found[key] = known
-        return Imported(likenesses=likenesses[:count], databases=known.databases, problem=known.problem)
+def imports_of(
+    app: AppSpec | None, count: int, imports: Imports, *, timeout_s: float, env: Mapping[str, str] | None = None
+) -> Imported:
+    """Returns what so many imports gave. Without an app they only look which databases Django would use."""
+    env = base_env(Uvicorn()) if env is None else env
+    key = (None if app is None else app.target, tuple(sorted(env.items())))
+    known = imports.get(key)
+    likenesses = () if known is None else known.likenesses
+    while known is None or not (known.problem or app is None or len(likenesses) >= count):
+        found = _import(app, env, timeout_s)
+        likenesses += found.likenesses
+        known = imports[key] = Imported(likenesses=likenesses, databases=found.databases, problem=found.problem)
+    return Imported(likenesses=likenesses[:count], databases=known.databases, problem=known.problem)
 
 
 def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Imported:
@@ -77,14 +68,14 @@ _WAY_OUT_OF_COMMANDS = (
 
 
 def refuse_other_app(spec: Command, app: AppSpec | None, imports: Imports) -> None:
-    """Raises AppLoadError where the test has an app object that is not as its import makes it."""
+    """Raises AppLoadError if the test has an app object that is not as its import makes it."""
     if app is None or (isinstance(app.target, str) and app.made is None):
         return
     if app.made is None or not isinstance(app.target, str):
         raise AppLoadError(
             f"{spec.name} cannot be handed {app.name}, which is an object of this test run. {_WAY_OUT_OF_COMMANDS}"
         )
-    found = imports.of(app, 2, timeout_s=spec.start_timeout_s)
+    found = imports_of(app, 2, imports, timeout_s=spec.start_timeout_s)
     if problem := _difference(app.made, found):
         raise AppLoadError(
             f"{spec.name} cannot be handed {app.name} as the test made it: {problem}. {_WAY_OUT_OF_COMMANDS}"
@@ -92,15 +83,12 @@ def refuse_other_app(spec: Command, app: AppSpec | None, imports: Imports) -> No
 
 
 def refuse_other_databases(spec: Command, imports: Imports) -> None:
-    """Raises AppLoadError where tests are kept from Django's real database, and the command would use that.
-
-    A command that is given settings of Django has chosen.
-    """
+    """Raises AppLoadError if tests are kept from Django's real database, and the command would use that."""
     here = databases_here()
-    if not here.names or SETTINGS in dict(spec.env):
+    if not here.names or SETTINGS in dict(spec.env):  # who gives settings has chosen
         return
     env = env_filled(base_env(spec), dict(spec.env), boot=0, port=0, worker=0)
-    found = imports.of(None, 1, timeout_s=spec.start_timeout_s, env=env)
+    found = imports_of(None, 1, imports, timeout_s=spec.start_timeout_s, env=env)
     problem = here.refusal(found.databases, list(dict(spec.env).values()), server="Command([…], ")
     if not found.databases.names and (here.are_of_tests or here.guarded):
         why = found.problem or f"{SETTINGS} is not set"

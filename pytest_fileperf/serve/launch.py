@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from typing import Protocol
 
@@ -20,7 +19,7 @@ from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer, UrlLaunch
-from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn, has_names, needs_app
+from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn, needs_app
 from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.versions.loaded import hidden_by_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -30,7 +29,7 @@ class Launch(Protocol):
     """The steps of one boot. Whoever calls `start` calls `stop`, whatever happens in between."""
 
     def start(self) -> None:
-        """Starts it and returns at once; a build is made first, where there is one."""
+        """Starts it and returns at once; a build is made first, if there is one."""
 
     def ready(self) -> RunningServer:
         """Waits until it answers requests; raises AppLoadError or ServerStartError."""
@@ -74,7 +73,7 @@ def refuse_changed(running: RunningServer, *, title: str) -> None:
 
 
 def refuse_hidden(running: RunningServer, code_tree: CodeTree) -> None:
-    """Raises AppOriginError where an installed copy of the project hides the code that is compared."""
+    """Raises AppOriginError if an installed copy of the project hides the code that is compared."""
     if file := hidden_by_installed(running.loaded, code_tree):
         raise AppOriginError(
             module="a module of the project", file=file, base=str(code_tree.there), side=code_tree.title
@@ -94,17 +93,13 @@ class _Boot:
     number: int
     launch: Launch
     running: RunningServer
-    entered: ExitStack | None = None
-    entered_key: object = None
-    value: object = None
-    """What is entered."""
+    entered: tuple[object, AbstractContextManager[object], object] | None = None
+    """What is entered: its key, the context manager, and what that gave."""
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Leaves what is entered."""
-        stack = self.entered
-        self.entered = self.value = None
-        if stack is not None:
-            stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        entered, self.entered = self.entered, None
+        if entered is not None:
+            entered[1].__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
 
 @dataclass(slots=True)
@@ -116,15 +111,15 @@ class ServerPool:
 
     network: Network = LOCAL
     coverage: bool = False
-    """Whether coverage may trace servers."""
+    """Whether that may trace servers."""
     preloads: Preloads | None = None
     """What imports an app once for many boots; None: each imports it anew."""
     family: str = "httpx"
     """Whose clients its servers make."""
     endings: Counter[str] = field(default_factory=Counter)
     """What was wrong with the ends of servers, in sentences, and how often."""
-    _imports: Imports = field(default_factory=Imports)
-    _builds: Builds = field(default_factory=Builds)
+    _imports: Imports = field(default_factory=dict)
+    _builds: Builds = field(default_factory=dict)
     _serials: count[int] = field(default_factory=count)
     """Numbers every boot of the run, also those of comparisons, so that none has the `{boot}` of another."""
     _serving: _Boot | None = None
@@ -144,9 +139,8 @@ class ServerPool:
         """Returns the launcher for a boot of the code in its tree, not started yet. Whoever starts it calls `end`.
 
         Boots of one number `boot` are alike. `in_turn` says that it is a side of a comparison. With `forks` it may be
-        a fork of what has imported the app of this `version`. Raises PlanError where it needs an app and there is none,
-        and where it cannot boot the code of another tree; and AppLoadError where the test has an app, or a test
-        database, that a command cannot be handed.
+        a fork of what has imported the app of this `version`. Raises PlanError if it lacks an app, or cannot boot the
+        code of another tree, and AppLoadError if a command cannot be handed the test's app or database.
         """
         if not code_tree.is_here:
             refuse_other_version(spec, app, title=code_tree.title)
@@ -161,6 +155,7 @@ class ServerPool:
             in_turn=in_turn,
             code_tree=code_tree,
             coverage=self.coverage,
+            version=version,
         )
         if isinstance(spec, Command):
             if code_tree.is_here:
@@ -173,12 +168,8 @@ class ServerPool:
             )
         if isinstance(spec, InProcess):
             return InProcessLaunch(app)
-        order = None
-        is_alike = not any(map(has_names, dict(spec.env).values()))  # in all its boots
-        if forks and is_alike and self.preloads is not None and not self.coverage:
-            start_s = spec.start_timeout_s
-            order = partial(self.preloads.order, in_turn=in_turn, boot=boot, version=version, start_s=start_s)
-        return AsgiLaunch(spec, app, start_up, self._imports, order, can_be_held=is_alike)
+        preloads = self.preloads if forks and not self.coverage else None
+        return AsgiLaunch(spec, app, start_up, self._imports, preloads)
 
     @property
     def running(self) -> RunningServer | None:
@@ -186,9 +177,9 @@ class ServerPool:
         return None if self._serving is None else self._serving.running
 
     def boot(self, spec: ServerSpec, app: AppSpec | None, number: int, cores: frozenset[int] | None) -> RunningServer:
-        """Returns this boot of the server, and ends any other one before it starts.
+        """Returns this boot of the server, after it has ended any other one. One that has died is replaced.
 
-        A boot that has died since its last use is replaced. Raises AppLoadError, PlanError or ServerStartError.
+        Raises AppLoadError, PlanError or ServerStartError.
         """
         if self.serving(spec, app) == number:
             assert self._serving is not None
@@ -219,21 +210,20 @@ class ServerPool:
         return None
 
     def entered(self, key: object, make: Callable[[RunningServer], AbstractContextManager[object]]) -> object:
-        """Returns what a context manager gives that is entered on the boot that serves, and that stays entered.
+        """Returns what a context manager gives that stays entered on the boot that serves, once for each key.
 
-        It is left by `leave`, and before the boot ends. One of an equal key is not entered twice.
+        It is left by `leave`, and before the boot ends.
         """
         serving = self._serving
         assert serving is not None
-        if serving.entered is None or serving.entered_key != key:
+        if serving.entered is None or serving.entered[0] != key:
             serving.leave()
-            stack = ExitStack()
-            serving.value = stack.enter_context(make(serving.running))
-            serving.entered, serving.entered_key = stack, key
-        return serving.value
+            manager = make(serving.running)
+            serving.entered = (key, manager, manager.__enter__())
+        return serving.entered[2]
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Leaves what is entered on the boot that serves, because of an error where there is one."""
+        """Leaves what is entered on the boot that serves, because of an error if there is one."""
         if self._serving is not None:
             self._serving.leave(error)
 
@@ -251,7 +241,7 @@ class ServerPool:
             self.end(serving.launch)
 
     def end(self, launch: Launch) -> None:
-        """Ends one boot, and keeps what is wrong with that."""
+        """Ends one boot, and keeps what was wrong with that."""
         if said := launch.stop():
             self.endings[said] += 1
 

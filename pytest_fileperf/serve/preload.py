@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TypeAlias
 
 import psutil
 
@@ -31,8 +30,6 @@ _KILLED = -9
 class Fork:
     """A fork, as `subprocess.Popen` shows a process."""
 
-    stdin: IO[bytes] | None = None
-
     def __init__(self, pid: int, preload: _Preload, leave: Callable[[str], None]) -> None:
         self.pid = pid
         self._preload = preload
@@ -45,8 +42,7 @@ class Fork:
     def give_up(self, why: str, *, hangs: bool) -> bool:
         """Says that it did not become ready; returns whether a fresh start is worth a try.
 
-        Not where a fork has served before and this one hangs. A fork may fail because an earlier one has the
-        file that the import named, by the time or the process.
+        A fork may fail because an earlier one has the file that the import named, by the time or the process.
         """
         if self._preload.has_served and hangs:
             return False
@@ -73,64 +69,55 @@ class Fork:
         return returncode
 
 
-Order: TypeAlias = "Callable[[Invocation, Path], Ordered | str]"
-"""Begins the import for what is to be started in a run directory; or returns at once why the app is imported anew."""
-
-
 @dataclass(slots=True)
 class _Preload:
     process: Child
     channel: socket.socket
     until_s: float
     """So long its import may take, by the monotonic clock."""
-    stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Of the files that its import has read."""
-    has_imported: bool = False
+    report: Preloaded | None = None
+    """What it has said of its import, once it has imported."""
     ended: dict[int, int] = field(default_factory=dict)
-    """How forks ended."""
     living: set[int] = field(default_factory=set)
+    """Forks; of others it is known how they ended."""
     has_served: bool = False
     """Whether a fork became ready."""
 
     def why_not_imported(self) -> str | None:
-        """Waits for its import. Returns None where it can be forked, else why not; empty where it only failed."""
-        report = None
-        while not self.has_imported:
-            report = next(iter(left(Preloaded, self.process.directory)), None)
-            if report is not None:
-                self.stamps = report.stamps
-            if report is not None and not report.why_fresh:
-                self.has_imported = True
-            elif report is not None or self.process.ended() is not None or time.monotonic() >= self.until_s:
-                return report.why_fresh if report else ""
-            else:
+        """Waits for its import. Returns None if it can be forked, else why not; empty if it only failed."""
+        while self.report is None:
+            self.report = next(iter(left(Preloaded, self.process.directory)), None)
+            if self.report is None:
+                if self.process.ended() is not None or time.monotonic() >= self.until_s:
+                    return ""
                 time.sleep(0.01)
-        return None
+        return self.report.why_fresh or None
 
     def is_current(self) -> bool:
         """Returns whether it lives, and all files that it has read are as they were."""
-        return self.process.ended() is None and stamps_of(tuple(self.stamps)) == self.stamps
+        stamps = {} if self.report is None else self.report.stamps
+        return self.process.ended() is None and stamps_of(stamps) == stamps
 
-    def fork(self, run_directory: Path, env: Mapping[str, str]) -> int | None:
-        """Returns the process id of a fork with variables of its own; None where the process has ended."""
-        known = frozenset(self.living)
+    def ask_to_serve(self, run_directory: Path, env: Mapping[str, str]) -> bool:
+        """Asks it for a fork with variables of its own, or to serve itself; returns False if it has ended."""
+        lines = "".join(f"{line}\n" for line in self.process.log)
+        (run_directory / "log.txt").write_text(lines, encoding="utf-8")
         try:
             self.channel.send(json.dumps([str(run_directory), env]).encode())
         except OSError:
+            return False
+        return True
+
+    def fork(self, run_directory: Path, env: Mapping[str, str]) -> int | None:
+        """Returns the process id of a fork; None if the process has ended."""
+        known = frozenset(self.living)
+        if not self.ask_to_serve(run_directory, env):
             return None
         until_s = time.monotonic() + 5.0
         while time.monotonic() < until_s and self.hear(until_s - time.monotonic()):
             if new := self.living - known:
                 return new.pop()
         return None
-
-    def serve(self, run_directory: Path, env: Mapping[str, str]) -> Process | None:
-        """Lets it serve itself, and gives it away; None where the process has ended."""
-        try:
-            self.channel.send(json.dumps([str(run_directory), env]).encode())
-        except OSError:
-            return None
-        return self.process.given()
 
     def hear(self, within_s: float) -> bool:
         """Takes one message; returns whether there was one."""
@@ -161,65 +148,15 @@ class _Preload:
         self.hear(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """An import that was ordered, for one boot."""
-
-    preloads: Preloads
-    key: str
-    run_directory: Path
-    env: Mapping[str, str]
-    """The variables of this boot alone."""
-
-    def why_fresh(self) -> str | None:
-        """Waits for the import. Returns None where it can be forked, else why not; empty where it only failed."""
-        found = self.preloads.imported(self.key)
-        return found if isinstance(found, str) else None
-
-    @property
-    def has_spare(self) -> bool:
-        """Whether what cannot be forked may serve itself."""
-        return self.key in self.preloads.spares
-
-    def spare(self) -> Process | None:
-        """Returns what has imported the app and cannot be forked: it serves itself, once. None without one."""
-        held = self.preloads.spares.pop(self.key, None)
-        if held is None or not held.is_current():
-            if held is not None:
-                held.close()
-            return None
-        self.preloads.given.append(held)
-        self._begin_log(held)
-        return held.serve(self.run_directory, self.env)
-
-    def _begin_log(self, held: _Preload) -> None:
-        lines = "".join(f"{line}\n" for line in held.process.log)
-        (self.run_directory / "log.txt").write_text(lines, encoding="utf-8")
-
-    def fork(self) -> Fork | str:
-        """Waits for the import. Returns a fork of it, which serves, or why there is none."""
-        held = self.preloads.imported(self.key)
-        if isinstance(held, str):
-            return held
-        self._begin_log(held)
-        leave = partial(self.preloads.leave, self.key)
-        pid = held.fork(self.run_directory, self.env)
-        if pid is not None:
-            return Fork(pid, held, leave)
-        why = "the process that had imported it does not answer"
-        leave(why)
-        return why
-
-
 @dataclass(slots=True)
 class Preloads:
     """Those of a session, by app, settings and code. Whoever made it closes it."""
 
     _held: dict[str, _Preload] = field(default_factory=dict)
     """The one that was used last comes last."""
-    spares: dict[str, _Preload] = field(default_factory=dict)
+    _spares: dict[str, _Preload] = field(default_factory=dict)
     """Those that cannot be forked, and have not served."""
-    given: list[_Preload] = field(default_factory=list)
+    _given: list[_Preload] = field(default_factory=list)
     """Spares that serve: their directories stay as long as they may run."""
     _why_fresh: dict[str, str] = field(default_factory=dict)
     """Why some are not forked."""
@@ -227,44 +164,67 @@ class Preloads:
 
     def order(
         self, invocation: Invocation, run_directory: Path, *, in_turn: bool, boot: int, version: str, start_s: float
-    ) -> Ordered | str:
-        """Begins an import where none was made. Returns what waits for it and forks what is to be started.
+    ) -> str | None:
+        """Begins an import if none was made. Returns a key to ask for it; None if a start-up imports the app anew.
 
         In turn, boots take turns with two imports of other hash seeds: what is luck of an import is then seen as a
-        difference between pairs. A `version` has imports of its own, also where the code is the same.
-
-        Else it is to be started afresh, and the text says why; it is empty where nothing keeps the app itself from it.
+        difference between pairs. A `version` has imports of its own, also if the code is the same.
         """
         job = Job.read(run_directory)
         if sys.platform != "linux" or job.target is None or job.spec.workers > 1 or job.server != "uvicorn":
-            return ""
+            return None
         if LAYOUT not in invocation.env or SEED in job.env_given:  # each start-up has a seed of its own, or the user's
-            return ""
+            return None
         number = self._seed + boot % 2 if in_turn else 0
         key = _key(job, invocation, run_directory, f"{version} {number}")
-        env = {name: value for name, value in invocation.env.items() if name == LAYOUT}
-        if key in self.spares:  # it was ordered, and did not serve
-            return Ordered(self, key, run_directory, env)
         if key in self._why_fresh:
-            return self._why_fresh[key]
+            return key
         held = self._held.pop(key, None)
-        if held is not None and held.has_imported and not held.is_current():
+        if held is not None and held.report is not None and not held.is_current():
             if held.living:  # the import reads what a server of this app writes
                 self._held[key] = held
-                return ""
+                return None
             held.close()
             held = None
         self._held[key] = held or self._begun(job, invocation, run_directory, stabilising_env(number), start_s)
-        return Ordered(self, key, run_directory, env)
+        return key
 
-    def imported(self, key: str) -> _Preload | str:
+    def why_anew(self, key: str) -> str | None:
+        """Waits for an import. Returns why the app is imported anew, empty without a reason; None if it is not."""
+        found = self._imported(key)
+        return found if isinstance(found, str) and key not in self._spares else None
+
+    def serve(self, key: str, run_directory: Path, env: Mapping[str, str]) -> tuple[Process | None, str]:
+        """Waits for an import. Returns what serves: a fork of it with variables of its own, or what cannot be forked.
+
+        None if the app is to be imported anew. The text says why it is no fork.
+        """
+        held = self._imported(key)
+        if not isinstance(held, str):
+            leave = partial(self._leave, key)
+            pid = held.fork(run_directory, env)
+            if pid is not None:
+                return Fork(pid, held, leave), ""
+            why = "the process that had imported it does not answer"
+            leave(why)
+            return None, why
+        spare = self._spares.pop(key, None)
+        if spare is None:
+            return None, held
+        if not spare.is_current():
+            spare.close()
+            return None, held
+        self._given.append(spare)
+        return spare.process.given() if spare.ask_to_serve(run_directory, env) else None, held
+
+    def _imported(self, key: str) -> _Preload | str:
         """Returns what has imported an app, once it has, or why that is not forked."""
         if key in self._why_fresh:
             return self._why_fresh[key]
         held = self._held.get(key)
         if held is None:  # too many were held
             return ""
-        is_new = not held.has_imported
+        is_new = held.report is None
         why = held.why_not_imported()
         if why is None and is_new and not held.is_current():  # nobody waited for it, and the code was edited since
             self._held.pop(key).close()
@@ -272,19 +232,19 @@ class Preloads:
         if why is None:
             return held
         if why:
-            self.spares[key] = self._held.pop(key)
-        self.leave(key, why)
+            self._spares[key] = self._held.pop(key)
+        self._leave(key, why)
         return why
 
     def close(self) -> None:
         """Ends all of them. Can be repeated."""
-        for held in (self._held, self.spares):
+        for held in (self._held, self._spares):
             while held:
                 held.popitem()[1].close()
-        while self.given:
-            self.given.pop().close()
+        while self._given:
+            self._given.pop().close()
 
-    def leave(self, key: str, why: str) -> None:
+    def _leave(self, key: str, why: str) -> None:
         """Forks this one no more."""
         self._why_fresh[key] = why
         if held := self._held.pop(key, None):
@@ -293,7 +253,7 @@ class Preloads:
     def _begun(
         self, job: Job, invocation: Invocation, run_directory: Path, alike: Mapping[str, str], start_s: float
     ) -> _Preload:
-        idle = [key for key, held in self._held.items() if not held.living and held.has_imported]
+        idle = [key for key, held in self._held.items() if not held.living and held.report is not None]
         for oldest in idle[: max(0, len(self._held) + 1 - _MOST)]:
             self._held.pop(oldest).close()
         process = Child("server")

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -22,10 +23,10 @@ from pytest_fileperf.host.child import PATIENCE_S, Child, Invocation, is_alive
 from pytest_fileperf.host.files import not_started
 from pytest_fileperf.plan.network import LOOPBACK
 from pytest_fileperf.serve.job import HELD, IMPORTED, Failed, left, noted
-from pytest_fileperf.serve.preload import Fork, Order, Ordered
+from pytest_fileperf.serve.preload import Fork, Preloads
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ProcessSpec
-from pytest_fileperf.serve.stability import stabilising_env, untraced
+from pytest_fileperf.serve.stability import LAYOUT, stabilising_env, untraced
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
@@ -47,12 +48,10 @@ class RunningProcess(RunningServer):
 
     @property
     def processes(self) -> tuple[psutil.Process, ...]:
-        """The live process tree: with several workers the supervisor and its helpers are in it."""
         return self._process.tree()
 
     @property
     def log(self) -> tuple[str, ...]:
-        """The last lines of what it wrote to standard output and error."""
         return self._process.log
 
     def check(self) -> None:
@@ -84,7 +83,9 @@ class StartUp:
     """Whether it is a side of a comparison."""
     code_tree: CodeTree = HERE
     coverage: bool = False
-    """Whether coverage may trace it."""
+    """Whether that may trace it."""
+    version: str = ""
+    """Start-ups of two versions are no forks of one import, also if the code is the same."""
 
     def env(self, spec: ProcessSpec) -> dict[str, str]:
         """Returns the environment that the server begins with: on its tree, and with what stabilises the boot."""
@@ -95,13 +96,16 @@ class StartUp:
 class ProcessLaunch(ABC, Generic[Spec]):
     """One boot of a program. It is started again, with another port, where another program takes its port."""
 
-    def __init__(self, spec: Spec, start_up: StartUp, order: Order | None = None, *, can_be_held: bool = False) -> None:
-        """Without an `order` it is never a fork. One that can be held may import the app ahead of its start."""
+    def __init__(
+        self, spec: Spec, start_up: StartUp, preloads: Preloads | None = None, *, can_be_held: bool = False
+    ) -> None:
+        """Without `preloads` it is never a fork. One that can be held may import the app ahead of its start."""
         self.spec = spec
         self.start_up = start_up
         self.code_tree = start_up.code_tree
-        self._order = order
-        self._ordered: Ordered | str = ""
+        self._preloads = preloads
+        self._key: str | None = None
+        """Of the import that was ordered for it; None without one."""
         self._can_be_held = can_be_held
         self._held_s: float | None = None
         """When it was started to be held, by the monotonic clock."""
@@ -115,69 +119,58 @@ class ProcessLaunch(ABC, Generic[Spec]):
     def prepare(self, run_directory: Path) -> Invocation:
         """Returns what to start, after writing what it needs into its run directory.
 
-        Raises PlanError for what is missing, AppLoadError for an app that cannot be sent, ServerStartError where a
-        build fails, and OSError.
+        Raises PlanError for what is missing, AppLoadError for an app that cannot be sent, ServerStartError for a build
+        that fails, and OSError.
         """
 
     @abstractmethod
     def poll(self, *, within_s: float) -> RunningServer | None:
-        """Returns the server once it answers, None before; it may wait so long for an answer.
-
-        Raises AppLoadError or ServerStartError where it will never answer.
-        """
+        """Returns the server once it answers, None before. Raises AppLoadError or ServerStartError if it never will."""
 
     @abstractmethod
     def why_late(self) -> str:
         """Returns the message for a server that was not ready in time."""
 
     def import_ahead(self) -> None:
-        """Begins to import the app where it is to be forked, and returns at once. Raises what `start` raises."""
-        if self._order is not None:
+        """Begins to import the app if it is to be forked, and returns at once. Raises what `start` raises."""
+        if self._preloads is not None:
             self._prepare()
 
     def hold(self) -> None:
-        """Starts the process where it is no fork: it imports the app, and waits for `start`. Raises what that raises.
-
-        Where the import is ordered it waits for that.
-        """
+        """Starts the process if it is no fork: it imports the app, and waits for `start`. Raises what that raises."""
         if not self._can_be_held:
             return
         child, invocation = self._prepare()
         with self._told():
-            ordered = self._ordered
-            why = ordered if isinstance(ordered, str) else ordered.why_fresh()
-            if why is not None and (isinstance(ordered, str) or not ordered.has_spare):
+            why: str | None = ""
+            if self._preloads is not None and self._key is not None:
+                why = self._preloads.why_anew(self._key)
+            if why is not None:
                 self._why_fresh, self._held_s = why, time.monotonic()
                 (child.directory / HELD).touch()
                 child.start(invocation)
 
     def start(self) -> None:
-        """Starts the process.
-
-        Raises AppLoadError for an app that cannot be sent, PlanError for what is missing, and ServerStartError where a
-        build fails, its files cannot be written, or the process cannot be started.
-        """
+        """Raises what `prepare` raises; ServerStartError also for an error of the system."""
         child, invocation = self._prepare()
         with self._told():
-            if self._held_s is not None:
-                self._await_import(child, self._held_s + 2 * self.spec.start_timeout_s)
-                (child.directory / HELD).unlink()
+            if self._held_s is not None:  # it may share its core with another import
+                until_s, run_directory = self._held_s + 2 * self.spec.start_timeout_s, child.directory
+                while not (noted(IMPORTED, run_directory) or left(Failed, run_directory) or child.ended() is not None):
+                    if time.monotonic() >= until_s:
+                        raise ServerStartError(self.why_late(), log=child.log)
+                    time.sleep(0.01)
+                (run_directory / HELD).unlink()
                 return
-            ordered = self._ordered
-            found = ordered if isinstance(ordered, str) else ordered.fork()
-            self._forked, self._why_fresh = (None, found) if isinstance(found, str) else (found, "")
-            process = self._forked if isinstance(ordered, str) else self._forked or ordered.spare()
+            process, self._why_fresh = None, ""
+            if self._preloads is not None and self._key is not None:
+                layout = {LAYOUT: invocation.env[LAYOUT]}
+                process, self._why_fresh = self._preloads.serve(self._key, child.directory, layout)
+            self._forked = process if isinstance(process, Fork) else None
             if process is None:
                 child.start(invocation)
             else:
                 child.adopt(process)
-
-    def _await_import(self, child: Child, until_s: float) -> None:
-        """Waits for the import of a server that is held, which may share its core with another import."""
-        while not (noted(IMPORTED, child.directory) or left(Failed, child.directory) or child.ended() is not None):
-            if time.monotonic() >= until_s:
-                raise ServerStartError(self.why_late(), log=child.log)
-            time.sleep(0.01)
 
     def _prepare(self) -> tuple[Child, Invocation]:
         """Returns what is to be started, which is prepared once."""
@@ -185,8 +178,10 @@ class ProcessLaunch(ABC, Generic[Spec]):
             self._child = self._child or Child("server")
             if self._invocation is None:
                 self._invocation = self.prepare(self._child.directory)
-                if self._order is not None:
-                    self._ordered = self._order(self._invocation, self._child.directory)
+                if self._preloads is not None:
+                    at, start_s = self.start_up, self.spec.start_timeout_s
+                    order = partial(self._preloads.order, in_turn=at.in_turn, boot=at.number, version=at.version)
+                    self._key = order(self._invocation, self._child.directory, start_s=start_s)
             return self._child, self._invocation
 
     @contextmanager
@@ -228,20 +223,15 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
     @property
     def process(self) -> Child:
-        """What was started."""
         assert self._child is not None, "the server was not started"
         return self._child
 
     def ask_to_stop(self) -> None:
-        """Asks the server to end, and does not wait for it."""
         if self._child is not None:
             self._child.ask_to_end()
 
     def stop(self) -> str:
-        """Ends the process tree: asks, waits, kills what is left, removes the run directory. Can be repeated.
-
-        Returns what was wrong with its end, for one that served until then; empty where nothing was.
-        """
+        """Ends the process tree: asks, waits, kills what is left, removes the run directory. Can be repeated."""
         running, self._running = self._running, None
         child, patience_s = self._child, self.spec.stop_timeout_s if running else PATIENCE_S
         if child is None:
@@ -251,19 +241,16 @@ class ProcessLaunch(ABC, Generic[Spec]):
                 return ""
             if not child.end(patience_s=patience_s):
                 return f"{running.title} did not end within {patience_s:g} s of being asked to, and was killed"
-            return self._failure_at_end(running)
+            failed = [one.message for one in left(Failed, child.directory) if one.stage == "shutdown"]
+            returncode = child.ended()
+            if returncode not in _ENDED_AS_ASKED:
+                failed.append(f"it ended with {exit_text(returncode or 0)}")
+            if not failed:
+                return ""
+            why = next((line for line in reversed(running.log) if _ERROR.match(line)), "")
+            return f"{running.title} failed when it was asked to end: {failed[0]}{why and f' ({why})'}"
         finally:
             child.stop(patience_s=patience_s)
-
-    def _failure_at_end(self, running: RunningServer) -> str:
-        failed = [one.message for one in left(Failed, self.process.directory) if one.stage == "shutdown"]
-        returncode = self.process.ended()
-        if returncode not in _ENDED_AS_ASKED:
-            failed.append(f"it ended with {exit_text(returncode or 0)}")
-        if not failed:
-            return ""
-        why = next((line for line in reversed(running.log) if _ERROR.match(line)), "")
-        return f"{running.title} failed when it was asked to end: {failed[0]}{why and f' ({why})'}"
 
     def _answering(self) -> RunningServer:
         deadline_s = time.monotonic() + self.spec.start_timeout_s
@@ -283,10 +270,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
 def base_env(
     spec: ProcessSpec, *, boot: int | None = None, in_turn: bool = False, coverage: bool = False
 ) -> dict[str, str]:
-    """Returns the environment of the test run, what stabilises the boot (if it is one), and what the spec asks for.
-
-    What traces the test run does not trace the server, unless `coverage` lets that do so.
-    """
+    """Returns the environment of the test run, untraced, what stabilises a boot, and what the spec asks for."""
     # The server outlives the test that boots it, and the size of the environment moves the stack.
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     env = untraced(env, coverage=coverage)

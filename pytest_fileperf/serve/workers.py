@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -23,16 +24,11 @@ from pytest_fileperf.host.files import full_disk
 from pytest_fileperf.plan.network import host_in_url
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.fitting import Imported
-from pytest_fileperf.serve.imports import Imports
+from pytest_fileperf.serve.imports import Imports, imports_of
 from pytest_fileperf.serve.job import ASKED, STARTED, Failed, Job, Ready, leave, left, lend_package, noted
-from pytest_fileperf.serve.preload import Order
-from pytest_fileperf.serve.process import (
-    STAGES,
-    ProcessLaunch,
-    RunningProcess,
-    StartUp,
-)
-from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, env_filled, server_title
+from pytest_fileperf.serve.preload import Preloads
+from pytest_fileperf.serve.process import STAGES, ProcessLaunch, RunningProcess, StartUp
+from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, env_filled, has_names, server_title
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.versions.loaded import LoadedFiles, differ, stale_bytecode
 
@@ -41,26 +37,18 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
     """One boot of uvicorn or gunicorn with an app."""
 
     def __init__(
-        self,
-        spec: AsgiSpec,
-        app: AppSpec,
-        start_up: StartUp,
-        imports: Imports,
-        order: Order | None = None,
-        *,
-        can_be_held: bool = False,
+        self, spec: AsgiSpec, app: AppSpec, start_up: StartUp, imports: Imports, preloads: Preloads | None = None
     ) -> None:
-        super().__init__(spec, start_up, order, can_be_held=can_be_held and isinstance(app.target, str))
+        is_alike = not any(map(has_names, dict(spec.env).values()))  # in all its boots
+        can_be_held = is_alike and isinstance(app.target, str)
+        super().__init__(spec, start_up, preloads if is_alike else None, can_be_held=can_be_held)
         self._app = app
         self._imports = imports
         self._side = "" if start_up.code_tree.is_here else f"{start_up.code_tree.title}: "
         """How messages begin that are about the other side of a comparison."""
 
     def prepare(self, run_directory: Path) -> Invocation:
-        """Returns what to start, after writing job and app into the run directory.
-
-        Raises PlanError that names every missing package, and AppLoadError for an app that cannot be sent.
-        """
+        """Writes job and app into the run directory. Raises PlanError that names every missing package."""
         needs = _needs(self.spec) if self.code_tree.python else None
         missing = tuple(_missing(self.spec)) if needs is None else ()  # another interpreter reports what it lacks
         if missing:
@@ -87,16 +75,21 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         if noted(ASKED, self.process.directory) and not left(Imported, self.process.directory):
             # Where the server has an environment of its own, only two others show what differs from import to import.
             count = 2 if self.spec.env else 1
-            found = self._imports.of(self._app, count, timeout_s=self.spec.start_timeout_s)
+            found = imports_of(self._app, count, self._imports, timeout_s=self.spec.start_timeout_s)
             leave(found, self.process.directory)
         if len(ready) < self.spec.workers:
             return None
-        self._raise_for_stale(ready[0])
+        # Python may have taken an old compiled file for that of a source that has changed.
+        if self.code_tree.python is None and (stale := stale_bytecode(ready[0].files)):
+            source, compiled = stale
+            raise AppLoadError(
+                f"{self._side}{source} has changed, and Python still runs what was compiled of it before: {compiled} "
+                "has the same time and size noted. Remove that file"
+            )
         self._raise_for_origin(ready[0])
         return RunningWorkers(self.spec, self.process, ready, host=self.start_up.host)
 
     def why_late(self) -> str:
-        """Returns how many workers were ready."""
         spec, ready = self.spec, len(left(Ready, self.process.directory))
         return (
             f"{self._side}{spec.name} was not ready to serve {self._app.name} within {spec.start_timeout_s:g} s "
@@ -126,17 +119,8 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         if noted(STARTED, self.process.directory) > self.spec.workers:
             raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=self.process.log)
 
-    def _raise_for_stale(self, ready: Ready) -> None:
-        """Raises AppLoadError where Python took an old compiled file for that of a source that has changed."""
-        if self.code_tree.python is None and (stale := stale_bytecode(ready.files)):
-            source, compiled = stale
-            raise AppLoadError(
-                f"{self._side}{source} has changed, and Python still runs what was compiled of it before: {compiled} "
-                "has the same time and size noted. Remove that file"
-            )
-
     def _raise_for_origin(self, ready: Ready) -> None:
-        """Raises AppOriginError where another tree was asked for and code of this one runs, which would always pass."""
+        """Raises AppOriginError if another tree was asked for and code of this one runs, which would always pass."""
         code_tree, file, name = self.code_tree, ready.app_file, self._app.name.partition(":")[0]
         if code_tree.there is None:
             return
@@ -152,18 +136,17 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
 
 
 class RunningWorkers(RunningProcess):
-    """uvicorn or gunicorn that answers requests."""
-
     def __init__(self, spec: AsgiSpec, process: Child, ready: Sequence[Ready], *, host: str) -> None:
         super().__init__(process)
         self.kind, self.workers = spec.name, spec.workers
         self.loop, self.http = ready[0].loop, ready[0].http
-        self._processes = {report.pid: _worker(report.pid) for report in ready}
+        self._processes: dict[int, psutil.Process | None] = dict.fromkeys(report.pid for report in ready)
+        for pid in self._processes:
+            with suppress(psutil.NoSuchProcess):
+                self._processes[pid] = psutil.Process(pid)
         self.url = f"http://{host_in_url(host)}:{ready[0].port}"
         self.access_log = spec.access_log
         self.title = f"{server_title(spec)} ({self.loop}, {self.http}{', access log on' if self.access_log else ''})"
-        self.app_file = ready[0].app_file
-        """Where the module that names the app was loaded from; None for an app that was sent as an object."""
         self.tracer = ready[0].tracer
         self.loaded = LoadedFiles(
             modules=tuple(sorted({file for report in ready for file in report.files})),
@@ -176,22 +159,14 @@ class RunningWorkers(RunningProcess):
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """The workers that reported that they are ready."""
         return tuple(self._processes)
 
     def check(self) -> None:
-        """Raises ServerDiedError when it has ended, or when a worker has (the supervisor replaces it)."""
+        """Raises ServerDiedError also when a worker has ended, which the supervisor replaces."""
         ended = [pid for pid, worker in self._processes.items() if worker is None or not is_alive(worker)]
         super().check()
         if ended:
             raise ServerDiedError(f"{self.title}: its worker {ended[0]} has ended", log=self.log)
-
-
-def _worker(pid: int) -> psutil.Process | None:
-    try:
-        return psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return None
 
 
 def _missing(spec: AsgiSpec) -> Iterator[str]:

@@ -22,7 +22,7 @@ from serve.processes import Boot, check_until, facts, launch, linux, posix, rema
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.plan.request import digest
 from pytest_fileperf.serve import command
-from pytest_fileperf.serve.command import Builds, CommandLaunch, free_port, without_temporary_paths
+from pytest_fileperf.serve.command import CommandLaunch, free_port, without_temporary_paths
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer
@@ -51,7 +51,7 @@ def on_ports(monkeypatch: pytest.MonkeyPatch) -> OnPorts:
         chosen = iter(ports)
         monkeypatch.setattr(command, "free_port", lambda host: next(chosen, None) or free_port(host))
         spec = Command((*SERVER, *words), ready=ready, start_timeout_s=timeout_s)
-        return CommandLaunch(spec, StartUp(number=0, cores=None), Builds())
+        return CommandLaunch(spec, StartUp(number=0, cores=None), {})
 
     return made
 

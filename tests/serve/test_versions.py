@@ -20,7 +20,6 @@ from pytest_fileperf.errors import AppLoadError, AppMissingError, AppOriginError
 from pytest_fileperf.host.supervisor import MARK
 from pytest_fileperf.serve import job, workers
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.imports import Imports
 from pytest_fileperf.serve.job import Job, left
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.likeness import Likeness
@@ -97,7 +96,6 @@ def test_each_side_runs_its_own_version_in_its_own_directory_and_says_which_file
     for code_tree, directory, said in ((trees, trees.there, "old"), (HERE, trees.here, "new")):
         with booted(spec, code_tree) as server:
             assert httpx.get(server.url, trust_env=False).text == f"{said} in {directory}"
-            assert getattr(server, "app_file", None) == f"{directory}/src/versioned_app.py"
             assert f"{directory}/src/versioned_app.py" in server.loaded.modules
 
 
@@ -106,7 +104,7 @@ def test_both_sides_boot_by_the_same_steps(trees: CodeTree, tmp_path: Path) -> N
     (tmp_path / MARK).touch()
     for name, code_tree in (("here", HERE), ("base", trees)):
         (tmp_path / f"run {name}").mkdir()
-        program = AsgiLaunch(Uvicorn(), APP, StartUp(number=3, cores=None, code_tree=code_tree), Imports())
+        program = AsgiLaunch(Uvicorn(), APP, StartUp(number=3, cores=None, code_tree=code_tree), {})
         made[name] = program.prepare(tmp_path / f"run {name}"), Job.read(tmp_path / f"run {name}")
 
     def seen(name: str) -> tuple[object, ...]:
@@ -126,7 +124,7 @@ def test_only_the_code_here_becomes_as_the_test_has_made_it(trees: CodeTree, tmp
     for code_tree, expected in ((HERE, (made,)), (trees, ())):
         run_directory = tmp_path / f"run {len(expected)}"
         run_directory.mkdir()
-        AsgiLaunch(Uvicorn(), app, StartUp(number=3, cores=None, code_tree=code_tree), Imports()).prepare(run_directory)
+        AsgiLaunch(Uvicorn(), app, StartUp(number=3, cores=None, code_tree=code_tree), {}).prepare(run_directory)
         assert left(Made, run_directory) == expected
 
 
@@ -345,7 +343,7 @@ def test_a_version_that_is_installed_there_is_the_one_that_is_served_and_not_its
         (package / "__init__.py").write_text("1 / 0")
         with booted(Uvicorn(), other) as server:
             assert httpx.get(server.url, trust_env=False).text.startswith("old")
-            assert getattr(server, "app_file", None) == str(installed)
+            assert str(installed) in server.loaded.installed
     finally:
         installed.unlink()
         shutil.rmtree(package)
