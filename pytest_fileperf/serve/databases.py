@@ -26,10 +26,10 @@ class Databases:
     """Whether pytest-django guards them in this process."""
 
     def refusal(self, theirs: Databases, chosen: Sequence[str], *, server: str = "Uvicorn(") -> str | None:
-        """Returns why a server with these databases should not be loaded; None where it may be.
+        """Returns why a server with these databases should not be loaded; None if it may be.
 
-        `chosen` are the values of the environment variables that the user gave the servers: who names the database or
-        the settings in them has chosen.
+        `chosen` are the values of the environment variables that the user gave the server: who names the database in
+        them has chosen.
         """
         if self.settings != theirs.settings:
             return None
@@ -54,10 +54,7 @@ class Databases:
 
     @contextmanager
     def checking(self, check: Callable[[], None]) -> Iterator[None]:
-        """Within the block, `check` is called when Django has connected to a database, before it asks anything.
-
-        A check that raises keeps the code that connects from writing.
-        """
+        """Within the block, `check` is called when Django has connected to a database; it may raise, to end that."""
         connected = None
         if self.names:
             with suppress(ImportError):
@@ -76,10 +73,7 @@ class Databases:
 
 
 def databases_here(*, by_settings: bool = False) -> Databases:
-    """Returns the databases of this process.
-
-    Django is not imported for it, except with `by_settings`, where the environment names its settings.
-    """
+    """Returns the databases of this process; it imports Django only with `by_settings`, if the environment has them."""
     by_settings &= bool(os.environ.get(SETTINGS))
     if by_settings:
         with suppress(ImportError):
@@ -114,7 +108,6 @@ def _is_in_memory(name: str) -> bool:
 
 
 def _advice(mine: str, settings: str, server: str) -> str:
-    """Returns what to do, where the database of the test process has this name."""
     last = mine.rpartition("/")[2]
     is_file = _is_in_memory(mine) or "." in last
     name = "test.sqlite3" if is_file else f"test_{mine}"

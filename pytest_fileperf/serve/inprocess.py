@@ -57,37 +57,30 @@ class RunningInProcess(RunningServer):
         return (psutil.Process(os.getpid()),)
 
     def check(self) -> None:
-        """Raises ServerDiedError when the event loop has ended."""
         if not self._thread.is_alive():
             raise ServerDiedError("the event loop of the in-process app has ended")
 
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Runs the function on the server's event loop and returns its result; blocks.
+        """Runs the function on the server's event loop; returns or raises what it does, or raises ServerDiedError.
 
         Whatever interrupts the wait, such as KeyboardInterrupt, cancels it there before it is raised here.
-        Raises what the function raises, and ServerDiedError when the loop has ended.
         """
         self.check()
-        coroutine = function()
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._event_loop)
+        future = asyncio.run_coroutine_threadsafe(function(), self._event_loop)
         try:
             while not concurrent.futures.wait((future,), timeout=_POLL_S).done:
                 self.check()
             return future.result()
         except BaseException:
-            if future.cancel():
-                self._let_cancelled_settle()
+            if future.cancel():  # it gets the time to close its connections; one that does not end is left behind
+
+                async def others_done() -> None:
+                    for _ in range(10):
+                        await asyncio.sleep(0)
+
+                settled = asyncio.run_coroutine_threadsafe(others_done(), self._event_loop)
+                concurrent.futures.wait((settled,), timeout=_POLL_S * 4)
             raise
-
-    def _let_cancelled_settle(self) -> None:
-        """Gives what was cancelled the time to close its connections. A coroutine that does not end is left behind."""
-
-        async def others_done() -> None:
-            for _ in range(10):
-                await asyncio.sleep(0)
-
-        settled = asyncio.run_coroutine_threadsafe(others_done(), self._event_loop)
-        concurrent.futures.wait((settled,), timeout=_POLL_S * 4)
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -115,8 +108,6 @@ class RunningInProcess(RunningServer):
 
 
 class InProcessLaunch:
-    """One boot of an in-process app."""
-
     def __init__(self, app: AppSpec) -> None:
         self._app = app
         self._thread = threading.Thread(target=self._main, name="fileperf in-process app", daemon=True)
@@ -130,11 +121,9 @@ class InProcessLaunch:
         """What was wrong with the app's shutdown."""
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def ready(self) -> RunningInProcess:
-        """Waits for the end of the app's start-up; raises AppLoadError, or ServerStartError with the app's error."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._settled.wait(_POLL_S):
             if time.monotonic() > deadline:
@@ -146,16 +135,12 @@ class InProcessLaunch:
         return self._running
 
     def ask_to_stop(self) -> None:
-        """Asks the app to shut down, and does not wait for it."""
         if self._loop is not None and self._task is not None and self._thread.is_alive():
             with suppress(RuntimeError):  # the loop closed in between
                 self._loop.call_soon_threadsafe(self._task.cancel if self._end is None else self._end.set)
 
     def stop(self) -> str:
-        """Ends the app's lifespan and the thread; a thread that does not end within 10 s is left behind, a daemon.
-
-        Returns what was wrong with the end of an app that served until then; empty where nothing was.
-        """
+        """Ends the app's lifespan and the thread; a thread that does not end within 10 s is left behind, a daemon."""
         running, self._running = self._running, None
         self.ask_to_stop()
         if self._thread.ident is not None:

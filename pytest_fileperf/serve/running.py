@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
 
@@ -174,17 +175,13 @@ class RunningUrl(RunningServer):
         allowed = [address for address in found if self._network.allows(address)]
         if not allowed:
             raise PlanError(f"{self.url!r} leads to {found[0]}: {refusal(found[0])}", where="Url")
-        for address in allowed:
-            try:
+        for address in allowed[:-1]:
+            with suppress(OSError):
                 socket.create_connection((address, self._port), timeout=5.0).close()
-            except OSError:
-                if address == allowed[-1]:
-                    raise
-            else:
                 return
+        socket.create_connection((allowed[-1], self._port), timeout=5.0).close()
 
     def check(self) -> None:
-        """Raises ServerDiedError when it accepts no connection any more."""
         try:
             self.connect()
         except OSError as error:
@@ -204,7 +201,6 @@ class UrlLaunch:
         """Does nothing: it runs already."""
 
     def ready(self) -> RunningUrl:
-        """Returns the server; raises ServerStartError when it does not answer."""
         try:
             self._running.connect()
         except OSError as error:
@@ -217,7 +213,6 @@ class UrlLaunch:
         """Does nothing: it is not ours to end."""
 
     def stop(self) -> str:
-        """Does nothing: it is not ours to end."""
         return ""
 
 

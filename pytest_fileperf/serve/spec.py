@@ -25,43 +25,32 @@ PYTHON = "{python}"
 
 
 def filled(text: str, **values: object) -> str:
-    """Returns the text with the names whose values are given: `boot`, `host`, `port`, `worker`.
-
-    `{boot}` has four digits at the least: the size of the environment moves the stack, and boots are to be alike.
-    """
-    for name, value in values.items():
+    """Returns the text with the names whose values are given: `boot`, `host`, `port`, `worker`."""
+    for name, value in values.items():  # `{boot}` has four digits: the size of the environment moves the stack
         text = text.replace(f"{{{name}}}", str(value).zfill(4) if name == "boot" else str(value))
     return text
 
 
 def has_names(text: str) -> bool:
-    """Returns whether there is anything to fill in."""
     return any(name in text for name in (BOOT, HOST, PORT, WORKER))
 
 
 def env_filled(env: Mapping[str, str], names: Iterable[str], **values: object) -> dict[str, str]:
-    """Returns the environment with what is known filled in in the variables of these names."""
+    """Returns the environment with these values filled in in the variables of these names."""
     return {**env, **{name: filled(env[name], **values) for name in names}}
 
 
 def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) -> None:
     """Fills in what is known only in the process of a worker, in these of its environment variables."""
     left = {name: value for name in names if has_names(value := os.environ.get(name, ""))}
-    if left:
-        worker = _claim_worker(run_directory) if any(WORKER in value for value in left.values()) else 0
-        os.environ.update({name: filled(value, port=port, worker=worker) for name, value in left.items()})
-
-
-def _claim_worker(run_directory: Path) -> int:
-    """Returns the lowest number that no other worker of this boot has."""
-    number = 0
-    while True:
+    worker = 0
+    while any(WORKER in value for value in left.values()):
         try:
-            (run_directory / f"worker-{number}").touch(exist_ok=False)
-        except FileExistsError:
-            number += 1
-        else:
-            return number
+            (run_directory / f"worker-{worker}").touch(exist_ok=False)
+            break
+        except FileExistsError:  # another worker of this boot has the number
+            worker += 1
+    os.environ.update({name: filled(value, port=port, worker=worker) for name, value in left.items()})
 
 
 # --- The kinds of servers
@@ -112,15 +101,14 @@ class AsgiSpec:
     """
 
     def __post_init__(self) -> None:
-        _raise_for([*_implementation_problems(self), *_process_problems(self)], self)
-        object.__setattr__(self, "env", _pairs(self.env))
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Uvicorn(AsgiSpec):
     """Real uvicorn processes on a free port of the loopback interface. Raises PlanError that names every bad value."""
 
-    name: ClassVar[str] = "uvicorn"
+    name = "uvicorn"
     port: int = 0
     """0 takes a free one. A fixed port allows one boot at a time, so its runs have a single boot."""
 
@@ -132,7 +120,7 @@ class Gunicorn(AsgiSpec):
     It reads no gunicorn.conf.py: use a `Command` for that. Raises PlanError that names every bad value.
     """
 
-    name: ClassVar[str] = "gunicorn"
+    name = "gunicorn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +154,9 @@ class Command:
     """Its name in reports, test ids and baselines; None: its program (or Python module), and its command."""
 
     def __post_init__(self) -> None:
-        problems = [*_process_problems(self), *_command_problems(self)]
-        _raise_for(problems, self)
+        _check(self)
         object.__setattr__(self, "command", _words(self.command))
         object.__setattr__(self, "build", None if self.build is None else _words(self.build))
-        object.__setattr__(self, "env", _pairs(self.env))
         object.__setattr__(self, "cwd", None if self.cwd is None else os.fspath(self.cwd))
         if not any(PORT in text for text in (*self.command, *dict(self.env).values())):
             raise PlanError(
@@ -208,12 +194,12 @@ ServerSpec: TypeAlias = InProcess | ProcessSpec | Url
 
 
 def worker_count(spec: ServerSpec) -> int | None:
-    """Returns how many workers the server has; None where there are none, or that is not known."""
+    """Returns how many workers the server has; None if it has none, or that is not known."""
     return None if isinstance(spec, InProcess | Url) else spec.workers
 
 
 def needs_app(spec: ServerSpec) -> bool:
-    """Returns whether the server needs an app; a command and a URL bring their own."""
+    """A command and a URL bring their own."""
     return not isinstance(spec, Command | Url)
 
 
@@ -241,31 +227,30 @@ def server_id(spec: ServerSpec) -> str:
     return "-".join((spec.name, str(spec.workers), *chosen, *(("access_log",) if spec.access_log else ())))
 
 
-def _implementation_problems(spec: AsgiSpec) -> Iterator[str]:
-    if spec.loop not in LOOPS:
+def _check(spec: ProcessSpec) -> None:
+    """Raises PlanError that names every bad value; keeps the environment as pairs."""
+    if problems := list(_problems(spec)):
+        raise PlanError(*problems, where=type(spec).__name__)
+    object.__setattr__(spec, "env", _pairs(spec.env))
+
+
+def _problems(spec: ProcessSpec) -> Iterator[str]:
+    if isinstance(spec, AsgiSpec) and spec.loop not in LOOPS:
         yield f"loop={spec.loop!r} is unknown: use one of {', '.join(LOOPS)}"
-    if spec.http not in HTTP_IMPLEMENTATIONS:
+    if isinstance(spec, AsgiSpec) and spec.http not in HTTP_IMPLEMENTATIONS:
         yield f"http={spec.http!r} is unknown: use one of {', '.join(HTTP_IMPLEMENTATIONS)}"
     if isinstance(spec, Uvicorn) and not (_is_whole(spec.port) and 0 <= spec.port <= 65535):
         yield f"port={spec.port!r} must be a whole number from 0 (any free one) to 65535"
-
-
-def _process_problems(spec: ProcessSpec) -> Iterator[str]:
     if not _is_whole(spec.workers) or spec.workers < 1:
         yield f"workers={spec.workers!r} must be a whole number, 1 or more"
     for name in ("start_timeout_s", "stop_timeout_s"):
         value = getattr(spec, name)
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
             yield f"{name}={value!r} must be a number of seconds above 0"
-    try:
-        is_text = all(isinstance(text, str) for pair in _pairs(spec.env) for text in pair)
-    except (TypeError, ValueError):
-        is_text = False
-    if not is_text:
+    if _pairs(spec.env) is None:
         yield 'env must be names and values, both text, as in {"COLOUR": "red"}'
-
-
-def _command_problems(spec: Command) -> Iterator[str]:
+    if not isinstance(spec, Command):
+        return
     yield from _words_problems("command", spec.command)
     if spec.build is not None:
         yield from _words_problems("build", spec.build)
@@ -274,32 +259,23 @@ def _command_problems(spec: Command) -> Iterator[str]:
         yield f"cwd={cwd!r} must be the path of a directory"
     if spec.ready is not None and not _PATH.fullmatch(str(spec.ready)):
         yield f'ready={spec.ready!r} must be a path, as in "/", or None for a TCP connection only'
-    if spec.workers != 1 and _numbers_workers(spec):
+    if spec.workers != 1 and any(WORKER in value for _, value in _pairs(spec.env) or ()):
         yield f"env has {WORKER} with workers={spec.workers}: the program starts its workers, so it has to number them"
     title: object = spec.title
     if title is not None and not (isinstance(title, str) and title.strip()):
         yield f"title={title!r} must be a text that is not empty"
 
 
-def _numbers_workers(spec: Command) -> bool:
-    try:
-        return any(WORKER in value for value in dict(spec.env).values())
-    except (TypeError, ValueError):  # told as a problem of its own
-        return False
-
-
 def _words_problems(name: str, value: object) -> Iterator[str]:
-    form = f'{name} must be a program and its arguments, as in ["./server", "--port", "{PORT}"]'
-    if not isinstance(value, Sequence) or not all(isinstance(word, str) for word in value):
-        yield form
-        return
-    try:
-        words = _words(value)
-    except ValueError as error:
-        yield f"{name} cannot be split into words: {error}"
-    else:
-        if not words or not words[0]:
-            yield form
+    words: tuple[str, ...] = ()
+    if isinstance(value, Sequence) and all(isinstance(word, str) for word in value):
+        try:
+            words = _words(value)
+        except ValueError as error:
+            yield f"{name} cannot be split into words: {error}"
+            return
+    if not words or not words[0]:
+        yield f'{name} must be a program and its arguments, as in ["./server", "--port", "{PORT}"]'
 
 
 def _words(value: Sequence[str]) -> tuple[str, ...]:
@@ -307,13 +283,13 @@ def _words(value: Sequence[str]) -> tuple[str, ...]:
     return tuple(shlex.split(value) if isinstance(value, str) else value)
 
 
-def _pairs(env: EnvironmentVariables) -> tuple[tuple[str, str], ...]:
-    return tuple(dict(env).items())
-
-
-def _raise_for(problems: Sequence[str], spec: ProcessSpec) -> None:
-    if problems:
-        raise PlanError(*problems, where=type(spec).__name__)
+def _pairs(env: EnvironmentVariables) -> tuple[tuple[str, str], ...] | None:
+    """Returns names and values; None if they are not all texts."""
+    try:
+        pairs = tuple(dict(env).items())
+    except (TypeError, ValueError):
+        return None
+    return pairs if all(isinstance(text, str) for pair in pairs for text in pair) else None
 
 
 def _is_whole(value: object) -> bool:
@@ -331,9 +307,9 @@ CPUS = Path("/sys/devices/system/cpu")
 def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], frozenset[int]] | None:
     """Returns the server's cores, one for each worker, and one for each generator.
 
-    None where this process may use fewer cores than workers + 1, or where the system has no affinity. Several
-    generators share what the server leaves where that is less than one for each. Two hardware threads of one physical
-    core are used only when there is no other way.
+    None if this process may use fewer cores than workers + 1, or the system has no affinity. Several generators share
+    what the server leaves if that is less than one for each. Two hardware threads of one physical core are used only
+    when there is no other way.
     """
     cores = sorted(cores_of((0,)), key=lambda core: (_rank_on_its_core(core), core))
     if len(cores) < workers + 1:
@@ -366,10 +342,8 @@ def _rank_on_its_core(core: int) -> int:
 
 # --- How servers are written as text, in options and ini values
 
-_Keys: TypeAlias = Mapping[str, tuple[str, Callable[[str], object]]]
-"""Keys that may be written, each with its field and what parses it."""
-
 SERVER_NAMES = ("uvicorn", "gunicorn", "inprocess", "command")
+_KEYS = ("workers", "loop", "http", "access_log", "stabilise", "start_timeout", "stop_timeout")
 _YES_OR_NO = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
 
 
@@ -385,9 +359,9 @@ def parse_server(text: str) -> ServerSpec:
     name, _, rest = text.strip().partition(":")
     match name:
         case "uvicorn":
-            return _parse_settings(Uvicorn, _UVICORN_KEYS, rest, where)
+            return _parse_settings(Uvicorn, (*_KEYS, "port"), rest, where)
         case "gunicorn":
-            return _parse_settings(Gunicorn, _GUNICORN_KEYS, rest, where)
+            return _parse_settings(Gunicorn, _KEYS, rest, where)
         case "inprocess" if rest:
             raise PlanError(f"inprocess takes no settings, got {rest!r}", where=where)
         case "inprocess":
@@ -400,19 +374,19 @@ def parse_server(text: str) -> ServerSpec:
     raise PlanError(f"unknown server {name!r}: use {valid}", where=where)
 
 
-def _parse_settings(make: Callable[..., AsgiSpec], keys: _Keys, text: str, where: str) -> AsgiSpec:
+def _parse_settings(make: Callable[..., AsgiSpec], keys: Sequence[str], text: str, where: str) -> AsgiSpec:
     problems = []
     changes: dict[str, object] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
-        key, equals, value = (part.strip() for part in item.partition("="))
+        key, _, value = (part.strip() for part in item.partition("="))
         if key not in keys:
             problems.append(f"unknown setting {key!r}: use {', '.join(keys)}")
             continue
-        field_name, parse = keys[key]
+        field_name = f"{key}_s" if key.endswith("_timeout") else key
         if field_name in changes:
             problems.append(f"{key} is given twice")
         try:
-            changes[field_name] = parse(value) if equals else parse("")
+            changes[field_name] = _parsed(key, value)
         except ValueError as error:
             problems.append(f"{key}={value}: {error}")
     try:
@@ -424,29 +398,16 @@ def _parse_settings(make: Callable[..., AsgiSpec], keys: _Keys, text: str, where
     return spec
 
 
-def _parse_whole(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError("write a whole number")
-    return int(text)
-
-
-def _parse_yes_or_no(text: str) -> bool:
-    if text.lower() not in _YES_OR_NO:
-        raise ValueError("write yes or no")
-    return _YES_OR_NO[text.lower()]
-
-
-def _parse_seconds(text: str) -> float:
-    return parse_duration_ns(text) / 1e9
-
-
-_GUNICORN_KEYS: _Keys = {
-    "workers": ("workers", _parse_whole),
-    "loop": ("loop", str),
-    "http": ("http", str),
-    "access_log": ("access_log", _parse_yes_or_no),
-    "stabilise": ("stabilise", _parse_yes_or_no),
-    "start_timeout": ("start_timeout_s", _parse_seconds),
-    "stop_timeout": ("stop_timeout_s", _parse_seconds),
-}
-_UVICORN_KEYS: _Keys = {**_GUNICORN_KEYS, "port": ("port", _parse_whole)}
+def _parsed(key: str, text: str) -> object:
+    match key:
+        case "workers" | "port":
+            if not text.isdecimal():
+                raise ValueError("write a whole number")
+            return int(text)
+        case "access_log" | "stabilise":
+            if text.lower() not in _YES_OR_NO:
+                raise ValueError("write yes or no")
+            return _YES_OR_NO[text.lower()]
+        case "start_timeout" | "stop_timeout":
+            return parse_duration_ns(text) / 1e9
+    return text

@@ -62,7 +62,7 @@ def move_heap() -> None:
 
 def stabilised_now() -> tuple[str, ...]:
     """Returns which of `STABILISERS` hold in this process."""
-    return _held_by(os.environ, is_python=True, addresses=_has_fixed_addresses("self"))
+    return _held_by("self", os.environ)
 
 
 def stabilised_in(pid: int) -> tuple[str, ...]:
@@ -73,20 +73,16 @@ def stabilised_in(pid: int) -> tuple[str, ...]:
     except OSError:
         return ()
     env = {name: value for name, _, value in (entry.partition("=") for entry in entries)}
-    return _held_by(env, is_python=program.startswith("python"), addresses=_has_fixed_addresses(pid))
+    return _held_by(pid, env if program.startswith("python") else {})
 
 
-def _held_by(env: Mapping[str, str], *, is_python: bool, addresses: bool) -> tuple[str, ...]:
-    seed = is_python and env.get(SEED, "").isdecimal()
-    return tuple(name for name, held in zip(STABILISERS, (seed, addresses), strict=True) if held)
-
-
-def _has_fixed_addresses(process: int | str) -> bool:
+def _held_by(process: int | str, env: Mapping[str, str]) -> tuple[str, ...]:
     try:
         personality = int(Path(f"/proc/{process}/personality").read_text(encoding="ascii"), 16)
     except OSError:
-        return False
-    return bool(personality & ADDR_NO_RANDOMIZE)
+        personality = 0
+    both = (env.get(SEED, "").isdecimal(), personality & ADDR_NO_RANDOMIZE)
+    return tuple(name for name, held in zip(STABILISERS, both, strict=True) if held)
 
 
 # --- Tracers, such as coverage's: which variables make a process begin with one, and which trace this process
