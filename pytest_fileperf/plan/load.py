@@ -6,41 +6,19 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import ClassVar
 
 from pytest_fileperf.plan.pacing import (
     WHOLE,
-    Burst,
+    Arrivals,
     ClosedLoop,
-    ConnectionRamp,
     ConstantRate,
     Interleaved,
     Pacing,
-    RandomArrivals,
-    RateRamp,
+    Ramp,
     Share,
-    Stage,
+    random_arrivals,
 )
 from pytest_fileperf.plan.work import Pause
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ramp:
-    """A load that changes over time."""
-
-    stages: tuple[Stage, ...]
-    of_rate: bool
-    """Whether targets are requests per second (open loop) or connections (closed loop)."""
-
-    @property
-    def duration_ns(self) -> int:
-        """All stages together."""
-        return sum(stage.duration_ns for stage in self.stages)
-
-    @property
-    def highest(self) -> float:
-        """The greatest target."""
-        return max(stage.target for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +49,6 @@ class LoadPlan:
     """With `rate`: what chance draws the instants by at which requests are due; None where they come evenly."""
     ramp: Ramp | None = None
     """Its length is the rounds' together, without warm-up."""
-
     pause: Pause | None = None
     """How long each connection waits before its next request; of a closed loop only."""
     close: bool = False
@@ -100,7 +77,6 @@ class LoadPlan:
 
     @property
     def measured_from_ns(self) -> int:
-        """When the first round begins."""
         return self.warmup_ns
 
     @property
@@ -119,23 +95,20 @@ class LoadPlan:
         return replace(self, close=True)
 
     def pacing(self) -> Pacing:
-        """Returns the pacing that makes this load."""
         if self.requests is not None:
             return ClosedLoop(requests=self.requests, duration_ns=self.duration_ns)
         if self.burst is not None:
-            return Burst(requests=self.burst)
-        if self.rate is not None:
-            if self.seed is not None:
-                return self._shared(RandomArrivals(rate=self.rate, duration_ns=self.duration_ns, seed=self.seed))
-            return self._shared(ConstantRate(rate=self.rate, duration_ns=self.duration_ns))
-        if self.ramp is not None:
-            make = RateRamp if self.ramp.of_rate else ConnectionRamp
-            return self._shared(make(stages=self.ramp.stages))
-        return ClosedLoop(duration_ns=self.duration_ns)
-
-    def _shared(self, pacing: Pacing) -> Pacing:
-        """Returns what one of several generators sends of it."""
-        return pacing if self.share.of == 1 else Interleaved(pacing=pacing, share=self.share)
+            return Arrivals(due_ns=(0,) * self.burst)
+        whole: Pacing
+        if self.rate is not None and self.seed is not None:
+            whole = random_arrivals(self.rate, self.duration_ns, self.seed)
+        elif self.rate is not None:
+            whole = ConstantRate(rate=self.rate, duration_ns=self.duration_ns)
+        elif self.ramp is not None:
+            whole = self.ramp
+        else:
+            return ClosedLoop(duration_ns=self.duration_ns)
+        return whole if self.share.of == 1 else Interleaved(pacing=whole, share=self.share)
 
 
 # --- The load of a comparison: two servers in turn, many short turns each, in an order made by chance; pure
@@ -159,13 +132,11 @@ class Side(IntEnum):
 class SideTurns:
     """A closed loop on one of two servers: each connection sends again at once while it is this server's turn."""
 
-    open_loop: ClassVar[bool] = False
-    slots_rest: ClassVar[bool] = True
+    open_loop, slots_rest = False, True
     edges: tuple[int, ...]
     """When turns begin and end, by turns, in ns since the load began; ascending."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns now within a turn, else when the next one begins, or None after the last."""
         passed = bisect_right(self.edges, elapsed_ns)
         if passed & 1:
             return elapsed_ns
@@ -182,10 +153,8 @@ class Alternation:
     The first part of each turn is handover: the other server's last answers are still under way then.
     """
 
-    requests: ClassVar[None] = None
-    burst: ClassVar[None] = None
-    pause: ClassVar[None] = None
-    counted: ClassVar[bool] = False
+    requests = burst = pause = None
+    counted = False
     """It ends by time, as a `LoadPlan` without these."""
     connections: int
     """To each server; only one of them is loaded at a time."""
@@ -209,12 +178,10 @@ class Alternation:
 
     @property
     def opened_first(self) -> int:
-        """How many connections are open when it begins: all of them."""
         return self.connections
 
     @property
     def measured_from_ns(self) -> int:
-        """When the first cycle begins."""
         return 2 * len(self.warm_firsts) * self._warm_turn_ns
 
     @property
@@ -228,18 +195,14 @@ class Alternation:
         return self.duration_ns + self.timeout_ns
 
     def pacing(self, side: Side) -> SideTurns:
-        """Returns when one side sends."""
-        warm_ns, from_ns = [self._warm_turn_ns] * len(self.warm_firsts), self.measured_from_ns
+        from_ns, warm_ns = self.measured_from_ns, [self._warm_turn_ns] * len(self.warm_firsts)
         warm = _turns(self.warm_firsts, warm_ns, side) if from_ns else []
-        edges = [at for turn in warm for at in turn]
-        return SideTurns(
-            edges=(*edges, *(from_ns + at for turn in _turns(self.firsts, self.turns_ns, side) for at in turn))
-        )
+        turns = [(from_ns + start, from_ns + end) for start, end in _turns(self.firsts, self.turns_ns, side)]
+        return SideTurns(edges=tuple(at for turn in (*warm, *turns) for at in turn))
 
     def rounds(self, side: Side) -> tuple[tuple[int, int], ...]:
         """Returns from when to when one side's turns count, one a cycle, in ns since `measured_from_ns`."""
-        turns = _turns(self.firsts, self.turns_ns, side)
-        return tuple((start + self.handover_ns, end) for start, end in turns)
+        return tuple((start + self.handover_ns, end) for start, end in _turns(self.firsts, self.turns_ns, side))
 
     @property
     def _warm_turn_ns(self) -> int:

@@ -10,12 +10,11 @@ import math
 import random
 import sys
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import sqrt
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,78 +142,57 @@ class Pacing(Protocol):
 class ClosedLoop:
     """Each connection sends again at once, until the time is over or a number of requests have been started."""
 
-    open_loop: ClassVar[bool] = False
-    slots_rest: ClassVar[bool] = False
+    open_loop = slots_rest = False
     duration_ns: int
     """Warm-up and rounds together; with `requests` the longest time that they may take: every load ends by itself."""
     requests: int = sys.maxsize
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns now, or None when the time or the number is used up."""
         return elapsed_ns if elapsed_ns < self.duration_ns and started < self.requests else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Burst:
-    """A number of requests are due at the very beginning: those without a free connection wait for one."""
-
-    open_loop: ClassVar[bool] = True
-    slots_rest: ClassVar[bool] = True
-    requests: int
-
-    def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns 0, or None when the count is used up."""
-        return 0 if started < self.requests else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantRate:
     """A request is due every 1/rate seconds, the first one at once: `rate` × duration of them, rounded up."""
 
-    open_loop: ClassVar[bool] = True
-    slots_rest: ClassVar[bool] = True
+    open_loop = slots_rest = True
     rate: float
     """Per second."""
     duration_ns: int
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns the instant by the count alone, so that errors never add up; after the last one the end."""
-        due_ns = round(started * _SECOND_NS / self.rate)
+        due_ns = round(started * _SECOND_NS / self.rate)  # by the count alone, so that errors never add up
         if due_ns < self.duration_ns:
             return due_ns
         return self.duration_ns if elapsed_ns < self.duration_ns else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomArrivals:
-    """Requests are due at instants that chance draws, on average `rate` a second: users who do not know of each other.
+class Arrivals:
+    """Requests are due at instants that are known before: all of a burst at 0, or as chance has drawn them.
+
+    Those without a free connection wait for one.
+    """
+
+    open_loop = slots_rest = True
+    due_ns: tuple[int, ...]
+    duration_ns: int = 0
+    """The load goes on for so long, also after the last of them."""
+
+    def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
+        if started < len(self.due_ns):
+            return self.due_ns[started]
+        return self.duration_ns if elapsed_ns < self.duration_ns else None
+
+
+@lru_cache(maxsize=2)  # a load asks for its pacing several times
+def random_arrivals(rate: float, duration_ns: int, seed: int) -> Arrivals:
+    """Returns instants that chance draws, on average `rate` a second: users who do not know of each other.
 
     It is a Poisson process. At the same rate, requests queue that would not if they came evenly, so that a server holds
     a limit of latency up to a lower rate.
     """
-
-    open_loop: ClassVar[bool] = True
-    slots_rest: ClassVar[bool] = True
-    rate: float
-    """Per second."""
-    duration_ns: int
-    seed: int
-    _due_ns: Sequence[int] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_due_ns", _kept(self.rate, self.duration_ns, self.seed))
-
-    def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns the instant that was drawn for it; after the last one the end."""
-        if started < len(self._due_ns):
-            return self._due_ns[started]
-        return self.duration_ns if elapsed_ns < self.duration_ns else None
-
-
-@lru_cache(maxsize=2)
-def _kept(rate: float, duration_ns: int, seed: int) -> Sequence[int]:
-    """Returns the instants of a load, which asks for its pacing several times."""
-    return tuple(instants(rate, duration_ns, seed).tolist())
+    return Arrivals(due_ns=tuple(instants(rate, duration_ns, seed).tolist()), duration_ns=duration_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +206,24 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RateRamp:
+class _Ramp:
+    """A load that changes over time."""
+
+    slots_rest = True
+    stages: tuple[Stage, ...]
+
+    @property
+    def duration_ns(self) -> int:
+        return sum(stage.duration_ns for stage in self.stages)
+
+    @property
+    def highest(self) -> float:
+        """The greatest target."""
+        return max(stage.target for stage in self.stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateRamp(_Ramp):
     r"""An open loop whose rate goes from target to target.
 
     rate 80 |      ________
@@ -236,9 +231,7 @@ class RateRamp:
           0 |____/___________\____ time
     """
 
-    open_loop: ClassVar[bool] = True
-    slots_rest: ClassVar[bool] = True
-    stages: tuple[Stage, ...]
+    open_loop = True
     _starts: tuple[tuple[int, float, float], ...] = field(init=False, repr=False, compare=False)
     """For each stage, and the end: when it begins (ns), at which rate, and how many requests were due before."""
 
@@ -253,7 +246,7 @@ class RateRamp:
         object.__setattr__(self, "_starts", tuple(zip(begins, rates, counts, strict=True)))
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns when the integral of the rate reaches the count; where it never does, the end."""
+        """Returns when the integral of the rate reaches the count; if it never does, the end."""
         end_ns, _, total = self._starts[-1]
         if started >= total:
             return end_ns if elapsed_ns < end_ns else None
@@ -269,15 +262,13 @@ class RateRamp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionRamp:
+class ConnectionRamp(_Ramp):
     """A closed loop in which the number of connections at work goes from target to target, in whole ones."""
 
-    open_loop: ClassVar[bool] = False
-    slots_rest: ClassVar[bool] = True
-    stages: tuple[Stage, ...]
+    open_loop = False
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns now where one more may be at work, else the instant from which one may; None when time is over."""
+        """Returns now if one more may be at work, else the instant from which one may; None when time is over."""
         begin_ns, level = 0, 0.0
         for stage in self.stages:
             end_ns = begin_ns + stage.duration_ns
@@ -287,6 +278,21 @@ class ConnectionRamp:
                     return found_ns
             begin_ns, level = end_ns, stage.target
         return None if elapsed_ns >= begin_ns else begin_ns
+
+
+Ramp: TypeAlias = RateRamp | ConnectionRamp
+
+
+def _reaches(wanted: int, level: float, stage: Stage, begin_ns: int, from_ns: int) -> int | None:
+    """Returns the first instant in the stage, from `from_ns` on, at which the line is at `wanted` or more."""
+    if stage.duration_ns == 0:
+        return None
+    slope = (stage.target - level) / stage.duration_ns
+    if level + slope * (from_ns - begin_ns) >= wanted:
+        return from_ns
+    if stage.target < wanted:
+        return None
+    return begin_ns + math.ceil((wanted - level) / slope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,26 +311,11 @@ class Interleaved:
 
     @property
     def open_loop(self) -> bool:
-        """As that of all."""
         return self.pacing.open_loop
 
     @property
     def slots_rest(self) -> bool:
-        """As that of all."""
         return self.pacing.slots_rest
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns when its own request of that number is due, with so many of its own under way."""
         return self.pacing.due(elapsed_ns, self.share.number(started), self.share.number(busy))
-
-
-def _reaches(wanted: int, level: float, stage: Stage, begin_ns: int, from_ns: int) -> int | None:
-    """Returns the first instant in the stage, from `from_ns` on, at which the line is at `wanted` or more."""
-    if stage.duration_ns == 0:
-        return None
-    slope = (stage.target - level) / stage.duration_ns
-    if level + slope * (from_ns - begin_ns) >= wanted:
-        return from_ns
-    if stage.target < wanted:
-        return None
-    return begin_ns + math.ceil((wanted - level) / slope)

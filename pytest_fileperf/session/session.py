@@ -105,7 +105,7 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
                 rounds=1,
                 timeout_ns=settings.timeout_ns,
                 pause=settings.pause,
-                rate=ramp.highest if ramp is not None and ramp.of_rate else settings.rate,
+                rate=ramp.highest if ramp is not None and ramp.open_loop else settings.rate,
                 generators=count,
             )
             run = rig.loads.make(own, probe, 0, server, cores_of(settings, count)[1], lambda _: None)

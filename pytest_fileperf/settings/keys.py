@@ -11,8 +11,7 @@ from functools import partial
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.plan.load import Ramp
-from pytest_fileperf.plan.pacing import Stage
+from pytest_fileperf.plan.pacing import ConnectionRamp, Ramp, RateRamp, Stage
 from pytest_fileperf.plan.work import parse_pause
 from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.spec import ServerSpec, parse_server
@@ -112,7 +111,7 @@ def _ramp(value: object) -> Ramp:
         raise ValueError(f"none of its targets is above 0: {_RAMP_FORM}")
     if sum(stage.duration_ns for stage in stages) == 0:
         raise ValueError(f"its stages take no time: {_RAMP_FORM}")
-    return Ramp(stages=tuple(stages), of_rate=of_rate.pop())
+    return RateRamp(stages=tuple(stages)) if of_rate.pop() else ConnectionRamp(stages=tuple(stages))
 
 
 def _stage(item: object) -> tuple[Stage, bool | None]:

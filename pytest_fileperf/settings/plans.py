@@ -451,7 +451,7 @@ def load_identity(plan: LoadPlan) -> dict[str, object]:
         load["pause"] = plan.pause.identity()
     if plan.ramp is not None:
         stages = [[stage.duration_ns / 1e9, stage.target] for stage in plan.ramp.stages]
-        load["ramp of rate" if plan.ramp.of_rate else "ramp of connections"] = stages
+        load["ramp of rate" if plan.ramp.open_loop else "ramp of connections"] = stages
     return load
 
 
@@ -469,7 +469,7 @@ def load_title(plan: LoadPlan, boots: int) -> str:
         load = f"{plan.connections} connections, {seconds}"
     else:
         targets = " → ".join(format_rate(stage.target) for stage in plan.ramp.stages)
-        load = f"ramp 0 → {targets}{f'/s, {at_most}' if plan.ramp.of_rate else ' connections'}, {seconds}"
+        load = f"ramp 0 → {targets}{f'/s, {at_most}' if plan.ramp.open_loop else ' connections'}, {seconds}"
     return load + (f", pauses of {plan.pause}" if plan.pause is not None else "") + _by_several(plan)
 
 

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from pytest_fileperf.errors import AppLoadError, PlanError
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
 from pytest_fileperf.measure.metrics import METRICS, searches_by
-from pytest_fileperf.plan.load import Ramp
 from pytest_fileperf.plan.network import LOCAL, Network
+from pytest_fileperf.plan.pacing import ConnectionRamp, Ramp, RateRamp
 from pytest_fileperf.plan.work import Pause
 from pytest_fileperf.serve.spec import AsgiSpec, Command, InProcess, ServerSpec, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
@@ -236,9 +236,8 @@ def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
 def _unfit_pause(chosen: Mapping[str, tuple[int, object]]) -> tuple[str, ...]:
     """Returns a problem where users pause, and requests are due whatever users do."""
     given = {key: value for key, (_, value) in chosen.items() if value is not None}
-    ramp = given.get("ramp")
-    shape = next((key for key in ("rate", "burst") if key in given), "ramp" if isinstance(ramp, Ramp) else "")
-    if "pause" not in given or not shape or (isinstance(ramp, Ramp) and not ramp.of_rate):
+    shape = next((key for key in ("rate", "burst", "ramp") if key in given), "")
+    if "pause" not in given or not shape or isinstance(given.get("ramp"), ConnectionRamp):
         return ()
     return (f"pause is what users do who wait for answers, and {shape} sends whatever users do: give one of them",)
 
@@ -260,9 +259,9 @@ def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec)
 def _connections(given: Mapping[str, object]) -> object:
     """Returns how many connections a load has: a ramp of connections says it, and hides what else does."""
     ramp = given.get("ramp")
-    if isinstance(ramp, Ramp) and not ramp.of_rate:
+    if isinstance(ramp, ConnectionRamp):
         return max(1, math.floor(ramp.highest))
-    is_open = isinstance(ramp, Ramp) or "rate" in given or "burst" in given
+    is_open = isinstance(ramp, RateRamp) or "rate" in given or "burst" in given
     return given.get("connections", DEFAULT_OPEN_CONNECTIONS if is_open else DEFAULT_CONNECTIONS)
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_fileperf.plan.feed import Order
-from pytest_fileperf.plan.load import Alternation, LoadPlan, Ramp, Side, SideTurns, generators_used, split
+from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, SideTurns, generators_used, split
 from pytest_fileperf.plan.network import Network
-from pytest_fileperf.plan.pacing import Stage
+from pytest_fileperf.plan.pacing import ConnectionRamp, RateRamp, Stage
 from pytest_fileperf.plan.work import exponential, turns
 
 MS = 1_000_000
@@ -131,10 +131,10 @@ OPEN = {
     "rate": replace(PLAN, rate=333.0),
     "random arrivals": replace(PLAN, rate=333.0, seed=5),
     "ramp of a rate": replace(
-        PLAN, ramp=Ramp(stages=(Stage(duration_ns=200 * MS, target=400), Stage(duration_ns=0, target=90)), of_rate=True)
+        PLAN, ramp=RateRamp(stages=(Stage(duration_ns=200 * MS, target=400), Stage(duration_ns=0, target=90)))
     ),
 }
-UP_AND_DOWN = Ramp(stages=(Stage(duration_ns=10 * MS, target=13), Stage(duration_ns=7 * MS, target=2)), of_rate=False)
+UP_AND_DOWN = ConnectionRamp(stages=(Stage(duration_ns=10 * MS, target=13), Stage(duration_ns=7 * MS, target=2)))
 
 
 def parts(plan: LoadPlan) -> list[LoadPlan]:

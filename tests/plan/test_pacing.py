@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, pstdev
 
@@ -12,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fileperf.plan.load import LoadPlan, Ramp
+from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.pacing import (
-    Burst,
+    Arrivals,
     ClosedLoop,
     ConnectionRamp,
     ConstantRate,
     Pacing,
-    RandomArrivals,
     RateRamp,
     Stage,
     crowding,
     instants,
     place_of,
+    random_arrivals,
     spread_seed,
 )
 
@@ -38,6 +37,7 @@ def stages(*pairs: tuple[float, float]) -> tuple[Stage, ...]:
 
 UP_AND_DOWN = stages((2, 10), (1, 10), (2, 0))
 JUMP = stages((0, 5), (1, 5))
+BURST = Arrivals(due_ns=(0, 0, 0))
 PAUSE = stages((1, 2), (0, 0), (1, 0), (0, 2), (1, 2))
 
 
@@ -53,9 +53,9 @@ PAUSE = stages((1, 2), (0, 0), (1, 0), (0, 2), (1, 2))
         (ClosedLoop(requests=3, duration_ns=SECOND), 7, 2, 7),
         (ClosedLoop(requests=3, duration_ns=SECOND), 7, 3, None),
         (ClosedLoop(requests=3, duration_ns=SECOND), SECOND, 0, None),
-        (Burst(requests=3), 0, 0, 0),
-        (Burst(requests=3), 100 * SECOND, 2, 0),
-        (Burst(requests=3), 0, 3, None),
+        (BURST, 0, 0, 0),
+        (BURST, 100 * SECOND, 2, 0),
+        (BURST, 0, 3, None),
         (ConstantRate(rate=10, duration_ns=SECOND), 0, 0, 0),
         (ConstantRate(rate=10, duration_ns=SECOND), 0, 9, 9 * SECOND // 10),
         (ConstantRate(rate=3, duration_ns=SECOND), 0, 2, 666_666_667),
@@ -153,8 +153,7 @@ def plan(**shape: object) -> LoadPlan:
     return LoadPlan(**{**values, **shape})  # type: ignore[arg-type]
 
 
-RATES = Ramp(stages=UP_AND_DOWN, of_rate=True)
-CONNECTIONS = Ramp(stages=UP_AND_DOWN, of_rate=False)
+RATES, CONNECTIONS = RateRamp(stages=UP_AND_DOWN), ConnectionRamp(stages=UP_AND_DOWN)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +161,10 @@ CONNECTIONS = Ramp(stages=UP_AND_DOWN, of_rate=False)
     [
         (plan(), ClosedLoop(duration_ns=7 * SECOND // 2), 67 * SECOND // 2),
         (plan(requests=10), ClosedLoop(requests=10, duration_ns=7 * SECOND // 2), 67 * SECOND // 2),
-        (plan(burst=10), Burst(requests=10), 127 * SECOND // 2),
+        (plan(burst=3), BURST, 127 * SECOND // 2),
         (plan(rate=2.5), ConstantRate(rate=2.5, duration_ns=7 * SECOND // 2), 127 * SECOND // 2),
-        (plan(ramp=RATES), RateRamp(stages=UP_AND_DOWN), 127 * SECOND // 2),
-        (plan(ramp=CONNECTIONS), ConnectionRamp(stages=UP_AND_DOWN), 67 * SECOND // 2),
+        (plan(ramp=RATES), RATES, 127 * SECOND // 2),
+        (plan(ramp=CONNECTIONS), CONNECTIONS, 67 * SECOND // 2),
     ],
 )
 def test_a_plan_has_its_pacing_and_an_end(load: LoadPlan, pacing: Pacing, longest_ns: int) -> None:
@@ -174,7 +173,7 @@ def test_a_plan_has_its_pacing_and_an_end(load: LoadPlan, pacing: Pacing, longes
 
 
 def test_random_arrivals_come_by_chance_at_the_rate_and_the_load_goes_on_to_its_end() -> None:
-    pacing = RandomArrivals(rate=1000, duration_ns=10 * SECOND, seed=1)
+    pacing = random_arrivals(1000, 10 * SECOND, 1)
     times = dues(pacing, pacing.duration_ns)
     gaps = [later - earlier for earlier, later in pairwise(times)]
     assert times == sorted(times)
@@ -182,7 +181,9 @@ def test_random_arrivals_come_by_chance_at_the_rate_and_the_load_goes_on_to_its_
     # The gaps of a Poisson process deviate by as much as they are long.
     assert pstdev(gaps) == pytest.approx(fmean(gaps), rel=0.05)
     assert [pacing.due(at_ns, len(times), 0) for at_ns in (0, 10 * SECOND)] == [10 * SECOND, None]
-    assert times == dues(replace(pacing), pacing.duration_ns) != dues(replace(pacing, seed=2), pacing.duration_ns)
+    random_arrivals.cache_clear()
+    assert pacing == random_arrivals(1000, 10 * SECOND, 1) != random_arrivals(1000, 10 * SECOND, 2)
+    assert plan(rate=1000, seed=1).pacing() == random_arrivals(1000, 7 * SECOND // 2, 1)
 
 
 # --- Draws: each alone is as chance has it, several together are as crowded as draws are on average

@@ -12,8 +12,8 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.capacity import NextLoad
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.metrics import METRICS, Unit
-from pytest_fileperf.plan.load import Alternation, Ramp, Side
-from pytest_fileperf.plan.pacing import Stage
+from pytest_fileperf.plan.load import Alternation, Side
+from pytest_fileperf.plan.pacing import ConnectionRamp, RateRamp, Stage
 from pytest_fileperf.plan.request import REQUEST_ARGUMENTS, Operation
 from pytest_fileperf.plan.work import Pause
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
@@ -251,11 +251,9 @@ def test_unknown_keys_are_told_with_what_may_have_been_meant_and_what_is_valid()
     assert problem.endswith(f"; valid keys are {', '.join(KEYS)}")
 
 
-RATE_RAMP = Ramp(
-    stages=(Stage(duration_ns=10 * SECOND, target=100.0), Stage(duration_ns=30 * SECOND, target=0.0)), of_rate=True
-)
-CONNECTION_RAMP = Ramp(
-    stages=(Stage(duration_ns=0, target=20.0), Stage(duration_ns=SECOND // 2, target=50.0)), of_rate=False
+RATE_RAMP = RateRamp(stages=(Stage(duration_ns=10 * SECOND, target=100.0), Stage(duration_ns=30 * SECOND, target=0.0)))
+CONNECTION_RAMP = ConnectionRamp(
+    stages=(Stage(duration_ns=0, target=20.0), Stage(duration_ns=SECOND // 2, target=50.0))
 )
 
 
