@@ -71,15 +71,16 @@ def _require_texts(name: str, column: Sequence[object]) -> None:
     no_text = (object.__str__, object.__repr__)
     wrong = {
         kind
-        for kind in {type(value) for value in column}
+        for kind in set(map(type, column))
         if issubclass(kind, bytes | bytearray | memoryview | Payload) or (kind.__str__, kind.__repr__) == no_text
     }
-    if wrong:
-        place, value = next((place, value) for place, value in enumerate(column) if type(value) in wrong)
-        raise PlanError(
-            f"feed: {name!r} of row {place} is {type(value).__name__}, which cannot be written in a request: give a "
-            "text or a number. Different content of one size for every request is content=payload(…, unique=True)"
-        )
+    for place, value in enumerate(column if wrong else ()):
+        if type(value) in wrong:
+            raise PlanError(
+                f"feed: {name!r} of row {place} is {type(value).__name__}, which cannot be written in a request: give "
+                "a text or a number. Different content of one size for every request is "
+                "content=payload(…, unique=True)"
+            )
 
 
 def _value(row: object, name: str, place: int) -> object:
@@ -104,8 +105,6 @@ _DRAWN_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Which request is the next one."""
-
     kind: str = "cycle"
     """One of `ORDERS`."""
     seed: int = 0
@@ -115,11 +114,9 @@ class Order:
     def places(self, count: int, *, own: int = 0, first: int = 0) -> Iterator[int]:
         """Returns the places, from 0 to below `count`, without an end.
 
-        They begin with the place that is at `first` in the order, and those of `zipf` are drawn by the chance number
-        `own`.
-
-        `zipf` draws place i with a probability in proportion to 1 / (i + 1): Zipf's law, as the files of a web server
-        are asked for (Breslau et al., "Web caching and Zipf-like distributions", INFOCOM 1999).
+        They begin with the place that is at `first` in the order. `zipf`, by the chance number `own`, draws place i
+        with a probability in proportion to 1 / (i + 1): Zipf's law, as the files of a web server are asked for (Breslau
+        et al., "Web caching and Zipf-like distributions", INFOCOM 1999).
         """
         if self.kind == "zipf" and count > 1:
             return chain.from_iterable(self._drawn(count, own))
@@ -129,9 +126,8 @@ class Order:
         return chain(shuffled[first:], chain.from_iterable(repeat(shuffled)))
 
     def identity(self) -> dict[str, object]:
-        """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
         seed = {} if self.kind == "cycle" else {"seed": self.seed}
-        return {"order": self.kind, **seed, **({"each connection": True} if self.each else {})}
+        return {"order": self.kind, **seed} | ({"each connection": True} if self.each else {})
 
     def _drawn(self, count: int, own: int) -> Iterator[list[int]]:
         import numpy as np
@@ -183,7 +179,6 @@ class Requests:
         return self.recipes[0].name if len(self.recipes) == 1 and not self.urls else f"{self.count:,} requests"
 
     def recipe_of(self, row: int) -> int:
-        """Returns the place of a row's recipe."""
         return self.uses[row] if self.uses else 0
 
     def operation(self, row: int, unique: str) -> Operation:
@@ -205,7 +200,6 @@ class Requests:
         return replace(self, columns=columns_of(self.make(value), needed), make=None)
 
     def identity(self) -> dict[str, object]:
-        """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
         recipes = described_recipes([recipe.identity() for recipe in self.recipes])
         rows: dict[str, object] = {"count": self.count, "digest": self._digest()} if self.make is None else {}
         named = {"names": list(self.names)} if self.names else {}

@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What a user has said of networks: where load may go is an address, by its number, or a name that leads to one."""
+    """Where load may go: an address, by its number, or a name that leads to one."""
 
     host: str = LOOPBACK
     """The address of this machine at which servers that are booted listen."""
@@ -63,12 +63,11 @@ def refusal(host: str) -> str:
 
 
 def host_in_url(host: str) -> str:
-    """Returns the address as it stands in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
 def url_problem(url: str) -> str | None:
-    """Returns why the text is not the address of a server; None where it is one, on whatever machine."""
+    """Returns why the text is not the address of a server, on whatever machine; None if it is one."""
     parts, shown = urlsplit(url), without_queries(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return f"{shown!r} is not a server's address: write it like http://127.0.0.1:8000"

@@ -89,7 +89,12 @@ class Payload:
 
     def _own_blocks(self) -> Iterator[bytes]:
         if self.path is not None:
-            yield from _file_blocks(self.path)
+            try:
+                with self.path.open("rb") as file:
+                    while block := file.read(_BLOCK_BYTES):
+                        yield block
+            except OSError as error:
+                raise gone(self.path, error) from error
             return
         left = self.size_bytes
         generator = random.Random(self.seed)  # noqa: S311 - reproducible content, not a secret
@@ -208,16 +213,6 @@ def _generate(kind: str, generator: random.Random) -> bytes:
     # A CR or LF every few bytes: form parsers look for the boundary at each.
     noise = generator.randbytes(_BLOCK_BYTES // 2)
     return b"".join(b"\r\n" + noise[i : i + 2] for i in range(0, len(noise), 2))[:_BLOCK_BYTES]
-
-
-def _file_blocks(path: Path) -> Iterator[bytes]:
-    """Yields what the file holds; raises PlanError where it is gone, or cannot be read any more."""
-    try:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                yield block
-    except OSError as error:
-        raise gone(path, error) from error
 
 
 def gone(path: Path, error: OSError) -> PlanError:

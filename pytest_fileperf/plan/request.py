@@ -53,15 +53,15 @@ def digest(value: str | bytes | bool | float | None) -> str:
 
 def shown_url(url: str) -> str:
     """Returns the URL with `…` for the values of its query: `/files?token=…`. Fields, `{id}`, stay."""
+
+    def shown(part: str) -> str:
+        name, mark, value = part.partition("=")
+        if not mark:
+            name, value = "", name
+        return name + mark + (value if not value or _FIELDS.fullmatch(value) else "…")
+
     path, mark, query = url.partition("?")
-    return path + mark + "&".join(map(_shown_part, query.split("&"))) if query else url
-
-
-def _shown_part(part: str) -> str:
-    name, mark, value = part.partition("=")
-    if not mark:
-        return part if not part or _FIELDS.fullmatch(part) else "…"
-    return f"{name}={value if not value or _FIELDS.fullmatch(value) else '…'}"
+    return path + mark + "&".join(map(shown, query.split("&"))) if query else url
 
 
 def without_queries(text: str) -> str:
@@ -148,16 +148,14 @@ def _described(key: str, value: object, is_stored: bool) -> object:
     if isinstance(value, list | tuple):
         items = [_described(key, item, is_stored) for item in value]
         return items if key == "files" else digest(json.dumps(items, sort_keys=True))
-    if isinstance(value, str | bytes | bool | int | float | None):
-        return _as_text(value) if isinstance(value, str) else digest(value)
-    return type(value).__qualname__
+    if isinstance(value, str):
+        return _as_text(value)
+    return digest(value) if isinstance(value, bytes | bool | int | float | None) else type(value).__qualname__
 
 
 def _of_payload(known: Mapping[str, object]) -> dict[str, object]:
     """Returns what is known of a payload; of a file, which may hold a secret, with a digest that is sealed."""
-    if known["kind"] != "file":
-        return dict(known)
-    return {**known, "sha256": f"{PLAIN}{known['sha256']}"}
+    return {**known, "sha256": f"{PLAIN}{known['sha256']}"} if known["kind"] == "file" else dict(known)
 
 
 def _as_text(value: str) -> str:
@@ -207,7 +205,6 @@ class Expectation:
     """Hexadecimal digest of the body; checking it costs the generator CPU."""
 
     def allows_status(self, status: int) -> bool:
-        """Returns whether this status is a good answer."""
         return status in self.statuses if self.statuses else 200 <= status < 300
 
 
@@ -230,8 +227,8 @@ class Operation:
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two measurements to be of the same thing, as JSON values.
 
-        It has names, and digests of values: `hidden`. Of `auth` it has the type, of cookies and credential headers the
-        names, as their values may be other ones in each run.
+        It has names, and digests of values. Of `auth` it has the type, of cookies and credential headers the names, as
+        their values may be other ones in each run.
         """
         return {
             "method": self.method,
@@ -258,7 +255,6 @@ class Journey:
     """Whose client it asks for; empty for none."""
 
     def identity(self) -> dict[str, object]:
-        """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
         return {"journey": self.name}
 
 
@@ -341,7 +337,7 @@ def filled(operation: Operation, fill: Fill, url: str | None = None) -> Operatio
 
 
 def _path(path: str, fill: Fill) -> str:
-    """Returns the path with its fields filled in; it begins with a slash where it begins with a field."""
+    """Returns the path with its fields filled in; it begins with a slash if it begins with a field."""
     below = path.removeprefix("/")
     start = _FIELD.match(below)
     if start is None:
@@ -387,7 +383,6 @@ def fields_of(operation: Operation) -> frozenset[str]:
 
 
 def fields_in_url(operation: Operation) -> frozenset[str]:
-    """Returns the names of the fields in its URL."""
     return frozenset(_FIELD.findall(operation.url))
 
 
@@ -446,8 +441,7 @@ def _value(value: object, place: Place, fill: Fill) -> object:
 class ReadsBytes(Protocol):
     """A file that is open in binary mode, or an object that reads like one."""
 
-    def read(self) -> bytes:
-        """Returns everything that is left."""
+    def read(self) -> bytes: ...
 
 
 class _AnyAuth(Protocol):
@@ -464,8 +458,7 @@ class AnyRequest(Protocol):
 
     method: str
 
-    def read(self) -> bytes:
-        """Returns the whole body."""
+    def read(self) -> bytes: ...
 
 
 class _AnyTimeout(Protocol):

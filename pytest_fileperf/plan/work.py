@@ -27,8 +27,6 @@ _FINEST = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Subject):
-    """One part of a load."""
-
     work: PartWork
     weight: float = 1.0
     """How often it is its turn, beside the weights of the others."""
@@ -46,7 +44,6 @@ class Mix:
         return f"mix of {', '.join(part.name for part in self.parts)}"
 
     def identity(self) -> dict[str, object]:
-        """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
         return {"mix": [{"name": part.name, "weight": part.weight, **part.work.identity()} for part in self.parts]}
 
 
@@ -113,10 +110,11 @@ class Stream:
         return self.events is not None or self.lasts_ns is not None
 
     def identity(self) -> dict[str, object]:
-        """Returns what must be equal for two measurements to be of the same thing, as JSON values."""
-        ends: dict[str, object] = {"events": self.events}
-        ends["seconds"] = None if self.lasts_ns is None else self.lasts_ns / 1e9
-        stream = {"each": self.each} | {name: value for name, value in ends.items() if value is not None}
+        stream: dict[str, object] = {"each": self.each}
+        if self.events is not None:
+            stream["events"] = self.events
+        if self.lasts_ns is not None:
+            stream["seconds"] = self.lasts_ns / 1e9
         return {**self.operation.identity(), "stream": stream}
 
 
@@ -211,8 +209,7 @@ def parts_of(work: Work) -> tuple[Part, ...]:
 
 def steps_of(work: Work) -> tuple[tuple[str, Journey, Subject], ...]:
     """Returns the steps that were asked for, each with its journey, and the part that this is or an empty name."""
-    parts: list[tuple[str, Work]] = [("", work)] if not parts_of(work) else []
-    parts += ((part.name, part.work) for part in parts_of(work))
+    parts: list[tuple[str, Work]] = [(part.name, part.work) for part in parts_of(work)] or [("", work)]
     return tuple((name, own, step) for name, own in parts if isinstance(own, Journey) for step in own.steps)
 
 
