@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, cast
+from itertools import repeat
+from typing import TypeAlias, TypeVar, cast
 
 import httpx
 
 from pytest_fileperf.drive.journey import Client, ClientSlot, Sent, problem_of_answer, send
 from pytest_fileperf.drive.loop import LoadLoop, Slot, Turns
-from pytest_fileperf.drive.slots import Aim, Connect, Draw, Idle, Openings, ReplaySlot, VaryingSlot, open_all
+from pytest_fileperf.drive.slots import Aim, Draw, Idle, Openings, ReplaySlot, VaryingSlot, open_all
 from pytest_fileperf.drive.streams import StreamSlot, stream_call, watch_answers
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.recorder import Recorder
@@ -21,7 +22,7 @@ from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.load import Alternation, LoadPlan
 from pytest_fileperf.plan.network import LOCAL, Network
-from pytest_fileperf.plan.pacing import WHOLE, Pacing, Share
+from pytest_fileperf.plan.pacing import Pacing
 from pytest_fileperf.plan.payload import unique_bytes
 from pytest_fileperf.plan.request import FAMILIES, Journey, Operation
 from pytest_fileperf.plan.work import Mix, PartWork, Stream, Work, parts_of, turns
@@ -29,31 +30,205 @@ from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
 from pytest_fileperf.wire.payload_files import PayloadFiles
-from pytest_fileperf.wire.request import BytesOfRequest, LoadClient, WireRequest, bytes_of, head_of, ready, whole_body
+from pytest_fileperf.wire.request import BytesOfRequest, WireRequest, bytes_of, head_of, ready, whole_body
 from pytest_fileperf.wire.templates import Fill, compiled
 from pytest_fileperf.wire.transport import LoadTransport
 
-# --- How each part of a load is sent: drawn and replayed on the slot's connection, or called on an httpx client
-
+_CONNECT_TIMEOUT_S = 10.0
+Replaying = TypeVar("Replaying", bound=ReplaySlot)
 Call: TypeAlias = Callable[[Client, Sent], Awaitable[object]]
+Way: TypeAlias = list[Draw] | Callable[[int, Turns], Slot]
+"""How a part is sent: what draws the requests that each connection replays, or what makes each connection's slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """How one part is sent."""
+class Target:
+    """The boot that a run loads."""
 
-    tally: Tally
-    """Of its first request."""
-    draws: Sequence[Draw] = ()
-    """Of each connection, where it is replayed."""
-    calls: Sequence[Call] = ()
-    """Of each connection, where it goes through httpx's client."""
-    unchecked: bool = False
-    """Whether calls do not judge answers themselves."""
+    boot: int
+    url: str
+    """Base URL, without a slash at the end."""
+    network: Network = LOCAL
+    """Where its load may go, by redirects too."""
     family: str = "httpx"
-    """Whose clients the calls get; empty for those of the target."""
-    why: str = ""
-    """Why it is not replayed."""
+    """Whose clients journeys get that ask for none."""
+    transport: Callable[[], httpx.AsyncBaseTransport] | None = None
+    """Makes the transport of each client where the app is in this process; None for sockets."""
+
+
+class PreparedLoad:
+    """The load of a target, which can begin once `open` has returned."""
+
+    def __init__(
+        self,
+        work: Work,
+        plan: LoadPlan | Alternation,
+        target: Target,
+        recorder: Recorder,
+        pacing: Pacing,
+        files: PayloadFiles,
+        stack: AsyncExitStack,
+    ) -> None:
+        """`stack` closes what is opened.
+
+        Raises PlanError for a request that cannot be built, and for a value that cannot be written in one.
+        """
+        self.recorder = recorder
+        self._plan = plan
+        self._target = target
+        self._files = files
+        self._stack = stack
+        self._replays = target.transport is None
+        self._scratch = Scratch()
+        recorder.sockets = self._scratch.sockets
+        pauses = None if plan.pause is None else plan.pause.of_users(plan.share)
+        self.loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns, pauses=pauses)
+        url = httpx.URL(target.url)
+        self._origin = Origin(url.scheme, url.host, url.port or 80)
+        self._openings = Openings(self._origin.port, openers=plan.share.of)
+        # Connections know the answers that one of them has had; those to different requests are seldom the same.
+        alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
+        self._known = KnownAnswers() if alike else None
+        self._idle = Idle(recorder.tallies[0].breach) if pacing.slots_rest or pauses is not None else None
+        self._replaying: list[ReplaySlot] = []
+        self._whys: list[str] = []
+        """Why parts are not replayed."""
+        ways, turn = self._ways_of(work)
+        self.slots = [self._slot(ways, number, turn) for number in range(plan.connections)]
+        self.engine = "client" if self._whys else "replay" if self._replays else "in-process"
+        """As in `Recording`, and the next one too."""
+        self.why_engine = "; ".join(self._whys)
+        if self._idle is not None:
+            stack.callback(self._idle.close)
+        for slot in self._replaying:
+            stack.callback(slot.close)
+
+    async def open(self) -> None:
+        """Opens the plan's first connections if requests are replayed: raises httpx.ConnectError or ConnectTimeout."""
+        await open_all([slot.open for slot in self._replaying[: self._plan.opened_first]])
+
+    async def _connect(self) -> Connection:
+        if await self._openings.may_open() and self._idle is not None and (free := self._idle.take()) is not None:
+            return free
+        limit_s = min(_CONNECT_TIMEOUT_S, self._plan.timeout_ns / 1e9)
+        sock = await open_socket(self._origin, timeout_s=limit_s, only_to=self._target.network)
+        return Connection(asyncio.get_running_loop(), sock, self._scratch, self._known)
+
+    def _client(self, number: int = 0, family: str = "httpx") -> Client:
+        target, own = self._target, self._target.transport
+        return Client(
+            number=self._plan.share.number(number),
+            family=family or target.family,
+            transport=LoadTransport(only_to=target.network, scratch=self._scratch) if own is None else own(),
+            base_url=target.url,
+            timeout=self._plan.timeout_ns / 1e9,
+            trust_env=False,
+            payload_files=self._files,
+        )
+
+    def _ways_of(self, work: Work) -> tuple[list[Way], Callable[[], int]]:
+        """Returns the way of each part, and what says whose turn it is."""
+        tallies = self.recorder.tallies
+        if isinstance(work, Mix):
+            turn = turns([part.weight for part in work.parts], self._plan.share).__next__
+            self.recorder.next_tally = lambda: tallies[turn()]
+            parts = zip(work.parts, tallies, strict=True)
+            return [self._way(part.work, tally, {}, f"{part.name}: ") for part, tally in parts], turn
+        if isinstance(work, Operation | Stream):
+            return [self._repeating(work, tallies[0])], lambda: 0
+        named = {part.name: tally for part, tally in zip(parts_of(work), tallies, strict=False)}
+        return [self._way(work, tallies[0], named)], lambda: 0
+
+    def _repeating(self, work: Operation | Stream, tally: Tally) -> Way:
+        """Returns the way of a load that sends one request again and again."""
+        replay: Callable[..., ReplaySlot]
+        if isinstance(work, Stream):
+            operation, call = work.operation, stream_call(work, tally)
+            replay = partial(StreamSlot, stream=work)
+        else:
+            operation, call = work, _call(Requests(recipes=(work,)), [tally], repeat(0))
+            replay = partial(ReplaySlot, expect=work.expect)
+        if self._replays:
+            try:
+                request = ready(_bytes_of(self._client(), operation))
+            except _NotReplayableError as error:
+                self._whys.append(str(error))
+            else:
+                return lambda _, load: self._connecting(partial(replay, load=load, tally=tally, request=request))
+        return self._calling([call] * self._plan.connections, tally)
+
+    def _way(self, work: PartWork, tally: Tally, named: Mapping[str, Tally], title: str = "") -> Way:
+        """Returns the way of a part; `named` are the tallies by the names of requests, if they have any."""
+        if isinstance(work, Journey):
+            journey = work
+            if self._replays:
+                self._whys.append(f"{title}a journey is code on a client")
+            calls: list[Call] = [lambda client, _: journey.function(client, *journey.arguments)]
+            return self._calling(calls * self._plan.connections, tally, journey)
+        requests = work if isinstance(work, Requests) else Requests(recipes=(work,))
+        tallies = [named[name] for name in requests.names] if named else [tally] * len(requests.recipes)
+        places, client = self._places(requests), self._client()
+        if named:
+            self.recorder.next_tally = lambda: tallies[requests.recipe_of(next(places[0]))]
+        if self._replays:
+            try:
+                fills = compiled(requests, partial(_bytes_of, client))
+            except _NotReplayableError as error:
+                self._whys.append(f"{title}{error}")
+            else:
+                aims = [(recipe.expect, own) for recipe, own in zip(requests.recipes, tallies, strict=True)]
+                return [_draw(requests.uses, fills, aims, own) for own in places]
+        if isinstance(work, Requests):
+            compiled(work, partial(_bytes_of_any, client))  # raises now what would be raised within the load
+        return self._calling([_call(requests, tallies, own) for own in places], tallies[0])
+
+    def _places(self, requests: Requests) -> list[Iterator[int]]:
+        """Returns what each connection goes through: the same, or all by itself."""
+        count, order = requests.count, requests.order
+        connections, share = self._plan.connections, self._plan.share
+        if not order.each:
+            return [order.places(count, own=share.place, first=share.first(count))] * connections
+        # Connections begin at equal distances, so that they do not all ask for the same thing at once.
+        numbers, of_all = map(share.number, range(connections)), share.connections or connections
+        return [order.places(count, own=number, first=number * count // of_all) for number in numbers]
+
+    def _calling(self, calls: Sequence[Call], tally: Tally, journey: Journey | None = None) -> Way:
+        """Returns the way of what goes through httpx's client: each connection has a call."""
+
+        def slot(number: int, load: Turns) -> Slot:
+            client = self._client(number, "httpx" if journey is None else journey.family)
+            if journey is not None:
+                watch_answers(client, tally)
+            unchecked = journey is not None
+            made = ClientSlot(load=load, tally=tally, client=client, call=calls[number], unchecked=unchecked)
+            self._stack.push_async_callback(made.aclose)
+            return made
+
+        return slot
+
+    def _connecting(self, make: Callable[..., Replaying]) -> Replaying:
+        """Returns a slot that has a connection."""
+        slot = make(connect=self._connect, idle=self._idle)
+        self._replaying.append(slot)
+        return slot
+
+    def _slot(self, ways: Sequence[Way], number: int, turn: Callable[[], int]) -> Slot:
+        """Returns the slot for the connection of that number; all parts that are replayed share it."""
+        mixed = MixSlot(self.loop, turn) if len(ways) > 1 else None
+        load: Turns = mixed or self.loop
+        replay: VaryingSlot | None = None
+        own: list[tuple[Slot, Draw | None]] = []
+        for way in ways:
+            if not isinstance(way, list):
+                own.append((way(number, load), None))
+                continue
+            draw, tally = way[number], self.recorder.tallies[0]
+            replay = replay or self._connecting(partial(VaryingSlot, load=load, tally=tally, draw=draw))
+            own.append((replay, draw))
+        if mixed is None:
+            return own[0][0]
+        mixed.own = own
+        return mixed
 
 
 class MixSlot:
@@ -69,7 +244,7 @@ class MixSlot:
         self._load = load
         self._turn = turn
         self.own: Sequence[tuple[Slot, Draw | None]] = ()
-        """The slot of each part, with what draws its requests where it is replayed."""
+        """The slot of each part, with what draws its requests if it is replayed."""
         self._now: Slot | None = None
         self.timeout_ns, self.too_late = load.timeout_ns, load.too_late
         self.at_once = False
@@ -90,76 +265,8 @@ class MixSlot:
         self._load.next(self)
 
 
-def ways_of(
-    work: Work,
-    recorder: Recorder,
-    client: Callable[[], LoadClient],
-    connections: int,
-    *,
-    replays: bool,
-    share: Share = WHOLE,
-) -> tuple[tuple[Way, ...], Callable[[], int]]:
-    """Returns the way of each part, and what says whose turn it is; `client` builds requests.
-
-    Raises PlanError for a request that cannot be built, and for a value that cannot be written in one.
-    """
-    if not isinstance(work, Mix):
-        named = {part.name: tally for part, tally in zip(parts_of(work), recorder.tallies, strict=False)}
-        return (_way(work, recorder, named, recorder.tallies[0], client, connections, replays, share),), lambda: 0
-    turn = turns([part.weight for part in work.parts], share).__next__
-    recorder.next_tally = lambda: recorder.tallies[turn()]
-    ways = [
-        _way(part.work, None, {}, tally, client, connections, replays, share)
-        for part, tally in zip(work.parts, recorder.tallies, strict=True)
-    ]
-    return tuple(ways), turn
-
-
-def _way(
-    work: PartWork | Stream,
-    recorder: Recorder | None,
-    named: dict[str, Tally],
-    tally: Tally,
-    client: Callable[[], LoadClient],
-    connections: int,
-    replays: bool,
-    share: Share,
-) -> Way:
-    """Returns the way of one part. `named` are the tallies by the names of requests; without any it is `tally`.
-
-    `recorder` is told how to choose the tally of a request that is not sent.
-    """
-    if isinstance(work, Journey):
-
-        def go(client: Client, _: Sent) -> Awaitable[object]:
-            return work.function(client, *work.arguments)
-
-        why = "a journey is code on a client"
-        return Way(tally=tally, calls=[go] * connections, unchecked=True, why=why, family=work.family)
-    if isinstance(work, Stream):
-        found = request_bytes(work.operation, client()) if replays else ""
-        why = found if isinstance(found, str) else ""
-        return Way(tally=tally, calls=[stream_call(work, tally)] * connections, why=why)
-    requests = work if isinstance(work, Requests) else Requests(recipes=(work,))
-    tallies = [named[name] for name in requests.names] if named else [tally] * len(requests.recipes)
-    places = _places(requests, connections, share)
-    if recorder is not None and named:
-        recorder.next_tally = lambda: tallies[requests.recipe_of(next(places[0]))]
-    why = ""
-    if replays:
-        try:
-            fills = compiled(requests, partial(_bytes_or_raise, client()))
-            aims = [Aim(expect=recipe.expect, tally=of) for recipe, of in zip(requests.recipes, tallies, strict=True)]
-            return Way(tally=tallies[0], draws=[_draw(requests, fills, aims, own) for own in places])
-        except _NotReplayableError as error:
-            why = str(error)
-    if isinstance(work, Requests):
-        compiled(work, partial(_bytes_of_any, client()))  # raises now what would be raised within the load
-    return Way(tally=tallies[0], calls=[_varying_call(requests, tallies, own) for own in places], why=why)
-
-
-def _draw(requests: Requests, fills: Sequence[Fill], aims: Sequence[Aim], places: Iterator[int]) -> Draw:
-    next_place, uses = places.__next__, requests.uses
+def _draw(uses: Sequence[int], fills: Sequence[Fill], aims: Sequence[Aim], places: Iterator[int]) -> Draw:
+    next_place = places.__next__
     if not uses:
         fill, aim = fills[0], aims[0]
 
@@ -178,17 +285,7 @@ def _draw(requests: Requests, fills: Sequence[Fill], aims: Sequence[Aim], places
     return draw_any
 
 
-def _places(requests: Requests, connections: int, share: Share) -> Sequence[Iterator[int]]:
-    """Returns what each connection goes through: the same, or all by itself."""
-    count, order = requests.count, requests.order
-    if not order.each:
-        return [order.places(count, own=share.place, first=share.first(count))] * connections
-    # Connections begin at equal distances, so that they do not all ask for the same thing at once.
-    numbers, of_all = map(share.number, range(connections)), share.connections or connections
-    return [order.places(count, own=number, first=number * count // of_all) for number in numbers]
-
-
-def _varying_call(requests: Requests, tallies: Sequence[Tally], places: Iterator[int]) -> Call:
+def _call(requests: Requests, tallies: Sequence[Tally], places: Iterator[int]) -> Call:
     async def call(client: Client, sent: Sent) -> None:
         place = next(places)
         sent.tally = tallies[requests.recipe_of(place)]
@@ -202,21 +299,34 @@ def _varying_call(requests: Requests, tallies: Sequence[Tally], places: Iterator
     return call
 
 
+# --- A request as bytes
+
+
 class _NotReplayableError(Exception):
     """A request has to go through httpx's client; the text says why."""
 
 
-def _bytes_or_raise(client: LoadClient, operation: Operation) -> BytesOfRequest:
-    found = request_bytes(operation, client)
-    if isinstance(found, str):
-        raise _NotReplayableError(found)
+def _bytes_of(client: Client, operation: Operation) -> BytesOfRequest:
+    """Returns a request that is replayed. Raises PlanError, and _NotReplayableError."""
+    with _building(operation):
+        request = _request(client, operation)
+        signed = _signed(request, operation.arguments.get("auth"))
+        found = bytes_of(signed or request)
+    if operation.arguments.get("follow_redirects"):
+        raise _NotReplayableError("redirects are followed")
+    if request.url.scheme != "http":
+        raise _NotReplayableError("TLS")
+    if signed is None:
+        raise _NotReplayableError("the authentication may need several requests")
+    if found is None:
+        raise _NotReplayableError("the body is a stream")
     return found
 
 
-def _bytes_of_any(client: LoadClient, operation: Operation) -> BytesOfRequest:
+def _bytes_of_any(client: Client, operation: Operation) -> BytesOfRequest:
     """Returns the bytes of a request that goes through httpx's client; without its authentication."""
     with _building(operation):
-        request = _request(operation, client)
+        request = _request(client, operation)
         body = whole_body(request)
         size = sum(len(part) if isinstance(part, bytes) else part.size_bytes for part in body)
         return BytesOfRequest(is_head=False, is_last=False, head=head_of(request), body=body, body_bytes=size)
@@ -224,31 +334,16 @@ def _bytes_of_any(client: LoadClient, operation: Operation) -> BytesOfRequest:
 
 @contextmanager
 def _building(operation: Operation) -> Iterator[None]:
-    """Raises PlanError where httpx cannot build the request in the block."""
+    """Raises PlanError if httpx cannot build the request in the block."""
     try:
         yield
     except (TypeError, ValueError, httpx.InvalidURL, httpx.LocalProtocolError) as error:
         raise PlanError(f"httpx cannot build {operation.name}: {error}") from error
 
 
-def _request(operation: Operation, client: LoadClient) -> httpx.Request:
+def _request(client: Client, operation: Operation) -> httpx.Request:
     arguments = {key: value for key, value in operation.arguments.items() if key not in ("auth", "follow_redirects")}
     return client.build_request(operation.method, operation.url, **arguments)
-
-
-def request_bytes(operation: Operation, client: LoadClient) -> BytesOfRequest | str:
-    """Returns the request as bytes, or why it has to go through httpx's client. Raises PlanError."""
-    with _building(operation):
-        request = _request(operation, client)
-        signed = _signed(request, operation.arguments.get("auth"))
-        found = bytes_of(signed or request)
-    if operation.arguments.get("follow_redirects"):
-        return "redirects are followed"
-    if request.url.scheme != "http":
-        return "TLS"
-    if signed is None:
-        return "the authentication may need several requests"
-    return found or "the body is a stream"
 
 
 def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
@@ -260,162 +355,3 @@ def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
     if type(auth).__module__ not in FAMILIES or type(auth).__name__ != "BasicAuth":
         return None
     return next(cast(httpx.BasicAuth, auth).sync_auth_flow(request))
-
-
-# --- preparation
-
-_CONNECT_TIMEOUT_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The boot that a run loads."""
-
-    boot: int
-    url: str
-    """Base URL, without a slash at the end."""
-    network: Network = LOCAL
-    """Where its load may go, by redirects too."""
-    family: str = "httpx"
-    """Whose clients journeys get that ask for none."""
-    transport: Callable[[], httpx.AsyncBaseTransport] | None = None
-    """Makes the transport of each client where the app is in this process; None for sockets."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedLoad:
-    """A load that can begin at once."""
-
-    loop: LoadLoop
-    recorder: Recorder
-    slots: Sequence[Slot]
-    engine: str
-    """As in `Recording`, and the next one too."""
-    why_engine: str
-
-
-async def prepared(
-    work: Work,
-    plan: LoadPlan | Alternation,
-    target: Target,
-    recorder: Recorder,
-    pacing: Pacing,
-    files: PayloadFiles,
-    stack: AsyncExitStack,
-) -> PreparedLoad:
-    """Returns the load of a target; where its request is replayed, the first connections of the plan are open.
-
-    `stack` closes them. Raises PlanError when the request cannot be built, and httpx.ConnectError or
-    httpx.ConnectTimeout when a connection cannot be opened.
-    """
-    scratch, timeout_s = Scratch(), plan.timeout_ns / 1e9
-
-    def new_client(number: int = 0, family: str = "httpx") -> Client:
-        own = target.transport
-        return Client(
-            number=plan.share.number(number),
-            family=family or target.family,
-            transport=own() if own is not None else LoadTransport(only_to=target.network, scratch=scratch),
-            base_url=target.url,
-            timeout=timeout_s,
-            trust_env=False,
-            payload_files=files,
-        )
-
-    pauses = None if plan.pause is None else plan.pause.of_users(plan.share)
-    loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns, pauses=pauses)
-    url = httpx.URL(target.url)
-    origin = Origin(url.scheme, url.host, url.port or 80)
-    # Connections know the answers that one of them has had; those to different requests are seldom the same.
-    alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
-    known = KnownAnswers() if alike else None
-    recorder.sockets = scratch.sockets
-    idle = Idle(recorder.tallies[0].breach) if pacing.slots_rest or pauses is not None else None
-    openings = Openings(origin.port, openers=plan.share.of)
-    limit_s = min(_CONNECT_TIMEOUT_S, timeout_s)
-
-    async def connect() -> Connection:
-        if await openings.may_open() and idle is not None and (free := idle.take()) is not None:
-            return free
-        sock = await open_socket(origin, timeout_s=limit_s, only_to=target.network)
-        return Connection(asyncio.get_running_loop(), sock, scratch, known)
-
-    replays = target.transport is None
-    make = _repeating(work, new_client(), loop, recorder.tallies[0], connect, idle) if replays else None
-    slots: list[Slot] = []
-    if make is not None:
-        replayed = [make() for _ in range(plan.connections)]
-        slots += replayed
-        engine, why = "replay", ""
-    else:
-        ways, turn = ways_of(work, recorder, new_client, plan.connections, replays=replays, share=plan.share)
-        places = [
-            _place(ways, number, loop, turn, connect, idle, new_client, stack) for number in range(plan.connections)
-        ]
-        slots = [slot for slot, _ in places]
-        replayed = [replay for _, replay in places if replay is not None]
-        engine, why = _engine(work, ways, replays=replays)
-    if idle is not None:
-        stack.callback(idle.close)
-    for slot in replayed:
-        stack.callback(slot.close)
-    await open_all([slot.open for slot in replayed[: plan.opened_first]])
-    return PreparedLoad(loop=loop, recorder=recorder, slots=slots, engine=engine, why_engine=why)
-
-
-def _repeating(
-    work: Work, client: LoadClient, loop: LoadLoop, tally: Tally, connect: Connect, idle: Idle | None
-) -> Callable[[], ReplaySlot] | None:
-    """Returns what makes slots that send one request again and again; None where that is not all there is to do."""
-    if not isinstance(work, Operation | Stream):
-        return None
-    found = request_bytes(work.operation if isinstance(work, Stream) else work, client)
-    if isinstance(found, str):
-        return None
-    request = ready(found)
-    if isinstance(work, Stream):
-        return lambda: StreamSlot(load=loop, tally=tally, request=request, stream=work, connect=connect, idle=idle)
-    expect = work.expect
-    return lambda: ReplaySlot(load=loop, tally=tally, request=request, expect=expect, connect=connect, idle=idle)
-
-
-def _place(
-    ways: Sequence[Way],
-    number: int,
-    loop: LoadLoop,
-    turn: Callable[[], int],
-    connect: Connect,
-    idle: Idle | None,
-    new_client: Callable[[int, str], Client],
-    stack: AsyncExitStack,
-) -> tuple[Slot, ReplaySlot | None]:
-    """Returns the slot for the connection of that number, and the one in it that replays, if any does."""
-    mixed = MixSlot(loop, turn) if len(ways) > 1 else None
-    load: Turns = mixed or loop
-    replay: VaryingSlot | None = None
-    own: list[tuple[Slot, Draw | None]] = []
-    for way in ways:
-        if way.draws:
-            draw = way.draws[number]
-            replay = replay or VaryingSlot(load=load, tally=way.tally, draw=draw, connect=connect, idle=idle)
-            own.append((replay, draw))
-            continue
-        client = new_client(number, way.family)
-        if way.unchecked:
-            watch_answers(client, way.tally)
-        slot = ClientSlot(load=load, tally=way.tally, client=client, call=way.calls[number], unchecked=way.unchecked)
-        stack.push_async_callback(slot.aclose)
-        own.append((slot, None))
-    if mixed is None:
-        return own[0][0], replay
-    mixed.own = own
-    return mixed, replay
-
-
-def _engine(work: Work, ways: Sequence[Way], *, replays: bool) -> tuple[str, str]:
-    """Returns what sends the requests, and why it is not replay, or not for all parts."""
-    if not replays:
-        return "in-process", ""
-    names = [f"{part.name}: " for part in work.parts] if isinstance(work, Mix) else [""]
-    called = [name + way.why for name, way in zip(names, ways, strict=True) if way.calls]
-    return ("client", "; ".join(called)) if called else ("replay", "")

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
-from pytest_fileperf.drive.preparation import PreparedLoad, Target, prepared
+from pytest_fileperf.drive.preparation import PreparedLoad, Target
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Boot, Phase, Round, WarmUp
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
@@ -102,10 +102,11 @@ async def run_load(
     """
     pacings = [plan.pacing(side) for side in Side] if isinstance(plan, Alternation) else [plan.pacing()]
     async with AsyncExitStack() as stack:
-        loads = [
-            await prepared(work, plan, target, _recorder(plan, side, work, target, cpu), pacing, files, stack)
-            for side, work, target, cpu, pacing in zip(Side, works, targets, server_cpu, pacings, strict=False)
-        ]
+        loads = []
+        for side, work, target, cpu, pacing in zip(Side, works, targets, server_cpu, pacings, strict=False):
+            recorder = _recorder(plan, side, work, target, cpu)
+            loads.append(PreparedLoad(work, plan, target, recorder, pacing, files, stack))
+            await loads[-1].open()
         now = loads[-1]
         with quiet_memory(collect=now.engine != "replay"):
             origin_ns = await begin()

@@ -9,7 +9,6 @@ import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic_ns
@@ -453,14 +452,8 @@ class ReplaySlot:
         asyncio.get_running_loop().call_soon(self._go_on)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aim:
-    """What is common to requests that are judged and counted alike."""
-
-    expect: Expectation
-    tally: Tally
-
-
+Aim: TypeAlias = tuple[Expectation, Tally]
+"""What is common to requests that are judged and counted alike."""
 Draw: TypeAlias = Callable[[WireRequest], Aim]
 """Makes the row the next request, and says how it is judged and counted."""
 
@@ -481,8 +474,9 @@ class VaryingSlot(ReplaySlot):
         """Sends the next request."""
         aim = self.draw(self._row)
         if aim is not self._aim:
-            self._aim, self._tally = aim, aim.tally
-            if aim.expect is not self._expect:
-                self._expect, self._good_head = aim.expect, None
-                self._digest = hashlib.sha256() if aim.expect.sha256 else None
+            self._aim = aim
+            expect, self._tally = aim
+            if expect is not self._expect:
+                self._expect, self._good_head = expect, None
+                self._digest = hashlib.sha256() if expect.sha256 else None
         ReplaySlot.start(self, due_ns)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 
 import httpx
 import pytest
 from drive.scripted import GET, MS, answer, counted, failures, loaded, run, scripted, totals
 
-from pytest_fileperf.drive.preparation import ways_of
-from pytest_fileperf.drive.run import Run
+from pytest_fileperf.drive.preparation import Target
+from pytest_fileperf.drive.run import Run, run_load
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.feed import Order, Requests
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.request import Expectation, Journey, Operation
 from pytest_fileperf.plan.work import Mix, Part, Work
-from pytest_fileperf.wire.request import LoadClient
+from pytest_fileperf.wire.payload_files import PayloadFiles
 
 CLIENT = pytest.mark.parametrize("client", [False, True], ids=["replay", "client"])
 
@@ -144,12 +144,19 @@ def test_a_request_that_is_not_sent_is_one_of_a_part() -> None:
 def test_what_cannot_be_sent_is_told_before_a_load_by_any_engine(
     operation: Operation, value: object, problem: str, replays: bool
 ) -> None:
-    client = LoadClient(base_url="http://any", transport=httpx.MockTransport(lambda _: httpx.Response(200)))
     recipe = replace(operation, arguments={**operation.arguments, "follow_redirects": True})
     work = Requests(recipes=(recipe,), columns={"id": ("a", value)})
-    recorder = Recorder(boot=0, stretches=(), server_cpu=lambda: None)
+    transport = None if replays else lambda: httpx.MockTransport(lambda _: httpx.Response(200))
+    target = Target(boot=0, url="http://127.0.0.1:9", transport=transport)
+
+    async def main() -> None:
+        with closing(PayloadFiles()) as files:
+            await run_load(
+                [work], counted(2), [target], files=files, server_cpu=[lambda: None], progress=lambda _: None
+            )
+
     with pytest.raises(PlanError, match=problem):
-        ways_of(work, recorder, lambda: client, 1, replays=replays)
+        asyncio.run(main())
 
 
 def test_a_form_with_files_in_memory_is_replayed() -> None:
