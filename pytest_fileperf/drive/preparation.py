@@ -75,7 +75,7 @@ class PreparedLoad:
         """
         self.recorder = recorder
         self._plan = plan
-        self._target = target
+        self.target = target
         self._files = files
         self._stack = stack
         self._replays = target.transport is None
@@ -111,11 +111,11 @@ class PreparedLoad:
         if await self._openings.may_open() and self._idle is not None and (free := self._idle.take()) is not None:
             return free
         limit_s = min(_CONNECT_TIMEOUT_S, self._plan.timeout_ns / 1e9)
-        sock = await open_socket(self._origin, timeout_s=limit_s, only_to=self._target.network)
+        sock = await open_socket(self._origin, timeout_s=limit_s, only_to=self.target.network)
         return Connection(asyncio.get_running_loop(), sock, self._scratch, self._known)
 
     def _client(self, number: int = 0, family: str = "httpx") -> Client:
-        target, own = self._target, self._target.transport
+        target, own = self.target, self.target.transport
         return Client(
             number=self._plan.share.number(number),
             family=family or target.family,

@@ -78,7 +78,7 @@ class Run:
 
 
 async def at_once() -> int:
-    """Returns now as the beginning of a load that need not wait for others."""
+    """Returns when a load begins that need not wait for others."""
     return monotonic_ns()
 
 
@@ -94,17 +94,24 @@ async def run_load(
 ) -> tuple[Run, ...]:
     """Loads one target, or by an alternation base and now in turn; returns what each of them has shown of its work.
 
-    All connections are on one event loop, so that two targets are loaded alike.
-    `begin` is called when all is ready; it returns when the load begins, on the monotonic clock, and not before that.
+    All connections are on one event loop, so that two targets are loaded alike. `begin` is called when all is ready; it
+    returns when the load begins, on the monotonic clock, and not before that.
 
     Raises PlanError when the request cannot be built, and httpx.ConnectError or httpx.ConnectTimeout when the first
     connections cannot be opened; what goes wrong later is a failure in the rounds.
     """
-    pacings = [plan.pacing(side) for side in Side] if isinstance(plan, Alternation) else [plan.pacing()]
     async with AsyncExitStack() as stack:
         loads = []
-        for side, work, target, cpu, pacing in zip(Side, works, targets, server_cpu, pacings, strict=False):
-            recorder = _recorder(plan, side, work, target, cpu)
+        for side, work, target, cpu in zip(Side, works, targets, server_cpu, strict=False):
+            recorder = Recorder(
+                boot=target.boot,
+                stretches=_stretches(plan, side),
+                server_cpu=cpu,
+                connections=plan.connections if isinstance(plan, Alternation) else 0,
+                keeps_ends=plan.share.of > 1 if isinstance(plan, Alternation) else plan.close,
+                parts=[part.name for part in parts_of(work)],
+            )
+            pacing = plan.pacing(side) if isinstance(plan, Alternation) else plan.pacing()
             loads.append(PreparedLoad(work, plan, target, recorder, pacing, files, stack))
             await loads[-1].open()
         now = loads[-1]
@@ -124,19 +131,11 @@ async def run_load(
                 example = f"the time was over before {missing} of {plan.requests} requests: give them a longer duration"
                 now.recorder.not_sent("not sent", example, ended_ns, count=missing)
             rounds = [load.recorder.finish(ended_ns) for load in loads]
-    return tuple(
-        _result(plan, side, target, load, rounds_of_side, origin_ns)
-        for side, target, load, rounds_of_side in zip(Side, targets, loads, rounds, strict=False)
-    )
+    return tuple(_found(plan, side, load, own, origin_ns) for side, load, own in zip(Side, loads, rounds, strict=False))
 
 
-def _result(
-    plan: LoadPlan | Alternation,
-    side: Side,
-    target: Target,
-    load: PreparedLoad,
-    rounds: tuple[Round, ...],
-    origin_ns: int,
+def _found(
+    plan: LoadPlan | Alternation, side: Side, load: PreparedLoad, rounds: tuple[Round, ...], origin_ns: int
 ) -> Run:
     recorder, is_open = load.recorder, load.loop.pacing.open_loop
     attack = origin_ns + plan.measured_from_ns, origin_ns + plan.duration_ns
@@ -147,7 +146,7 @@ def _result(
     turns = plan.rounds(side) if isinstance(plan, Alternation) else [attack]
     return Run(
         plan=plan,
-        boot=Boot(index=target.boot, leads=recorder.leads.taken()),
+        boot=Boot(index=load.target.boot, leads=recorder.leads.taken()),
         rounds=rounds,
         subjects=recorder.subjects(),
         warm_ups=recorder.warm_ups(),
@@ -222,19 +221,6 @@ def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.
     task = asyncio.create_task(work)
     stack.callback(task.cancel)
     return task
-
-
-def _recorder(
-    plan: LoadPlan | Alternation, side: Side, work: Work, target: Target, server_cpu: Callable[[], int | None]
-) -> Recorder:
-    return Recorder(
-        boot=target.boot,
-        stretches=_stretches(plan, side),
-        server_cpu=server_cpu,
-        connections=plan.connections if isinstance(plan, Alternation) else 0,
-        keeps_ends=plan.share.of > 1 if isinstance(plan, Alternation) else plan.close,
-        parts=[part.name for part in parts_of(work)],
-    )
 
 
 def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int, ...]:
