@@ -35,7 +35,7 @@ _LONGEST = 2_000
 
 
 def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:
-    """Returns kind and description of what is wrong with an answer; the digest is empty where none is expected."""
+    """Returns kind and description of what is wrong with an answer; the digest is empty if none is expected."""
     if not expect.allows_status(status):
         return f"status {status}", f"answer {status}"
     if expect.size_bytes is not None and body_bytes != expect.size_bytes:
@@ -46,10 +46,7 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
 
 
 def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
-    """Returns the start of a body for a message; empty where a body of this size was thrown away unseen.
-
-    Of a body that is packed (`gzip`) it says that: its bytes tell nothing, but how many they are.
-    """
+    """Returns the start of a body for a message, or that it is packed; empty if it was thrown away unseen."""
     if encoding and encoding != "identity" and size_bytes:
         compared = kind in ("size", "digest")
         advice = ': send headers={"Accept-Encoding": "identity"} to compare the content itself' if compared else ""
@@ -73,7 +70,7 @@ _CUT_OFF = ("peer closed connection", "Server disconnected")
 
 
 def kind_of(error: Exception) -> tuple[str, str]:
-    """Returns the kind of a failure, and its message behind the line of the user's code that it came from."""
+    """Returns the kind of a failure, and its message behind the innermost line of the user's code, if it has any."""
     classes = classes_of(error)
     if "HTTPStatusError" in classes:
         kind = f"status {cast(httpx.HTTPStatusError, error).response.status_code}"
@@ -83,25 +80,20 @@ def kind_of(error: Exception) -> tuple[str, str]:
         kind = "assertion"
     else:
         kind = next((_KINDS[name] for name in classes if name in _KINDS), type(error).__name__)
-    return kind, _place_of(error) + without_queries(_message(error))
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if file := _shown_file(frame.f_code.co_filename):
+            place = f"{file}:{line}: "
+    return kind, place + without_queries(_message(error))
 
 
 def _message(error: Exception) -> str:
-    """Returns the exception's message, or its class where it has none; `__str__` of user code may raise, too."""
+    """Returns the exception's message, or its class if it has none."""
     try:
         text = str(error) or type(error).__name__
         return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     except Exception:  # its own `__str__` raised
         return type(error).__name__
-
-
-def _place_of(error: BaseException) -> str:
-    """Returns `tests/test_app.py:12: `, the innermost line of the user's own code; empty where there is none."""
-    found = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if file := _shown_file(frame.f_code.co_filename):
-            found = f"{file}:{line}: "
-    return found
 
 
 @lru_cache(maxsize=1024)
@@ -113,8 +105,7 @@ def _shown_file(name: str) -> str:
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
-# --- Opens connections without overflowing the server's listen queue, and keeps those that are free for the next
-# request
+# --- Opens connections without overflowing the listen queue, and keeps those that are free for the next request
 #
 # A connection that a load does not need changes the server: a sync worker waits for a request on it, and a server that
 # limits its connections counts it.
@@ -146,13 +137,12 @@ class Idle:
         self._closing: asyncio.TimerHandle | None = None
 
     def put(self, connection: Connection) -> None:
-        """Takes a connection whose answer has ended."""
         self._free.append(connection)
         if self._closing is None:
             self._closing = asyncio.get_running_loop().call_later(KEPT_IDLE_NS / 1e9, self._close_rested)
 
     def take(self) -> Connection | None:
-        """Returns the connection that was used last; None where none is open."""
+        """Returns the connection that was used last; None if none is open."""
         while self._free:
             connection = self._free.pop()
             if connection.closed:
@@ -164,7 +154,6 @@ class Idle:
         return None
 
     def close(self) -> None:
-        """Closes all of them."""
         if self._closing is not None:
             self._closing.cancel()
         for connection in self._free:
@@ -231,7 +220,7 @@ async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
 
 
 def waiting_to_be_accepted(port: int) -> int:
-    """Returns how many connections to a listening TCP port wait to be accepted; 0 where the system does not tell."""
+    """Returns how many connections to a listening TCP port wait to be accepted; 0 if the system does not tell."""
     if sys.platform != "linux":
         return 0
     return max(_queue(Path("/proc/net/tcp"), port), _queue(Path("/proc/net/tcp6"), port))
@@ -315,11 +304,9 @@ class ReplaySlot:
         self._due_ns: int | None = None
 
     async def open(self) -> None:
-        """Connects; raises httpx.ConnectError or httpx.ConnectTimeout."""
         self._connection = await self._connect()
 
     def start(self, due_ns: int | None) -> None:
-        """Sends the request."""
         self._due_ns = due_ns
         connection = self._connection
         if connection is None and self._idle is not None:
@@ -332,13 +319,11 @@ class ReplaySlot:
             connection.start(self._request, self)
 
     def expire(self, started_before_ns: int) -> None:
-        """Fails the request under way if it was sent before that instant."""
         connection = self._connection
         if connection is not None and connection.busy and connection.started_ns < started_before_ns:
             connection.fail(httpx.ReadTimeout(self._load.too_late))
 
     def close(self) -> None:
-        """Closes the connection."""
         if self._opening is not None:
             self._opening.cancel()
         if self._connection is not None:
@@ -389,14 +374,12 @@ class ReplaySlot:
         return True
 
     def on_body(self, data: memoryview) -> None:
-        """Takes a piece of the body."""
         if self._digest is not None:
             self._digest.update(data)
         if len(self._excerpt) < EXCERPT_BYTES:
             self._excerpt += data[: EXCERPT_BYTES - len(self._excerpt)]
 
     def on_end(self, repeated: bool) -> bool:
-        """Judges the answer and goes on."""
         connection = self._connection
         assert connection is not None
         ended_ns = connection.ended_ns
@@ -446,7 +429,6 @@ class ReplaySlot:
             self._tally.breach(breach)
 
     def on_failure(self, error: httpx.TransportError) -> None:
-        """Counts the failure and goes on."""
         self._tally.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
         # Not at once: this may be called from within a sweep over all slots.
         asyncio.get_running_loop().call_soon(self._go_on)
@@ -471,7 +453,6 @@ class VaryingSlot(ReplaySlot):
         super().__init__(load=load, tally=tally, request=self._row, expect=Expectation(), connect=connect, idle=idle)
 
     def start(self, due_ns: int | None) -> None:
-        """Sends the next request."""
         aim = self.draw(self._row)
         if aim is not self._aim:
             self._aim = aim

@@ -44,8 +44,7 @@ class StreamTimes:
 
     def take(self, data: bytes | memoryview, at_ns: int) -> None:
         """Takes the next bytes of the body, and when they were read."""
-        found = self._pieces.feed(data)
-        if found:
+        if found := self._pieces.feed(data):
             self._note(found, at_ns)
 
     def end(self, at_ns: int) -> None:
@@ -73,7 +72,7 @@ class StreamTimes:
 class StreamSlot(ReplaySlot):
     """Replays one request, and reads the pieces of its answer until enough have come."""
 
-    __slots__ = ("_ended_ns", "_loop", "_problem", "_stream", "_times", "_too_long", "_unfit", "_until")
+    __slots__ = ("_ended_ns", "_loop", "_problem", "_stream", "_times", "_until")
 
     def __init__(
         self,
@@ -97,14 +96,12 @@ class StreamSlot(ReplaySlot):
         self._until: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
-        """Closes the connection."""
         self._drop_timer()
         super().close()
 
     # --- the exchange
 
     def on_head(self, head: ResponseHead) -> bool:
-        """Takes the head; asks for the body."""
         self._excerpt.clear()
         super().on_head(head)
         self._times, self._problem, self._ended_ns = None, None, 0
@@ -123,7 +120,6 @@ class StreamSlot(ReplaySlot):
         return True
 
     def on_body(self, data: memoryview) -> None:
-        """Takes a piece of the body."""
         super().on_body(data)
         times, connection = self._times, self._connection
         if times is None or self._ended_ns:
@@ -134,7 +130,7 @@ class StreamSlot(ReplaySlot):
             self._enough(connection.ended_ns)
 
     def on_end(self, repeated: bool) -> bool:
-        """Judges the answer and goes on. No other answer is known to be good: when its pieces come is what counts."""
+        """Returns False: no other answer is known to be good, as it counts when its pieces come."""
         connection, times = self._connection, self._times
         assert connection is not None
         if self._ended_ns:
@@ -153,9 +149,8 @@ class StreamSlot(ReplaySlot):
         return False
 
     def on_failure(self, error: httpx.TransportError) -> None:
-        """Counts the failure and goes on; a stream that had enough is good."""
         if self._ended_ns:
-            return  # `_stop` is on its way
+            return  # it had enough: `_stop` is on its way
         self._drop_timer()
         times, self._times = self._times, None
         if times is not None:
@@ -220,7 +215,7 @@ class StreamSlot(ReplaySlot):
 
 
 def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, Sent], Awaitable[object]]:
-    """Returns a coroutine function that makes the request through httpx's client, and reads its answer."""
+    """Returns what makes the request through httpx's client, and reads its answer."""
 
     async def call(client: LoadClient, sent: Sent) -> None:
         started_ns = monotonic_ns()
