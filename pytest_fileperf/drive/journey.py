@@ -28,8 +28,6 @@ from pytest_fileperf.wire.transport import LoadTransport
 
 
 class Answers:
-    """What came back, and when the first of it did."""
-
     __slots__ = ("_responses", "first_ns", "first_uncounted_ns", "status")
 
     def __init__(self) -> None:
@@ -130,10 +128,7 @@ class Uncounted:
         self._ended_ns = 0
 
     def change(self, *, pauses: int = 0, calls: int = 0, on_the_way: int = 0, at_ns: int | None = None) -> None:
-        """Takes how many more pauses, calls of the client, or requests that are on their way, there are since `at_ns`.
-
-        Without it, since now.
-        """
+        """Takes how many more pauses, calls of the client, or requests on their way there are since `at_ns`, or now."""
         self._pauses += pauses
         self._calls += calls
         self._on_the_way += on_the_way
@@ -148,10 +143,7 @@ class Uncounted:
             self._ended_ns += now_ns - self._since_ns
 
     def until_ns(self, now_ns: int) -> int:
-        """Returns how long it was until now, what goes on among it.
-
-        It asks for the same instant that the time itself is taken at: with two, less than nothing could be left.
-        """
+        """Returns how long it was until now, which has to be the instant at which the time itself is taken."""
         return self._ended_ns + (now_ns - self._since_ns if self._goes_on else 0)
 
 
@@ -189,36 +181,14 @@ def _concerned(whole: Uncounted) -> list[Uncounted]:
     return found
 
 
-class Walk:
-    """The run of a journey that is under way, as its steps have to know it."""
-
-    __slots__ = ("due_ns", "expired", "load_ends", "timeout_ns", "too_late")
-
-    def __init__(self, *, timeout_ns: int | None = None, too_late: str = "") -> None:
-        self.timeout_ns = timeout_ns
-        self.too_late = too_late
-        """The message about what takes longer."""
-        self.load_ends = False
-        """Whether the end of the load cancels it: that fails nothing."""
-        self.begin(None)
-
-    def begin(self, due_ns: int | None) -> None:
-        """Begins the next run. It is in no step, whatever the task was in that makes it."""
-        _NOW.set(None)
-        self.due_ns = due_ns
-        """When it was due in an open loop."""
-        self.expired = False
-        """Whether it is cancelled because it takes too long."""
-
-
 class Step:
-    """One time that a user goes through a step; a context manager."""
+    """One time that a user goes through a step."""
 
-    __slots__ = ("_answers", "_is_over", "_started_ns", "_tally", "_walk", "outer", "uncounted")
+    __slots__ = ("_answers", "_is_over", "_slot", "_started_ns", "_tally", "outer", "uncounted")
 
-    def __init__(self, walk: Walk, tally: Tally | None) -> None:
-        """Without a `tally` nothing is measured."""
-        self._walk = walk
+    def __init__(self, slot: ClientSlot | None, tally: Tally | None) -> None:
+        """`slot` runs the journey. Both are None outside of a load: nothing is measured."""
+        self._slot = slot
         self._tally = tally
         self._answers = Answers()
         self._started_ns = 0
@@ -240,10 +210,10 @@ class Step:
         ended_ns = monotonic_ns()
         _NOW.set(self.outer)
         self._is_over = True  # what tasks that go on get is none of it
-        tally, walk = self._tally, self._walk
-        if tally is None or not tally.counts(walk.due_ns):
+        tally, slot = self._tally, self._slot
+        if tally is None or slot is None or not tally.counts(slot.due_ns):
             return
-        if problem := self._problem(error, ended_ns):
+        if problem := self._problem(slot, error, ended_ns):
             tally.failure(*problem, ended_ns, self._answers.status)
         elif error is None:
             self._succeeded(tally, ended_ns)
@@ -256,20 +226,18 @@ class Step:
             now_ns = monotonic_ns()
             self._answers.take(response, now_ns, self.uncounted.until_ns(now_ns))
 
-    def _problem(self, error: BaseException | None, ended_ns: int) -> tuple[str, str] | None:
-        """Returns kind and example of its failure; None where it went well, and where the load ends."""
-        walk = self._walk
+    def _problem(self, slot: ClientSlot, error: BaseException | None, ended_ns: int) -> tuple[str, str] | None:
+        """Returns kind and example of its failure; None if it went well, and if the load ends."""
         if isinstance(error, asyncio.CancelledError):
-            if walk.load_ends:
+            if slot.load_ends:
                 return None
-            return ("timeout", walk.too_late) if walk.expired else ("cancelled", "it was cancelled")
+            return ("timeout", slot.load.too_late) if slot.is_expired else ("cancelled", "it was cancelled")
         if error is not None:
             return kind_of(error) if isinstance(error, Exception) else None
         if (self._answers.status or 0) >= 500:
             return f"status {self._answers.status}", f"answer {self._answers.status}"
-        limit_ns = walk.timeout_ns
-        if limit_ns is not None and ended_ns - self._started_ns - self.uncounted.until_ns(ended_ns) > limit_ns:
-            return "timeout", walk.too_late
+        if ended_ns - self._started_ns - self.uncounted.until_ns(ended_ns) > slot.load.timeout_ns:
+            return "timeout", slot.load.too_late
         return None
 
     def _succeeded(self, tally: Tally, ended_ns: int) -> None:
@@ -281,14 +249,6 @@ class Step:
         started_ns = self._started_ns + uncounted_ns
         status, (sent, received) = answers.status or 0, answers.bytes_both_ways()
         tally.success(started_ns, first_ns + uncounted_ns, ended_ns, status, sent, received)
-
-
-def answered(response: httpx.Response) -> None:
-    """Takes an answer for every step that the task is in."""
-    step = _NOW.get()
-    while step is not None:
-        step.take(response)
-        step = step.outer
 
 
 # --- The client of a journey: an `httpx.AsyncClient` that can also wait without being measured, and go through steps
@@ -311,14 +271,10 @@ class Client(LoadClient):
             self.wire.under_way = partial(on_the_way_in, self._uncounted)
         self._number = number
         self._chances: dict[Pause, random.Random] = {}
-        self._walk = Walk()
-        self._tally_of: Callable[[str], Tally] | None = None
+        self.slot: ClientSlot | None = None
+        """What runs its journeys; None outside of a load, where no step is measured."""
         self._tallies: dict[str, Tally | None] = {}
-        """What counts the steps of a name; nothing does outside of a load."""
-
-    def goes(self, walk: Walk, tally_of: Callable[[str], Tally]) -> None:
-        """Measures its steps from now on, in the runs of a walk; `tally_of` returns what counts those of a name."""
-        self._walk, self._tally_of = walk, tally_of
+        """What counts the steps of a name."""
 
     async def pause(self, time: float | str | Pause) -> None:
         """Waits as a user does who reads or thinks: `"1s"`, seconds, `uniform(…)` or `exponential(…)`.
@@ -344,8 +300,8 @@ class Client(LoadClient):
         if name not in self._tallies:
             if problem := why_no_name(name):
                 raise ValueError(problem)
-            self._tallies[name] = None if self._tally_of is None else self._tally_of(name)
-        return Step(self._walk, self._tallies[name])
+            self._tallies[name] = None if self.slot is None else self.slot.tally.step(name)
+        return Step(self.slot, self._tallies[name])
 
     def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
         """Builds the request as httpx does; the work counts in no figure."""
@@ -369,7 +325,7 @@ class Client(LoadClient):
 
 
 class Sent(Answers):
-    """What one call of a journey or operation has sent and received."""
+    """The answers to one call of a journey or operation."""
 
     __slots__ = ("due_ns", "problem", "tally")
 
@@ -396,8 +352,8 @@ class ClientSlot:
         unchecked: bool,
     ) -> None:
         """With `unchecked`, `call` does not judge answers itself: one of 500 or more is a failure."""
-        self._load = load
-        self._tally = tally
+        self.load = load
+        self.tally = tally
         self._client = client
         self._call = call
         self._unchecked = unchecked
@@ -405,17 +361,21 @@ class ClientSlot:
         self._unsent_before = 0
         """What the wire had not sent before this call."""
         self._sent = Sent(tally)
-        self._walk = Walk(timeout_ns=load.timeout_ns, too_late=load.too_late)
+        self.due_ns: int | None = None
+        """When what runs was due in an open loop."""
+        self.is_expired = False
+        """Whether it is cancelled because it takes too long."""
+        self.load_ends = False
+        """Whether the end of the load cancels it: that fails nothing."""
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._started_ns: int | None = None
         self._uncounted_before_ns = 0
         """What of the client's time did not count before this call."""
-        client.goes(self._walk, tally.step)
+        client.slot = self
         client.event_hooks["response"].append(self._on_response)
 
     def start(self, due_ns: int | None) -> None:
-        """Starts the coroutine."""
         self._started_ns = None  # a task cancelled before its first step would never say that it has ended
         self._task = asyncio.create_task(self._run(due_ns))
 
@@ -428,17 +388,16 @@ class ClientSlot:
             self._wire.close_rested()
         if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
             return
-        uncounted_ns = min(self._client.uncounted_ns(monotonic_ns()) - self._uncounted_before_ns, self._load.timeout_ns)
+        uncounted_ns = min(self._client.uncounted_ns(monotonic_ns()) - self._uncounted_before_ns, self.load.timeout_ns)
         if self._started_ns + uncounted_ns < started_before_ns:
-            self._walk.expired = True
+            self.is_expired = True
             self._task.cancel()
 
     async def aclose(self) -> None:
-        """Ends what is under way and closes the client."""
         if self._pause is not None:
             self._pause.cancel()
         if self._task is not None and not self._task.done():
-            self._walk.load_ends = True
+            self.load_ends = True
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._client.aclose()
@@ -446,11 +405,15 @@ class ClientSlot:
     async def _on_response(self, response: httpx.Response) -> None:
         now_ns = monotonic_ns()
         self._sent.take(response, now_ns, self._client.uncounted_ns(now_ns))
-        answered(response)
+        step = _NOW.get()
+        while step is not None:
+            step.take(response)
+            step = step.outer
 
     async def _run(self, due_ns: int | None) -> None:
-        sent = self._sent = Sent(self._tally, due_ns)
-        self._walk.begin(due_ns)
+        sent = self._sent = Sent(self.tally, due_ns)
+        _NOW.set(None)  # it is in no step, whatever the task was in that makes it
+        self.due_ns, self.is_expired = due_ns, False
         started_ns = self._started_ns = monotonic_ns()
         self._uncounted_before_ns = self._client.uncounted_ns(started_ns)
         refused = False
@@ -458,8 +421,8 @@ class ClientSlot:
         try:
             await code
         except asyncio.CancelledError:
-            if self._walk.expired:
-                sent.tally.failure("timeout", self._load.too_late, monotonic_ns(), due_ns=due_ns)
+            if self.is_expired:
+                sent.tally.failure("timeout", self.load.too_late, monotonic_ns(), due_ns=due_ns)
             elif self._task is not None and self._task.cancelling():
                 raise
             else:
@@ -480,9 +443,9 @@ class ClientSlot:
             self._wire.breaches.clear()
             self._unsent_before = self._wire.unsent_bytes
         if refused:
-            self._pause = asyncio.get_running_loop().call_later(RECONNECT_PAUSE_S, self._load.next, self)
+            self._pause = asyncio.get_running_loop().call_later(RECONNECT_PAUSE_S, self.load.next, self)
         else:
-            self._load.next(self)
+            self.load.next(self)
 
     async def _called(self, sent: Sent) -> None:
         await self._call(self._client, sent)  # a call that raises before it can be awaited fails in here, too
@@ -492,8 +455,8 @@ class ClientSlot:
         uncounted_ns = self._client.uncounted_ns(ended_ns) - self._uncounted_before_ns
         if problem is None and self._unchecked and (sent.status or 0) >= 500:
             problem = f"status {sent.status}", f"answer {sent.status}"
-        if problem is None and ended_ns - started_ns - uncounted_ns > self._load.timeout_ns:
-            problem = "timeout", self._load.too_late
+        if problem is None and ended_ns - started_ns - uncounted_ns > self.load.timeout_ns:
+            problem = "timeout", self.load.too_late
         if problem is not None:
             sent.tally.failure(*problem, ended_ns, sent.status, due_ns=sent.due_ns)
             return
@@ -543,7 +506,7 @@ async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tu
 
 
 async def body_of(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yields the body as it came; where an auth flow has read it already, as httpx keeps it: without compression."""
+    """Yields the body as it came; if an auth flow has read it already, as httpx keeps it: without compression."""
     if response.is_stream_consumed:
         yield response.content
         return
