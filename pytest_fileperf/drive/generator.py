@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,8 +40,8 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 class LoadOrder:
     """A run to make; answered by any number of `RunProgress`, then a tuple of `Run` or the error to raise.
 
-    Where it is to begin together with others, it says `Ready` before, and waits for a number: the instant at which all
-    begin, on the monotonic clock of the one that gets it. All processes of a machine share one.
+    If it is to begin together with others, the generator says `READY` before, and waits for a number: the instant at
+    which all begin, on its own monotonic clock. All processes of a machine share one.
     """
 
     works: bytes
@@ -55,15 +55,12 @@ class LoadOrder:
     """Cores to run on; None for any."""
     together: bool = False
     """Whether it waits until it is told when to begin."""
-    most_late_ns: int | None = None
-    """It does not begin where it is told so much too late, and says so; None for at any time."""
-    lease_s: float | None = None
-    """It ends where it hears nothing for so long in a run, as from a machine that hangs; None for never."""
+    is_from_elsewhere: bool = False
+    """Whether it came through a worker: it does not begin if it is told so too late, and ends if nobody asks for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """A generator that is to begin together with others could begin its run."""
+READY, ALIVE = "ready", "alive"
+"""What a generator says that could begin, and what it is told while whoever has ordered a run is still there."""
 
 
 class LateError(Exception):
@@ -74,19 +71,14 @@ class LateError(Exception):
         self.by_ns = by_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alive:
-    """Whoever has ordered a run is still there."""
-
-
 def write_message(stream: IO[bytes], message: object) -> None:
-    """Writes one message; raises OSError when nobody reads any more."""
+    """Raises OSError when nobody reads any more."""
     pickle.dump(message, stream, protocol=pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 
 def read_message(stream: IO[bytes]) -> object | None:
-    """Returns the next message, or None where the stream ends, also in the middle of a message."""
+    """Returns the next message, or None if the stream ends, also in the middle of a message."""
     try:
         message: object = pickle.load(stream)  # noqa: S301 - from our own process
     except (EOFError, pickle.UnpicklingError):
@@ -102,6 +94,9 @@ _SUPERVISED_S = 2.0
 _LEAST_WAIT_S = 0.05
 _SURE_S = 0.002
 """Timers of event loops are good to a millisecond, and the sleep of a thread to some hundredths of one."""
+_MOST_LATE_NS = 50_000_000
+FORSAKEN_S = 5.0
+"""A run from elsewhere ends if its test process has asked for nothing for so long: it or a worker hangs, or is gone."""
 
 
 def main(scratch: str) -> None:
@@ -123,8 +118,8 @@ def main(scratch: str) -> None:
         while True:
             job = jobs.get()
             assert isinstance(job, LoadOrder)
-            begin = partial(_together, jobs, answers, job.most_late_ns) if job.together else at_once
-            with lease.of(job.lease_s):
+            begin = partial(_together, jobs, answers, job.is_from_elsewhere) if job.together else at_once
+            with lease.watched() if job.is_from_elsewhere else nullcontext():
                 answer = _answer(job, files, answers, anywhere, begin)
             write_message(answers, answer)
 
@@ -140,7 +135,7 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 class _Lease:
-    """Ends this process where nothing is heard for too long in a run: whoever has ordered it may hang, or be gone."""
+    """Ends this process if nothing is heard for too long in a run: whoever has ordered it may hang, or be gone."""
 
     def __init__(self, scratch: str) -> None:
         self._scratch = scratch
@@ -150,12 +145,16 @@ class _Lease:
         self._heard_s = monotonic()
 
     @contextmanager
-    def of(self, seconds: float | None) -> Iterator[None]:
-        """Looks after it within the block."""
+    def watched(self) -> Iterator[None]:
         over = threading.Event()
-        if seconds is not None:
-            self.renew()
-            threading.Thread(target=self._watch, args=(seconds, over), daemon=True).start()
+
+        def watch() -> None:
+            while not over.wait(max(_LEAST_WAIT_S, self._heard_s + FORSAKEN_S - monotonic())):
+                if monotonic() > self._heard_s + FORSAKEN_S:
+                    self.end()
+
+        self.renew()
+        threading.Thread(target=watch, daemon=True).start()
         try:
             yield
         finally:
@@ -166,33 +165,28 @@ class _Lease:
         shutil.rmtree(self._scratch, ignore_errors=True)
         os._exit(0)
 
-    def _watch(self, seconds: float, over: threading.Event) -> None:
-        while not over.wait(max(_LEAST_WAIT_S, self._heard_s + seconds - monotonic())):
-            if monotonic() > self._heard_s + seconds:
-                self.end()
-
 
 def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease) -> None:
-    """Passes messages on. Ends this process where the test process has closed the pipe, or is gone.
+    """Passes messages on. Ends this process if the test process has closed the pipe, or is gone.
 
     A supervisor ends it sooner, and removes its files: one that saw this process end first would take that for all.
     """
     while (message := read_message(commands)) is not None:
         lease.renew()
-        if not isinstance(message, Alive):
+        if message != ALIVE:
             jobs.put(message)
     if os.name == "posix":
         sleep(_SUPERVISED_S)
     lease.end()
 
 
-async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, most_late_ns: int | None) -> int:
-    """Waits for the instant at which all generators begin, and returns it; raises LateError where it is long past."""
-    write_message(answers, Ready())
+async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, is_from_elsewhere: bool) -> int:
+    """Waits for the instant at which all generators begin, and returns it; raises LateError if it is long past."""
+    write_message(answers, READY)
     origin_ns = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
     assert isinstance(origin_ns, int)
     late_ns = monotonic_ns() - origin_ns
-    if most_late_ns is not None and late_ns > most_late_ns:
+    if is_from_elsewhere and late_ns > _MOST_LATE_NS:
         raise LateError(late_ns)
     await asyncio.sleep((origin_ns - monotonic_ns()) / 1e9 - _SURE_S)
     sleep(max(0, origin_ns - monotonic_ns()) / 1e9)  # noqa: ASYNC251 - nothing else is to be done yet
@@ -206,7 +200,7 @@ def _answer(
     anywhere: frozenset[int],
     begin: Callable[[], Awaitable[int]],
 ) -> tuple[Run, ...] | Exception:
-    """Makes the run; returns what it found, or the error that the test process raises.
+    """Returns what the run found, or the error that the test process raises.
 
     `anywhere` are the cores of a run that names none: the run before it may have had fewer.
     """
@@ -236,7 +230,7 @@ def _answer(
 
 
 def _unpacked(works: bytes) -> tuple[Work, ...]:
-    """Returns the works; raises LoadError where what they import is not here, or fails."""
+    """Raises LoadError if what the works import is not here, or fails."""
     try:
         each: tuple[Work, ...] = pickle.loads(works)  # noqa: S301 - from our own process
     except Exception as error:  # modules that are imported may raise anything
@@ -248,7 +242,7 @@ def _unpacked(works: bytes) -> tuple[Work, ...]:
 
 
 def _allow_files(connections: int) -> None:
-    """Raises the limit of open files as far as needed; raises FileLimitError where that is not allowed."""
+    """Raises the limit of open files as far as needed, or FileLimitError if that is not allowed."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -261,7 +255,7 @@ def _allow_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-# --- Makes a pickle of what a load is made of: journeys of test modules travel by value to a generator process
+# --- Makes a pickle of what a load is made of
 
 
 def packed(works: tuple[Work, ...]) -> bytes:

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, monotonic_ns
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import httpx
 
-from pytest_fileperf.drive.generator import LateError, LoadOrder, Ready, packed, read_message, write_message
+from pytest_fileperf.drive.generator import READY, LateError, LoadOrder, packed, read_message, write_message
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import GeneratorError, LoadError, log_block
@@ -59,41 +59,23 @@ Reading: TypeAlias = tuple[int, int, int]
 """When one question for the time there was asked, what was told, and when it was heard, in ns of both clocks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockOffset:
-    """How two clocks differ."""
+def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, int]:
+    """Returns how far the clock there is ahead, by how much that is off at most, and the shortest round trip, in ns.
 
-    ahead_ns: int = 0
-    """What the clock there shows more."""
-    error_ns: int = 0
-    """It is off by this at most; 0 for one clock."""
-    distance_ns: int = 0
-    """The shortest round trip of a question; 0 where none was asked."""
-
-
-SAME_CLOCK = ClockOffset()
-"""That of two processes which read one clock."""
-
-
-def offset_of(readings: Sequence[Reading], *, now_ns: int) -> ClockOffset:
-    """Returns how the clocks differ, by the reading that leaves the least error now; there must be one."""
+    It goes by the reading that leaves the least error now; there must be one.
+    """
 
     def error_ns(reading: Reading) -> int:
         asked_ns, _, heard_ns = reading
         return (heard_ns - asked_ns) // 2 + round((now_ns - heard_ns) * _DRIFT)
 
-    best = min(readings, key=error_ns)
-    asked_ns, told_ns, heard_ns = best
-    return ClockOffset(
-        ahead_ns=told_ns - (asked_ns + heard_ns) // 2,
-        error_ns=error_ns(best),
-        distance_ns=min(heard_ns - asked_ns for asked_ns, _, heard_ns in readings),
-    )
+    asked_ns, told_ns, heard_ns = best = min(readings, key=error_ns)
+    distance_ns = min(heard_ns - asked_ns for asked_ns, _, heard_ns in readings)
+    return told_ns - (asked_ns + heard_ns) // 2, error_ns(best), distance_ns
 
 
-def on_this_clock(result: Run, clock: ClockOffset) -> Run:
+def on_this_clock(result: Run, ahead_ns: int) -> Run:
     """Returns what a run found there, with its instants on the clock here."""
-    ahead_ns = clock.ahead_ns
     if not ahead_ns:
         return result
 
@@ -190,11 +172,9 @@ _END_S = 5.0
 class Generator:
     """A generator process. It starts with the first run and serves any number of them."""
 
-    is_elsewhere = False
-    worker = ""
+    is_elsewhere, worker = False, ""
+    ahead_ns = clock_error_ns = distance_ns = head_start_ns = 0
     """It is a process of this machine, on its clock, and a message to it takes no time."""
-    clock = SAME_CLOCK
-    head_start_ns = 0
 
     def __init__(self, *, coverage: bool = False, path: tuple[str, ...] | None = None) -> None:
         """With `coverage`, what traces the test run may trace it too. `path` takes the place of this `sys.path`."""
@@ -213,7 +193,7 @@ class Generator:
 
     @property
     def pid(self) -> int | None:
-        """The process id; None while it is not running."""
+        """None while it is not running."""
         return None if self._process is None or self._process.poll() is not None else self._pid
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
@@ -240,7 +220,7 @@ class Generator:
             self._process.terminate()
 
     def kill(self) -> None:
-        """Ends it at once, whatever it does or does not do; the next run starts a new one."""
+        """Ends it at once, whatever it does; the next run starts a new one."""
         if self._child is not None:
             self._child.end(ask=False)
 
@@ -338,11 +318,11 @@ class Generators:
 
     @property
     def tracer(self) -> str:
-        """What traces them; empty for nothing."""
+        """Empty for nothing."""
         return self._generators[0].tracer
 
     def member(self, number: int) -> Member:
-        """Returns a generator, by its number from 1 on."""
+        """Returns a generator by its number, from 1 on."""
         return self._generators[number - 1]
 
     def run(
@@ -391,7 +371,6 @@ class Generators:
             raise
 
     def close(self) -> None:
-        """Ends the processes and removes their files."""
         for generator in self._generators:  # all at once: one that hangs is waited for
             generator.hang_up()
         for generator in self._generators:
@@ -478,7 +457,7 @@ class _Together:
         if number not in self._waited_for:
             return
         self._heard_s[number] = monotonic()
-        if isinstance(message, Ready):
+        if message == READY:
             self._ready.add(number)
             self._begin_when_ready()
         elif isinstance(message, RunProgress):
@@ -492,7 +471,9 @@ class _Together:
             self._late_ns = max(self._late_ns, message.by_ns)
             self._leave_out(number, f" was told {format_duration(message.by_ns)} too late to begin")
         elif isinstance(message, Exception):
-            raise self._of_worker(number, message)
+            if self._generators[number].worker and type(message) in (LoadError, GeneratorError, httpx.ConnectError):
+                raise type(message)(f"{self._title(number)}: {message}")
+            raise message
         else:
             self._lose(number, self._generators[number].ended())
 
@@ -537,12 +518,6 @@ class _Together:
         self._waited_for.discard(number)
         self._told.pop(number, None)
         self._lost[number] = what
-
-    def _of_worker(self, number: int, error: Exception) -> Exception:
-        """Returns the error with the name of the worker that had it, where it is one elsewhere."""
-        if self._generators[number].worker and type(error) in (LoadError, GeneratorError, httpx.ConnectError):
-            return type(error)(f"{self._title(number)}: {error}")
-        return error
 
     def _title(self, number: int) -> str:
         worker = self._generators[number].worker

@@ -263,12 +263,13 @@ class Client(LoadClient):
     def __init__(self, *, number: int = 0, **options: Any) -> None:
         """`number` is that of the user among all; it makes the user's chance."""
         super().__init__(**options)
-        self._uncounted = Uncounted()
+        self.uncounted = Uncounted()
+        """Since it was made."""
         transport = options.get("transport")
         self.wire = transport if isinstance(transport, LoadTransport) else None
         """What it sends over; None where the app is in this process."""
         if self.wire is not None:
-            self.wire.under_way = partial(on_the_way_in, self._uncounted)
+            self.wire.under_way = partial(on_the_way_in, self.uncounted)
         self._number = number
         self._chances: dict[Pause, random.Random] = {}
         self.slot: ClientSlot | None = None
@@ -287,7 +288,7 @@ class Client(LoadClient):
         chance = self._chances.get(pause)
         if chance is None:
             chance = self._chances[pause] = random.Random(f"{pause.seed} {self._number}")  # noqa: S311 - no secret
-        with uncounted_in(self._uncounted, pauses=1):
+        with uncounted_in(self.uncounted, pauses=1):
             await asyncio.sleep(pause.draw(chance) / 1e9)
 
     def step(self, name: str) -> AbstractAsyncContextManager[None]:
@@ -313,12 +314,8 @@ class Client(LoadClient):
         with self._calling():
             return await super().send(request, **options)
 
-    def uncounted_ns(self, now_ns: int) -> int:
-        """Returns how long, from when it was made until now, nothing went on that counts in a figure."""
-        return self._uncounted.until_ns(now_ns)
-
     def _calling(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.wire is None else uncounted_in(self._uncounted, calls=1)
+        return nullcontext() if self.wire is None else uncounted_in(self.uncounted, calls=1)
 
 
 # --- client_slot
@@ -370,6 +367,7 @@ class ClientSlot:
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._started_ns: int | None = None
+        self._uncounted_ns = client.uncounted.until_ns
         self._uncounted_before_ns = 0
         """What of the client's time did not count before this call."""
         client.slot = self
@@ -388,7 +386,7 @@ class ClientSlot:
             self._wire.close_rested()
         if self._task is None or self._started_ns is None or self._started_ns >= started_before_ns:
             return
-        uncounted_ns = min(self._client.uncounted_ns(monotonic_ns()) - self._uncounted_before_ns, self.load.timeout_ns)
+        uncounted_ns = min(self._uncounted_ns(monotonic_ns()) - self._uncounted_before_ns, self.load.timeout_ns)
         if self._started_ns + uncounted_ns < started_before_ns:
             self.is_expired = True
             self._task.cancel()
@@ -404,7 +402,7 @@ class ClientSlot:
 
     async def _on_response(self, response: httpx.Response) -> None:
         now_ns = monotonic_ns()
-        self._sent.take(response, now_ns, self._client.uncounted_ns(now_ns))
+        self._sent.take(response, now_ns, self._uncounted_ns(now_ns))
         step = _NOW.get()
         while step is not None:
             step.take(response)
@@ -415,7 +413,7 @@ class ClientSlot:
         _NOW.set(None)  # it is in no step, whatever the task was in that makes it
         self.due_ns, self.is_expired = due_ns, False
         started_ns = self._started_ns = monotonic_ns()
-        self._uncounted_before_ns = self._client.uncounted_ns(started_ns)
+        self._uncounted_before_ns = self._uncounted_ns(started_ns)
         refused = False
         code = CodeTime(self._called(sent))
         try:
@@ -452,7 +450,7 @@ class ClientSlot:
 
     def _finished(self, sent: Sent, started_ns: int) -> None:
         ended_ns, problem = monotonic_ns(), sent.problem
-        uncounted_ns = self._client.uncounted_ns(ended_ns) - self._uncounted_before_ns
+        uncounted_ns = self._uncounted_ns(ended_ns) - self._uncounted_before_ns
         if problem is None and self._unchecked and (sent.status or 0) >= 500:
             problem = f"status {sent.status}", f"answer {sent.status}"
         if problem is None and ended_ns - started_ns - uncounted_ns > self.load.timeout_ns:

@@ -30,8 +30,8 @@ from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pytest_fileperf.drive.generator import Alive, LoadOrder
-from pytest_fileperf.drive.group import SAME_CLOCK, ClockOffset, Generator, Reading, offset_of, on_this_clock
+from pytest_fileperf.drive.generator import ALIVE, LoadOrder
+from pytest_fileperf.drive.group import Generator, Reading, offset_of, on_this_clock
 from pytest_fileperf.errors import FilePerfError, GeneratorError, PlanError
 from pytest_fileperf.units import is_loopback
 
@@ -101,9 +101,6 @@ def _code() -> str:
 
 # --- remote
 
-FORSAKEN_S = 5.0
-"""A run ends where its test process has asked for nothing for so long: it, or this worker, hangs or is gone."""
-
 
 class RemoteGenerator:
     """One generator, for one test process. Every method but `__init__` is called on the worker's event loop."""
@@ -148,7 +145,7 @@ class RemoteGenerator:
         Waits so long for it to say something. Its last word is None; the pickle also has how it ended then.
         """
         self._generator.shorten_log()
-        self._pass_on(Alive())
+        self._pass_on(ALIVE)
         if not self._messages:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -213,7 +210,6 @@ _READINGS, _LEAST_READINGS, _READING_S = 16, 4, 0.5
 network, half a second where questions take 40 ms."""
 _SPARE_NS = 100_000_000
 """Time for a worker that is busy to pass a message on."""
-_MOST_LATE_NS = 50_000_000
 _Answer = TypeVar("_Answer")
 
 
@@ -227,7 +223,8 @@ class RemoteHandle:
         self._cluster = cluster
         self.worker = ""
         """The Dask worker's address, or that of the last one it had; empty before its first load."""
-        self.clock: ClockOffset = SAME_CLOCK
+        self.ahead_ns = self.clock_error_ns = self.distance_ns = 0
+        """How far the clock there is ahead, by how much that may be off, and the shortest round trip of a question."""
         self._there: Whereabouts | None = None
         self._pid: int | None = None
         self._actor: Any = None
@@ -247,7 +244,7 @@ class RemoteHandle:
     @property
     def head_start_ns(self) -> int:
         """How long a message may take to it."""
-        return _SPARE_NS + 2 * self.clock.distance_ns
+        return _SPARE_NS + 2 * self.distance_ns
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
         """Starts a run; `put` is called with each of its messages, from another thread.
@@ -259,7 +256,7 @@ class RemoteHandle:
     def send(self, message: object) -> None:
         """Sends it a message; when to begin is told on the clock there."""
         if isinstance(message, int):
-            message += self.clock.ahead_ns
+            message += self.ahead_ns
         self._cluster.spawn(self._sent(message))
 
     def hang_up(self) -> None:
@@ -352,15 +349,13 @@ class RemoteHandle:
             # The worker's own addresses are those of its network, and nobody has named them.
             targets = tuple(replace(target, network=replace(target.network, loopback=False)) for target in targets)
         await self._read_clock(same=there.clock == here.clock)
-        own = LoadOrder(
-            works=job.works,
-            plan=job.plan,
+        own = replace(
+            job,
             targets=targets,
             cores=job.cores if there.machine == here.machine else None,
             pids=tuple(() for _ in job.pids),
             together=True,
-            most_late_ns=_MOST_LATE_NS,
-            lease_s=FORSAKEN_S,
+            is_from_elsewhere=True,
         )
         await _within(_START_S, self._actor.order(pickle.dumps(own)))
 
@@ -374,7 +369,7 @@ class RemoteHandle:
                     put(None)
                     return
                 if isinstance(message, tuple):
-                    put(tuple(on_this_clock(each, self.clock) for each in message))
+                    put(tuple(on_this_clock(each, self.ahead_ns) for each in message))
                     return
                 put(message)
                 if isinstance(message, Exception):
@@ -409,8 +404,8 @@ class RemoteHandle:
             asked_ns = monotonic_ns()
             told_ns = await _within(_SILENT_S, self._actor.now_ns())
             self._readings.append((asked_ns, told_ns, monotonic_ns()))
-        found = offset_of(self._readings, now_ns=monotonic_ns())
-        self.clock = ClockOffset(distance_ns=found.distance_ns) if same else found
+        ahead_ns, error_ns, self.distance_ns = offset_of(self._readings, now_ns=monotonic_ns())
+        self.ahead_ns, self.clock_error_ns = (0, 0) if same else (ahead_ns, error_ns)
 
     async def _sent(self, message: object) -> None:
         if self._actor is not None:

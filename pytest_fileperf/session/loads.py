@@ -275,8 +275,8 @@ class Loader:
                 cores=frozenset() if member.worker else own or frozenset(),
                 lost=lost.get(number, ""),
                 worker=member.worker,
-                clock_error_ns=member.clock.error_ns,
-                distance_ns=member.clock.distance_ns,
+                clock_error_ns=member.clock_error_ns,
+                distance_ns=member.distance_ns,
             )
             for number, (share, own, member) in enumerate(
                 zip(shares, own_cores(cores, len(shares)), members, strict=True), start=1

@@ -74,7 +74,7 @@ def load(order: dict[str, Any], cluster: Cluster, generators: Generators) -> dic
             for own in result.rounds
             if own.phase is Phase.ROUND
         ],
-        "clocks": [[own.clock.ahead_ns, own.clock.error_ns, own.clock.distance_ns] for own in members],
+        "clocks": [[own.ahead_ns, own.clock_error_ns, own.distance_ns] for own in members],
     }
 
 

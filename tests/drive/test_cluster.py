@@ -29,9 +29,9 @@ from drive.test_group import PLAN, by_numbers, load, local_cluster, scheduler, t
 from machines import HERE, OTHER, DaskCluster, NotAllowedError, dask_cluster, machines
 
 from pytest_fileperf.drive.cluster import Cluster
-from pytest_fileperf.drive.generator import LoadOrder, packed
+from pytest_fileperf.drive.generator import FORSAKEN_S, LoadOrder, packed
 from pytest_fileperf.drive.group import Generators
-from pytest_fileperf.drive.remote import FORSAKEN_S, RemoteGenerator, RemoteHandle
+from pytest_fileperf.drive.remote import RemoteGenerator, RemoteHandle
 from pytest_fileperf.drive.scheduler import scheduler_address
 from pytest_fileperf.errors import GeneratorError
 
