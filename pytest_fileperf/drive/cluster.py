@@ -38,8 +38,6 @@ _SAME = "it has to be the same"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """The workers of a cluster."""
-
     count: int
     """How many can make a load."""
     silent: tuple[str, ...] = ()
@@ -52,7 +50,6 @@ class Roster:
     """The workers of one cluster; those that were fit once stay so until they are doubted."""
 
     def __init__(self, title: str) -> None:
-        """`title` is how messages call the cluster."""
         self._title = title
         self._fit: dict[str, Whereabouts] = {}
         self._silent_since_s: dict[str, float] = {}
@@ -295,7 +292,6 @@ class Cluster:
             raise self._failure from error
 
     async def _connected(self) -> Client:
-        """Returns a client that is connected. Raises GeneratorError."""
         from distributed import Client
 
         address = await asyncio.to_thread(scheduler_address, self.title)

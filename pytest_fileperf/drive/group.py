@@ -318,11 +318,9 @@ class Generators:
 
     @property
     def tracer(self) -> str:
-        """Empty for nothing."""
         return self._generators[0].tracer
 
     def member(self, number: int) -> Member:
-        """Returns a generator by its number, from 1 on."""
         return self._generators[number - 1]
 
     def run(

@@ -51,6 +51,15 @@ class Answers:
     def count(self) -> int:
         return len(self._responses)
 
+    def first_counted_ns(self, ended_ns: int, uncounted_ns: int, before_ns: int = 0) -> int:
+        """Returns when the first answer was there, or the end of all without any, had nothing been that does not count.
+
+        `uncounted_ns` is all of that, and `before_ns` what was before the beginning.
+        """
+        if self.first_ns is None:
+            return ended_ns - uncounted_ns
+        return self.first_ns - (self.first_uncounted_ns - before_ns)
+
     def bytes_both_ways(self) -> tuple[int, int]:
         """Returns the length of all bodies sent, and of those received."""
         sent = sum(int(response.request.headers.get("Content-Length", 0)) for response in self._responses)
@@ -76,23 +85,18 @@ class CodeTime:
         return self
 
     def __next__(self) -> object:
-        since_ns = monotonic_ns()
-        try:
-            return self._code.send(None)
-        finally:
-            self.total_ns += monotonic_ns() - since_ns
+        return self.send(None)
 
     def send(self, value: object) -> object:
-        since_ns = monotonic_ns()
-        try:
-            return self._code.send(value)
-        finally:
-            self.total_ns += monotonic_ns() - since_ns
+        return self._timed(self._code.send, value)
 
-    def throw(self, kind: Any, value: BaseException | None = None, traceback: TracebackType | None = None) -> object:
+    def throw(self, *error: Any) -> object:
+        return self._timed(self._code.throw, *error)
+
+    def _timed(self, go_on: Callable[..., object], *given: Any) -> object:
         since_ns = monotonic_ns()
         try:
-            return self._code.throw(kind) if value is None else self._code.throw(kind, value, traceback)
+            return go_on(*given)
         finally:
             self.total_ns += monotonic_ns() - since_ns
 
@@ -242,13 +246,10 @@ class Step:
 
     def _succeeded(self, tally: Tally, ended_ns: int) -> None:
         answers, uncounted_ns = self._answers, self.uncounted.until_ns(ended_ns)
-        first_ns = (
-            ended_ns - uncounted_ns if answers.first_ns is None else answers.first_ns - answers.first_uncounted_ns
-        )
         # As if it had begun later, so that it still ends when it did.
         started_ns = self._started_ns + uncounted_ns
-        status, (sent, received) = answers.status or 0, answers.bytes_both_ways()
-        tally.success(started_ns, first_ns + uncounted_ns, ended_ns, status, sent, received)
+        first_ns = answers.first_counted_ns(ended_ns, uncounted_ns) + uncounted_ns
+        tally.success(started_ns, first_ns, ended_ns, answers.status or 0, *answers.bytes_both_ways())
 
 
 # --- The client of a journey: an `httpx.AsyncClient` that can also wait without being measured, and go through steps
@@ -458,15 +459,13 @@ class ClientSlot:
         if problem is not None:
             sent.tally.failure(*problem, ended_ns, sent.status, due_ns=sent.due_ns)
             return
-        first_ns = sent.first_ns or ended_ns
-        if uncounted_ns:
-            sent.tally.uncounted(uncounted_ns)
-            first_ns -= sent.first_uncounted_ns - self._uncounted_before_ns if sent.first_ns else uncounted_ns
-            if sent.due_ns is None:
-                # As if it had begun later, so that it still ends when it did.
-                started_ns, first_ns = started_ns + uncounted_ns, first_ns + uncounted_ns
-            else:
-                ended_ns -= uncounted_ns  # it was due when it was
+        sent.tally.uncounted(uncounted_ns)
+        first_ns = sent.first_counted_ns(ended_ns, uncounted_ns, self._uncounted_before_ns)
+        if sent.due_ns is None:
+            # As if it had begun later, so that it still ends when it did.
+            started_ns, first_ns = started_ns + uncounted_ns, first_ns + uncounted_ns
+        else:
+            ended_ns -= uncounted_ns  # it was due when it was
         bytes_sent, bytes_received = sent.bytes_both_ways()
         if self._wire is not None:
             bytes_sent = max(0, bytes_sent - (self._wire.unsent_bytes - self._unsent_before))

@@ -124,11 +124,9 @@ class Slot(Protocol):
 
         `due_ns` is the instant it was due in an open loop, on the monotonic clock; None in a closed one.
         """
-        ...
 
     def expire(self, started_before_ns: int) -> None:
         """Fails the piece of work that is under way if it began before that instant."""
-        ...
 
 
 class LoadLoop:

@@ -207,7 +207,6 @@ class PreparedLoad:
         return slot
 
     def _connecting(self, make: Callable[..., Replaying]) -> Replaying:
-        """Returns a slot that has a connection."""
         slot = make(connect=self._connect, idle=self._idle)
         self._replaying.append(slot)
         return slot
@@ -261,7 +260,6 @@ class MixSlot:
             self._now.expire(started_before_ns)
 
     def next(self, slot: Slot, /) -> None:
-        """Is free for its next piece of work, when one of its slots is."""
         self._load.next(self)
 
 

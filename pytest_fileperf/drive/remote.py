@@ -63,7 +63,6 @@ class Whereabouts:
 
     @classmethod
     def here(cls) -> Self:
-        """Returns where this process runs."""
         machine = _boot_id()
         return cls(
             host=socket.gethostname(),
@@ -121,7 +120,6 @@ class RemoteGenerator:
         weakref.finalize(self, _close_apart, self._generator)
 
     async def now_ns(self) -> int:
-        """Returns the time on the monotonic clock here."""
         return monotonic_ns()
 
     async def order(self, packed: bytes) -> None:
@@ -260,7 +258,6 @@ class RemoteHandle:
         self._cluster.spawn(self._sent(message))
 
     def hang_up(self) -> None:
-        """Tells it to end, and does not wait for that."""
         going = [ending for ending in self._endings if not ending.done()]
         self._endings = [*going, self._cluster.spawn(self.ended_there())]
 
@@ -276,11 +273,9 @@ class RemoteHandle:
                 ending.result(max(0.0, patience - monotonic()))
 
     def ended(self) -> str:
-        """Returns `'s process ended with exit code 7`, to stand behind its name."""
         return self._ending[0] or " is gone"
 
     def log_tail(self) -> str:
-        """Returns the last lines of its log, as the end of a message; empty where there are none."""
         return self._ending[1]
 
     def shorten_log(self) -> None:

@@ -193,17 +193,13 @@ class Openings:
             return False
         async with self._turn:
             if not self._left:
-                await self._let_accept()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PATIENCE_S):
+                        while waiting_to_be_accepted(self._port) > OPENED_AT_ONCE // 4:  # noqa: ASYNC110 - it tells if asked
+                            await asyncio.sleep(_LOOK_AGAIN_S)
                 self._left = self._at_once
             self._left -= 1
             return True
-
-    async def _let_accept(self) -> None:
-        """Waits until the server has accepted most of what was opened."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
-                while waiting_to_be_accepted(self._port) > OPENED_AT_ONCE // 4:  # noqa: ASYNC110 - it tells if asked
-                    await asyncio.sleep(_LOOK_AGAIN_S)
 
 
 async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
@@ -441,8 +437,6 @@ Draw: TypeAlias = Callable[[WireRequest], Aim]
 
 
 class VaryingSlot(ReplaySlot):
-    """Replays another request each time."""
-
     __slots__ = ("_aim", "_row", "draw")
 
     def __init__(self, *, load: Turns, tally: Tally, draw: Draw, connect: Connect, idle: Idle | None = None) -> None:

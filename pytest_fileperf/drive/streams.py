@@ -28,8 +28,6 @@ _SENT_NS = "fileperf_sent_ns"
 
 
 class StreamTimes:
-    """When the pieces of one answer came."""
-
     __slots__ = ("_due_ns", "_last_ns", "_pieces", "_spread", "_started_ns", "_tally", "count")
 
     def __init__(self, tally: Tally, each: Each, *, started_ns: int, due_ns: int | None = None) -> None:
@@ -43,7 +41,6 @@ class StreamTimes:
         """Pieces so far."""
 
     def take(self, data: bytes | memoryview, at_ns: int) -> None:
-        """Takes the next bytes of the body, and when they were read."""
         if found := self._pieces.feed(data):
             self._note(found, at_ns)
 
@@ -269,7 +266,6 @@ def _nothing_came(stream: Stream) -> tuple[str, str]:
 
 
 def _after(times: StreamTimes, each: Each) -> str:
-    """Returns how far a stream had come that broke off."""
     return f", after {counted(each, times.count)}"
 
 
@@ -312,8 +308,6 @@ def _each_of(response: httpx.Response) -> Each | None:
 
 
 class _TimedBody(httpx.AsyncByteStream):
-    """A body whose pieces count when they are read."""
-
     def __init__(self, body: httpx.AsyncByteStream, times: StreamTimes) -> None:
         self._body = body
         self._times = times

@@ -55,7 +55,6 @@ LOCAL = Network()
 
 
 def refusal(host: str) -> str:
-    """Returns why no load goes there, and what to do about it."""
     return (
         f"load only goes to this machine (127.0.0.0/8, ::1 or localhost), and to addresses that are named, "
         f"as in --fileperf-allow-host={host or 'ADDRESS'}"

@@ -119,8 +119,6 @@ WHOLE = Share()
 
 
 class Pacing(Protocol):
-    """When to send."""
-
     @property
     def open_loop(self) -> bool:
         """Whether a request's latency counts from when it was due, not from when it was sent."""
@@ -135,7 +133,6 @@ class Pacing(Protocol):
         `elapsed_ns` is now, on the same clock, and `busy` how many requests are under way; a due time in the past
         means at once, one in the future to ask again then, or when a request has ended. None: no more requests.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +204,6 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ramp:
-    """A load that changes over time."""
-
     slots_rest = True
     stages: tuple[Stage, ...]
 
@@ -218,7 +213,6 @@ class _Ramp:
 
     @property
     def highest(self) -> float:
-        """The greatest target."""
         return max(stage.target for stage in self.stages)
 
 
