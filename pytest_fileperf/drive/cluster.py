@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from pytest_fileperf.drive.remote import RemoteHandle, Whereabouts
+from pytest_fileperf.drive.remote import RemoteHandle, whereabouts
 from pytest_fileperf.drive.scheduler import scheduler_address
 from pytest_fileperf.errors import GeneratorError
 
@@ -51,7 +51,8 @@ class Roster:
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._fit: dict[str, Whereabouts] = {}
+        self._fit: dict[str, Mapping[str, str]] = {}
+        """Their whereabouts, by their addresses."""
         self._silent_since_s: dict[str, float] = {}
 
     @property
@@ -63,7 +64,7 @@ class Roster:
         """Has the worker asked again before it is used."""
         self._fit.pop(worker, None)
 
-    async def workers(self, client: Client) -> Mapping[str, Whereabouts]:
+    async def workers(self, client: Client) -> Mapping[str, Mapping[str, str]]:
         """Returns those that can make a load by their addresses, and where they are; of different machines in turn.
 
         Raises GeneratorError where there are none, and where one has another version of something.
@@ -98,7 +99,7 @@ class Roster:
             async with asyncio.timeout(_ANSWER_S):
                 # A function of Dask's own first: a worker that lacks this package can be asked for it.
                 versions = await client.run(get_versions, [_MODULE], workers=whom, on_error="return")
-                theres = await client.run(Whereabouts.here, workers=whom, on_error="return")
+                theres = await client.run(whereabouts, workers=whom, on_error="return")
         except TimeoutError:
             if len(workers) == 1:
                 self._silent_since_s[workers[0]] = monotonic()
@@ -120,7 +121,7 @@ class Roster:
 def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:
     """Returns why a worker is unfit, by the versions and the code that it has; empty where it is fit.
 
-    `there` is the exception where it has no `Whereabouts`, as where the package there is another one.
+    `there` is an exception if it cannot say its whereabouts, as with another package there.
     """
     package, own_package = versions[_MODULE], here[_MODULE]
     python, own_python = (str(each["python"]).split(".") for each in (versions, here))
@@ -130,7 +131,7 @@ def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping
         return f"has Python {'.'.join(python[:3])}, and here it is {'.'.join(own_python[:3])}: {_SAME}"
     if package != own_package:
         return f"has {_PACKAGE} {package}, and here it is {own_package}: {_SAME}"
-    if getattr(there, "code", "") != Whereabouts.here().code:
+    if not isinstance(there, dict) or there.get("code") != whereabouts()["code"]:
         return f"has other code of {_PACKAGE} {own_package} than is here: install the same there"
     return ""
 
@@ -239,7 +240,7 @@ class Cluster:
             return None
         return self._gone()
 
-    async def worker_for(self, handle: RemoteHandle) -> tuple[str, Whereabouts]:
+    async def worker_for(self, handle: RemoteHandle) -> tuple[str, Mapping[str, str]]:
         """Returns a worker that no other generator has, and where it is; waits a moment for one.
 
         Raises LookupError where none is left, and GeneratorError where the cluster makes no load at all.
@@ -279,7 +280,7 @@ class Cluster:
                 return not all(key.startswith(f"{_KEY}{self._run}-") for key in keys)
         return False
 
-    async def _workers(self) -> Mapping[str, Whereabouts]:
+    async def _workers(self) -> Mapping[str, Mapping[str, str]]:
         """Returns the workers that can make a load. Raises GeneratorError, from then on always where Dask is silent."""
         client = await self.client()
         try:

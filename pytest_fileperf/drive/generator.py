@@ -9,6 +9,7 @@ import asyncio
 import os
 import pickle
 import queue
+import re
 import shutil
 import sys
 import threading
@@ -49,8 +50,6 @@ class LoadOrder:
     plan: LoadPlan | Alternation
     targets: tuple[Target, ...]
     """Base and now for an alternation, else the only one; as many results come back."""
-    pids: tuple[tuple[int, ...], ...]
-    """The topmost processes of each target's server: at the edges of rounds the CPU time of these trees is read."""
     cores: frozenset[int] | None
     """Cores to run on; None for any."""
     together: bool = False
@@ -213,7 +212,7 @@ def _answer(
             job.plan,
             job.targets,
             files=files,
-            server_cpu=[TreeCpu(pids).spent_ns for pids in job.pids],
+            server_cpu=[TreeCpu(target.pids).spent_ns for target in job.targets],
             progress=partial(write_message, answers),
             begin=begin,
         )
@@ -257,6 +256,8 @@ def _allow_files(connections: int) -> None:
 
 # --- Makes a pickle of what a load is made of
 
+_TEST_MODULE = re.compile(r"__main__|(?:.*\.)?(?:conftest|test_[^.]*|[^.]*_test)")
+
 
 def packed(works: tuple[Work, ...]) -> bytes:
     """Returns the works as a pickle; journeys and their values travel by value, so a test module may define them."""
@@ -291,10 +292,9 @@ def _test_modules_by_value(works: tuple[Work, ...]) -> Iterator[None]:
     """Within the block, what these modules define is pickled by value: another process may be unable to import them."""
     import cloudpickle
 
-    journeys = _journeys(works)
-    owners = [owner for journey in journeys for owner in (journey.function, *map(type, journey.arguments))]
-    names = {name for owner in owners if (name := getattr(owner, "__module__", None)) and _is_test_module(name)}
-    modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
+    owners = [own for journey in _journeys(works) for own in (journey.function, *map(type, journey.arguments))]
+    names = {getattr(owner, "__module__", None) or "" for owner in owners}
+    modules = [sys.modules[name] for name in sorted(names) if _TEST_MODULE.fullmatch(name) and name in sys.modules]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -302,9 +302,3 @@ def _test_modules_by_value(works: tuple[Work, ...]) -> Iterator[None]:
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
-
-
-def _is_test_module(name: str) -> bool:
-    """Returns whether another process may be unable to import the module: test modules and conftest files."""
-    last = name.rpartition(".")[2]
-    return last == "conftest" or last.startswith("test_") or last.endswith("_test") or name == "__main__"

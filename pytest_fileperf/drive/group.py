@@ -329,7 +329,6 @@ class Generators:
         plan: LoadPlan | Alternation,
         targets: tuple[Target, ...],
         *,
-        pids: tuple[tuple[int, ...], ...],
         cores: frozenset[int] | None,
         progress: Callable[[RunProgress], None],
         check: Callable[[], None],
@@ -337,12 +336,9 @@ class Generators:
     ) -> tuple[Run, ...]:
         """Loads one target, or by an alternation base and now in turn, and returns what all generators found on each.
 
-        There is a work for each target.
-
-        Each generator has a core of its own where there are enough `cores`; else they share these. `pids` are the
-        topmost processes of each target's server. `check` is called a few times a second and may raise to end the load
-        (the server died). Where generators have to be told when to begin, `begins` is called with that instant, before
-        it comes.
+        There is a work for each target. Each generator has a core of its own if there are enough `cores`; else they
+        share these. `check` is called a few times a second and may raise to end the load (the server died). If
+        generators have to be told when to begin, `begins` is called with that instant, before it comes.
 
         Raises PlanError, LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError. On any error,
         Ctrl-C too, all processes are ended, and the next load starts new ones.
@@ -355,7 +351,7 @@ class Generators:
                 idle.hang_up()
         work = packed(works)
         orders = [
-            LoadOrder(works=work, plan=share, targets=targets, pids=pids, cores=own, together=count > 1)
+            LoadOrder(works=work, plan=share, targets=targets, cores=own, together=count > 1)
             for share, own in zip(split(plan), own_cores(cores, count), strict=True)
         ]
         together = partial(_Together, self._generators[:count], plan, progress, check, begins)
@@ -422,7 +418,7 @@ class _Together:
         """
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
             try:
-                generator.order(order, partial(self._take, number))
+                generator.order(order, lambda message, own=number: self._messages.put((own, message)))
             except BrokenPipeError as error:
                 raise GeneratorError(f"the load generator{generator.ended()}{generator.log_tail()}") from error
         patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long again
@@ -447,9 +443,6 @@ class _Together:
             merged_result(self._plan, {number: own[place] for number, own in each}, self._lost)
             for place in range(len(orders[0].targets))
         )
-
-    def _take(self, number: int, message: object) -> None:
-        self._messages.put((number, message))
 
     def _read(self, number: int, message: object) -> None:
         if number not in self._waited_for:

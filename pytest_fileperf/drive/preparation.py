@@ -48,6 +48,8 @@ class Target:
     boot: int
     url: str
     """Base URL, without a slash at the end."""
+    pids: tuple[int, ...] = ()
+    """The topmost processes of its server, if they can be seen: rounds have the CPU time of these trees."""
     network: Network = LOCAL
     """Where its load may go, by redirects too."""
     family: str = "httpx"

@@ -19,15 +19,15 @@ import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future as Started
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from time import monotonic, monotonic_ns
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from pytest_fileperf.drive.generator import ALIVE, LoadOrder
@@ -45,47 +45,23 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).parents[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
-    """Where a process runs. Two of them compare; alone they mean nothing.
+def whereabouts() -> dict[str, str]:
+    """Returns where this process runs. Two of them compare; alone they mean nothing, but for the name of the `host`.
 
-    On Linux containers may share a machine and nothing else: network, processes and clock are those of the namespace.
+    On Linux containers may share a `machine` and nothing else: `net`work, processes (`pid`) and clock (`time`) are
+    those of the namespace. `code` is a digest of this package's source files.
     """
-
-    host: str
-    """The machine's name."""
-    machine: str
-    network: str
-    processes: str
-    clock: str
-    code: str
-    """A digest of this package's source files."""
-
-    @classmethod
-    def here(cls) -> Self:
-        machine = _boot_id()
-        return cls(
-            host=socket.gethostname(),
-            machine=machine,
-            network=f"{machine} {_namespace('net')}",
-            processes=f"{machine} {_namespace('pid')}",
-            clock=f"{machine} {_namespace('time')}",
-            code=_code(),
-        )
-
-
-def _boot_id() -> str:
+    host = socket.gethostname()
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:  # other systems
-        return f"{socket.gethostname()} {uuid.getnode():x}"
-
-
-def _namespace(kind: str) -> str:
-    try:
-        return str(Path("/proc/self/ns", kind).readlink())
-    except OSError:  # other systems, and Linux before it had this kind
-        return ""
+        machine = f"{host} {uuid.getnode():x}"
+    found = {"host": host, "machine": machine, "code": _code()}
+    for kind in ("net", "pid", "time"):
+        found[kind] = machine
+        with suppress(OSError):  # other systems, and Linux before it had this kind
+            found[kind] += f" {Path('/proc/self/ns', kind).readlink()}"
+    return found
 
 
 @cache
@@ -223,7 +199,8 @@ class RemoteHandle:
         """The Dask worker's address, or that of the last one it had; empty before its first load."""
         self.ahead_ns = self.clock_error_ns = self.distance_ns = 0
         """How far the clock there is ahead, by how much that may be off, and the shortest round trip of a question."""
-        self._there: Whereabouts | None = None
+        self._there: Mapping[str, str] = {}
+        """Its whereabouts."""
         self._pid: int | None = None
         self._actor: Any = None
         self._future: Future[Any] | None = None
@@ -236,8 +213,7 @@ class RemoteHandle:
     @property
     def pid(self) -> int | None:
         """Its process id, where it runs among the processes that are seen here; else None."""
-        is_seen = self._there is not None and self._there.processes == Whereabouts.here().processes
-        return self._pid if is_seen else None
+        return self._pid if self._there.get("pid") == whereabouts()["pid"] else None
 
     @property
     def head_start_ns(self) -> int:
@@ -310,7 +286,8 @@ class RemoteHandle:
         except FilePerfError as error:
             put(error)
         except Exception as error:  # Dask has many ways to say that a worker is gone
-            self._ending, lost = (f" is gone ({_said(error)})", ""), self._cluster.lost()
+            first = (str(error).splitlines() or [""])[0].strip()  # what follows is what Dask adds for developers
+            self._ending, lost = (f" is gone ({first or type(error).__name__})", ""), self._cluster.lost()
             await self._let_go()
             if lost is not None:
                 self.worker = ""  # it is not to blame
@@ -331,24 +308,22 @@ class RemoteHandle:
         await self._order(job)
 
     async def _order(self, job: LoadOrder) -> None:
-        assert self._there is not None
-        there, here = self._there, Whereabouts.here()
-        targets = job.targets
-        if there.network != here.network:
+        there, here = self._there, whereabouts()
+        targets = tuple(replace(target, pids=()) for target in job.targets)
+        if there["net"] != here["net"]:
             if far := [target.url for target in targets if is_loopback(urlsplit(target.url).hostname or "")]:
                 raise PlanError(
-                    f"worker {self.worker} is on another machine ({there.host}), and the server is at {far[0]}: say at "
-                    "which address it is reached from there, with --fileperf-host=ADDRESS and "
+                    f"worker {self.worker} is on another machine ({there['host']}), and the server is at {far[0]}: say "
+                    "at which address it is reached from there, with --fileperf-host=ADDRESS and "
                     "--fileperf-allow-host=ADDRESS"
                 )
             # The worker's own addresses are those of its network, and nobody has named them.
             targets = tuple(replace(target, network=replace(target.network, loopback=False)) for target in targets)
-        await self._read_clock(same=there.clock == here.clock)
+        await self._read_clock(same=there["time"] == here["time"])
         own = replace(
             job,
             targets=targets,
-            cores=job.cores if there.machine == here.machine else None,
-            pids=tuple(() for _ in job.pids),
+            cores=job.cores if there["machine"] == here["machine"] else None,
             together=True,
             is_from_elsewhere=True,
         )
@@ -415,8 +390,3 @@ async def _within(seconds: float, answer: Awaitable[_Answer], why: str = "") -> 
             return await answer
     except TimeoutError:
         raise TimeoutError(f"it did not answer within {seconds:g} s{why}") from None
-
-
-def _said(error: Exception) -> str:
-    """Returns what happened in a few words: the first line, without what Dask adds for developers."""
-    return (str(error).splitlines() or [type(error).__name__])[0].strip() or type(error).__name__

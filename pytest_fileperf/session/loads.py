@@ -246,8 +246,7 @@ class Loader:
             return self._generators.run(
                 works,
                 plan,
-                tuple(target(url=server.url) for server in servers),
-                pids=tuple(server.roots for server in servers),
+                tuple(target(url=server.url, pids=server.roots) for server in servers),
                 cores=cores,
                 progress=tell,
                 check=partial(_check, servers),

@@ -57,7 +57,6 @@ def load(order: dict[str, Any], cluster: Cluster, generators: Generators) -> dic
                 (Journey(name="follow", function=follow) if redirect else GET,),
                 plan,
                 (Target(boot=1, url=order.get("url", url), network=network),),
-                pids=((),),
                 cores=None,
                 progress=tell,
                 check=lambda: None,

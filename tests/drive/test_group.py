@@ -88,8 +88,8 @@ def load(
     tell: Callable[[RunProgress], None] = lambda _: None,
 ) -> Run:
     SEEN.clear()
-    target, pids = Target(boot=1, url=url), ((os.getpid(),),)
-    (result,) = generators.run((work,), plan, (target,), pids=pids, cores=None, progress=tell, check=lambda: None)
+    target = Target(boot=1, url=url, pids=(os.getpid(),))
+    (result,) = generators.run((work,), plan, (target,), cores=None, progress=tell, check=lambda: None)
     return result
 
 
@@ -156,9 +156,9 @@ def test_all_take_turns_of_two_servers_together(group: Generators, url: str) -> 
         timeout_ns=2000 * MS,
         generators=2,
     )
-    targets = (Target(boot=0, url=url), Target(boot=0, url=url))
-    pids: tuple[tuple[int, ...], ...] = ((os.getpid(),), ())  # both servers are threads of this process
-    made = group.run((GET, GET), plan, targets, pids=pids, cores=None, progress=lambda _: None, check=lambda: None)
+    # Both servers are threads of this process.
+    targets = (Target(boot=0, url=url, pids=(os.getpid(),)), Target(boot=0, url=url))
+    made = group.run((GET, GET), plan, targets, cores=None, progress=lambda _: None, check=lambda: None)
 
     for side, result in zip(Side, made, strict=True):
         turns = [round_ for round_ in result.rounds if round_.phase is Phase.ROUND]

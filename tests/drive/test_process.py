@@ -57,9 +57,9 @@ def run(
     check: Callable[[], None] = lambda: None,
     cores: frozenset[int] | None = None,
 ) -> Run:
-    target, pids = Target(boot=1, url=url), (os.getpid(),)
+    target = Target(boot=1, url=url, pids=(os.getpid(),))
     (result,) = generators.run(
-        (work,), plan or counted(10), (target,), pids=(pids,), cores=cores, progress=lambda _: None, check=check
+        (work,), plan or counted(10), (target,), cores=cores, progress=lambda _: None, check=check
     )
     assert not result.rounds[0].generators
     return result
@@ -252,7 +252,7 @@ def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 threading.Thread(target=kill).start()
 work = Journey(name="journey", function=journey)
-generators.run((work,), plan, (Target(boot=0, url=url),), pids=((),), cores=None, progress=repr, check=lambda: None)
+generators.run((work,), plan, (Target(boot=0, url=url),), cores=None, progress=repr, check=lambda: None)
 """
 
 
