@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -69,11 +70,12 @@ class Roster:
 
         Raises GeneratorError where there are none, and where one has another version of something.
         """
-        there = list(await client.nthreads())
-        now_s = monotonic()
-        for worker, since_s in tuple(self._silent_since_s.items()):
-            if worker not in there or now_s > since_s + _ASKED_AGAIN_S:
-                del self._silent_since_s[worker]
+        there, now_s = list(await client.nthreads()), monotonic()
+        self._silent_since_s = {
+            worker: since_s
+            for worker, since_s in self._silent_since_s.items()
+            if worker in there and now_s <= since_s + _ASKED_AGAIN_S
+        }
         unknown = [worker for worker in there if worker not in self._fit and worker not in self._silent_since_s]
         if problems := await self._problems(client, unknown):
             raise GeneratorError(
@@ -266,19 +268,16 @@ class Cluster:
         return GeneratorError(f"the Dask scheduler at {self.title} is gone: start it again, with its workers")
 
     async def _seen(self) -> Workers:
-        count = len(await self._workers())
-        is_shared = not self._told_shared and await self._is_shared()
+        count, is_shared = len(await self._workers()), False
+        if not self._told_shared:
+            client = await self.client()
+            with suppress(OSError):  # that it is gone shows in the load
+                async with asyncio.timeout(_ASKED_S):
+                    held = (await client.has_what()).values()  # Dask forgets the generators of a run that is gone
+                own, keys = f"{_KEY}{self._run}-", map(str, chain.from_iterable(held))
+                is_shared = any(key.startswith(_KEY) and not key.startswith(own) for key in keys)
         self._told_shared |= is_shared
         return Workers(count=count, silent=self._roster.silent, is_shared=is_shared)
-
-    async def _is_shared(self) -> bool:
-        """Returns whether another test run has generators on the cluster: Dask forgets those of one that is gone."""
-        client = await self.client()
-        with suppress(OSError):  # that it is gone shows in the load
-            async with asyncio.timeout(_ASKED_S):
-                keys = [key for own in (await client.has_what()).values() for key in own if str(key).startswith(_KEY)]
-                return not all(key.startswith(f"{_KEY}{self._run}-") for key in keys)
-        return False
 
     async def _workers(self) -> Mapping[str, Mapping[str, str]]:
         """Returns the workers that can make a load. Raises GeneratorError, from then on always where Dask is silent."""

@@ -335,14 +335,9 @@ class RemoteHandle:
             packed = await _within(_WAIT_S + _SILENT_S, self._actor.messages(_WAIT_S))
             self._pid, messages, self._ending = pickle.loads(packed)  # noqa: S301 - from our own generator
             for message in messages:
-                if message is None:
-                    put(None)
-                    return
-                if isinstance(message, tuple):
-                    put(tuple(on_this_clock(each, self.ahead_ns) for each in message))
-                    return
-                put(message)
-                if isinstance(message, Exception):
+                is_result = isinstance(message, tuple)
+                put(tuple(on_this_clock(each, self.ahead_ns) for each in message) if is_result else message)
+                if is_result or message is None or isinstance(message, Exception):
                     return
 
     async def _bind(self) -> None:

@@ -84,16 +84,11 @@ def kind_of(error: Exception) -> tuple[str, str]:
     for frame, line in traceback.walk_tb(error.__traceback__):
         if file := _shown_file(frame.f_code.co_filename):
             place = f"{file}:{line}: "
-    return kind, place + without_queries(_message(error))
-
-
-def _message(error: Exception) -> str:
-    """Returns the exception's message, or its class if it has none."""
     try:
         text = str(error) or type(error).__name__
-        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    except Exception:  # its own `__str__` raised
-        return type(error).__name__
+    except Exception:  # user code's own `__str__` raised
+        text = type(error).__name__
+    return kind, place + without_queries(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
 
 
 @lru_cache(maxsize=1024)

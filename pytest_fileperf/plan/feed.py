@@ -6,13 +6,13 @@ import hashlib
 import inspect
 import json
 from collections.abc import AsyncIterable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, islice, repeat
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.payload import Payload
-from pytest_fileperf.plan.request import PLAIN, UNIQUE, Operation, Place, described_recipes, fields_of, filled, url_text
+from pytest_fileperf.plan.request import PLAIN, UNIQUE, Operation, Place, described_recipes, filled, url_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -191,13 +191,6 @@ class Requests:
             return url_text(place, value) if place in _IN_URL else str(value)
 
         return filled(self.recipes[self.recipe_of(row)], fill, self.urls[row] if self.urls else None)
-
-    def with_value(self, value: object) -> Requests:
-        """Returns the requests of a boot whose setup has returned this value. Raises PlanError."""
-        if self.make is None:
-            return self
-        needed = frozenset().union(*map(fields_of, self.recipes)) - {UNIQUE}
-        return replace(self, columns=columns_of(self.make(value), needed), make=None)
 
     def identity(self) -> dict[str, object]:
         recipes = described_recipes([recipe.identity() for recipe in self.recipes])

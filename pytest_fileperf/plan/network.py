@@ -25,22 +25,11 @@ class Network:
 
     def allows(self, host: str) -> bool:
         """Returns whether load may go to the host, by its name or number alone."""
-        if is_loopback(host):
-            return self.loopback
-        try:
-            return str(ipaddress.ip_address(host)) in self.addresses
-        except ValueError:
-            return False
+        return self.loopback if is_loopback(host) else _number(host) in self.addresses
 
     def looks_up(self, host: str) -> bool:
         """Returns whether a name is looked up, to see where it leads: never where load goes to this machine only."""
-        if not self.addresses or host == "localhost":
-            return False
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return True
-        return False
+        return bool(self.addresses) and host != "localhost" and _number(host) is None
 
     def problem_of(self, url: str) -> str | None:
         """Returns why no load may go to this URL, as far as its host tells that without being looked up."""
@@ -52,6 +41,14 @@ class Network:
 
 LOCAL = Network()
 """Servers listen on the loopback interface, and load goes nowhere else."""
+
+
+def _number(host: str) -> str | None:
+    """Returns the IP address as it is written shortest; None for a name."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return None
 
 
 def refusal(host: str) -> str:

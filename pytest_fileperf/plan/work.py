@@ -11,9 +11,9 @@ from itertools import chain, count, repeat
 from math import gcd, lcm
 from typing import TypeAlias
 
-from pytest_fileperf.plan.feed import Requests
+from pytest_fileperf.plan.feed import Requests, columns_of
 from pytest_fileperf.plan.pacing import WHOLE, Share
-from pytest_fileperf.plan.request import Journey, Operation, Subject
+from pytest_fileperf.plan.request import UNIQUE, Journey, Operation, Subject, fields_of
 from pytest_fileperf.units import format_bytes, format_duration, parse_duration_ns, parse_size_bytes
 
 # --- A load of several parts: what each one is, how often it is its turn, and what judges it
@@ -181,8 +181,9 @@ def with_value(work: Work, value: object) -> Work:
 
 
 def _of_boot(work: PartWork, value: object) -> PartWork:
-    if isinstance(work, Requests):
-        return work.with_value(value)
+    if isinstance(work, Requests) and work.make is not None:
+        needed = frozenset().union(*map(fields_of, work.recipes)) - {UNIQUE}
+        return replace(work, columns=columns_of(work.make(value), needed), make=None)
     if isinstance(work, Journey) and work.takes_value:
         return replace(work, arguments=(value,))
     return work
@@ -250,12 +251,9 @@ class Pause:
         So users do not begin together, but as if they had been there before.
         """
         for own in count():
-            yield self._of_user(random.Random(f"{self.seed} {share.number(own)}"))  # noqa: S311 - no secret
-
-    def _of_user(self, chance: random.Random) -> Iterator[int]:
-        yield self.draw(chance) if self.by_chance else round(self.draw(chance) * chance.random())
-        while True:
-            yield self.draw(chance)
+            chance = random.Random(f"{self.seed} {share.number(own)}")  # noqa: S311 - no secret
+            first_ns = self.draw(chance) if self.by_chance else round(self.draw(chance) * chance.random())
+            yield chain((first_ns,), map(self.draw, repeat(chance)))
 
     def identity(self) -> dict[str, object]:
         """Returns what must be equal for two loads to compare, as JSON values."""
