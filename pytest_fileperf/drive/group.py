@@ -33,7 +33,7 @@ from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation
 from pytest_fileperf.host.files import not_started
 from pytest_fileperf.measure.recorder import merged_leads, merged_rounds
-from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Round, WarmUp, without_samples
+from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Round, WarmUp
 from pytest_fileperf.plan.load import Alternation, LoadPlan, generators_used, split
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.stability import tracer_in, untraced
@@ -134,10 +134,9 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
 def _merged(
     plan: LoadPlan | Alternation, shares: Mapping[int, Run], part: str = "", step: str = ""
 ) -> tuple[Round, ...]:
-    """Returns the rounds of a part or step, or with no name of all; a generator may not have come to a step."""
+    """Returns the rounds of a part or step, or with no name of all."""
     is_whole = not part and not step
-    each = {number: own.rounds if is_whole else own.subjects.get((part, step), ()) for number, own in shares.items()}
-    rounds = {number: own or tuple(map(without_samples, shares[number].rounds)) for number, own in each.items()}
+    rounds = {number: own.rounds_of(part, step) for number, own in shares.items()}
     if not isinstance(plan, Alternation) or generators_used(plan) == 1 or step:
         return merged_rounds(rounds, is_whole=is_whole)
     at = None if is_whole else list(next(iter(shares.values())).subjects).index((part, step))

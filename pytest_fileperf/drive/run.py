@@ -12,7 +12,7 @@ from time import monotonic_ns
 
 from pytest_fileperf.drive.preparation import PreparedLoad, Target
 from pytest_fileperf.measure.recorder import Recorder
-from pytest_fileperf.measure.recording import Boot, Phase, Round, WarmUp
+from pytest_fileperf.measure.recording import Boot, Phase, Round, WarmUp, without_samples
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
 from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
@@ -70,6 +70,12 @@ class Run:
     ends: tuple[tuple[array[int], ...], ...] = ()
     """When answers ended in each round, by parts: of a `close` load, and of one of several generators that load two
     servers in turn."""
+
+    def rounds_of(self, part: str = "", step: str = "") -> tuple[Round, ...]:
+        """Returns the rounds of the whole load, of a part or of a step; those of a step not reached are empty."""
+        if not part and not step:
+            return self.rounds
+        return self.subjects.get((part, step)) or tuple(map(without_samples, self.rounds))
 
     @property
     def wait_ns(self) -> int:

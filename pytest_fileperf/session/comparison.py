@@ -55,7 +55,6 @@ from pytest_fileperf.session.loads import (
     after_probe,
     asked_alone,
     recording_of,
-    rounds_of,
 )
 from pytest_fileperf.session.rig import Measured, Rig, notes_of, with_parts
 from pytest_fileperf.session.setup import set_up, setup_identity, work_of_boot
@@ -587,4 +586,4 @@ def _pair_side(runs: Sequence[Run], test: TestId) -> BootEvidence:
     memory: Course = ()
     for run in () if test.own else runs:  # of a part or step it is not known
         memory = course_after(memory, run.boot.memory)
-    return pair_side((round_ for run in runs for round_ in rounds_of(run, test.part, test.step)), memory)
+    return pair_side((round_ for run in runs for round_ in run.rounds_of(test.part, test.step)), memory)

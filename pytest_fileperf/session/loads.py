@@ -30,7 +30,6 @@ from pytest_fileperf.measure.recording import (
     Recording,
     Round,
     WarmUp,
-    without_samples,
 )
 from pytest_fileperf.measure.usage import course_after, course_of
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, split
@@ -367,13 +366,6 @@ def _leaves_work(plan: LoadPlan | Alternation) -> bool:
     return asked is None or asked >= _FEW_REQUESTS
 
 
-def rounds_of(run: Run, part: str = "", step: str = "") -> tuple[Round, ...]:
-    """Returns the rounds of the whole load, of a part or of a step; those of a step that was not reached are empty."""
-    if not part and not step:
-        return run.rounds
-    return run.subjects.get((part, step)) or tuple(map(without_samples, run.rounds))
-
-
 def after_probe(run: Run, probe: Run) -> Run:
     """Returns a run with the requests of the run before it on the same boot, that are in no figure: a warm-up, too."""
     before, earlier = {("", ""): probe.rounds, **probe.subjects}, probe.warm_ups
@@ -396,7 +388,7 @@ def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recordi
     due: list[int] = []
     for run in sorted(runs, key=lambda run: run.boot.index):
         index, known = run.boot.index, boots.get(run.boot.index)
-        own = rounds_of(run, part, step)
+        own = run.rounds_of(part, step)
         if is_whole:
             warm_up = sum(run.warm_ups.values(), WarmUp())
         else:

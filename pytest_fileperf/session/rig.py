@@ -20,7 +20,7 @@ from pytest_fileperf.report.progress import ProgressLine, ProgressSink, SilentPr
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.loads import Loader, recording_of, rounds_of
+from pytest_fileperf.session.loads import Loader, recording_of
 from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.loaded import LoadedFiles
@@ -153,7 +153,7 @@ def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[Plan, ...]:
     problems = [
         _why_not(asked[part, step].test, reached)
         for part, step in asked
-        if step and (part, step) not in seen and any(own.requests for run in runs for own in rounds_of(run, part))
+        if step and (part, step) not in seen and any(own.requests for run in runs for own in run.rounds_of(part))
     ]
     if problems:
         raise PlanError(*problems, where=plan.work.name)
