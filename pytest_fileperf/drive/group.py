@@ -196,17 +196,19 @@ class Generator:
         return None if self._process is None or self._process.poll() is not None else self._pid
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Starts a run, and the process where it does not run; `put` is called with each of its messages.
+        """Starts a run, and the process if it does not run. Raises GeneratorError.
 
-        The last message is None, once it has ended. Another thread calls it. Raises GeneratorError, and BrokenPipeError
-        where it has just ended.
+        Another thread calls `put` with each of its messages. The last one is None, once it has ended.
         """
-        self._start()
-        self._put = put
-        self.send(job)
+        try:
+            self._start()
+            self._put = put
+            self.send(job)
+        except BrokenPipeError as error:
+            raise GeneratorError(f"the load generator{self.ended()}{self.log_tail()}") from error
 
     def send(self, message: object) -> None:
-        """Sends it a message; raises BrokenPipeError where it has ended."""
+        """Raises BrokenPipeError if it has ended."""
         assert self._process is not None
         assert self._process.stdin is not None
         write_message(self._process.stdin, message)
@@ -276,7 +278,7 @@ class Generator:
         return " sent something that is no message" if code is None else f"'s process ended with {exit_text(code)}"
 
     def log_tail(self) -> str:
-        """Returns the last lines of its log, as the end of a message; empty where there are none."""
+        """Returns the last lines of its log, as the end of a message; empty without any."""
         return "" if self._child is None else log_block(self._child.log)
 
     def shorten_log(self) -> None:
@@ -389,7 +391,7 @@ class _Together:
         begins: Callable[[int], None],
         more_ns: int,
     ) -> None:
-        """`more_ns` is how much earlier they are told to begin, where the first try was too late."""
+        """`more_ns` is how much earlier they are told to begin, if the first try was too late."""
         self._begins = begins
         self._more_ns = more_ns
         self._generators = dict(enumerate(generators, start=1))
@@ -416,10 +418,7 @@ class _Together:
         Raises LateError where they were told to begin too late, and were not told earlier for that reason.
         """
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
-            try:
-                generator.order(order, lambda message, own=number: self._messages.put((own, message)))
-            except BrokenPipeError as error:
-                raise GeneratorError(f"the load generator{generator.ended()}{generator.log_tail()}") from error
+            generator.order(order, lambda message, own=number: self._messages.put((own, message)))
         patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long again
         deadline = monotonic() + patience_s
         while self._waited_for:
@@ -491,9 +490,9 @@ class _Together:
                 self._lose(number, f" said nothing for {silent_s:.0f} s")
 
     def _lose(self, number: int, what: str) -> None:
-        """Goes on without a generator; raises GeneratorError where the load has not begun, and it is of this machine.
+        """Goes on without a generator; raises GeneratorError for one of this machine if the load has not begun.
 
-        What happens to other machines is nothing that a test can do anything about.
+        A test can do nothing about what happens to other machines.
         """
         generator = self._generators[number]
         self._leave_out(number, what)

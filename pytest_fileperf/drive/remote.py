@@ -152,10 +152,7 @@ class RemoteGenerator:
                 with suppress(RuntimeError):  # the worker ends, and its event loop is closed
                     loop.call_soon_threadsafe(actor._take, order, message, ending)
 
-        try:
-            generator.order(job, put)
-        except BrokenPipeError as error:
-            raise GeneratorError(f"the load generator{generator.ended()}{generator.log_tail()}") from error
+        generator.order(job, put)
 
     def _take(self, order: int, message: object, ending: tuple[str, str]) -> None:
         if order == self._orders:
@@ -221,10 +218,7 @@ class RemoteHandle:
         return _SPARE_NS + 2 * self.distance_ns
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Starts a run; `put` is called with each of its messages, from another thread.
-
-        The last one is None where it is lost.
-        """
+        """Starts a run; another thread calls `put` with each of its messages. The last one is None if it is lost."""
         self._cluster.spawn(self._carry_out(job, put))
 
     def send(self, message: object) -> None:
@@ -294,7 +288,7 @@ class RemoteHandle:
             put(lost)
 
     async def _begin(self, job: LoadOrder) -> None:
-        """Has the run begin, on another worker where the one before has gone meanwhile."""
+        """Has the run begin, on another worker if the one before has gone meanwhile."""
         if self._actor is not None:
             try:
                 await self._order(job)
