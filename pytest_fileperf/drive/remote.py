@@ -92,14 +92,14 @@ class RemoteGenerator:
         self._ending = "", ""
         """How the generator's process ended, to stand behind its name, and the last lines of its log."""
         self._news = asyncio.Event()
-        # Dask forgets it where the test process is gone.
-        weakref.finalize(self, _close_apart, self._generator)
+        # Dask forgets it if the test process is gone; the worker is not kept waiting.
+        weakref.finalize(self, threading.Thread(target=self._generator.close, daemon=True).start)
 
     async def now_ns(self) -> int:
         return monotonic_ns()
 
     async def order(self, packed: bytes) -> None:
-        """Starts a run, and the generator where it does not run. Raises GeneratorError."""
+        """Starts a run, and the generator if it does not run. Raises GeneratorError."""
         async with self._changing:
             if self._is_over:
                 raise GeneratorError("it has been ended")
@@ -114,9 +114,9 @@ class RemoteGenerator:
         self._pass_on(pickle.loads(packed))  # noqa: S301 - from the test process that ordered it
 
     async def messages(self, wait_s: float) -> bytes:
-        """Returns the generator's process id, if known, and what it has said since the last call, as a pickle.
+        """Returns a pickle of the generator's process id, if known, what it has said since the last call, and its end.
 
-        Waits so long for it to say something. Its last word is None; the pickle also has how it ended then.
+        Waits so long for it to say something. Its last word is None.
         """
         self._generator.shorten_log()
         self._pass_on(ALIVE)
@@ -161,12 +161,7 @@ class RemoteGenerator:
             self._news.set()
 
 
-def _close_apart(generator: Generator) -> None:
-    """Ends a generator without keeping the worker waiting."""
-    threading.Thread(target=generator.close, daemon=True).start()
-
-
-# --- The test process's side of a generator on a Dask worker: takes orders as `process.Generator` does
+# --- The test process's side of a generator on a Dask worker: takes orders as `Generator` does
 #
 # What goes on is on the event loop of Dask's client. The test's thread only starts it, and reads what it has left.
 

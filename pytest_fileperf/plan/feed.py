@@ -53,14 +53,13 @@ def columns_of(feed: object, fields: Collection[str]) -> Columns:
         )
     if not rows:
         raise PlanError("feed: it has no row, so no request could be made")
-    if not any(isinstance(row, Mapping) for row in rows):
-        if len(fields) != 1:
-            names = ", ".join(sorted(fields))
-            raise PlanError(f"feed: {len(fields)} fields ({names}) need rows that are mappings, as in {{'id': 'a'}}")
-        (name,) = fields
-        columns = {name: tuple(rows)}
-    else:
+    if any(isinstance(row, Mapping) for row in rows):
         columns = {name: tuple(_value(row, name, place) for place, row in enumerate(rows)) for name in sorted(fields)}
+    elif len(fields) == 1:
+        columns = {name: tuple(rows) for name in fields}
+    else:
+        names = ", ".join(sorted(fields))
+        raise PlanError(f"feed: {len(fields)} fields ({names}) need rows that are mappings, as in {{'id': 'a'}}")
     for name, column in columns.items():
         _require_texts(name, column)
     return columns
