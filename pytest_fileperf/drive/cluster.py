@@ -66,9 +66,9 @@ class Roster:
         self._fit.pop(worker, None)
 
     async def workers(self, client: Client) -> Mapping[str, Mapping[str, str]]:
-        """Returns those that can make a load by their addresses, and where they are; of different machines in turn.
+        """Returns those that can make a load, of different machines in turn, by their addresses; and where they are.
 
-        Raises GeneratorError where there are none, and where one has another version of something.
+        Raises GeneratorError if there are none, and if one has another version of something.
         """
         there, now_s = list(await client.nthreads()), monotonic()
         self._silent_since_s = {

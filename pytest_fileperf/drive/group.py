@@ -413,10 +413,7 @@ class _Together:
         """How late they were told to begin, at most."""
 
     def made(self, orders: list[LoadOrder]) -> tuple[Run, ...]:
-        """Has the orders carried out, one by each generator; returns what all of them found on each target.
-
-        Raises LateError where they were told to begin too late, and were not told earlier for that reason.
-        """
+        """Raises LateError if they were told to begin too late, and were not told earlier for that reason."""
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
             generator.order(order, lambda message, own=number: self._messages.put((own, message)))
         patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long again
@@ -490,10 +487,7 @@ class _Together:
                 self._lose(number, f" said nothing for {silent_s:.0f} s")
 
     def _lose(self, number: int, what: str) -> None:
-        """Goes on without a generator; raises GeneratorError for one of this machine if the load has not begun.
-
-        A test can do nothing about what happens to other machines.
-        """
+        """Goes on without a generator; raises GeneratorError for one of this machine if the load has not begun."""
         generator = self._generators[number]
         self._leave_out(number, what)
         if not self._begun and not generator.is_elsewhere:

@@ -52,9 +52,9 @@ class Answers:
         return len(self._responses)
 
     def first_counted_ns(self, ended_ns: int, uncounted_ns: int, before_ns: int = 0) -> int:
-        """Returns when the first answer was there, or the end of all without any, had nothing been that does not count.
+        """Returns when the first answer was there, or else the end, less what does not count until then.
 
-        `uncounted_ns` is all of that, and `before_ns` what was before the beginning.
+        `uncounted_ns` is what does not count until the end, and `before_ns` until the beginning.
         """
         if self.first_ns is None:
             return ended_ns - uncounted_ns

@@ -69,12 +69,7 @@ if sys.platform == "linux":
     _libc = ctypes.CDLL(None, use_errno=True)
     _ABSOLUTE = 1  # TFD_TIMER_ABSTIME, <sys/timerfd.h>
     _MONOTONIC = 1  # CLOCK_MONOTONIC, <time.h>
-
-    class _Timespec(ctypes.Structure):
-        _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-    class _TimerSpec(ctypes.Structure):
-        _fields_ = (("interval", _Timespec), ("value", _Timespec))
+    _TimerSpec = ctypes.c_long * 4  # struct itimerspec: interval and value, both in seconds and nanoseconds
 
     def _timerfd() -> int | None:
         fd: int = _libc.timerfd_create(_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
@@ -82,8 +77,7 @@ if sys.platform == "linux":
 
     def _set_timerfd(fd: int, instant_ns: int) -> None:
         seconds, nanoseconds = divmod(max(1, instant_ns), 1_000_000_000)  # all zero would switch it off
-        spec = _TimerSpec(_Timespec(0, 0), _Timespec(seconds, nanoseconds))
-        _libc.timerfd_settime(fd, _ABSOLUTE, ctypes.byref(spec), None)
+        _libc.timerfd_settime(fd, _ABSOLUTE, _TimerSpec(0, 0, seconds, nanoseconds), None)
 
 else:
 
@@ -144,10 +138,7 @@ class LoadLoop:
         timeout_ns: int,
         pauses: Iterator[Iterator[int]] | None = None,
     ) -> None:
-        """Slots pause before each piece of work, each with the next of `pauses` (ns).
-
-        That makes sense where they need not be free when work is due.
-        """
+        """Slots pause before each piece of work, each with the next of `pauses` (ns)."""
         self.pacing = pacing
         self._pauses = pauses
         self._pauses_of: dict[Slot, Iterator[int]] = {}
@@ -175,10 +166,7 @@ class LoadLoop:
         """The instant of the last start of a piece of work."""
 
     async def run(self, slots: Sequence[Slot], *, origin_ns: int) -> None:
-        """Runs until no more work is due and what was under way has ended.
-
-        `origin_ns` is the pacing's zero on the monotonic clock.
-        """
+        """Runs until all work has ended; `origin_ns` is the pacing's zero on the monotonic clock."""
         self._origin_ns = origin_ns
         self._slots = len(slots)
         self.at_once = self._slots == 1 and not self.pacing.open_loop and self._pauses is None
@@ -215,10 +203,7 @@ class LoadLoop:
             self._loop.call_soon(self._start_free)
 
     def _has_begun(self, slot: Slot) -> bool:
-        """Begins the work of the only slot where it is due, as `_start_free` does, and returns whether it was.
-
-        The server has nothing to do until then, so every microsecond counts.
-        """
+        """Begins the only slot's work if it is due: the server has nothing to do until then, so microseconds count."""
         now_ns = monotonic_ns()
         elapsed_ns = now_ns - self._origin_ns
         due_ns = self.pacing.due(elapsed_ns, self.started, 0)

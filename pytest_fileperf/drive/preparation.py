@@ -71,10 +71,7 @@ class PreparedLoad:
         files: PayloadFiles,
         stack: AsyncExitStack,
     ) -> None:
-        """`stack` closes what is opened.
-
-        Raises PlanError for a request that cannot be built, and for a value that cannot be written in one.
-        """
+        """Raises PlanError for a request that cannot be built, and for a value that cannot be written in one."""
         self.recorder = recorder
         self._plan = plan
         self.target = target
@@ -233,10 +230,7 @@ class PreparedLoad:
 
 
 class MixSlot:
-    """A place for one piece of work at a time, of any part: it has a slot for each way in which parts are sent.
-
-    To these slots it is what asks them to take turns.
-    """
+    """A slot for work of any part, with a slot of its own for each: to these it is the load that they ask."""
 
     __slots__ = ("_load", "_now", "_turn", "at_once", "own", "timeout_ns", "too_late")
 

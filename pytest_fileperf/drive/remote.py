@@ -114,10 +114,7 @@ class RemoteGenerator:
         self._pass_on(pickle.loads(packed))  # noqa: S301 - from the test process that ordered it
 
     async def messages(self, wait_s: float) -> bytes:
-        """Returns a pickle of the generator's process id, if known, what it has said since the last call, and its end.
-
-        Waits so long for it to say something. Its last word is None.
-        """
+        """Returns a pickle: the generator's process id, what it has said or says within that time, and how it ended."""
         self._generator.shorten_log()
         self._pass_on(ALIVE)
         if not self._messages:

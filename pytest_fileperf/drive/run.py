@@ -68,8 +68,7 @@ class Run:
     lost: Mapping[int, str] = field(default_factory=dict)
     """Why the part of a generator is missing, by its number from 1 on."""
     ends: tuple[tuple[array[int], ...], ...] = ()
-    """When answers ended in each round, by parts: of a `close` load, and of one of several generators that load two
-    servers in turn."""
+    """When answers ended in each round, by parts: of a `close` load, and of one of several generators in turn."""
 
     def rounds_of(self, part: str = "", step: str = "") -> tuple[Round, ...]:
         """Returns the rounds of the whole load, of a part or of a step; those of a step not reached are empty."""
@@ -236,7 +235,7 @@ def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int,
 
 
 def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phase]]:
-    """Returns the rounds; what is between the turns of a side is cut where turns of the other side begin and end.
+    """Returns the rounds; a side's handover is cut where turns of the other side begin and end.
 
     What is counted ends with its last answer, so it has no stretch.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sys
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -212,25 +211,18 @@ async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
 
 def waiting_to_be_accepted(port: int) -> int:
     """Returns how many connections to a listening TCP port wait to be accepted; 0 if the system does not tell."""
-    if sys.platform != "linux":
-        return 0
-    return max(_queue(Path("/proc/net/tcp"), port), _queue(Path("/proc/net/tcp6"), port))
-
-
-def _queue(table: Path, port: int) -> int:
-    try:
-        with table.open(encoding="ascii") as file:
-            lines = file.read(_FIRST_BYTES).splitlines()[1:]
-    except OSError:
-        return 0
     longest = 0
-    for line in lines:
-        # "  0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 …": number, local, remote, state, queues
-        fields = line.split()
-        if len(fields) < 5 or fields[3] != _LISTEN:
-            break
-        if int(fields[1].rpartition(":")[2], 16) == port:
-            longest = max(longest, int(fields[4].partition(":")[2], 16))
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        lines: list[str] = []
+        with suppress(OSError), Path(table).open(encoding="ascii") as file:
+            lines = file.read(_FIRST_BYTES).splitlines()[1:]
+        for line in lines:
+            # "  0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 …": number, local, remote, state, queues
+            fields = line.split()
+            if len(fields) < 5 or fields[3] != _LISTEN:
+                break
+            if int(fields[1].rpartition(":")[2], 16) == port:
+                longest = max(longest, int(fields[4].partition(":")[2], 16))
     return longest
 
 

@@ -273,10 +273,7 @@ def _after(times: StreamTimes, each: Each) -> str:
 
 
 def watch_answers(client: LoadClient, tally: Tally) -> None:
-    """Makes the pieces of a journey's answers count when the journey reads them: those of every event stream.
-
-    Those of other answers count where the request says what they are (`EACH`).
-    """
+    """Makes the pieces of a journey's event streams count, and those that a request asks for by `EACH`."""
 
     async def on_request(request: httpx.Request) -> None:
         request.extensions[_SENT_NS] = monotonic_ns()

@@ -50,7 +50,7 @@ def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
 def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) -> float:
     """Returns the mean wait, in nanoseconds, in a queue that takes requests one after the other, equally long each.
 
-    Requests that are due before `from_ns` are in the queue, but not in the mean. 0.0 where there are none.
+    Requests that are due before `from_ns` are in the queue, but not in the mean.
     """
     import numpy as np
 
@@ -166,10 +166,7 @@ class ConstantRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Requests are due at instants that are known before: all of a burst at 0, or as chance has drawn them.
-
-    Those without a free connection wait for one.
-    """
+    """Requests are due at instants that are known before: all of a burst at 0, or as chance has drawn them."""
 
     open_loop = slots_rest = True
     due_ns: tuple[int, ...]

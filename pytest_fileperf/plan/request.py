@@ -315,10 +315,7 @@ Fill: TypeAlias = Callable[[Place, str], object]
 
 
 def url_text(place: Place, value: object) -> str:
-    """Returns a value as it is written in the path, the query or the `params` of a URL.
-
-    Raises ValueError for one that would make the path another URL.
-    """
+    """Raises ValueError for a value that would make the path another URL."""
     if place in (Place.PATH, Place.PATH_START, Place.PATH_FIRST):
         text = str(value) if place is Place.PATH else str(value).lstrip("/")
         if not text and place is Place.PATH_FIRST:
@@ -363,10 +360,7 @@ def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> objec
 
 
 def fields_of(operation: Operation) -> frozenset[str]:
-    """Returns the names of everything in it that looks like a field; `UNIQUE` also for a unique payload.
-
-    Raises PlanError for JSON that is nested too deeply.
-    """
+    """Returns the names of all that looks like a field, or `UNIQUE`. Raises PlanError for JSON nested too deeply."""
     found: set[str] = set()
 
     def note(place: Place, name: str) -> str:

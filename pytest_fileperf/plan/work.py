@@ -48,10 +48,9 @@ class Mix:
 
 
 def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
-    """Returns places of the weights in proportion to them, each as evenly spread as can be, without an end.
+    """Returns places of the weights in proportion to them, as evenly spread as can be, without an end.
 
-    Each of several generators keeps the weights. It is nginx's smooth weighted round robin: whoever has waited most is
-    next.
+    It is nginx's smooth weighted round robin: whoever has waited most is next.
     """
     exact = [Fraction(weight).limit_denominator(_FINEST) for weight in weights]
     shares = [int(part * lcm(*(other.denominator for other in exact))) for part in exact]
@@ -246,10 +245,7 @@ class Pause:
         return self.low_ns if self.low_ns == self.high_ns else chance.randint(self.low_ns, self.high_ns)
 
     def of_users(self, share: Share = WHOLE) -> Iterator[Iterator[int]]:
-        """Yields the pauses of one user of this share after the other; the first one of each is a part of a pause.
-
-        So users do not begin together, but as if they had been there before.
-        """
+        """Yields the pauses of each user: the first one is a part of a pause, as if the user had been there before."""
         for own in count():
             chance = random.Random(f"{self.seed} {share.number(own)}")  # noqa: S311 - no secret
             first_ns = self.draw(chance) if self.by_chance else round(self.draw(chance) * chance.random())
