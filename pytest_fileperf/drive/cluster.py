@@ -47,79 +47,6 @@ class Workers:
     """Whether another test run has generators beside some of them, where that is told for the first time."""
 
 
-class Roster:
-    """The workers of one cluster; those that were fit once stay so until they are doubted."""
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._fit: dict[str, Mapping[str, str]] = {}
-        """Their whereabouts, by their addresses."""
-        self._silent_since_s: dict[str, float] = {}
-
-    @property
-    def silent(self) -> tuple[str, ...]:
-        """Those that did not answer when they were asked last."""
-        return tuple(sorted(self._silent_since_s))
-
-    def doubt(self, worker: str) -> None:
-        """Has the worker asked again before it is used."""
-        self._fit.pop(worker, None)
-
-    async def workers(self, client: Client) -> Mapping[str, Mapping[str, str]]:
-        """Returns those that can make a load, of different machines in turn, by their addresses; and where they are.
-
-        Raises GeneratorError if there are none, and if one has another version of something.
-        """
-        there, now_s = list(await client.nthreads()), monotonic()
-        self._silent_since_s = {
-            worker: since_s
-            for worker, since_s in self._silent_since_s.items()
-            if worker in there and now_s <= since_s + _ASKED_AGAIN_S
-        }
-        unknown = [worker for worker in there if worker not in self._fit and worker not in self._silent_since_s]
-        if problems := await self._problems(client, unknown):
-            raise GeneratorError(
-                f"the Dask cluster at {self._title} cannot make the load: {'; '.join(sorted(problems)[:_SHOWN])}"
-            )
-        fit = {worker: self._fit[worker] for worker in _in_turn([one for one in there if one in self._fit])}
-        if not fit:
-            why = f", of which {len(self.silent)} did not answer" if self.silent else ""
-            raise GeneratorError(
-                f"the Dask cluster at {self._title} has no workers that answer{why}: start some, as with "
-                f"`dask worker {client.scheduler.address}`"
-            )
-        return fit
-
-    async def _problems(self, client: Client, workers: Sequence[str]) -> list[str]:
-        """Returns what is wrong with workers that answer, and notes which ones are fit, and which are silent."""
-        from distributed.versions import get_versions
-
-        if not workers:
-            return []
-        whom = list(workers)
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                # A function of Dask's own first: a worker that lacks this package can be asked for it.
-                versions = await client.run(get_versions, [_MODULE], workers=whom, on_error="return")
-                theres = await client.run(whereabouts, workers=whom, on_error="return")
-        except TimeoutError:
-            if len(workers) == 1:
-                self._silent_since_s[workers[0]] = monotonic()
-                return []
-            each = await asyncio.gather(*(self._problems(client, [worker]) for worker in workers))
-            return [problem for found in each for problem in found]
-        found, here = [], get_versions([_MODULE])
-        for worker in whom:
-            there = theres[worker]
-            if isinstance(versions[worker], Exception):
-                continue
-            if problem := _problem_of(versions[worker]["packages"], there, here["packages"]):
-                found.append(f"worker {worker} {problem}")
-            else:
-                self._fit[worker] = there
-        return found
-
-
 def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:
     """Returns why a worker is unfit, by the versions and the code that it has; empty where it is fit.
 
@@ -173,7 +100,10 @@ class Cluster:
         self._connecting = asyncio.Lock()
         self._failure: GeneratorError | None = None
         """Why there is no connection: it is tried once, and every test is told."""
-        self._roster = Roster(scheduler)
+        self._fit: dict[str, Mapping[str, str]] = {}
+        """The whereabouts of workers by their addresses; those that were fit once stay so until they are doubted."""
+        self._silent_since_s: dict[str, float] = {}
+        """Workers that did not answer when they were asked last."""
         self._used: dict[str, RemoteHandle] = {}
         self._run = uuid4().hex
         self._told_shared = False
@@ -262,7 +192,7 @@ class Cluster:
         """Lets other generators have the worker of this one, once it has said again that it is fit."""
         if self._used.get(worker) is handle:
             del self._used[worker]
-            self._roster.doubt(worker)
+            self._fit.pop(worker, None)
 
     def _gone(self) -> GeneratorError:
         return GeneratorError(f"the Dask scheduler at {self.title} is gone: start it again, with its workers")
@@ -277,19 +207,73 @@ class Cluster:
                 own, keys = f"{_KEY}{self._run}-", map(str, chain.from_iterable(held))
                 is_shared = any(key.startswith(_KEY) and not key.startswith(own) for key in keys)
         self._told_shared |= is_shared
-        return Workers(count=count, silent=self._roster.silent, is_shared=is_shared)
+        return Workers(count=count, silent=tuple(sorted(self._silent_since_s)), is_shared=is_shared)
 
     async def _workers(self) -> Mapping[str, Mapping[str, str]]:
         """Returns the workers that can make a load. Raises GeneratorError, from then on always where Dask is silent."""
         client = await self.client()
         try:
             async with asyncio.timeout(_ASKED_S):
-                return await self._roster.workers(client)
+                return await self._found(client)
         except OSError as error:  # TimeoutError is one, and so is what Dask raises for a closed connection
             why = f"nothing for {_ASKED_S:g} s" if isinstance(error, TimeoutError) else str(error)
             silent = GeneratorError(f"the Dask scheduler at {self.title} does not answer any more ({why})")
             self._failure = self.lost() or silent
             raise self._failure from error
+
+    async def _found(self, client: Client) -> Mapping[str, Mapping[str, str]]:
+        """Returns those that can make a load, of different machines in turn, by their addresses; and where they are.
+
+        Raises GeneratorError if there are none, and if one has another version of something.
+        """
+        there, now_s = list(await client.nthreads()), monotonic()
+        self._silent_since_s = {
+            worker: since_s
+            for worker, since_s in self._silent_since_s.items()
+            if worker in there and now_s <= since_s + _ASKED_AGAIN_S
+        }
+        unknown = [worker for worker in there if worker not in self._fit and worker not in self._silent_since_s]
+        if problems := await self._problems(client, unknown):
+            raise GeneratorError(
+                f"the Dask cluster at {self.title} cannot make the load: {'; '.join(sorted(problems)[:_SHOWN])}"
+            )
+        fit = {worker: self._fit[worker] for worker in _in_turn([one for one in there if one in self._fit])}
+        if not fit:
+            why = f", of which {len(self._silent_since_s)} did not answer" if self._silent_since_s else ""
+            raise GeneratorError(
+                f"the Dask cluster at {self.title} has no workers that answer{why}: start some, as with "
+                f"`dask worker {client.scheduler.address}`"
+            )
+        return fit
+
+    async def _problems(self, client: Client, workers: Sequence[str]) -> list[str]:
+        """Returns what is wrong with workers that answer, and notes which ones are fit, and which are silent."""
+        from distributed.versions import get_versions
+
+        if not workers:
+            return []
+        whom = list(workers)
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                # A function of Dask's own first: a worker that lacks this package can be asked for it.
+                versions = await client.run(get_versions, [_MODULE], workers=whom, on_error="return")
+                theres = await client.run(whereabouts, workers=whom, on_error="return")
+        except TimeoutError:
+            if len(workers) == 1:
+                self._silent_since_s[workers[0]] = monotonic()
+                return []
+            each = await asyncio.gather(*(self._problems(client, [worker]) for worker in workers))
+            return [problem for found in each for problem in found]
+        found, here = [], get_versions([_MODULE])
+        for worker in whom:
+            there = theres[worker]
+            if isinstance(versions[worker], Exception):
+                continue
+            if problem := _problem_of(versions[worker]["packages"], there, here["packages"]):
+                found.append(f"worker {worker} {problem}")
+            else:
+                self._fit[worker] = there
+        return found
 
     async def _connected(self) -> Client:
         from distributed import Client

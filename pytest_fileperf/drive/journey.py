@@ -322,21 +322,6 @@ class Client(LoadClient):
 # --- client_slot
 
 
-class Sent(Answers):
-    """The answers to one call of a journey or operation."""
-
-    __slots__ = ("due_ns", "problem", "tally")
-
-    def __init__(self, tally: Tally, due_ns: int | None = None) -> None:
-        super().__init__()
-        self.tally = tally
-        """What counts it."""
-        self.due_ns = due_ns
-        """When it was due in an open loop."""
-        self.problem: tuple[str, str] | None = None
-        """Kind and example of a failure that raised nothing."""
-
-
 class ClientSlot:
     """Runs a coroutine function on an httpx client of its own, again and again."""
 
@@ -346,21 +331,25 @@ class ClientSlot:
         load: Turns,
         tally: Tally,
         client: Client,
-        call: Callable[[Client, Sent], Awaitable[object]],
+        call: Callable[[Client, ClientSlot], Awaitable[object]],
         unchecked: bool,
     ) -> None:
         """With `unchecked`, `call` does not judge answers itself: one of 500 or more is a failure."""
         self.load = load
         self.tally = tally
+        """What counts the call; one that sends different requests sets it."""
         self._client = client
         self._call = call
         self._unchecked = unchecked
         self._wire = client.wire
         self._unsent_before = 0
         """What the wire had not sent before this call."""
-        self._sent = Sent(tally)
+        self.answers = Answers()
+        """To what runs now, as all that follows."""
         self.due_ns: int | None = None
-        """When what runs was due in an open loop."""
+        """When it was due in an open loop."""
+        self.problem: tuple[str, str] | None = None
+        """Kind and example of a failure that raised nothing."""
         self.is_expired = False
         """Whether it is cancelled because it takes too long."""
         self.load_ends = False
@@ -403,42 +392,41 @@ class ClientSlot:
 
     async def _on_response(self, response: httpx.Response) -> None:
         now_ns = monotonic_ns()
-        self._sent.take(response, now_ns, self._uncounted_ns(now_ns))
+        self.answers.take(response, now_ns, self._uncounted_ns(now_ns))
         step = _NOW.get()
         while step is not None:
             step.take(response)
             step = step.outer
 
     async def _run(self, due_ns: int | None) -> None:
-        sent = self._sent = Sent(self.tally, due_ns)
         _NOW.set(None)  # it is in no step, whatever the task was in that makes it
-        self.due_ns, self.is_expired = due_ns, False
+        self.answers, self.due_ns, self.problem, self.is_expired = Answers(), due_ns, None, False
         started_ns = self._started_ns = monotonic_ns()
         self._uncounted_before_ns = self._uncounted_ns(started_ns)
         refused = False
-        code = CodeTime(self._called(sent))
+        code = CodeTime(self._called())
         try:
             await code
         except asyncio.CancelledError:
             if self.is_expired:
-                sent.tally.failure("timeout", self.load.too_late, monotonic_ns(), due_ns=due_ns)
+                self.tally.failure("timeout", self.load.too_late, monotonic_ns(), due_ns=due_ns)
             elif self._task is not None and self._task.cancelling():
                 raise
             else:
                 what = "it awaited something that was cancelled"
-                sent.tally.failure("cancelled", what, monotonic_ns(), due_ns=due_ns)
+                self.tally.failure("cancelled", what, monotonic_ns(), due_ns=due_ns)
         except Exception as error:  # the user's code may raise anything; each failure is a sample
-            sent.tally.failure(*kind_of(error), monotonic_ns(), sent.status, due_ns=due_ns)
+            self.tally.failure(*kind_of(error), monotonic_ns(), self.answers.status, due_ns=due_ns)
             refused = "ConnectError" in classes_of(error)
         else:
-            self._finished(sent, started_ns)
+            self._finished(started_ns)
         finally:
-            sent.tally.held_loop(code.total_ns)
-        if sent.tally.counts(due_ns):
-            sent.tally.answers(sent.count)
+            self.tally.held_loop(code.total_ns)
+        if self.tally.counts(due_ns):
+            self.tally.answers(self.answers.count)
         if self._wire is not None and self._wire.breaches:
             for breach, count in self._wire.breaches.items():
-                sent.tally.breach(breach, count)
+                self.tally.breach(breach, count)
             self._wire.breaches.clear()
             self._unsent_before = self._wire.unsent_bytes
         if refused:
@@ -446,31 +434,30 @@ class ClientSlot:
         else:
             self.load.next(self)
 
-    async def _called(self, sent: Sent) -> None:
-        await self._call(self._client, sent)  # a call that raises before it can be awaited fails in here, too
+    async def _called(self) -> None:
+        await self._call(self._client, self)  # a call that raises before it can be awaited fails in here, too
 
-    def _finished(self, sent: Sent, started_ns: int) -> None:
-        ended_ns, problem = monotonic_ns(), sent.problem
-        uncounted_ns = self._uncounted_ns(ended_ns) - self._uncounted_before_ns
-        if problem is None and self._unchecked and (sent.status or 0) >= 500:
-            problem = f"status {sent.status}", f"answer {sent.status}"
+    def _finished(self, started_ns: int) -> None:
+        ended_ns, problem, answers, due_ns = monotonic_ns(), self.problem, self.answers, self.due_ns
+        uncounted_ns, status = self._uncounted_ns(ended_ns) - self._uncounted_before_ns, answers.status or 0
+        if problem is None and self._unchecked and status >= 500:
+            problem = f"status {status}", f"answer {status}"
         if problem is None and ended_ns - started_ns - uncounted_ns > self.load.timeout_ns:
             problem = "timeout", self.load.too_late
         if problem is not None:
-            sent.tally.failure(*problem, ended_ns, sent.status, due_ns=sent.due_ns)
+            self.tally.failure(*problem, ended_ns, answers.status, due_ns=due_ns)
             return
-        sent.tally.uncounted(uncounted_ns)
-        first_ns = sent.first_counted_ns(ended_ns, uncounted_ns, self._uncounted_before_ns)
-        if sent.due_ns is None:
+        self.tally.uncounted(uncounted_ns)
+        first_ns = answers.first_counted_ns(ended_ns, uncounted_ns, self._uncounted_before_ns)
+        if due_ns is None:
             # As if it had begun later, so that it still ends when it did.
             started_ns, first_ns = started_ns + uncounted_ns, first_ns + uncounted_ns
         else:
             ended_ns -= uncounted_ns  # it was due when it was
-        bytes_sent, bytes_received = sent.bytes_both_ways()
+        bytes_sent, bytes_received = answers.bytes_both_ways()
         if self._wire is not None:
             bytes_sent = max(0, bytes_sent - (self._wire.unsent_bytes - self._unsent_before))
-        status = sent.status or 0
-        sent.tally.success(started_ns, first_ns, ended_ns, status, bytes_sent, bytes_received, sent.due_ns)
+        self.tally.success(started_ns, first_ns, ended_ns, status, bytes_sent, bytes_received, due_ns)
 
 
 # --- What a slot calls again and again where a request goes through httpx's client, and how its answer is read

@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar, cast
 
 import httpx
 
-from pytest_fileperf.drive.journey import Client, ClientSlot, Sent, problem_of_answer, send
+from pytest_fileperf.drive.journey import Client, ClientSlot, problem_of_answer, send
 from pytest_fileperf.drive.loop import LoadLoop, Slot, Turns
 from pytest_fileperf.drive.slots import Aim, Draw, Idle, Openings, ReplaySlot, VaryingSlot, open_all
 from pytest_fileperf.drive.streams import StreamSlot, stream_call, watch_answers
@@ -36,7 +36,7 @@ from pytest_fileperf.wire.transport import LoadTransport
 
 _CONNECT_TIMEOUT_S = 10.0
 Replaying = TypeVar("Replaying", bound=ReplaySlot)
-Call: TypeAlias = Callable[[Client, Sent], Awaitable[object]]
+Call: TypeAlias = Callable[[Client, ClientSlot], Awaitable[object]]
 Way: TypeAlias = list[Draw] | Callable[[int, Turns], Slot]
 """How a part is sent: what draws the requests that each connection replays, or what makes each connection's slot."""
 
@@ -280,13 +280,13 @@ def _draw(uses: Sequence[int], fills: Sequence[Fill], aims: Sequence[Aim], place
 
 
 def _call(requests: Requests, tallies: Sequence[Tally], places: Iterator[int]) -> Call:
-    async def call(client: Client, sent: Sent) -> None:
+    async def call(client: Client, slot: ClientSlot) -> None:
         place = next(places)
-        sent.tally = tallies[requests.recipe_of(place)]
+        slot.tally = tallies[requests.recipe_of(place)]
         operation = requests.operation(place, unique_bytes().decode())
         response = await send(client, operation)
         try:
-            sent.problem = await problem_of_answer(operation.expect, response)
+            slot.problem = await problem_of_answer(operation.expect, response)
         finally:
             await response.aclose()
 

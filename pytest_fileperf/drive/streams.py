@@ -10,7 +10,7 @@ from typing import cast
 
 import httpx
 
-from pytest_fileperf.drive.journey import Sent, body_of, problem_of_answer, send
+from pytest_fileperf.drive.journey import ClientSlot, body_of, problem_of_answer, send
 from pytest_fileperf.drive.loop import Turns
 from pytest_fileperf.drive.slots import Connect, Idle, ReplaySlot, problem_of, shown
 from pytest_fileperf.errors import PlanError
@@ -211,15 +211,15 @@ class StreamSlot(ReplaySlot):
 # --- through httpx's client
 
 
-def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, Sent], Awaitable[object]]:
+def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, ClientSlot], Awaitable[object]]:
     """Returns what makes the request through httpx's client, and reads its answer."""
 
-    async def call(client: LoadClient, sent: Sent) -> None:
+    async def call(client: LoadClient, slot: ClientSlot) -> None:
         started_ns = monotonic_ns()
         response = await send(client, stream.operation)
-        times = StreamTimes(tally, stream.each, started_ns=started_ns, due_ns=sent.due_ns)
+        times = StreamTimes(tally, stream.each, started_ns=started_ns, due_ns=slot.due_ns)
         try:
-            sent.problem = await _problem_of_reading(stream, response, times, started_ns)
+            slot.problem = await _problem_of_reading(stream, response, times, started_ns)
         except httpx.TransportError as error:
             raise type(error)(f"{error}{_after(times, stream.each)}") from error
         finally:
