@@ -463,12 +463,18 @@ class ClientSlot:
 # --- What a slot calls again and again where a request goes through httpx's client, and how its answer is read
 
 
+_OF_SENDING = ("auth", "follow_redirects")
+
+
+def built(client: LoadClient, operation: Operation) -> httpx.Request:
+    arguments = {name: value for name, value in operation.arguments.items() if name not in _OF_SENDING}
+    return client.build_request(operation.method, operation.url, **arguments)
+
+
 async def send(client: LoadClient, operation: Operation) -> httpx.Response:
-    """Makes the operation's request through httpx's client; returns the answer with its body still to be read."""
-    arguments = dict(operation.arguments)
-    of_sending = {name: arguments.pop(name) for name in ("auth", "follow_redirects") if name in arguments}
-    request = client.build_request(operation.method, operation.url, **arguments)
-    return await client.send(request, stream=True, **of_sending)
+    """Returns the answer with its body still to be read."""
+    of_sending = {name: value for name, value in operation.arguments.items() if name in _OF_SENDING}
+    return await client.send(built(client, operation), stream=True, **of_sending)
 
 
 async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tuple[str, str] | None:

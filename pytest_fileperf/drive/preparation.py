@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar, cast
 
 import httpx
 
-from pytest_fileperf.drive.journey import Client, ClientSlot, problem_of_answer, send
+from pytest_fileperf.drive.journey import Client, ClientSlot, built, problem_of_answer, send
 from pytest_fileperf.drive.loop import LoadLoop, Slot, Turns
 from pytest_fileperf.drive.slots import Aim, Draw, Idle, Openings, ReplaySlot, VaryingSlot, open_all
 from pytest_fileperf.drive.streams import StreamSlot, stream_call, watch_answers
@@ -303,7 +303,7 @@ class _NotReplayableError(Exception):
 def _bytes_of(client: Client, operation: Operation) -> BytesOfRequest:
     """Returns a request that is replayed. Raises PlanError, and _NotReplayableError."""
     with _building(operation):
-        request = _request(client, operation)
+        request = built(client, operation)
         signed = _signed(request, operation.arguments.get("auth"))
         found = bytes_of(signed or request)
     if operation.arguments.get("follow_redirects"):
@@ -320,7 +320,7 @@ def _bytes_of(client: Client, operation: Operation) -> BytesOfRequest:
 def _bytes_of_any(client: Client, operation: Operation) -> BytesOfRequest:
     """Returns the bytes of a request that goes through httpx's client; without its authentication."""
     with _building(operation):
-        request = _request(client, operation)
+        request = built(client, operation)
         body = whole_body(request)
         size = sum(len(part) if isinstance(part, bytes) else part.size_bytes for part in body)
         return BytesOfRequest(is_head=False, is_last=False, head=head_of(request), body=body, body_bytes=size)
@@ -333,11 +333,6 @@ def _building(operation: Operation) -> Iterator[None]:
         yield
     except (TypeError, ValueError, httpx.InvalidURL, httpx.LocalProtocolError) as error:
         raise PlanError(f"httpx cannot build {operation.name}: {error}") from error
-
-
-def _request(client: Client, operation: Operation) -> httpx.Request:
-    arguments = {key: value for key, value in operation.arguments.items() if key not in ("auth", "follow_redirects")}
-    return client.build_request(operation.method, operation.url, **arguments)
 
 
 def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
