@@ -41,8 +41,8 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 class LoadOrder:
     """A run to make; answered by any number of `RunProgress`, then a tuple of `Run` or the error to raise.
 
-    If it is to begin together with others, the generator says `READY` before, and waits for a number: the instant at
-    which all begin, on its own monotonic clock. All processes of a machine share one.
+    One of several generators, or one elsewhere, says `READY` before, and waits for a number: the instant at which all
+    begin, on its own monotonic clock. All processes of a machine share one.
     """
 
     works: bytes
@@ -52,8 +52,6 @@ class LoadOrder:
     """Base and now for an alternation, else the only one; as many results come back."""
     cores: frozenset[int] | None
     """Cores to run on; None for any."""
-    together: bool = False
-    """Whether it waits until it is told when to begin."""
     is_from_elsewhere: bool = False
     """Whether it came through a worker: it does not begin if it is told so too late, and ends if nobody asks for it."""
 
@@ -117,7 +115,8 @@ def main(scratch: str) -> None:
         while True:
             job = jobs.get()
             assert isinstance(job, LoadOrder)
-            begin = partial(_together, jobs, answers, job.is_from_elsewhere) if job.together else at_once
+            is_alone = job.plan.share.of == 1 and not job.is_from_elsewhere
+            begin = at_once if is_alone else partial(_together, jobs, answers, job.is_from_elsewhere)
             with lease.watched() if job.is_from_elsewhere else nullcontext():
                 answer = _answer(job, files, answers, anywhere, begin)
             write_message(answers, answer)

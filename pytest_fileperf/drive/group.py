@@ -123,7 +123,6 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
         engine=first.engine,
         why_engine=first.why_engine,
         attack=attack,
-        attack_ns=first.attack_ns if isinstance(plan, Alternation) else attack[1] - attack[0],
         last_end_ns=max(result.last_end_ns for result in results),
         due=sum(dues) if dues else None,
         uncounted_ns=sum(result.uncounted_ns for result in results),
@@ -352,7 +351,7 @@ class Generators:
                 idle.hang_up()
         work = packed(works)
         orders = [
-            LoadOrder(works=work, plan=share, targets=targets, cores=own, together=count > 1)
+            LoadOrder(works=work, plan=share, targets=targets, cores=own)
             for share, own in zip(split(plan), own_cores(cores, count), strict=True)
         ]
         together = partial(_Together, self._generators[:count], plan, progress, check, begins)

@@ -310,7 +310,6 @@ class RemoteHandle:
             job,
             targets=targets,
             cores=job.cores if there["machine"] == here["machine"] else None,
-            together=True,
             is_from_elsewhere=True,
         )
         await _within(_START_S, self._actor.order(pickle.dumps(own)))

@@ -57,8 +57,6 @@ class Run:
     attack: tuple[int, int]
     """From when to when requests were to be sent after the warm-up, on the monotonic clock. Open loop: from the first
     to the last one due; a fixed count: from the beginning to the last start; else the rounds, or all turns."""
-    attack_ns: int
-    """How long that is; of turns the time that they count."""
     last_end_ns: int = 0
     """When the last request ended."""
     due: int | None = None
@@ -75,6 +73,12 @@ class Run:
         if not part and not step:
             return self.rounds
         return self.subjects.get((part, step)) or tuple(map(without_samples, self.rounds))
+
+    @property
+    def attack_ns(self) -> int:
+        """How long the attack is; of turns the time that they count, which is the same on both sides."""
+        turns = self.plan.rounds(Side.NOW) if isinstance(self.plan, Alternation) else [self.attack]
+        return sum(end - start for start, end in turns)
 
     @property
     def wait_ns(self) -> int:
@@ -136,19 +140,16 @@ async def run_load(
                 example = f"the time was over before {missing} of {plan.requests} requests: give them a longer duration"
                 now.recorder.not_sent("not sent", example, ended_ns, count=missing)
             rounds = [load.recorder.finish(ended_ns) for load in loads]
-    return tuple(_found(plan, side, load, own, origin_ns) for side, load, own in zip(Side, loads, rounds, strict=False))
+    return tuple(_found(plan, load, own, origin_ns) for load, own in zip(loads, rounds, strict=True))
 
 
-def _found(
-    plan: LoadPlan | Alternation, side: Side, load: PreparedLoad, rounds: tuple[Round, ...], origin_ns: int
-) -> Run:
+def _found(plan: LoadPlan | Alternation, load: PreparedLoad, rounds: tuple[Round, ...], origin_ns: int) -> Run:
     recorder, is_open = load.recorder, load.loop.pacing.open_loop
     attack = origin_ns + plan.measured_from_ns, origin_ns + plan.duration_ns
     if is_open:
         attack = recorder.first_due_ns or origin_ns, recorder.last_due_ns or origin_ns
     elif plan.requests is not None:
         attack = origin_ns, load.loop.last_start_ns
-    turns = plan.rounds(side) if isinstance(plan, Alternation) else [attack]
     return Run(
         plan=plan,
         boot=Boot(index=load.target.boot, leads=recorder.leads.taken()),
@@ -158,7 +159,6 @@ def _found(
         engine=load.engine,
         why_engine=load.why_engine,
         attack=attack,
-        attack_ns=sum(end - start for start, end in turns),
         last_end_ns=recorder.last_end_ns,
         due=recorder.due_count if is_open else plan.requests,
         uncounted_ns=recorder.uncounted_ns,

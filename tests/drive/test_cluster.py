@@ -232,7 +232,7 @@ def test_a_load_that_all_were_told_too_late_twice_says_what_may_be_the_matter(
     )
 
 
-ORDER = pickle.dumps(LoadOrder(works=packed((GET,)), plan=PLAN, targets=(), cores=None, together=True))
+ORDER = pickle.dumps(LoadOrder(works=packed((GET,)), plan=PLAN, targets=(), cores=None, is_from_elsewhere=True))
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.004])

@@ -288,7 +288,6 @@ RESULT = Run(
     rounds=(HALF_SECOND,),
     engine="replay",
     why_engine="",
-    attack_ns=10,
     subjects={("a", ""): (HALF_SECOND,), ("a", "login"): (HALF_SECOND,)},
     attack=(10, 20),
     last_end_ns=30,

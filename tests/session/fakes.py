@@ -339,7 +339,6 @@ class Loads(Loader):
             engine="replay",
             why_engine="",
             attack=(0, taken_ns),
-            attack_ns=taken_ns,
             subjects={(name, ""): tuple(_of_part(own, share) for own in rounds) for name, share in shares.items()},
             boot=Boot(
                 index=index,

@@ -301,7 +301,7 @@ def test_runs_become_a_recording_in_the_order_of_boots() -> None:
     loads = Loads(Clock())
     servers = [Server(App(), latency_ns=MS, number=number) for number in range(2)]
     runs = [loads.make(GET, plan, boot, servers[boot], None, lambda _: None) for boot in (1, 0, 1)]
-    times = {"attack": (0, 2), "attack_ns": 2, "last_end_ns": 5, "pinned": True}
+    times = {"attack": (0, 2), "last_end_ns": 5, "pinned": True}
     made = [
         replace(run, due=due, boot=replace(run.boot, peak_rss_bytes=peak), **times)  # type: ignore[arg-type]
         for run, due, peak in zip(runs, (3, None, 5), (9, 4, 1), strict=True)
