@@ -7,6 +7,7 @@ Pacing, recorder and slots are handed in; there is no second loop for another sh
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import sys
 from collections import deque
@@ -20,6 +21,12 @@ from pytest_fileperf.units import format_duration
 
 # --- A timer that is exact to a few microseconds, where the event loop's own timers are good to a millisecond
 
+# `os.timerfd_create` is there from Python 3.13 only.
+_LIBC: ctypes.CDLL | None = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+_ABSOLUTE = 1  # TFD_TIMER_ABSTIME, <sys/timerfd.h>
+_MONOTONIC = 1  # CLOCK_MONOTONIC, <time.h>
+_TimerSpec = ctypes.c_long * 4  # struct itimerspec: interval and value, both in seconds and nanoseconds
+
 
 class Timer:
     """Calls back at an instant, one at a time. Close it before its event loop ends.
@@ -32,14 +39,15 @@ class Timer:
         self._loop = loop
         self._callback = callback
         self._handle: asyncio.TimerHandle | None = None
-        self._fd = _timerfd()
-        if self._fd is not None:
+        self._fd = -1 if _LIBC is None else _LIBC.timerfd_create(_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd >= 0:
             loop.add_reader(self._fd, self._expired)
 
     def set(self, instant_ns: int) -> None:
         """Calls back at this instant of the monotonic clock, and no more at the one that was set before."""
-        if self._fd is not None:
-            _set_timerfd(self._fd, instant_ns)
+        if self._fd >= 0 and _LIBC is not None:
+            seconds, nanoseconds = divmod(max(1, instant_ns), 1_000_000_000)  # all zero would switch it off
+            _LIBC.timerfd_settime(self._fd, _ABSOLUTE, _TimerSpec(0, 0, seconds, nanoseconds), None)
             return
         if self._handle is not None:
             self._handle.cancel()
@@ -48,44 +56,17 @@ class Timer:
     def close(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        if self._fd is not None:
+        if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
-            self._fd = None
+            self._fd = -1
 
     def _expired(self) -> None:
-        assert self._fd is not None
         try:
             os.read(self._fd, 8)
         except BlockingIOError:  # set anew in the same turn of the event loop
             return
         self._callback()
-
-
-if sys.platform == "linux":
-    import ctypes
-
-    # `os.timerfd_create` is there from Python 3.13 only.
-    _libc = ctypes.CDLL(None, use_errno=True)
-    _ABSOLUTE = 1  # TFD_TIMER_ABSTIME, <sys/timerfd.h>
-    _MONOTONIC = 1  # CLOCK_MONOTONIC, <time.h>
-    _TimerSpec = ctypes.c_long * 4  # struct itimerspec: interval and value, both in seconds and nanoseconds
-
-    def _timerfd() -> int | None:
-        fd: int = _libc.timerfd_create(_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        return fd if fd >= 0 else None
-
-    def _set_timerfd(fd: int, instant_ns: int) -> None:
-        seconds, nanoseconds = divmod(max(1, instant_ns), 1_000_000_000)  # all zero would switch it off
-        _libc.timerfd_settime(fd, _ABSOLUTE, _TimerSpec(0, 0, seconds, nanoseconds), None)
-
-else:
-
-    def _timerfd() -> int | None:
-        return None
-
-    def _set_timerfd(fd: int, instant_ns: int) -> None:
-        raise AssertionError("there are no timers to set where none was made")
 
 
 # --- loop
