@@ -414,7 +414,7 @@ class _Together:
     def made(self, orders: list[LoadOrder]) -> tuple[Run, ...]:
         """Raises LateError if they were told to begin too late, and were not told earlier for that reason."""
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
-            generator.order(order, lambda message, own=number: self._messages.put((own, message)))
+            generator.order(order, partial(self._take, number))
         patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long again
         deadline = monotonic() + patience_s
         while self._waited_for:
@@ -437,6 +437,9 @@ class _Together:
             merged_result(self._plan, {number: own[place] for number, own in each}, self._lost)
             for place in range(len(orders[0].targets))
         )
+
+    def _take(self, number: int, message: object) -> None:
+        self._messages.put((number, message))
 
     def _read(self, number: int, message: object) -> None:
         if number not in self._waited_for:

@@ -79,7 +79,7 @@ class CodeTime:
         self.total_ns = 0
 
     def __await__(self) -> Generator[Any, Any, object]:
-        return self  # type: ignore[return-value] # it is an iterator with the methods that the interpreter calls
+        return self  # it is an iterator with the methods that the interpreter calls
 
     def __iter__(self) -> CodeTime:
         return self

@@ -140,6 +140,7 @@ class PreparedLoad:
 
     def _repeating(self, work: Operation | Stream, tally: Tally) -> Way:
         """Returns the way of a load that sends one request again and again."""
+        call: Call
         replay: Callable[..., ReplaySlot]
         if isinstance(work, Stream):
             operation, call = work.operation, stream_call(work, tally)

@@ -67,9 +67,7 @@ async def in_tasks(client: Client) -> None:
                 await client.get("/")
 
     async with asyncio.TaskGroup() as tasks, client.step("all"):
-        tasks.create_task(go("one", 1))
-        tasks.create_task(go("three", 3))
-        await asyncio.sleep(0.05)
+        await asyncio.wait([tasks.create_task(go("one", 1)), tasks.create_task(go("three", 3))])
 
 
 async def after_its_step(client: Client) -> None:
