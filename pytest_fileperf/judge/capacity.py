@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from pytest_fileperf.judge.difference import moderated, standard_errors
 from pytest_fileperf.judge.rules import RULES, usual_sd
+from pytest_fileperf.measure.backlog import backlog_growth
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.limiting import backlog_growth
 from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
 from pytest_fileperf.measure.metrics import percent_of, share_allowed
 from pytest_fileperf.measure.recording import Recording

@@ -104,6 +104,8 @@ def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
 
 # --- usage
 
+BUSY_CORE = 0.90
+"""A process that runs for this share of the time has none left for more requests: the rest goes into waking it up."""
 CHILDREN_WORK = 0.05
 """CPU seconds per second from which children are said to work for the server."""
 _NEARLY_ALL = 0.95

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pytest_fileperf.measure.blame import GREW, FunctionGrowth
 from pytest_fileperf.measure.codec import named
-from pytest_fileperf.measure.limiting import A_GOOD_PART, Limit, LimitKind, Loss, Stalls
+from pytest_fileperf.measure.limiting import Limit, LimitKind
+from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Stalls
 from pytest_fileperf.measure.stacks import CHILD_PROCESSES, Frame, FunctionCost, Profile, Stack, place_of
 from pytest_fileperf.report.message import WIDTH
 from pytest_fileperf.report.text import Screen, cells, shorten

@@ -17,18 +17,8 @@ from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host.profiler import RATE_HZ, Profiler, ProfilerUnavailableError, Sampled
 from pytest_fileperf.judge.record import Explanation
 from pytest_fileperf.measure.blame import growth
-from pytest_fileperf.measure.limiting import (
-    A_GOOD_PART,
-    Limit,
-    LimitKind,
-    Loss,
-    Served,
-    Stalls,
-    held_by,
-    limit_of,
-    loss_of,
-    stalls_of,
-)
+from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
+from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Served, Stalls, held_by, loss_of, stalls_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.stacks import SMALL_SHARE, Looks, Profile, Stack, costs, profile_of, threads_of
 from pytest_fileperf.measure.usage import usage_of

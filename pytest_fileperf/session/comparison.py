@@ -35,7 +35,7 @@ from pytest_fileperf.judge.record import Explanation, Result, TestId
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.limiting import Loss
+from pytest_fileperf.measure.loss import Loss
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure, Recording, Round, merge_failures

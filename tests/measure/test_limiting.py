@@ -10,17 +10,8 @@ import pytest
 from measure.recordings import MS, SECOND, STATES, Core, Made, in_ms, use
 
 from pytest_fileperf.host.sample import Sample
-from pytest_fileperf.measure.limiting import (
-    LimitKind,
-    Loss,
-    Served,
-    Stalls,
-    held_by,
-    latency_of,
-    limit_of,
-    loss_of,
-    stalls_of,
-)
+from pytest_fileperf.measure.limiting import LimitKind, limit_of
+from pytest_fileperf.measure.loss import Loss, Served, Stalls, held_by, latency_of, loss_of, stalls_of
 from pytest_fileperf.measure.recording import Failure, LeadTimes, Phase, Recording
 
 GENERATOR, CPU, LOOP = LimitKind.GENERATOR, LimitKind.SERVER_CPU, LimitKind.EVENT_LOOP

@@ -1,0 +1,106 @@
+"""Whether a server keeps up with an open loop, or ever more requests wait: by latencies, and by what is answered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
+
+_KEPT_UP = 0.03
+"""By at most this share of the time may latencies grow in an open loop whose rate is reached, and by at most this
+share of what is due the backlog."""
+_LEAST_ROUNDS = 3
+"""Fewer do not show whether a backlog grows."""
+_A_FEW = 2
+"""Requests that may be under way at the end of one round and not at that of another."""
+
+
+def keeps_up(recording: Recording) -> bool:
+    """Returns whether neither latencies nor the backlog of an open loop grow; not where that cannot be told."""
+    slopes = [_latency_slope(boot.leads) for boot in recording.boots if boot.leads is not None]
+    known = [slope for slope in slopes if slope is not None]
+    if not known or fmean(known) > _KEPT_UP:
+        return False
+    return not any(_falls_behind(recording, boot) for boot in recording.boots)
+
+
+def _falls_behind(recording: Recording, boot: Boot) -> bool:
+    """Returns whether ever more requests wait: a server that takes the newest first hides it from most latencies."""
+    rounds = recording.of_boot(boot).measured()
+    if boot.leads is None or len(rounds) < _LEAST_ROUNDS:
+        return False
+    due_ns, counts = np.array(boot.leads.due_ns), np.array(boot.leads.counts)
+    due = [int(counts[due_ns < round_.ended_ns - rounds[0].started_ns].sum()) for round_ in rounds]
+    ended = list(accumulate(round_.requests for round_ in rounds))
+    first = len(rounds) // 3
+    growth = (due[-1] - ended[-1]) - (due[first] - ended[first])
+    return growth > _KEPT_UP * (due[-1] - due[first]) + _A_FEW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Third:
+    """The requests of an open loop that were due in its first or its last third; means of all of them."""
+
+    due_ns: float
+    latency_ns: float
+    error_ns: float
+    """Standard error of the latency; infinite for a single one."""
+    number: float
+    """Place among all requests of the load."""
+
+
+def _latency_slope(leads: LeadTimes) -> float | None:
+    """Returns by how much latencies grew per time, from the first to the last third of when requests were due.
+
+    It is 0 where a server keeps up, and the share that it cannot keep up with where it does not. None where all
+    requests were due at once.
+    """
+    if (thirds := _thirds(leads)) is None:
+        return None
+    early, late = thirds
+    return (late.latency_ns - early.latency_ns) / (late.due_ns - early.due_ns)
+
+
+def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
+    """Returns by which share of its requests a load's backlog grew, at the least; 0.0 or less if the server kept up.
+
+    Latencies grow by that share of the time, and answers come slower by it than requests at this `rate` (per second).
+    A crowd of requests makes latencies grow too, but its answers come faster. Where few requests came by chance, few
+    answers come, but latencies do not grow. A rise of less than so many standard `errors` is none.
+    """
+    if (thirds := _thirds(leads)) is None:
+        return 0.0
+    early, late = thirds
+    rise_ns, run_ns = late.latency_ns - early.latency_ns, late.due_ns - early.due_ns
+    if rise_ns <= errors * math.hypot(early.error_ns, late.error_ns):
+        return 0.0
+    expected = rate * (rise_ns + run_ns) / 1e9
+    return min(rise_ns / run_ns, expected / (late.number - early.number) - 1)
+
+
+def _thirds(leads: LeadTimes) -> tuple[_Third, _Third] | None:
+    """Returns the first and the last third of the time in which requests were due; None where that was no time."""
+    due, mean, counts = (np.array(column, dtype=np.float64) for column in (leads.due_ns, leads.mean_ns, leads.counts))
+    early, late = due <= due[-1] / 3, due >= due[-1] * 2 / 3
+    if due[-1] == 0 or not early.any():
+        return None
+    numbers = np.cumsum(counts) - counts / 2
+
+    def third(own: NDArray[np.bool_]) -> _Third:
+        weights, df = counts[own], np.count_nonzero(own) - 1
+        latency_ns = np.average(mean[own], weights=weights)
+        variance = np.average((mean[own] - latency_ns) ** 2, weights=weights)
+        return _Third(
+            due_ns=float(np.average(due[own], weights=weights)),
+            latency_ns=float(latency_ns),
+            error_ns=math.sqrt(variance / df) if df else math.inf,
+            number=float(np.average(numbers[own], weights=weights)),
+        )
+
+    return third(early), third(late)
