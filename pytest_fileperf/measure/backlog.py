@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean
 
@@ -43,28 +42,16 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
     return growth > _KEPT_UP * (due[-1] - due[first]) + _A_FEW
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Third:
-    """The requests of an open loop that were due in its first or its last third; means of all of them."""
-
-    due_ns: float
-    latency_ns: float
-    error_ns: float
-    """Standard error of the latency; infinite for a single one."""
-    number: float
-    """Place among all requests of the load."""
-
-
 def _latency_slope(leads: LeadTimes) -> float | None:
     """Returns by how much latencies grew per time, from the first to the last third of when requests were due.
 
     It is 0 where a server keeps up, and the share that it cannot keep up with where it does not. None where all
     requests were due at once.
     """
-    if (thirds := _thirds(leads)) is None:
+    if (growth := _between_thirds(leads)) is None:
         return None
-    early, late = thirds
-    return (late.latency_ns - early.latency_ns) / (late.due_ns - early.due_ns)
+    rise_ns, _, run_ns, _ = growth
+    return rise_ns / run_ns
 
 
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
@@ -74,33 +61,33 @@ def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
     A crowd of requests makes latencies grow too, but its answers come faster. Where few requests came by chance, few
     answers come, but latencies do not grow. A rise of less than so many standard `errors` is none.
     """
-    if (thirds := _thirds(leads)) is None:
+    if (growth := _between_thirds(leads)) is None:
         return 0.0
-    early, late = thirds
-    rise_ns, run_ns = late.latency_ns - early.latency_ns, late.due_ns - early.due_ns
-    if rise_ns <= errors * math.hypot(early.error_ns, late.error_ns):
+    rise_ns, error_ns, run_ns, requests = growth
+    if rise_ns <= errors * error_ns:
         return 0.0
     expected = rate * (rise_ns + run_ns) / 1e9
-    return min(rise_ns / run_ns, expected / (late.number - early.number) - 1)
+    return min(rise_ns / run_ns, expected / requests - 1)
 
 
-def _thirds(leads: LeadTimes) -> tuple[_Third, _Third] | None:
-    """Returns the first and the last third of the time in which requests were due; None where that was no time."""
+def _between_thirds(leads: LeadTimes) -> tuple[float, float, float, float] | None:
+    """Returns how the last third of the time in which requests were due differs from the first, by their means.
+
+    By how much latencies grew, the standard error of that (infinite if a third has a single stretch), the time
+    meanwhile, each in ns, and the requests that were due in it. None where all were due at once.
+    """
     due, mean, counts = (np.array(column, dtype=np.float64) for column in (leads.due_ns, leads.mean_ns, leads.counts))
-    early, late = due <= due[-1] / 3, due >= due[-1] * 2 / 3
-    if due[-1] == 0 or not early.any():
+    thirds = due <= due[-1] / 3, due >= due[-1] * 2 / 3
+    if due[-1] == 0 or not thirds[0].any():
         return None
-    numbers = np.cumsum(counts) - counts / 2
 
-    def third(own: NDArray[np.bool_]) -> _Third:
+    def growth(values: NDArray[np.float64]) -> float:
+        early, late = (float(np.average(values[own], weights=counts[own])) for own in thirds)
+        return late - early
+
+    def error_ns(own: NDArray[np.bool_]) -> float:
         weights, df = counts[own], np.count_nonzero(own) - 1
-        latency_ns = np.average(mean[own], weights=weights)
-        variance = np.average((mean[own] - latency_ns) ** 2, weights=weights)
-        return _Third(
-            due_ns=float(np.average(due[own], weights=weights)),
-            latency_ns=float(latency_ns),
-            error_ns=math.sqrt(variance / df) if df else math.inf,
-            number=float(np.average(numbers[own], weights=weights)),
-        )
+        variance = np.average((mean[own] - np.average(mean[own], weights=weights)) ** 2, weights=weights)
+        return math.sqrt(variance / df) if df else math.inf
 
-    return third(early), third(late)
+    return growth(mean), math.hypot(*map(error_ns, thirds)), growth(due), growth(np.cumsum(counts) - counts / 2)
