@@ -203,12 +203,8 @@ class FunctionGrowth:
 
 _Part: TypeAlias = tuple[Work, int]
 """Work, and how deep in its stack a function is that it is looked at from; −1 for its whole stack."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cause:
-    place: CodePlace
-    parts: tuple[_Part, ...]
+_Cause: TypeAlias = tuple[CodePlace, Sequence[_Part]]
+"""A function, and its part in the work of both sides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,11 +239,12 @@ class _Search:
         even = max(1.0, others_after_s / others_before_s) if others_before_s else 1.0
         if others_before_s < _FEW * self.sample_s[0]:
             even = min(even, _AT_MOST_EVEN)
-        before_s, after_s = _sums(cause.parts)
-        return (after_s - even * before_s) / self._spread_s(cause.parts)
+        _, parts = cause
+        before_s, after_s = _sums(parts)
+        return (after_s - even * before_s) / self._spread_s(parts)
 
     def _without(self, causes: Sequence[_Cause]) -> list[_Part]:
-        taken = {id(work) for cause in causes for work, _ in cause.parts}
+        taken = {id(work) for _, parts in causes for work, _ in parts}
         return [part for part in self.whole if id(part[0]) not in taken]
 
     def _is_clear(self, parts: Sequence[_Part]) -> bool:
@@ -259,14 +256,10 @@ class _Search:
         for all_s, own_s, sample_s in zip(_sums(self.whole), _sums(parts), self.sample_s, strict=True):
             share = (own_s + sample_s) / (all_s + 2 * sample_s)  # drawn to the middle: none of ten is not surely none
             variance += (own_s + sample_s) * sample_s * (1 - share)
-        frame_s = sum(work.before_s for work, _ in parts if self._serves(work.path))
+        frame_s = sum(work.before_s for work, _ in parts if self.serves(work.path))
         return math.hypot(math.sqrt(variance), _UNSTEADY * frame_s)
 
-    def is_served(self, cause: _Cause) -> bool:
-        """Returns whether all of it is work of server and framework."""
-        return all(self._serves(work.path) for work, _ in cause.parts)
-
-    def _serves(self, path: Calls) -> bool:
+    def serves(self, path: Calls) -> bool:
         """Returns whether server and framework do this, without the project's functions or called by them."""
         if CHILD_PROCESSES.function in (place.function for place in path):
             return False
@@ -282,7 +275,7 @@ class _Search:
         inner = self._holder(parts, total_s)
         if inner is not None:
             if place is not None and _is_new_use(place, parts, *inner) and self._is_by_itself(parts):
-                yield _Cause(place=place, parts=tuple(parts))
+                yield place, parts
             else:
                 yield from self._below(*inner, total_s=total_s)
             return
@@ -292,19 +285,19 @@ class _Search:
             if sum(max(0.0, work.after_s - work.before_s) for work, _ in own) >= self.least_s
             for cause in self._below(called, own, total_s=self._risen(own))
         ]
-        itself = tuple((work, at) for work, at in parts if at == len(work.path) - 1)
+        itself = [(work, at) for work, at in parts if at == len(work.path) - 1]
         if place is not None and self._is_clear(itself):
-            found.append(_Cause(place=place, parts=itself))
-        told_s = sum(_rise(cause.parts) for cause in found)
+            found.append((place, itself))
+        told_s = sum(_rise(own) for _, own in found)
         tells_all = told_s + self._spread_s(parts) >= _MOST * self._risen(parts) and _may_split(
-            place, parts, [cause.place for cause in found]
+            place, parts, [piece for piece, _ in found]
         )
         if place is None or (found and tells_all) or not self._is_by_itself(parts):
             yield from found
         else:
-            yield _Cause(place=place, parts=tuple(parts))
+            yield place, parts
 
-    def _holder(self, parts: Sequence[_Part], total_s: float) -> tuple[CodePlace, list[_Part]] | None:
+    def _holder(self, parts: Sequence[_Part], total_s: float) -> _Cause | None:
         """Returns the outermost function beneath that holds most of the growth; None if there is none."""
         beneath: dict[CodePlace, list[_Part]] = defaultdict(list)
         for work, at in parts:
@@ -354,41 +347,42 @@ def growth(
     around: set[str] = set()
     roots = (base_root, now_root)
 
-    spread_s: list[float] = []
-
-    def costs(pair: tuple[Profile, Profile]) -> list[dict[Calls, float]]:
+    def costs(pair: tuple[Profile, Profile]) -> tuple[list[dict[Calls, float]], float]:
         found, threads = (
             [costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip(each, roots, strict=True)]
             for each in (pair, [side.threads for side in pair])
         )
-        for own, of_other in zip(found, reversed(threads), strict=True):
-            spread_s.append(_spread(own, of_other))
-        return found
+        return found, max(map(_spread, found, reversed(threads)))
 
-    *in_looks, sides = map(costs, (*looks, (base, now)))
+    in_looks = [costs(look)[0] for look in looks]
+    sides, spread_s = costs((base, now))
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = aligned(*sides, sample_s=max(samples_s))
     # A function that cost all that was spread would have grown by less.
-    least_s = max(_WORTH_NAMING * whole_s, *spread_s[-2:])
+    least_s = max(_WORTH_NAMING * whole_s, spread_s)
     search = _Search(whole=[(work, -1) for work in works], sample_s=samples_s, least_s=least_s, around=around)
     back = [(Work(path=work.path, before_s=work.after_s, after_s=work.before_s), -1) for work in works]
     savings = _Search(whole=back, sample_s=samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s, around=around)
     grown = _without_callers(search.causes(), least_s=_OF_A_CALLER * whole_s)
-    saved = [cause for cause in (savings.causes() if grown else []) if not savings.is_served(cause)]
+    saved = [
+        (place, parts)
+        for place, parts in (savings.causes() if grown else ())
+        if not all(savings.serves(work.path) for work, _ in parts)
+    ]
     told = [
         found
         for sign, causes in ((1, grown), (-1, saved))
-        for cause in causes
-        if _is_in_each(found := _told(cause, sign, sides, whole_s=whole_s, lines=lines), cause.place, in_looks)
+        for place, parts in causes
+        if _is_in_each(found := _told(place, parts, sign, sides, whole_s=whole_s, lines=lines), place, in_looks)
     ]
     return tuple(sorted(_merged(told), key=lambda each: -each.growth_s))
 
 
 def _without_callers(causes: Sequence[_Cause], *, least_s: float) -> list[_Cause]:
     """Returns the causes without functions that call the greatest one, and grew by less."""
-    greatest = max(causes, key=lambda cause: _rise(cause.parts), default=None)
-    above = {place for work, at in greatest.parts for place in work.path[:at]} if greatest else set()
-    return [cause for cause in causes if cause.place not in above or _rise(cause.parts) >= least_s]
+    greatest = max((parts for _, parts in causes), key=_rise, default=())
+    above = {place for work, at in greatest for place in work.path[:at]}
+    return [(place, parts) for place, parts in causes if place not in above or _rise(parts) >= least_s]
 
 
 def _spread(own: dict[Calls, float], threads: Mapping[Calls, float]) -> float:
@@ -422,10 +416,15 @@ def _cost_of(place: CodePlace, side: Mapping[Calls, float]) -> tuple[float, floa
 
 
 def _told(
-    cause: _Cause, sign: int, sides: Sequence[Mapping[Calls, float]], *, whole_s: float, lines: Mapping[CodePlace, int]
+    place: CodePlace,
+    parts: Sequence[_Part],
+    sign: int,
+    sides: Sequence[Mapping[Calls, float]],
+    *,
+    whole_s: float,
+    lines: Mapping[CodePlace, int],
 ) -> FunctionGrowth:
-    place, growth_s = cause.place, sign * _rise(cause.parts)
-    caller = _caller(cause)
+    growth_s, caller = sign * _rise(parts), _caller(place, parts)
     (base_s, base_self_s), (now_s, now_self_s) = (_cost_of(place, side) for side in sides)
     return FunctionGrowth(
         frame=place.at(lines[place]),
@@ -440,17 +439,16 @@ def _told(
     )
 
 
-def _caller(cause: _Cause) -> CodePlace | None:
+def _caller(place: CodePlace, parts: Sequence[_Part]) -> CodePlace | None:
     """Returns the project's function that most of a library function's work is done for, else that package."""
     rises_s: dict[CodePlace, float] = defaultdict(float)
-    for work, at in cause.parts if not cause.place.own_code else ():
+    for work, at in parts if not place.own_code else ():
         above = work.path[:at][::-1]
-        own = (place for place in above if place.own_code)
-        other = (place for place in above if place.package not in (cause.place.package, ""))
-        caller = next(own, None) or next(other, None)
-        if caller is not None:
+        own = (caller for caller in above if caller.own_code)
+        other = (caller for caller in above if caller.package not in (place.package, ""))
+        if (caller := next(own, None) or next(other, None)) is not None:
             rises_s[caller] += work.after_s - work.before_s
-    return max(rises_s, key=lambda place: rises_s[place], default=None)
+    return max(rises_s, key=lambda caller: rises_s[caller], default=None)
 
 
 def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
