@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
-from itertools import zip_longest
 from pathlib import Path, PurePath
 from statistics import fmean
 from typing import TypeAlias
+
+from pytest_fileperf.host.profiler import RATE_HZ, Sampled
 
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/(.*)")
@@ -153,28 +154,24 @@ class FunctionCost:
 
 
 def profile_of(
-    collapsed: Iterable[str],
+    looks: Sequence[Sampled],
     *,
-    rate_hz: float,
     requests: int,
     cpu_per_request: float | None = None,
-    main_shares: Sequence[float | None] = (),
     threads: Threads = Threads.SEEN,
-    torn: bool = False,
-    unseen_share: float = 0.0,
-    notes: tuple[str, ...] = (),
+    has_unseen: bool = False,
 ) -> Profile:
-    """Returns the profile of texts as py-spy writes them with `--format raw --full-filenames --function --threads`.
+    """Returns the profile of one side, of one look or of several.
 
-    Several texts are those of several processes of one side; `main_shares` has for each of them the share of CPU time
-    that its main thread had. A thread that waits for the core is seen, too: samples alone would give it that time.
-    `threads` is that of `threads_of`. `unseen_share` is the share of CPU time of child processes that no text is of.
-    Raises ValueError for a line that is not of that form.
+    A thread that waits for the core is seen, too: samples alone would give it that time. `threads` is that of
+    `threads_of`. With `has_unseen` child processes whose functions were not seen have their share of the CPU time.
+    Raises ValueError for a line that is no stack.
     """
     stacks: dict[Stack, float] = defaultdict(float)
     in_threads: set[Stack] = set()
     samples = 0
-    for text, share in zip_longest(collapsed, main_shares):
+    unseen_share = fmean(look.unseen_share for look in looks) if has_unseen else 0.0
+    for text, share in _texts(looks):
         main, others = _seen(text, threads)
         counts = main.total(), others.total()
         samples += sum(counts)
@@ -193,58 +190,49 @@ def profile_of(
     return Profile(
         stacks=dict(stacks),
         samples=samples,
-        seconds=samples / rate_hz,
+        seconds=samples / RATE_HZ,
         requests=requests,
         cpu_per_request=cpu_per_request,
-        torn=torn,
-        notes=notes,
+        torn=any(look.torn for look in looks),
+        notes=tuple(dict.fromkeys(note for look in looks for note in look.notes)),
         in_threads=frozenset(in_threads),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looks:
-    """What all looks at one side brought; fields are as in `profile_of`."""
-
-    collapsed: Sequence[str]
-    main_shares: Sequence[float | None]
-    cpu_per_request: float | None
-
-    @property
-    def working(self) -> list[str]:
-        """Those in which threads beside the main one worked."""
-        both = zip(self.collapsed, self.main_shares, strict=True)
-        return [text for text, share in both if share is not None and 1 - share >= SMALL_SHARE]
-
-    @property
-    def others_s(self) -> float:
-        """What threads beside the main one cost, in CPU seconds per request."""
-        shares = [1 - share for share in self.main_shares if share is not None]
-        return (self.cpu_per_request or 0.0) * (fmean(shares) if shares else 0.0)
-
-
-def threads_of(sides: Sequence[Looks]) -> tuple[Threads, ...]:
-    """Returns what is known of the threads beside the main ones, of each side.
+def threads_of(sides: Sequence[Sequence[Sampled]], cpu_per_request: Sequence[float | None]) -> tuple[Threads, ...]:
+    """Returns what is known of the threads beside the main ones, of each side by all looks at it, and its cost.
 
     Where they are seen on one side only, they are only if they cost little on the other: what they did there is not
     known.
     """
-    if not any(side.working for side in sides):
+    texts = [list(_texts(looks)) for looks in sides]
+    working = [[text for text, share in own if share is not None and 1 - share >= SMALL_SHARE] for own in texts]
+    if not any(working):
         return (Threads.IDLE,) * len(sides)
-    seen = [all(_seen(text, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in side.working) for side in sides]
-    unseen_s = sum(side.others_s for side, is_seen in zip(sides, seen, strict=True) if not is_seen)
-    seen_s = sum(side.others_s for side, is_seen in zip(sides, seen, strict=True) if is_seen)
-    is_known = all(side.cpu_per_request is not None for side in sides)
-    if not all(seen) and not (is_known and unseen_s < _MOST_UNSEEN * seen_s):
+    seen = [all(_seen(text, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in own) for own in working]
+    costs_s = {True: 0.0, False: 0.0}
+    for own, whole_s, is_seen in zip(texts, cpu_per_request, seen, strict=True):
+        shares = [1 - share for _, share in own if share is not None]
+        costs_s[is_seen] += (whole_s or 0.0) * (fmean(shares) if shares else 0.0)
+    is_known = None not in cpu_per_request
+    if not all(seen) and not (is_known and costs_s[False] < _MOST_UNSEEN * costs_s[True]):
         return (Threads.UNSEEN,) * len(sides)
     return tuple(Threads.SEEN if is_seen else Threads.UNSEEN for is_seen in seen)
+
+
+def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[str, float | None]]:
+    """Yields the stacks of each process, with the share of CPU time that its main thread had."""
+    for look in looks:
+        yield from zip(look.collapsed, look.main_shares, strict=True)
 
 
 def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
     """Returns the samples of the main thread, and of all others, without those that wait for something to do."""
     seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
     for is_main, stack, count in stacks_in(text):
-        if not _waits(stack[-1], threads):
+        place = f"{stack[-1].function} {_with_slashes(stack[-1].file)}"
+        polls = threads is not Threads.IDLE and _POLLING.fullmatch(place)
+        if not polls and not _WAITING.fullmatch(place):
             seen[not is_main][stack] += count
     return seen
 
@@ -322,13 +310,6 @@ def _frame(word: str) -> Frame:
     if match is None:
         return Frame(function=word, file="", line=0)
     return Frame(function=match["function"], file=match["file"], line=int(match["line"] or 0))
-
-
-def _waits(frame: Frame, threads: Threads) -> bool:
-    place = f"{frame.function} {_with_slashes(frame.file)}"
-    return _WAITING.fullmatch(place) is not None or (
-        threads is not Threads.IDLE and _POLLING.fullmatch(place) is not None
-    )
 
 
 def _with_slashes(path: str) -> str:

@@ -14,13 +14,13 @@ from typing import TypeAlias
 
 from pytest_fileperf.drive.run import Run
 from pytest_fileperf.errors import FilePerfError
-from pytest_fileperf.host.profiler import RATE_HZ, Profiler, ProfilerUnavailableError, Sampled
+from pytest_fileperf.host.profiler import Profiler, ProfilerUnavailableError, Sampled
 from pytest_fileperf.judge.record import Explanation
 from pytest_fileperf.measure.blame import growth
 from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
 from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Served, Stalls, held_by, loss_of, stalls_of
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.measure.stacks import SMALL_SHARE, Looks, Profile, Stack, costs, profile_of, threads_of
+from pytest_fileperf.measure.stacks import SMALL_SHARE, Profile, Stack, costs, profile_of, threads_of
 from pytest_fileperf.measure.usage import usage_of
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.report.profiled import (
@@ -231,28 +231,17 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profile
             sampled = profiler.stop()
         seen[index].append((sampled, sum(round_.requests for round_ in run.rounds)))
     threads = threads_of(
-        [
-            Looks(
-                collapsed=[text for sampled, _ in looks for text in sampled.collapsed],
-                main_shares=[share for sampled, _ in looks for share in sampled.main_shares],
-                cpu_per_request=side.cpu_per_request,
-            )
-            for side, looks in zip(sides, seen, strict=True)
-        ]
+        [[sampled for sampled, _ in looks] for looks in seen], [side.cpu_per_request for side in sides]
     )
     has_unseen = any(fmean(sampled.unseen_share for sampled, _ in looks) >= SMALL_SHARE for looks in seen)
 
     def profile(index: int, looks: Sequence[tuple[Sampled, int]]) -> Profile:
         return profile_of(
-            [text for sampled, _ in looks for text in sampled.collapsed],
-            rate_hz=RATE_HZ,
+            [sampled for sampled, _ in looks],
             requests=sum(requests for _, requests in looks),
             cpu_per_request=sides[index].cpu_per_request,
-            main_shares=[share for sampled, _ in looks for share in sampled.main_shares],
             threads=threads[index],
-            torn=any(sampled.torn for sampled, _ in looks),
-            unseen_share=fmean(sampled.unseen_share for sampled, _ in looks) if has_unseen else 0.0,
-            notes=tuple(dict.fromkeys(note for sampled, _ in looks for note in sampled.notes)),
+            has_unseen=has_unseen,
         )
 
     return [

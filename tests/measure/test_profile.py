@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_fileperf.host.profiler import Sampled
 from pytest_fileperf.measure.blame import FunctionGrowth, growth
 from pytest_fileperf.measure.stacks import (
     CHILD_PROCESSES,
     Frame,
-    Looks,
     Profile,
     Stack,
     Threads,
@@ -353,6 +353,11 @@ def test_what_grew_evenly_blames_nobody(factor: float) -> None:
         assert growth(drawn(BASE, 900, draw), drawn(counts, 900, draw), base_root=ROOT, now_root=ROOT) == ()
 
 
+def looked(*texts: str, shares: Sequence[float | None] = (), unseen: float = 0.0) -> Sampled:
+    """A look in which each process has such stacks, and its main thread this share of the CPU time."""
+    return Sampled(collapsed=texts, main_shares=tuple(shares) or (None,) * len(texts), torn=False, unseen_share=unseen)
+
+
 def test_reading() -> None:
     text = (
         "<module> (/work/app/a b.py:1);Cart.total (/work/app/main.py:7) 3\n"
@@ -361,7 +366,7 @@ def test_reading() -> None:
     )
     again = "<module> (/work/app/a b.py:1) 4\n"
 
-    read = profile_of([text, again], rate_hz=100, requests=20)
+    read = profile_of([looked(text, again)], requests=20)
 
     module = Frame(function="<module>", file="/work/app/a b.py", line=1)
     assert read.stacks == {
@@ -369,9 +374,9 @@ def test_reading() -> None:
         (module,): 6,
         (Frame(function="f", file="<frozen os>", line=9), Frame(function="native", file="", line=0)): 1,
     }
-    assert (read.samples, read.seconds, read.requests) == (10, 0.1, 20)
-    assert read.cost == pytest.approx(0.005)
-    assert read.per_sample_s == pytest.approx(0.0005)
+    assert (read.samples, read.seconds, read.requests) == (10, 0.05, 20)
+    assert read.cost == pytest.approx(0.0025)
+    assert read.per_sample_s == pytest.approx(0.00025)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +396,7 @@ def test_reading() -> None:
 def test_threads_that_wait_for_something_to_do_do_not_count(innermost: str) -> None:
     text = f"run (/work/app/main.py:1);{innermost} 7\nrun (/work/app/main.py:1) 2\n"
 
-    assert profile_of([text], rate_hz=100, requests=1).samples == 2
+    assert profile_of([looked(text)], requests=1).samples == 2
 
 
 def test_threads_have_the_weight_of_their_cpu_time() -> None:
@@ -399,27 +404,24 @@ def test_threads_have_the_weight_of_their_cpu_time() -> None:
     lines = ("thread (1): MainThread;f (a.py:1) 60", *(f"thread ({n}): asyncio_{n};g (a.py:5) 10" for n in (2, 3)))
     text = "\n".join((*lines, ""))
 
-    read = profile_of([text], rate_hz=100, requests=1, main_shares=[0.25])
+    read = profile_of([looked(text, shares=[0.25])], requests=1)
 
     seen = {stack[-1].function: count for stack, count in read.stacks.items()}
     assert seen == pytest.approx({"f": 20, "g": 60})
     assert read.samples == 80
-    assert (
-        profile_of([text], rate_hz=100, requests=1, main_shares=[None]).stacks
-        == profile_of([text], rate_hz=100, requests=1).stacks
-    )
-    assert threads_of([Looks(collapsed=[text], main_shares=[0.25], cpu_per_request=None)]) == (Threads.SEEN,)
+    unknown = profile_of([looked(text)], requests=1)
+    assert {stack[-1].function: count for stack, count in unknown.stacks.items()} == {"f": 60, "g": 20}
+    assert threads_of([[looked(text, shares=[0.25])]], [None]) == (Threads.SEEN,)
 
 
 def test_threads_that_were_hardly_seen_are_one_function_with_their_cpu_time() -> None:
     """Their calls are shorter than a pause takes, which begins with the main thread."""
     text = "thread (1): MainThread;f (a.py:1) 60\nthread (2): asyncio_2;g (a.py:5) 4\n"
-    working = Looks(collapsed=[text], main_shares=[0.25], cpu_per_request=0.001)
-    idle = Looks(collapsed=[text, text], main_shares=[0.97, None], cpu_per_request=0.001)
-    assert threads_of([working, idle]) == (Threads.UNSEEN, Threads.UNSEEN)
-    assert threads_of([idle, idle]) == (Threads.IDLE, Threads.IDLE)
+    working, idle = [looked(text, shares=[0.25])], [looked(text, text, shares=[0.97, None])]
+    assert threads_of([working, idle], [0.001, 0.001]) == (Threads.UNSEEN, Threads.UNSEEN)
+    assert threads_of([idle, idle], [0.001, 0.001]) == (Threads.IDLE, Threads.IDLE)
 
-    read = profile_of([text], rate_hz=100, requests=1, main_shares=[0.25], threads=Threads.UNSEEN)
+    read = profile_of(working, requests=1, threads=Threads.UNSEEN)
 
     seen = {stack[-1].function: count for stack, count in read.stacks.items()}
     assert seen == pytest.approx({"f": 16, "other threads, whose calls are too short to be seen": 48})
@@ -431,21 +433,11 @@ def test_threads_that_were_seen_on_one_side_alone_are_named_if_they_cost_little_
 ) -> None:
     brief, long = (f"thread (1): MainThread;f (a.py:1) 60\nthread (2): pool;g (a.py:5) {count}\n" for count in (4, 800))
     long += "thread (2): pool;h (a.py:9) 200\n"  # it may be all that the threads did before
-    sides = [
-        Looks(collapsed=[brief], main_shares=[0.5], cpu_per_request=0.001),
-        Looks(collapsed=[long], main_shares=[0.25], cpu_per_request=cpu_s),
-    ]
-    assert threads_of(sides) == threads
+    sides, costs_s = [[looked(brief, shares=[0.5])], [looked(long, shares=[0.25])]], [0.001, cpu_s]
+    assert threads_of(sides, costs_s) == threads
     base, now = (
-        profile_of(
-            side.collapsed,
-            rate_hz=100,
-            requests=1,
-            cpu_per_request=side.cpu_per_request,
-            main_shares=side.main_shares,
-            threads=known,
-        )
-        for side, known in zip(sides, threads, strict=True)
+        profile_of(looks, requests=1, cpu_per_request=cost_s, threads=known)
+        for looks, cost_s, known in zip(sides, costs_s, threads, strict=True)
     )
     found = {each.frame.function: each.growth_s for each in growth(base, now, base_root=None, now_root=None)}
     # What the threads cost before, 0.5 ms, is put down to what is seen of them now.
@@ -461,36 +453,31 @@ def test_work_that_moved_to_a_new_function_in_a_thread_is_no_cause() -> None:
     endpoint = f"thread (2): pool;endpoint ({ROOT}/a.py:5)"
     dump, helper = (f"{endpoint};{name} ({ROOT}/a.py:{line})" for name, line in (("dump", 7), ("helper", 9)))
     base, now = (
-        profile_of(
-            ["".join(f"{stack} {count}\n" for stack, count in {**alike, **own}.items())],
-            rate_hz=100,
-            requests=1,
-            cpu_per_request=cpu_s,
-            main_shares=[200 * 1e-5 / cpu_s],
-        )
+        profile_of([looked(text, shares=[200 * 1e-5 / cpu_s])], requests=1, cpu_per_request=cpu_s)
         for own, cpu_s in (({endpoint: 320, dump: 200}, 7.2e-3), ({helper: 320, dump: 400}, 9.2e-3))
+        for text in ["".join(f"{stack} {count}\n" for stack, count in {**alike, **own}.items())]
     )
     assert [each.frame.function for each in growth(base, now, base_root=ROOT, now_root=ROOT)] == ["dump"]
 
 
 def test_a_loop_that_polls_is_not_seen_to_work_beside_other_threads() -> None:
     text = "thread (1): MainThread;run (/lib/python3.13/asyncio/runners.py:9) 7\nthread (1): MainThread;f (a.py:1) 2\n"
-    found = {threads: profile_of([text], rate_hz=100, requests=1, threads=threads).samples for threads in Threads}
+    found = {threads: profile_of([looked(text)], requests=1, threads=threads).samples for threads in Threads}
     assert found == {Threads.IDLE: 9, Threads.SEEN: 2, Threads.UNSEEN: 2}
 
 
 def test_functions_of_the_project_may_be_called_wait_and_samples_without_a_function_do_not_count() -> None:
-    assert profile_of(["wait (/work/app/main.py:1) 7\n 8\n"], rate_hz=100, requests=1).samples == 7
+    assert profile_of([looked("wait (/work/app/main.py:1) 7\n 8\n")], requests=1).samples == 7
 
 
 @pytest.mark.parametrize("line", ["f (a.py:1)", "f (a.py:1) many", "py-spy> Sampling"])
 def test_other_texts_are_no_profiles(line: str) -> None:
     with pytest.raises(ValueError, match="is not a stack and a count of samples"):
-        profile_of([line], rate_hz=100, requests=1)
+        profile_of([looked(line)], requests=1)
 
 
 def test_nothing_seen_costs_nothing() -> None:
-    nothing = profile_of([], rate_hz=100, requests=0)
+    nothing = profile_of([], requests=0)
 
     assert (nothing.samples, nothing.cost, nothing.per_sample_s) == (0, 0, 0)
     assert costs(nothing, root=None) == ()
@@ -551,7 +538,8 @@ def test_costs_are_those_of_each_function_with_and_without_what_it_calls() -> No
 
 
 def test_what_no_sample_is_of_has_its_share_of_the_cost() -> None:
-    read = profile_of(["f (a.py:1) 20\n"], rate_hz=100, requests=1, cpu_per_request=0.010, unseen_share=0.75)
+    look = looked("f (a.py:1) 20\n", unseen=0.75)
+    read = profile_of([look], requests=1, cpu_per_request=0.010, has_unseen=True)
 
     assert {cost.frame.function: cost.cost_s for cost in costs(read, root=None)} == pytest.approx(
         {CHILD_PROCESSES.function: 0.0075, "f": 0.0025}

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -20,7 +21,6 @@ from serve.processes import Boot, busy, linux, living, posix, remaining_after
 from pytest_fileperf.host import profiler
 from pytest_fileperf.host.profiler import (
     MOST_PAUSED_THREADS,
-    RATE_HZ,
     Profiler,
     ProfilerUnavailableError,
     Sampled,
@@ -61,7 +61,7 @@ def sample(pids: list[int], for_s: float = 0.5) -> Sampled:
 
 
 def functions_of(seen: Sampled) -> set[str]:
-    found = profile_of(seen.collapsed, rate_hz=RATE_HZ, requests=1)
+    found = profile_of([seen], requests=1)
     return {frame.function for stack in found.stacks for frame in stack}
 
 
@@ -90,7 +90,7 @@ def test_what_processes_compute_is_seen_from_cores_of_its_own() -> None:
     assert (seen.torn, seen.notes) == (False, (f"process {GONE} has ended",))
     assert len(seen.collapsed) == 2
     for text in seen.collapsed:
-        found = profile_of([text], rate_hz=RATE_HZ, requests=1)
+        found = profile_of([replace(seen, collapsed=(text,), main_shares=(None,))], requests=1)
         assert found.samples > 0
         assert {stack[-1].function for stack in found.stacks} <= {"burn", "<module>"}
 
@@ -126,7 +126,7 @@ def test_a_server_that_waits_for_requests_is_not_seen_and_one_that_works_is(boot
     assert "app" in functions_of(at_work)
     assert "app" not in functions_of(idle)
     # Of 100 samples; on a busy machine a process that was paused has to wait for a core before it waits again.
-    assert profile_of(idle.collapsed, rate_hz=RATE_HZ, requests=1).samples < 50
+    assert profile_of([idle], requests=1).samples < 50
     server.check()
 
 
