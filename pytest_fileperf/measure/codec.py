@@ -43,7 +43,6 @@ class Placed:
         return key in self.mapping()
 
     def __getitem__(self, key: str) -> Placed:
-        """Returns the value of a key that must be there."""
         held = self.mapping()
         if key not in held:
             raise ValueError(f"{self.where or 'it'} has no {key!r}")
@@ -58,45 +57,37 @@ class Placed:
         return self[key] if key in self else Placed(otherwise)
 
     def mapping(self) -> Mapping[str, object]:
-        """Returns an object."""
-        return _object_at(self.value, self.where)
+        return self.value if isinstance(self.value, dict) else self.refuse("an object")
 
     def items(self) -> list[Placed]:
-        """Returns the items of a list."""
-        held = _list_at(self.value, self.where)
+        held = self.value if isinstance(self.value, list) else self.refuse("a list")
         return [Placed(item, f"{self.where}[{at}]") for at, item in enumerate(held)]
 
     def text(self) -> str:
-        """Returns a text."""
-        return self.value if isinstance(self.value, str) else self._refuse("a text")
+        return self.value if isinstance(self.value, str) else self.refuse("a text")
 
     def whole(self) -> int:
-        """Returns a whole number of 0 or more."""
         if isinstance(self.value, int) and not isinstance(self.value, bool) and self.value >= 0:
             return self.value
-        return self._refuse("a whole number of 0 or more")
+        return self.refuse("a whole number of 0 or more")
 
     def number(self) -> float:
-        """Returns a finite number of 0 or more."""
         value = self.value
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max:
             return float(value)
-        return self._refuse("a finite number of 0 or more")
+        return self.refuse("a finite number of 0 or more")
 
     def texts(self) -> dict[str, str]:
-        """Returns an object of texts."""
         return {name: self[name].text() for name in self.mapping()}
 
     def list_of_texts(self) -> tuple[str, ...]:
-        """Returns a list of texts."""
         texts = tuple(item.value for item in self.items() if isinstance(item.value, str))
-        return texts if len(texts) == len(self.items()) else self._refuse("a list of texts")
+        return texts if len(texts) == len(self.items()) else self.refuse("a list of texts")
 
     def numbers(self) -> dict[str, float]:
-        """Returns an object of finite numbers of 0 or more."""
         return {name: self[name].number() for name in self.mapping()}
 
-    def _refuse(self, wanted: str) -> NoReturn:
+    def refuse(self, wanted: str) -> NoReturn:
         raise ValueError(f"{self.where} is {_shown(self.value)}, not {wanted}")
 
 
@@ -151,7 +142,6 @@ def json_text(value: JsonValue, indent: str = "") -> str:
 
 
 def named(value: object, *names: str) -> dict[str, object]:
-    """Returns these attributes of a value."""
     return {name: getattr(value, name) for name in names}
 
 
@@ -185,17 +175,12 @@ class Encoder:
         if type_ is Histogram:
             return self._place(cast("Histogram", value))
         if isinstance(type_, type) and is_dataclass(type_):
-            return self._fields(value, type_)
+            return {
+                field.name: self.encode(own, annotation)
+                for field, annotation in _fields_of(type_)
+                if (own := getattr(value, field.name)) != _default(field)
+            }
         return _encoded_plain(value, type_)
-
-    def _fields(self, value: object, type_: type) -> dict[str, object]:
-        found = {}
-        for field, annotation in _fields_of(type_):
-            own = getattr(value, field.name)
-            default = _default(field)
-            if default is MISSING or own != default:
-                found[field.name] = self.encode(own, annotation)
-        return found
 
     def _place(self, histogram: Histogram) -> int:
         exact = [histogram.min_ns, histogram.max_ns, histogram.sum_ns, float(histogram.sum_squares)]
@@ -209,56 +194,44 @@ class Encoder:
 class Decoder:
     """Makes values of JSON again; every method raises ValueError that names the place of the first thing wrong."""
 
-    def __init__(self, histograms: object) -> None:
-        self._histograms = [
-            _histogram(item, f"histograms[{at}]") for at, item in enumerate(_list_at(histograms, "histograms"))
-        ]
+    def __init__(self, histograms: Placed) -> None:
+        self._histograms = [_histogram(item) for item in histograms.items()]
 
-    def decode(self, held: object, type_: Any, where: str) -> Any:
-        """Returns the value of this type; `where` names its place."""
+    def decode(self, stored: Placed, type_: Any) -> Any:
+        """Returns the value of this type."""
         origin, arguments = get_origin(type_), get_args(type_)
         if origin in (Union, UnionType):
-            return None if held is None else self.decode(held, _present(arguments), where)
+            return None if stored.value is None else self.decode(stored, _present(arguments))
         if origin is tuple:
-            return self._tuple(_list_at(held, where), arguments, where)
+            return self._tuple(stored, arguments)
         if origin is Sequence:
-            return self._tuple(_list_at(held, where), (*arguments, ...), where)
+            return self._tuple(stored, (*arguments, ...))
         if origin is frozenset:
-            return frozenset(self._tuple(_list_at(held, where), (*arguments, ...), where))
+            return frozenset(self._tuple(stored, (*arguments, ...)))
         if origin is Mapping:
-            return {
-                _key(key, arguments[0], where): self.decode(item, arguments[1], f"{where}.{key}")
-                for key, item in _object_at(held, where).items()
-            }
+            key_type, item_type = arguments
+            return {_key(key, key_type, stored.where): self.decode(stored[key], item_type) for key in stored.mapping()}
         if type_ is Histogram:
-            return self._histogram(held, where)
+            place = _decoded_plain(stored, int)
+            if not 0 <= place < len(self._histograms):
+                raise ValueError(f"{stored.where} is {place!r}, and there are {len(self._histograms)} histograms")
+            return self._histograms[place]
         if isinstance(type_, type) and is_dataclass(type_):
-            return self._dataclass(_object_at(held, where), type_, where)
-        return _decoded_plain(held, type_, where)
+            held = stored.mapping()
+            return type_(
+                **{
+                    field.name: self.decode(stored[field.name], annotation)
+                    for field, annotation in _fields_of(type_)
+                    if field.name in held or _default(field) is MISSING
+                }
+            )
+        return _decoded_plain(stored, type_)
 
-    def _tuple(self, held: Sequence[object], arguments: Sequence[object], where: str) -> tuple[object, ...]:
-        if arguments[-1:] != (...,) and len(arguments) != len(held):
-            raise ValueError(f"{where} has {len(held)} items, not {len(arguments)}")
-        types = _types(held, arguments)
-        return tuple(
-            self.decode(item, type_, f"{where}[{at}]") for at, (item, type_) in enumerate(zip(held, types, strict=True))
-        )
-
-    def _dataclass(self, held: Mapping[str, object], type_: type, where: str) -> object:
-        values = {}
-        for field, annotation in _fields_of(type_):
-            if field.name in held:
-                place = f"{where}.{field.name}".removeprefix(".")
-                values[field.name] = self.decode(held[field.name], annotation, place)
-            elif _default(field) is MISSING:
-                raise ValueError(f"{where or 'it'} has no {field.name!r}")
-        return type_(**values)
-
-    def _histogram(self, held: object, where: str) -> Histogram:
-        place = _decoded_plain(held, int, where)
-        if not isinstance(place, int) or not 0 <= place < len(self._histograms):
-            raise ValueError(f"{where} is {held!r}, and there are {len(self._histograms)} histograms")
-        return self._histograms[place]
+    def _tuple(self, stored: Placed, arguments: Sequence[object]) -> tuple[object, ...]:
+        items = stored.items()
+        if arguments[-1:] != (...,) and len(arguments) != len(items):
+            raise ValueError(f"{stored.where} has {len(items)} items, not {len(arguments)}")
+        return tuple(map(self.decode, items, _types(items, arguments)))
 
 
 # --- types
@@ -275,9 +248,9 @@ def _default(field: Field[Any]) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def _types(values: object, arguments: Sequence[object]) -> Sequence[object]:
+def _types(values: Sequence[object], arguments: Sequence[object]) -> Sequence[object]:
     """Returns the type of each item: of `tuple[int, ...]` always the same."""
-    return [arguments[0]] * len(cast("Sequence[object]", values)) if arguments[-1:] == (...,) else arguments
+    return [arguments[0]] * len(values) if arguments[-1:] == (...,) else arguments
 
 
 def _present(arguments: Sequence[object]) -> object:
@@ -304,18 +277,19 @@ def _encoded_plain(value: object, type_: object) -> object:
     raise TypeError(f"no field may be {type_!r}")
 
 
-def _decoded_plain(held: object, type_: Any, where: str) -> object:
+def _decoded_plain(stored: Placed, type_: Any) -> Any:
+    held = stored.value
     if type_ is object:
         return held
     if isinstance(type_, type) and issubclass(type_, Enum):
         if held not in type_.__members__:
-            raise ValueError(f"{where} is {_shown(held)}, not one of {', '.join(type_.__members__)}")
+            stored.refuse(f"one of {', '.join(type_.__members__)}")
         return type_.__members__[cast("str", held)]
-    if type_ is float and isinstance(held, str) and held in ("nan", "inf", "-inf"):
+    if type_ is float and held in ("nan", "inf", "-inf"):
         return float(held)
     wanted = (int, float) if type_ is float else type_
     if not isinstance(held, wanted) or (isinstance(held, bool) and type_ is not bool):
-        raise ValueError(f"{where} is {_shown(held)}, not of type {type_.__name__}")
+        stored.refuse(f"of type {type_.__name__}")
     return held
 
 
@@ -328,38 +302,18 @@ def _key(key: str, type_: object, where: str) -> object:
         raise ValueError(f"{where} has the key {_shown(key)}, which is no number") from None
 
 
-def _histogram(held: object, where: str) -> Histogram:
-    if len(parts := _list_at(held, where)) != 5:
-        raise ValueError(f"{where} has {len(parts)} items, not 5")
-    text, low, high, total, squares = parts
-    if not isinstance(text, str):
-        raise ValueError(f"{where} begins with {_shown(text)}, not with a text")
-    exact = {
-        name: _decoded_plain(value, type_, where)
-        for name, value, type_ in (
-            ("min_ns", low, int),
-            ("max_ns", high, int),
-            ("sum_ns", total, int),
-            ("sum_squares", squares, float),
-        )
-    }
+def _histogram(stored: Placed) -> Histogram:
+    parts = [Placed(item.value, stored.where) for item in stored.items()]
+    if len(parts) != 5:
+        raise ValueError(f"{stored.where} has {len(parts)} items, not 5")
+    if not isinstance(text := parts[0].value, str):
+        raise ValueError(f"{stored.where} begins with {_shown(text)}, not with a text")
+    low, high, total, squares = map(_decoded_plain, parts[1:], (int, int, int, float))
     try:
         decoded = Histogram.decode(text)
-        return Histogram(held=decoded.held, count=decoded.count, **exact)  # type: ignore[arg-type]
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
-
-
-def _list_at(held: object, where: str) -> Sequence[object]:
-    if not isinstance(held, list):
-        raise ValueError(f"{where} is {_shown(held)}, not a list")
-    return held
-
-
-def _object_at(held: object, where: str) -> Mapping[str, object]:
-    if not isinstance(held, dict):
-        raise ValueError(f"{where} is {_shown(held)}, not an object")
-    return held
+        raise ValueError(f"{stored.where}: {error}") from error
+    return Histogram(held=decoded.held, count=decoded.count, min_ns=low, max_ns=high, sum_ns=total, sum_squares=squares)
 
 
 def _shown(held: object) -> str:

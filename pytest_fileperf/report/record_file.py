@@ -116,15 +116,15 @@ def read_record(path: Path) -> SessionRecord:
 
 
 def _record(document: Mapping[str, object]) -> SessionRecord:
-    held = Decoder([]).decode(document.get("record"), Mapping[str, object], "record")
-    decoder = Decoder(held.get("histograms"))
+    held = Placed(document.get("record"), "record")
+    decoder = Decoder(Placed(held.mapping().get("histograms"), "histograms"))
     facts = {name: Placed(document)[name].value for name in _FACTS} | {"failed": document.get("failed", [])}
-    record: SessionRecord = decoder.decode(facts, SessionRecord, "")
-    measured = Placed(held, "record")["measured"]
+    record: SessionRecord = decoder.decode(Placed(facts), SessionRecord)
+    measured = held["measured"]
     stored, of_groups = measured["results"], measured.given("groups", [])
-    kept = decoder.decode(stored.value, tuple[_Kept, ...], stored.where)
+    kept = decoder.decode(stored, tuple[_Kept, ...])
     results = tuple(_whole(own, each["result"]) for own, each in zip(kept, stored.items(), strict=True))
-    members = decoder.decode(of_groups.value, tuple[_Group, ...], of_groups.where)
+    members = decoder.decode(of_groups, tuple[_Group, ...])
     groups = tuple(_group(group, results) for group in members)
     _require_metrics(results, groups)
     for result in results:

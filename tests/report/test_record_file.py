@@ -25,7 +25,7 @@ from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
 from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import NoteKind, Verdict
-from pytest_fileperf.measure.codec import Decoder, Encoder, JsonValue, json_text, json_value
+from pytest_fileperf.measure.codec import Decoder, Encoder, JsonValue, Placed, json_text, json_value
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.recording import Boot
 from pytest_fileperf.report.record_file import read_record, results_json, samples_series
@@ -173,8 +173,8 @@ def test_histograms_come_back_exactly(values_ns: list[int]) -> None:
     histogram, encoder = Histogram.of(values_ns), Encoder()
     places = encoder.encode((histogram, histogram), tuple[Histogram, ...])
     assert len(encoder.histograms) == 1
-    decoder = Decoder(json.loads(json.dumps(encoder.histograms)))
-    assert decoder.decode(places, tuple[Histogram, ...], "") == (histogram, histogram)
+    decoder = Decoder(Placed(json.loads(json.dumps(encoder.histograms))))
+    assert decoder.decode(Placed(places), tuple[Histogram, ...]) == (histogram, histogram)
 
 
 # --- files that cannot be read
