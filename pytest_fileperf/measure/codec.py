@@ -313,7 +313,7 @@ def _histogram(stored: Placed) -> Histogram:
         decoded = Histogram.decode(text)
     except ValueError as error:
         raise ValueError(f"{stored.where}: {error}") from error
-    return Histogram(held=decoded.held, count=decoded.count, min_ns=low, max_ns=high, sum_ns=total, sum_squares=squares)
+    return Histogram(decoded.held, min_ns=low, max_ns=high, sum_ns=total, sum_squares=squares)
 
 
 def _shown(held: object) -> str:

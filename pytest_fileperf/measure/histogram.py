@@ -28,7 +28,7 @@ _PACK_FROM_BYTES = 256
 class Counts:
     """Steps and how often each was hit. What they are never changes, only how small they are kept."""
 
-    __slots__ = ("_bytes", "_is_packed", "_width")
+    __slots__ = ("_bytes", "_is_packed", "_width", "total")
 
     def __init__(self, steps: NDArray[np.integer], counts: NDArray[np.integer]) -> None:
         """Steps are ascending, and counts are not negative; both have the same shape."""
@@ -37,10 +37,10 @@ class Counts:
         self._width = width
         """Bytes of a count."""
         self._is_packed = False
+        self.total = int(counts.sum())
 
     @property
     def size_bytes(self) -> int:
-        """How much they take."""
         return len(self._bytes)
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -81,7 +81,6 @@ def _planes(values: NDArray[np.unsignedinteger]) -> bytes:
 
 
 def _values(planes: bytes, width: int) -> bytes:
-    """Undoes `_planes`."""
     return np.frombuffer(planes, dtype=np.uint8).reshape(width, -1).T.tobytes()
 
 
@@ -108,7 +107,6 @@ class Histogram:
 
     held: Counts = field(repr=False)
     """What `steps` and `counts` return."""
-    count: int
     min_ns: int
     """Exact; 0 when empty."""
     max_ns: int
@@ -117,6 +115,10 @@ class Histogram:
     """Exact sum of all values, so the mean is exact."""
     sum_squares: float
     """Sum of squared nanoseconds, for the standard deviation."""
+
+    @property
+    def count(self) -> int:
+        return self.held.total
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -129,7 +131,6 @@ class Histogram:
         return self.held.arrays()[1]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same counts and exact figures."""
         if not isinstance(other, Histogram):
             return NotImplemented
         return self._exact() == other._exact() and all(
@@ -143,27 +144,6 @@ class Histogram:
         return self.count, self.min_ns, self.max_ns, self.sum_ns, self.sum_squares
 
     @classmethod
-    def counted(
-        cls,
-        steps: NDArray[np.integer],
-        counts: NDArray[np.integer],
-        *,
-        min_ns: int,
-        max_ns: int,
-        sum_ns: int,
-        sum_squares: float,
-    ) -> Histogram:
-        """Returns the histogram of what was counted: ascending steps, how often each was hit, and the exact figures."""
-        return cls(
-            held=Counts(steps, counts),
-            count=int(counts.sum()),
-            min_ns=min_ns,
-            max_ns=max_ns,
-            sum_ns=sum_ns,
-            sum_squares=sum_squares,
-        )
-
-    @classmethod
     def of(cls, values_ns: ArrayLike) -> Histogram:
         """Returns the histogram of these values (any integer sequence, nanoseconds, not negative)."""
         values = np.asarray(values_ns, dtype=np.int64)
@@ -173,9 +153,8 @@ class Histogram:
             raise ValueError("a duration cannot be negative")
         steps, counts = np.unique(step_of(np.minimum(values, HIGHEST_NS)), return_counts=True)
         floats = values.astype(np.float64)
-        return cls.counted(
-            steps,
-            counts,
+        return cls(
+            Counts(steps, counts),
             min_ns=int(values.min()),
             max_ns=int(values.max()),
             sum_ns=int(values.sum()),
@@ -184,7 +163,6 @@ class Histogram:
 
     @classmethod
     def merged(cls, histograms: Iterable[Histogram]) -> Histogram:
-        """Returns the sum of the histograms."""
         parts = [histogram for histogram in histograms if histogram.count]
         if not parts:
             return EMPTY
@@ -194,9 +172,8 @@ class Histogram:
         steps, where = np.unique(np.concatenate(each_steps), return_inverse=True)
         counts = np.zeros(steps.size, dtype=np.int64)
         np.add.at(counts, where, np.concatenate(each_counts))
-        return cls.counted(
-            steps,
-            counts,
+        return cls(
+            Counts(steps, counts),
             min_ns=min(part.min_ns for part in parts),
             max_ns=max(part.max_ns for part in parts),
             sum_ns=sum(part.sum_ns for part in parts),
@@ -216,8 +193,7 @@ class Histogram:
         # The guard keeps 99.9 % of 1000 at rank 999 although 99.9 / 100 * 1000 is 999.0000000000001.
         rank = max(1, math.ceil(percent / 100 * self.count - 1e-9 * self.count))
         steps, counts = self.held.arrays()
-        position = int(np.searchsorted(np.cumsum(counts), rank))
-        return max(self.min_ns, min(highest_equivalent(int(steps[position])), self.max_ns))
+        return self._value_of(steps[np.searchsorted(np.cumsum(counts), rank)])
 
     def under_way_ns(self) -> int:
         """Returns how long the request takes that is under way at a random moment, at the median; 0 when empty.
@@ -229,15 +205,18 @@ class Histogram:
             return 0
         steps, counts = self.held.arrays()
         time_so_far = np.cumsum(middle_of(steps) * counts)
-        position = int(np.searchsorted(time_so_far, time_so_far[-1] / 2))
-        return max(self.min_ns, min(highest_equivalent(int(steps[position])), self.max_ns))
+        return self._value_of(steps[np.searchsorted(time_so_far, time_so_far[-1] / 2)])
+
+    def _value_of(self, step: np.int64) -> int:
+        """Returns the end of a step, but no more than was measured."""
+        return max(self.min_ns, min(highest_equivalent(int(step)), self.max_ns))
 
     def mean_ns(self) -> float:
-        """Returns the exact mean; 0 when empty."""
+        """Exact; 0 when empty."""
         return self.sum_ns / self.count if self.count else 0.0
 
     def stdev_ns(self) -> float:
-        """Returns the standard deviation (n - 1); 0 for fewer than two samples."""
+        """With n - 1; 0 for fewer than two samples."""
         if self.count < 2:
             return 0.0
         variance = (self.sum_squares - self.sum_ns * (self.sum_ns / self.count)) / (self.count - 1)
@@ -294,9 +273,8 @@ class Histogram:
         if int(counts.min()) < 0:
             raise ValueError("its counts are damaged: one is negative")
         middles = np.minimum(middle_of(steps), HIGHEST_NS)
-        return cls.counted(
-            steps,
-            counts,
+        return cls(
+            Counts(steps, counts),
             min_ns=_span(int(steps[0]))[0],
             max_ns=min(highest_equivalent(int(steps[-1])), HIGHEST_NS),
             sum_ns=round(float(np.dot(middles, counts))),
@@ -323,13 +301,11 @@ def step_of(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def highest_equivalent(step: int) -> int:
-    """Returns the greatest value that falls in this step."""
     low, width = _span(step)
     return low + width - 1
 
 
 def middle_of(steps: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Returns the middle of each step."""
     bucket = (steps >> (_SUB_BITS - 1)) - 1
     low = (steps & (_SUB_HALF - 1)) + np.where(bucket < 0, 0, _SUB_HALF)
     width = 1 << np.maximum(bucket, 0)
@@ -345,5 +321,5 @@ def _span(step: int) -> tuple[int, int]:
     return sub << bucket, 1 << bucket
 
 
-EMPTY = Histogram.counted(np.empty(0, np.int64), np.empty(0, np.int64), min_ns=0, max_ns=0, sum_ns=0, sum_squares=0.0)
+EMPTY = Histogram(Counts(np.empty(0, np.int64), np.empty(0, np.int64)), min_ns=0, max_ns=0, sum_ns=0, sum_squares=0.0)
 """The histogram of no values."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram, step_of
+from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Counts, Histogram, step_of
 from pytest_fileperf.measure.recording import (
     NOTHING_CARRIED,
     PARTS,
@@ -80,11 +80,9 @@ class Durations:
         self.fold()
         self._folded = False
         steps = np.flatnonzero(self._counts)
-        counts = self._counts[steps]
-        histogram = Histogram.counted(
-            steps, counts, min_ns=self._min, max_ns=self._max, sum_ns=self._sum, sum_squares=self._squares
-        )
-        histogram.held.pack({})  # it is kept to the end of the load, and this takes less time than two folds
+        held = Counts(steps, self._counts[steps])
+        held.pack({})  # it is kept to the end of the load, and this takes less time than two folds
+        histogram = Histogram(held, min_ns=self._min, max_ns=self._max, sum_ns=self._sum, sum_squares=self._squares)
         self._counts[steps] = 0
         self._min, self._max, self._sum, self._squares = HIGHEST_NS, 0, 0, 0.0
         return histogram
