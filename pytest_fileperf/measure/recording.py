@@ -125,7 +125,6 @@ class Failure:
     """The first one's message, with the start of the body where there is one."""
 
     def more(self, count: int) -> Failure:
-        """Returns the same failure, so many times more."""
         return Failure(kind=self.kind, count=self.count + count, example=self.example)
 
 
@@ -212,7 +211,7 @@ class Round:
             for part in parts:
                 statuses.update(dict(part.statuses))
             sums |= {name: sum(getattr(part, name) for part in parts) for name in _SUMS}
-            sums |= {name: Histogram.merged(getattr(part, name) for part in parts) for name in _HISTOGRAMS}
+            sums |= {name: Histogram.merged(getattr(part, name) for part in parts) for name in HISTOGRAMS}
             sums |= {
                 "started_ns": min(part.started_ns for part in parts),
                 "ended_ns": max(part.ended_ns for part in parts),
@@ -249,17 +248,15 @@ class Round:
 
     @property
     def duration_ns(self) -> int:
-        """Length of the round."""
         return self.ended_ns - self.started_ns
 
     @property
     def failed(self) -> int:
-        """Number of failed requests."""
         return sum(failure.count for failure in self.failures)
 
     @property
     def http_requests(self) -> int:
-        """Number of HTTP requests that were answered, well or not."""
+        """Those that were answered, well or not."""
         if self.answers is not None:
             return self.answers
         return sum(count for status, count in self.statuses if status)
@@ -281,12 +278,11 @@ class WarmUp:
 
     @property
     def failed(self) -> int:
-        """Number of failed requests."""
         return sum(failure.count for failure in self.failures)
 
     @property
     def made(self) -> int:
-        """Number of all requests."""
+        """All requests."""
         return self.requests + self.failed
 
 
@@ -294,20 +290,14 @@ _SUMS = (
     "requests", "bytes_sent", "bytes_received", "client_cpu_ns", "code_ns", "cut_off", "out_of_step", "closed_unsaid",
     "closed_said", "opened", "most_open",
 )  # fmt: skip
-_HISTOGRAMS = ("latency", "ttfb", "service", "send_delay", "first_event", "event_gap")
+HISTOGRAMS = ("latency", "ttfb", "service", "send_delay", "first_event", "event_gap")
 _NOTHING: Mapping[str, Any] = {"requests": 0, "latency": EMPTY, "ttfb": EMPTY, "bytes_sent": 0, "bytes_received": 0}
 
 
 def without_samples(round_: Round) -> Round:
     """Returns a round of the same time in which nothing ended."""
-    return Round(
-        boot=round_.boot,
-        index=round_.index,
-        phase=round_.phase,
-        started_ns=round_.started_ns,
-        ended_ns=round_.ended_ns,
-        **_NOTHING,
-    )
+    kept = {name: getattr(round_, name) for name in ("boot", "index", "phase", "started_ns", "ended_ns")}
+    return Round(**kept, **_NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,7 +441,6 @@ class Recording:
 
     @property
     def is_from_cluster(self) -> bool:
-        """Whether workers of a cluster made the load."""
         return any(own.worker for boot in self.boots for own in boot.generators)
 
     @property
@@ -472,12 +461,11 @@ class Recording:
         return Round.summed(self.rounds)
 
     def of_boot(self, boot: Boot) -> Recording:
-        """Returns what one of its boots has shown."""
         rounds = tuple(round_ for round_ in self.rounds if round_.boot == boot.index)
         return replace(self, boots=(boot,), rounds=rounds)
 
     def measured(self) -> tuple[Round, ...]:
-        """Returns the rounds proper, without the drains."""
+        """Returns the rounds proper, without handovers and drains."""
         return tuple(round_ for round_ in self.rounds if round_.phase is Phase.ROUND)
 
     @property
@@ -495,11 +483,11 @@ class Recording:
         return measured if not self.open_loop and any(round_.done for round_ in measured) else self.rounds
 
     def latency(self) -> Histogram:
-        """Returns the latencies of all successful requests, drains included."""
+        """Of all successful requests, drains included."""
         return self.merged("latency")
 
     def service(self) -> Histogram:
-        """Returns the service times of all successful requests of an open loop; empty in a closed one."""
+        """Of all successful requests of an open loop; empty in a closed one."""
         return self.merged("service")
 
     def merged(self, name: str) -> Histogram:

@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Counts, Histogram, step_of
 from pytest_fileperf.measure.recording import (
+    HISTOGRAMS,
     NOTHING_CARRIED,
     PARTS,
     Carried,
     Failure,
     LeadTimes,
-    Phase,
     Round,
     WarmUp,
     merge_failures,
@@ -107,7 +107,6 @@ class Leads:
         self._span_ns = span_ns
 
     def append(self, due_ns: int, latency_ns: int) -> None:
-        """Takes one latency."""
         self._due.append(due_ns - self._start_ns)
         self._latency.append(latency_ns)
         if len(self._due) >= BLOCK:
@@ -188,16 +187,13 @@ class Tally:
         self.name = name
         """Of the part; empty for a load without parts."""
         self._clock = clock
-        self._latency = Durations()
-        self._ttfb = Durations()
-        self._service = Durations()
-        self._send_delay = Durations()
-        self._first_event = Durations()
-        self._event_gap = Durations()
-        self._durations = (
-            *(self._latency, self._ttfb, self._service, self._send_delay),
-            *(self._first_event, self._event_gap),
-        )
+        self._durations = {name: Durations() for name in HISTOGRAMS}
+        self._latency = self._durations["latency"]
+        self._ttfb = self._durations["ttfb"]
+        self._service = self._durations["service"]
+        self._send_delay = self._durations["send_delay"]
+        self._first_event = self._durations["first_event"]
+        self._event_gap = self._durations["event_gap"]
         self._events: int | None = None
         self._answers: int | None = None
         self._sent = self._received = 0
@@ -262,7 +258,7 @@ class Tally:
         self._statuses[status] = self._statuses.get(status, 0) + 1
         self.requests += 1
         if len(self._latency.block) >= BLOCK:
-            for durations in self._durations:
+            for durations in self._durations.values():
                 durations.fold()
 
     def _carry(self, started_ns: int, ended_ns: int, sent: int, received: int) -> None:
@@ -329,7 +325,6 @@ class Tally:
         self._answers = (self._answers or 0) + count
 
     def step(self, name: str) -> Tally:
-        """Returns the tally of a step of its journeys."""
         return self._clock.step(self.name, name)
 
     def uncounted(self, uncounted_ns: int) -> None:
@@ -371,7 +366,7 @@ class Tally:
 
     def begin(self) -> None:
         """Begins a round with empty counts."""
-        for durations in self._durations:
+        for durations in self._durations.values():
             durations.take()
         self.ends = array("q")
         self._sent = self._received = self.requests = 0
@@ -383,26 +378,14 @@ class Tally:
         self._breaches = Counter()
         self._failures = {}
 
-    def end(
-        self, *, boot: int, index: int, phase: Phase, started_ns: int, ended_ns: int, typical_rps: float | None
-    ) -> Round:
-        """Returns the current counts as a round, without CPU times, and notes it."""
+    def end(self, **own: Any) -> Round:
+        """Returns the current counts as a round, without CPU times, and notes it; `own` are further fields of it."""
+        own |= {name: durations.take() for name, durations in self._durations.items()}
         round_ = Round(
-            boot=boot,
-            index=index,
-            phase=phase,
-            started_ns=started_ns,
-            ended_ns=ended_ns,
+            **own,
             requests=self.requests,
-            latency=self._latency.take(),
-            ttfb=self._ttfb.take(),
-            service=self._service.take(),
-            send_delay=self._send_delay.take(),
             events=self._events,
-            first_event=self._first_event.take(),
-            event_gap=self._event_gap.take(),
             answers=self._answers,
-            typical_rps=typical_rps,
             bytes_sent=self._sent,
             bytes_received=self._received,
             statuses=tuple(sorted(self._statuses.items())),
