@@ -156,33 +156,6 @@ class Leads:
 class Tally:
     """Counts and times of the current round. Its recorder is its clock, and that of all others of the load."""
 
-    __slots__ = (
-        "_answers",
-        "_breaches",
-        "_carried",
-        "_clock",
-        "_durations",
-        "_event_gap",
-        "_events",
-        "_failures",
-        "_first_event",
-        "_latency",
-        "_received",
-        "_send_delay",
-        "_sent",
-        "_service",
-        "_statuses",
-        "_ttfb",
-        "_warm_failures",
-        "_warm_requests",
-        "ends",
-        "failed",
-        "last_end_ns",
-        "name",
-        "requests",
-        "rounds",
-    )
-
     def __init__(self, clock: Recorder, name: str) -> None:
         self.name = name
         """Of the part; empty for a load without parts."""
