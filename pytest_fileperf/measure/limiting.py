@@ -100,7 +100,6 @@ class Limit:
 
 
 def limit_of(recording: Recording) -> Limit:
-    """Returns what set the pace of a run."""
     usage = usage_of(recording)
     if usage.rps == 0:
         return Limit(kind=LimitKind.UNCLEAR, evidence="no request succeeded")
@@ -126,21 +125,18 @@ def _rate(recording: Recording, usage: Usage) -> Limit | None:
 
 def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
     """A core that is used up: the generator's, or that of a worker of the server."""
-    generator, workers = usage.generator, usage.workers
+    generator, workers, mean = usage.generator, usage.workers, _mean_ran(usage.workers)
     if generator.ran >= BUSY_CORE:
         return _generator_limit(recording, f"at {_percent(generator.ran)} of its core")
     if children := _busy_children(usage):
         return _server_limit(children)
-    mean = _mean_ran(workers)
+    if mean > MORE_THAN_ONE:
+        return _server_limit(f"at {mean * len(workers):.1f} cores")
     if mean >= BUSY_CORE:
-        if mean > MORE_THAN_ONE:
-            return _server_limit(f"at {mean * len(workers):.1f} cores")
         return _server_limit(f"at {_percent(mean)} of {_count(len(workers), 'core')}")
     if workers and workers[0].ran >= BUSY_CORE:
-        rest = f"the least busy one at {_percent(workers[-1].ran)}"
-        return _server_limit(
-            f"at {_percent(workers[0].ran)} of 1 core in the busiest of {len(workers)} workers, {rest}"
-        )
+        busiest = f"at {_percent(workers[0].ran)} of 1 core in the busiest of {len(workers)} workers"
+        return _server_limit(f"{busiest}, the least busy one at {_percent(workers[-1].ran)}")
     return None
 
 
@@ -194,9 +190,8 @@ def _never_idle(recording: Recording, usage: Usage) -> Limit | None:
     if threads.idle <= NEVER_IDLE and workers[0].wanted >= NEARLY_BUSY_CORE:
         return _server_limit(f"{_worker_waits(workers[:1])}, and was not found idle")
     if threads.running >= WANTED_CORE and threads.looks >= MANY_LOOKS:
-        return _server_limit(
-            f"it ran {_percent(_mean_ran(workers))} of the time, and had something to run all the time"
-        )
+        ran = f"it ran {_percent(_mean_ran(workers))} of the time"
+        return _server_limit(f"{ran}, and had something to run all the time")
     return None
 
 
