@@ -43,7 +43,6 @@ class LatencySummary:
 
     @classmethod
     def of(cls, histogram: Histogram) -> LatencySummary:
-        """Returns the figures of durations in nanoseconds."""
         mean_ns, stdev_ns = histogram.mean_ns(), histogram.stdev_ns()
         shares = {"p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9}
         return cls(
@@ -110,6 +109,12 @@ class EventSummary:
     """Between two events of a stream; 0.0 for those that came together."""
 
 
+_SAME = (
+    "requests", "failures", "http_requests", "cut_off", "out_of_step", "closed_unsaid", "closed_said", "opened",
+    "bytes_sent", "bytes_received",
+)  # fmt: skip
+"""Figures that a measurement has as all rounds together have them."""
+_TIMES = ("latency", "ttfb", "service", "send_delay")
 NO_EVENTS = EventSummary(count=0, rate=0.0, first=LatencySummary.of(EMPTY), gap=LatencySummary.of(EMPTY))
 
 
@@ -265,19 +270,14 @@ def measurement_of(
     use = usage_of(recording)
     ran = None if recording.processes_changed else use.server_ran
     return Measurement(
+        **{name: getattr(total, name) for name in _SAME},
+        **{name: LatencySummary.of(getattr(total, name)) for name in _TIMES},
         rps=rps,
-        requests=total.requests,
         errors=total.failed,
         success_ratio=total.requests / made if made else 0.0,
         error_kinds=kinds,
-        failures=total.failures,
         statuses=dict(total.statuses),
-        http_requests=total.http_requests,
         http_rps=http_rps,
-        latency=LatencySummary.of(total.latency),
-        ttfb=LatencySummary.of(total.ttfb),
-        service=LatencySummary.of(total.service),
-        send_delay=LatencySummary.of(total.send_delay),
         events=EventSummary(
             count=total.events or 0,
             rate=METRICS["event_rate"].of_run(recording) or 0.0,
@@ -288,25 +288,16 @@ def measurement_of(
         due=recording.due,
         late=round(total.send_delay.count * late_share),
         dropped=kinds.get("dropped", 0),
-        cut_off=total.cut_off,
-        out_of_step=total.out_of_step,
-        closed_unsaid=total.closed_unsaid,
-        closed_said=total.closed_said,
-        opened=total.opened,
         most_open=recording.most_open,
         duration=sum(round_.duration_ns for round_ in recording.measured()) / 1e9,
         attack=recording.attack_ns / 1e9,
         wait=recording.wait_ns / 1e9,
-        bytes_sent=total.bytes_sent,
-        bytes_received=total.bytes_received,
         bytes_sent_per_second=rate_of(recording, lambda round_: round_.sent) or 0.0,
         bytes_received_per_second=rate_of(recording, lambda round_: round_.received) or 0.0,
         server=ServerUse(
             cpu_per_request=METRICS["cpu_per_request"].of_run(recording),
             cpu_share=ran if cpu_share is None else cpu_share,
-            worker_cpu_shares=tuple(worker.ran for worker in use.workers)
-            if worker_cpu_shares is None
-            else worker_cpu_shares,
+            worker_cpu_shares=tuple(own.ran for own in use.workers) if worker_cpu_shares is None else worker_cpu_shares,
             children_cpu_share=None if ran is None else use.children_ran,
             cores=max((len(boot.cores) for boot in recording.boots), default=0) or None,
             peak_rss=int(peak) if peak is not None else None,
@@ -336,14 +327,8 @@ def with_histograms(run: Measurement, recording: Recording) -> Measurement:
         return replace(summary, histogram=recording.merged(name))
 
     first, gap = whole(run.events.first, "first_event"), whole(run.events.gap, "event_gap")
-    return replace(
-        run,
-        latency=whole(run.latency, "latency"),
-        ttfb=whole(run.ttfb, "ttfb"),
-        service=whole(run.service, "service"),
-        send_delay=whole(run.send_delay, "send_delay"),
-        events=EventSummary(count=run.events.count, rate=run.events.rate, first=first, gap=gap),
-    )
+    times = {name: whole(getattr(run, name), name) for name in _TIMES}
+    return replace(run, **times, events=replace(run.events, first=first, gap=gap))
 
 
 # --- What each side of a comparison did while the other one had its turn: they share a core, so it slows the other one
