@@ -14,7 +14,6 @@ from statistics import fmean
 from pytest_fileperf.measure.backlog import keeps_up
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.loss import Served, latency_of
-from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import (
     BUSY_CORE,
     CHILDREN_WORK,
@@ -22,7 +21,6 @@ from pytest_fileperf.measure.usage import (
     ThreadShares,
     Usage,
     busiest_title,
-    usage_of,
 )
 from pytest_fileperf.units import format_duration, format_rate
 
@@ -99,23 +97,23 @@ class Limit:
         return f"{self.kind}{joint}{self.evidence}" if self.evidence else self.kind.value
 
 
-def limit_of(recording: Recording) -> Limit:
-    usage = usage_of(recording)
+def limit_of(usage: Usage) -> Limit:
     if usage.rps == 0:
         return Limit(kind=LimitKind.UNCLEAR, evidence="no request succeeded")
-    rules = _RULES if recording.engine != "in-process" else _IN_PROCESS_RULES
-    return next(filter(None, (rule(recording, usage) for rule in rules)), _unclear(recording, usage))
+    rules = _RULES if usage.recording.engine != "in-process" else _IN_PROCESS_RULES
+    return next(filter(None, (rule(usage) for rule in rules)), _unclear(usage))
 
 
-def may_queue(recording: Recording) -> bool:
+def may_queue(usage: Usage) -> bool:
     """Returns whether requests may wait for each other, or for a thread: how long one takes alone would tell."""
-    kind, threads = limit_of(recording).kind, usage_of(recording).threads
+    kind, threads = limit_of(usage).kind, usage.threads
     for_thread = threads is not None and threads.pool_busy >= 1 - FEW
     return kind is LimitKind.CONCURRENCY or (kind is LimitKind.UNCLEAR and for_thread)
 
 
-def _rate(recording: Recording, usage: Usage) -> Limit | None:
+def _rate(usage: Usage) -> Limit | None:
     """An open loop whose latencies and backlog do not grow, and in which no request was given up."""
+    recording = usage.recording
     kinds = {failure.kind for round_ in recording.rounds for failure in round_.failures}
     if kinds & {"dropped", "timeout"} or recording.due is None or recording.attack_ns <= 0 or not keeps_up(recording):
         return None
@@ -123,11 +121,11 @@ def _rate(recording: Recording, usage: Usage) -> Limit | None:
     return Limit(kind=LimitKind.RATE, evidence=f"{format_rate(asked)}/s were asked for, {_server_cpu(usage)}")
 
 
-def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
+def _busy_core(usage: Usage) -> Limit | None:
     """A core that is used up: the generator's, or that of a worker of the server."""
     generator, workers, mean = usage.generator, usage.workers, _mean_ran(usage.workers)
     if generator.ran >= BUSY_CORE:
-        return _generator_limit(recording, f"at {_percent(generator.ran)} of its core")
+        return _generator_limit(usage, f"at {_percent(generator.ran)} of its core")
     if children := _busy_children(usage):
         return _server_limit(children)
     if mean > MORE_THAN_ONE:
@@ -140,7 +138,7 @@ def _busy_core(recording: Recording, usage: Usage) -> Limit | None:
     return None
 
 
-def _busy_process(_: Recording, usage: Usage) -> Limit | None:
+def _busy_process(usage: Usage) -> Limit | None:
     """The core of the test process, in which the app runs."""
     if usage.generator.ran < BUSY_CORE:
         return None
@@ -160,7 +158,7 @@ def _busy_children(usage: Usage) -> str:
     return ""
 
 
-def _journey(recording: Recording, usage: Usage) -> Limit | None:
+def _journey(usage: Usage) -> Limit | None:
     """A journey that holds the generator's event loop for most of the time without computing: nobody else goes on."""
     if usage.code_blocked < MOST:
         return None
@@ -168,7 +166,7 @@ def _journey(recording: Recording, usage: Usage) -> Limit | None:
     return Limit(kind=LimitKind.JOURNEY, evidence=f"{blocked}: await what waits, or run it in a thread")
 
 
-def _too_few_cores(recording: Recording, usage: Usage) -> Limit | None:
+def _too_few_cores(usage: Usage) -> Limit | None:
     """A process that always has something to do for a core, and has to share it with others."""
     generator, busiest = usage.generator, usage.workers[0] if usage.workers else CoreUse(ran=0.0)
     if max(generator.wanted, busiest.wanted) < WANTED_CORE:
@@ -178,11 +176,11 @@ def _too_few_cores(recording: Recording, usage: Usage) -> Limit | None:
     ):
         return _server_limit(_worker_waits(usage.workers))
     if busiest.wanted <= ROOM_ON_CORE or generator.ran >= busiest.ran * CLEARLY_MORE:
-        return _generator_limit(recording, _waits(generator.main_ran, generator.main_waited), alone="it ")
-    return _unclear(recording, usage, "every core is taken")
+        return _generator_limit(usage, _waits(generator.main_ran, generator.main_waited), alone="it ")
+    return _unclear(usage, "every core is taken")
 
 
-def _never_idle(recording: Recording, usage: Usage) -> Limit | None:
+def _never_idle(usage: Usage) -> Limit | None:
     """A server that was busy whenever it was looked at, on a core or waiting for one."""
     threads, workers = usage.threads, usage.workers
     if threads is None or not workers:
@@ -195,7 +193,7 @@ def _never_idle(recording: Recording, usage: Usage) -> Limit | None:
     return None
 
 
-def _event_loop(recording: Recording, usage: Usage) -> Limit | None:
+def _event_loop(usage: Usage) -> Limit | None:
     """An event loop that is never idle, and spends most of its time in calls that wait: one request at a time."""
     threads = usage.threads
     if threads is None or not usage.workers:
@@ -213,17 +211,17 @@ def _event_loop(recording: Recording, usage: Usage) -> Limit | None:
         each = format_duration(waits * len(usage.workers) / usage.rps * 1e9)
         evidence = f"blocked {_percent(waits)} of the time, {each} a request, {_server_cpu(usage)}"
         return Limit(kind=LimitKind.EVENT_LOOP, evidence=evidence)
-    return _unclear(recording, usage, "the event loop is never idle")
+    return _unclear(usage, "the event loop is never idle")
 
 
-def _no_room(recording: Recording, usage: Usage) -> Limit | None:
+def _no_room(usage: Usage) -> Limit | None:
     """A core that is too busy to be ruled out and not busy enough to be blamed, or about which nothing is known."""
-    if max(_wanted(recording, usage), usage.generator.wanted) > ROOM_ON_CORE:
-        return _unclear(recording, usage)
+    if max(_wanted(usage), usage.generator.wanted) > ROOM_ON_CORE:
+        return _unclear(usage)
     return None
 
 
-def _thread_pool(recording: Recording, usage: Usage) -> Limit | None:
+def _thread_pool(usage: Usage) -> Limit | None:
     """A pool whose threads are all busy while requests wait for one; or the disk, where its threads wait for that."""
     threads = usage.threads
     if threads is None:
@@ -237,38 +235,37 @@ def _thread_pool(recording: Recording, usage: Usage) -> Limit | None:
     if not full:
         return None
     if threads.pool_lock >= busy * MOST:
-        return _unclear(recording, usage, _locked(threads))
+        return _unclear(usage, _locked(threads))
     evidence = f"{busy:.0f} threads busy, {_in_flight(usage)}, {_server_cpu(usage)}"
     return Limit(kind=LimitKind.THREAD_POOL, evidence=evidence)
 
 
-def _network(_: Recording, usage: Usage) -> Limit | None:
+def _network(usage: Usage) -> Limit | None:
     """Bytes that one side has written and the other has not got, though it read all that came."""
-    if usage.queue_looks < LEAST_QUEUE_LOOKS or usage.under_way < max(1.0, usage.in_flight * MOST):
+    if len(usage.queues) < LEAST_QUEUE_LOOKS or usage.under_way < max(1.0, usage.in_flight * MOST):
         return None
     evidence = f"bytes wait to be sent on {usage.under_way:.0f} connections, {_in_flight(usage)}, {_server_cpu(usage)}"
     return Limit(kind=LimitKind.NETWORK, evidence=evidence)
 
 
-def _concurrency(recording: Recording, usage: Usage) -> Limit | None:
+def _concurrency(usage: Usage) -> Limit | None:
     """A server that has time left on its cores, its event loop and its threads, while every connection waits for it."""
     threads = usage.threads
-    if threads is None or usage.in_flight < recording.connections * IN_USE:
+    if threads is None or usage.in_flight < usage.recording.connections * IN_USE:
         return None
     elsewhere = max(threads.blocked + threads.storage, usage.under_way / usage.in_flight)
-    if elsewhere > FEW or threads.running > ROOM_ON_CORE or threads.idle < (1 - _wanted(recording, usage)) * MOST:
+    if elsewhere > FEW or threads.running > ROOM_ON_CORE or threads.idle < (1 - _wanted(usage)) * MOST:
         return None
-    queue = _queue(recording, usage)
+    queue = _queue(usage)
     if queue is not None:
-        return _unclear(recording, usage, queue, queues=bool(queue))
+        return _unclear(usage, queue, queues=bool(queue))
     a_thread_each = threads.pool_busy >= usage.in_flight * IN_USE
     if threads.pool_busy >= 1 and threads.pool_lock >= threads.pool_busy * MOST:
-        return _unclear(recording, usage, _locked(threads))
+        return _unclear(usage, _locked(threads))
     if threads.pool_busy > threads.pool * SPARE_POOL and threads.pool_busy > FEW and not a_thread_each:
         return None
     where = ", each in a thread of its own" if a_thread_each else ""
-    evidence = f"{_in_flight(usage)} on {_count(recording.connections, 'connection')}{where}, {_server_cpu(usage)}"
-    return Limit(kind=LimitKind.CONCURRENCY, evidence=evidence)
+    return Limit(kind=LimitKind.CONCURRENCY, evidence=_known(usage, where))
 
 
 _IN_PROCESS_RULES = (_rate, _busy_process, _no_room, _network, _concurrency)
@@ -287,17 +284,22 @@ _RULES = (
 )
 
 
-def _unclear(recording: Recording, usage: Usage, why: str = "", *, queues: bool = False) -> Limit:
-    known = f"{_in_flight(usage)} on {_count(recording.connections, 'connection')}, {_server_cpu(usage)}"
-    return Limit(kind=LimitKind.UNCLEAR, evidence=f"{why}, {known}" if why else known, queues=queues)
+def _unclear(usage: Usage, why: str = "", *, queues: bool = False) -> Limit:
+    return Limit(kind=LimitKind.UNCLEAR, evidence=f"{why}, {_known(usage)}" if why else _known(usage), queues=queues)
 
 
-def _queue(recording: Recording, usage: Usage) -> str | None:
+def _known(usage: Usage, where: str = "") -> str:
+    connections = _count(usage.recording.connections, "connection")
+    return f"{_in_flight(usage)} on {connections}{where}, {_server_cpu(usage)}"
+
+
+def _queue(usage: Usage) -> str | None:
     """Returns how requests wait for each other, or nothing where that is not clear; None where they do not.
 
     A request that is alone meets no queue. By Little's law the answers per second, times how long it takes, are the
     requests that are served at a time. What all of them need of the cores they wait for in any case.
     """
+    recording = usage.recording
     alone = Histogram.merged(boot.alone for boot in recording.boots)
     loaded = recording.service() if recording.open_loop else recording.latency()
     if recording.connections == 1:
@@ -306,7 +308,7 @@ def _queue(recording: Recording, usage: Usage) -> str | None:
         return ""
     alone_s, loaded_s = alone.percentile_ns(50) / 1e9, loaded.percentile_ns(50) / 1e9
     cores = max(1, len(usage.workers))
-    cpu_s = min(alone_s, _wanted(recording, usage) * cores / usage.rps)
+    cpu_s = min(alone_s, _wanted(usage) * cores / usage.rps)
     served = Served(latency_s=loaded_s, cpu_s=cpu_s, connections=recording.connections, cores=cores)
     if latency_of(served, wait_s=alone_s - cpu_s) < SAME_LATENCY * loaded_s:
         served_at_once = max(1, round(usage.rps * alone_s))
@@ -316,9 +318,9 @@ def _queue(recording: Recording, usage: Usage) -> str | None:
     return "" if alone.mean_ns() < LIKE_LATENCY * loaded.mean_ns() else None
 
 
-def _generator_limit(recording: Recording, evidence: str, *, alone: str = "") -> Limit:
+def _generator_limit(usage: Usage, evidence: str, *, alone: str = "") -> Limit:
     """Returns that the generator sets the pace; of several, which one."""
-    title = busiest_title(recording)
+    title = busiest_title(usage.recording)
     return Limit(kind=LimitKind.GENERATOR, evidence=f"{title} {evidence}" if title else f"{alone}{evidence}")
 
 
@@ -340,9 +342,9 @@ def _waits(ran: float, waited: float) -> str:
     return f"ran {_percent(ran)} and waited {_percent(waited)} of the time for a core"
 
 
-def _wanted(recording: Recording, usage: Usage) -> float:
+def _wanted(usage: Usage) -> float:
     """Returns the share of the time in which the busiest worker had something to do for a core; 1.0 if not known."""
-    if recording.engine == "in-process":
+    if usage.recording.engine == "in-process":
         return usage.generator.ran
     if usage.children_ran >= CHILDREN_WORK:
         return max(usage.cores_used, *(worker.wanted for worker in usage.workers), *usage.busiest_children)

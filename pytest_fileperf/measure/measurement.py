@@ -11,7 +11,7 @@ from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram
 from pytest_fileperf.measure.limiting import Limit, limit_of
 from pytest_fileperf.measure.metrics import METRICS, LittlesLaw, littles_law, rate_of
 from pytest_fileperf.measure.recording import LATE_NS, Failure, Phase, Recording, Round
-from pytest_fileperf.measure.usage import Busy, GeneratorUse, busiest_share, busy_of, generator_uses, usage_of
+from pytest_fileperf.measure.usage import Busy, GeneratorUse, Usage, busiest_share, busy_of, generator_uses
 from pytest_fileperf.units import format_count, format_duration, format_rate, format_share
 
 SATURATED_CPU_SHARE = 0.90
@@ -267,7 +267,7 @@ def measurement_of(
     else:
         answered = sum(round_.http_requests for round_ in counted)
         http_rps = answered / counted_seconds if counted_seconds else 0.0
-    use = usage_of(recording)
+    use = Usage(recording)
     ran = None if recording.processes_changed else use.server_ran
     return Measurement(
         **{name: getattr(total, name) for name in _SAME},
@@ -311,7 +311,7 @@ def measurement_of(
             generators=generator_uses(recording),
         ),
         connections=recording.connections,
-        limit=limit or limit_of(recording),
+        limit=limit or limit_of(use),
         saturated=recording.engine != "in-process" and busiest_share(counted) > SATURATED_CPU_SHARE
         if saturated is None
         else saturated,

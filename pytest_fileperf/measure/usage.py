@@ -6,14 +6,15 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
 
-from pytest_fileperf.host.sample import CoreTime, MainThread, ProcessUse, Sample
+from pytest_fileperf.host.sample import CoreTime, MainThread, ProcessUse, Sample, SocketQueues
 from pytest_fileperf.measure.metrics import Metric, Unit
 from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Recording, Round
 
@@ -159,42 +160,6 @@ class ThreadShares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """What went on during the rounds that count. None, or empty, where it is not known."""
-
-    rps: float
-    in_flight: float
-    """Requests under way on average, by Little's law: those that ended per second times how long they took. No more
-    than there are connections: requests of before the rounds also end in them."""
-    generator: CoreUse
-    """Of several, the busiest."""
-    code_blocked: float = 0.0
-    """Share of the time in which code of journeys held the generator's event loop without using its core, at the least:
-    it waited, and did not wait for a core. The mean of several generators."""
-    server_ran: float | None = None
-    """CPU seconds of the whole process tree per second."""
-    workers: tuple[CoreUse, ...] = ()
-    """The busiest first; with several boots, the mean of the busiest of each, and so on."""
-    children_ran: float = 0.0
-    """CPU seconds per second of children that work for the workers; it is in `server_ran`."""
-    busiest_children: tuple[float, ...] = ()
-    """CPU seconds per second of each child that did noticeable work, the busiest first; not of short-lived ones."""
-    cores: int = 1
-    """How many cores the server's processes may use."""
-    cores_used: float = 0.0
-    """Share of these cores that the server used, with the generator if it may run on them, too."""
-    threads: ThreadShares | None = None
-    queue_looks: int = 0
-    """How often the sockets were looked at."""
-    under_way: float = 0.0
-    """Connections on which what is between generator and server held bytes back, on average over these looks."""
-    storage_used: bool = False
-    """The server read from storage or wrote to it, or it is not known and something on the machine waited for it."""
-    storage_stalled: float = 0.0
-    """Share of the time in which something on the machine waited for storage; 0.0 also where that is not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """The rounds of one boot, and what was seen during them."""
 
@@ -205,7 +170,6 @@ class Span:
     """The CPU time of the whole server in them, also of processes that ended; 0 where it is not known."""
 
     def samples(self) -> list[Sample]:
-        """Returns those within the rounds."""
         return [sample for sample in self.boot.samples if self.start_ns <= sample.at_ns <= self.end_ns]
 
     def workers_in(self, sample: Sample) -> tuple[ProcessUse, ...]:
@@ -229,43 +193,6 @@ class Span:
         return (end - start) / (end_ns - start_ns)
 
 
-def usage_of(recording: Recording) -> Usage:
-    """Returns what went on during the rounds that count."""
-    rounds = recording.counted()
-    duration_ns = sum(round_.duration_ns for round_ in rounds)
-    if duration_ns == 0:
-        return Usage(rps=0.0, in_flight=0.0, generator=CoreUse(ran=0.0))
-    busy_ns = (round_.service.sum_ns if recording.open_loop else round_.busy_ns for round_ in rounds)
-    server_cpu = [round_.server_cpu_ns for round_ in rounds if round_.server_cpu_ns is not None]
-    server_ran = sum(server_cpu) / duration_ns if len(server_cpu) == len(rounds) else None
-    spans = tuple(spans_of(recording))
-    generator = _generator(spans, busiest_share(rounds))
-    queues = [sample.queues for span in spans for sample in span.samples() if sample.queues is not None]
-    # Time in which code of journeys held an event loop, without the generator's CPU time.
-    held_ns = sum(round_.code_ns - round_.client_cpu_ns for round_ in rounds)
-    looked_ns = sum(round_.duration_ns * max(1, len(round_.generators)) for round_ in rounds)
-    children = [span.boot.children_share * (server_ran or 0.0) for span in spans]
-    cores = max((len(span.boot.cores) for span in spans), default=0) or 1
-    beside = any(span.boot.cores & span.boot.generator_cores for span in spans)
-    return Usage(
-        rps=sum(round_.done for round_ in rounds) / duration_ns * 1e9,
-        in_flight=min(recording.connections, sum(busy_ns) / duration_ns),
-        generator=generator,
-        code_blocked=max(0.0, held_ns / looked_ns - generator.main_waited),
-        server_ran=server_ran,
-        workers=_workers(spans, server_ran),
-        children_ran=_mean(children),
-        busiest_children=_children(spans[-1]) if spans and _mean(children) >= CHILDREN_WORK else (),
-        cores=cores,
-        cores_used=((server_ran or 0.0) + (generator.ran if beside else 0.0)) / cores,
-        threads=_thread_use(spans),
-        queue_looks=len(queues),
-        under_way=_mean([queue.under_way for queue in queues]),
-        storage_used=any(_used_storage(span) for span in spans),
-        storage_stalled=_mean([_storage_stalled(span) for span in spans]),
-    )
-
-
 def spans_of(recording: Recording) -> Iterator[Span]:
     """Yields each boot's rounds that count; boots without any are left out."""
     rounds = recording.counted()
@@ -277,47 +204,156 @@ def spans_of(recording: Recording) -> Iterator[Span]:
             yield Span(boot=boot, start_ns=start_ns, end_ns=end_ns, cpu_ns=cpu_ns)
 
 
-def _workers(spans: Sequence[Span], server_ran: float | None) -> tuple[CoreUse, ...]:
-    """Returns the workers, the busiest first; empty where it is not known which they are, or what they did."""
-    counts = {len(span.boot.worker_pids) for span in spans}
-    if len(counts) != 1 or counts == {0}:
-        return ()
-    boots = [
-        sorted(_uses(span, _of_server, span.boot.worker_pids), key=lambda worker: -worker.wanted) for span in spans
-    ]
-    (count,) = counts
-    if any(len(workers) < count for workers in boots):
-        return () if server_ran is None else (CoreUse(ran=server_ran / count),) * count
-    return tuple(
-        CoreUse(
-            ran=_mean([worker.ran for worker in alike]),
-            main_ran=_mean([worker.main_ran for worker in alike]),
-            main_waited=_mean([worker.main_waited for worker in alike]),
+class Usage:
+    """What went on during the rounds of a recording that count, worked out when it is asked for.
+
+    None, or empty, where it is not known.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self._rounds = recording.counted()
+        self._duration_ns = sum(round_.duration_ns for round_ in self._rounds)
+        self._spans = tuple(spans_of(recording)) if self._duration_ns else ()
+
+    @cached_property
+    def rps(self) -> float:
+        return sum(round_.done for round_ in self._rounds) / self._duration_ns * 1e9 if self._duration_ns else 0.0
+
+    @cached_property
+    def in_flight(self) -> float:
+        """Requests under way on average, by Little's law: those that ended per second times how long they took.
+
+        No more than there are connections: requests of before the rounds also end in them.
+        """
+        is_open = self.recording.open_loop
+        busy_ns = sum(round_.service.sum_ns if is_open else round_.busy_ns for round_ in self._rounds)
+        return min(self.recording.connections, busy_ns / self._duration_ns) if self._duration_ns else 0.0
+
+    @cached_property
+    def generator(self) -> CoreUse:
+        """Of several, the busiest."""
+        busiest = []
+        for span in self._spans:
+            pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
+            if found := _uses(span, lambda sample: sample.generators, pids):
+                busiest.append(max(found, key=lambda use: use.wanted))
+        return replace(_mean_use(busiest), ran=busiest_share(self._rounds))
+
+    @cached_property
+    def code_blocked(self) -> float:
+        """Share of the time in which code of journeys held the generator's event loop without using its core.
+
+        At the least: it waited, and did not wait for a core. The mean of several generators.
+        """
+        held_ns = sum(round_.code_ns - round_.client_cpu_ns for round_ in self._rounds)
+        looked_ns = sum(round_.duration_ns * max(1, len(round_.generators)) for round_ in self._rounds)
+        return max(0.0, held_ns / looked_ns - self.generator.main_waited) if looked_ns else 0.0
+
+    @cached_property
+    def server_ran(self) -> float | None:
+        """CPU seconds of the whole process tree per second."""
+        known = [round_.server_cpu_ns for round_ in self._rounds if round_.server_cpu_ns is not None]
+        return sum(known) / self._duration_ns if self._duration_ns and len(known) == len(self._rounds) else None
+
+    @cached_property
+    def workers(self) -> tuple[CoreUse, ...]:
+        """The busiest first; with several boots, the mean of the busiest of each, and so on."""
+        count, *others = {len(span.boot.worker_pids) for span in self._spans} or {0}
+        if others or not count:
+            return ()
+        boots = [
+            sorted(_uses(span, _of_server, span.boot.worker_pids), key=lambda worker: -worker.wanted)
+            for span in self._spans
+        ]
+        if any(len(workers) < count for workers in boots):
+            return () if self.server_ran is None else (CoreUse(ran=self.server_ran / count),) * count
+        return tuple(map(_mean_use, zip(*boots, strict=True)))
+
+    @cached_property
+    def children_ran(self) -> float:
+        """CPU seconds per second of children that work for the workers; it is in `server_ran`."""
+        return _mean([span.boot.children_share * (self.server_ran or 0.0) for span in self._spans])
+
+    @cached_property
+    def busiest_children(self) -> tuple[float, ...]:
+        """CPU seconds per second of each child that did noticeable work, the busiest first; not of short-lived ones."""
+        if self.children_ran < CHILDREN_WORK:
+            return ()
+        *_, span = self._spans
+        seen = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.server)
+        uses = _uses(span, _of_server, [pid for pid in seen if pid not in span.boot.worker_pids])
+        return tuple(sorted((use.ran for use in uses if use.ran >= CHILDREN_WORK), reverse=True))
+
+    @cached_property
+    def cores(self) -> int:
+        """How many the server's processes may use."""
+        return max((len(span.boot.cores) for span in self._spans), default=0) or 1
+
+    @cached_property
+    def cores_used(self) -> float:
+        """Share of these cores that the server used, with the generator if it may run on them, too."""
+        beside = any(span.boot.cores & span.boot.generator_cores for span in self._spans)
+        return ((self.server_ran or 0.0) + (self.generator.ran if beside else 0.0)) / self.cores
+
+    @cached_property
+    def threads(self) -> ThreadShares | None:
+        """None also if there were too few looks."""
+        each = [[span.workers_in(sample) for sample in span.samples()] for span in self._spans]
+        looks = [look for of_span in each for look in of_span]
+        # While another thread runs, a main thread that waits may do so for the interpreter's lock.
+        mains = Counter(
+            MainThread.RUNNING if use.main is MainThread.BLOCKED and use.running_threads else use.main
+            for look in looks
+            for use in look
+            if use.main is not None
         )
-        for alike in zip(*boots, strict=True)
-    )
+        seen = [look for look in looks if look and all(process.busy_threads is not None for process in look)]
+        if not mains or len(seen) < _LEAST_LOOKS:
+            return None
+        pools = [_pool_of(span) for span in self._spans]
+        full = [
+            0 < pool * _NEARLY_ALL <= sum(process.busy_threads or 0 for process in look)
+            for pool, of_span in zip(pools, each, strict=True)
+            for look in of_span
+        ]
+        return ThreadShares(
+            looks=len(seen),
+            idle=mains[MainThread.IDLE] / mains.total(),
+            blocked=mains[MainThread.BLOCKED] / mains.total(),
+            storage=mains[MainThread.STORAGE] / mains.total(),
+            running=_mean([bool(process.running_threads) for look in seen for process in look]),
+            pool=_mean(pools),
+            pool_full=_mean(full),
+            pool_busy=_mean([sum(process.busy_threads or 0 for process in look) for look in seen]),
+            pool_storage=_mean([sum(process.storage_threads for process in look) for look in seen]),
+            pool_lock=_mean([sum(process.lock_threads for process in look) for look in seen]),
+        )
+
+    @cached_property
+    def queues(self) -> list[SocketQueues]:
+        """What each look at the sockets found."""
+        return [sample.queues for span in self._spans for sample in span.samples() if sample.queues is not None]
+
+    @cached_property
+    def under_way(self) -> float:
+        """Connections on which what is between generator and server held bytes back, on average over these looks."""
+        return _mean([queues.under_way for queues in self.queues])
+
+    @cached_property
+    def storage_used(self) -> bool:
+        """Whether the server read from storage or wrote to it; if that is not known, whether anything waited for it."""
+        return any(map(_used_storage, self._spans))
+
+    @cached_property
+    def storage_stalled(self) -> float:
+        """Share of the time in which something on the machine waited for storage; 0.0 also where that is not known."""
+        return _mean([_storage_stalled(span) for span in self._spans])
 
 
-def _children(span: Span) -> tuple[float, ...]:
-    """Returns what each child ran that did noticeable work, as a share of the time, the busiest first."""
-    known = span.boot.worker_pids
-    pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.server if use.pid not in known)
-    shares = (use.ran for use in _uses(span, _of_server, pids) if use.ran >= CHILDREN_WORK)
-    return tuple(sorted(shares, reverse=True))
-
-
-def _generator(spans: Sequence[Span], ran: float) -> CoreUse:
-    """Returns what the generator did, or of several the busiest on each boot, which ran for this share of the time."""
-    busiest = []
-    for span in spans:
-        pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
-        if found := _uses(span, lambda sample: sample.generators, pids):
-            busiest.append(max(found, key=lambda use: use.wanted))
-    return CoreUse(
-        ran=ran,
-        main_ran=_mean([use.main_ran for use in busiest]),
-        main_waited=_mean([use.main_waited for use in busiest]),
-    )
+def _mean_use(uses: Sequence[CoreUse]) -> CoreUse:
+    columns = {name: [getattr(use, name) for use in uses] for name in ("ran", "main_ran", "main_waited")}
+    return CoreUse(**{name: _mean(column) for name, column in columns.items()})
 
 
 def _of_server(sample: Sample) -> Iterable[ProcessUse]:
@@ -335,39 +371,6 @@ def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterab
         for pid in pids
         if (ran := share(pid, "cpu_ns")) is not None
     ]
-
-
-def _thread_use(spans: Sequence[Span]) -> ThreadShares | None:
-    """Returns what the threads did; None where the system does not tell, or there were too few looks."""
-    each = [[span.workers_in(sample) for sample in span.samples()] for span in spans]
-    looks = [look for of_span in each for look in of_span]
-    # While another thread runs, a main thread that waits may do so for the interpreter's lock.
-    mains = Counter(
-        MainThread.RUNNING if use.main is MainThread.BLOCKED and use.running_threads else use.main
-        for look in looks
-        for use in look
-        if use.main is not None
-    )
-    seen = [look for look in looks if look and all(process.busy_threads is not None for process in look)]
-    if not mains or len(seen) < _LEAST_LOOKS:
-        return None
-    full = [
-        0 < _pool_of(span) * _NEARLY_ALL <= sum(process.busy_threads or 0 for process in look)
-        for span, of_span in zip(spans, each, strict=True)
-        for look in of_span
-    ]
-    return ThreadShares(
-        looks=len(seen),
-        idle=mains[MainThread.IDLE] / mains.total(),
-        blocked=mains[MainThread.BLOCKED] / mains.total(),
-        storage=mains[MainThread.STORAGE] / mains.total(),
-        running=_mean([bool(process.running_threads) for look in seen for process in look]),
-        pool=_mean([_pool_of(span) for span in spans]),
-        pool_full=_mean(full),
-        pool_busy=_mean([sum(process.busy_threads or 0 for process in look) for look in seen]),
-        pool_storage=_mean([sum(process.storage_threads for process in look) for look in seen]),
-        pool_lock=_mean([sum(process.lock_threads for process in look) for look in seen]),
-    )
 
 
 def _pool_of(span: Span) -> int:
@@ -433,7 +436,6 @@ class Busy:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it was so much that it must be said."""
         return max(self.server, self.generator) >= BUSY
 
     def __str__(self) -> str:
@@ -547,7 +549,6 @@ def course_of(
 
 
 def course_after(earlier: Course, later: Course) -> Course:
-    """Returns the course of a boot over a run and the one after it."""
     if not earlier or not later:
         return later or earlier
     served, peak = earlier[-1]

@@ -22,6 +22,7 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import BootCapacity, Recording
+from pytest_fileperf.measure.usage import Usage
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.pacing import place_of
 from pytest_fileperf.session.loads import Load, recording_of
@@ -167,7 +168,7 @@ class RateSearch:
         of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]
         if not of_server and any(tried.by_generator for tried, _ in above):
             return Limit(kind=LimitKind.GENERATOR, evidence="it could not send at a higher rate in time")
-        found = (limit_of(recording_of([run])) for run in of_server)
+        found = (limit_of(Usage(recording_of([run]))) for run in of_server)
         if telling := next((limit for limit in found if limit.kind not in _TOLD_NOTHING), None):
             return telling
         # Beyond the capacity it is not the rate that limits, even if a load is too short to show a backlog.

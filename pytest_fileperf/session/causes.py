@@ -21,7 +21,7 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
 from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Served, Stalls, held_by, loss_of, stalls_of
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.stacks import SMALL_SHARE, Profile, Stack, costs, profile_of, threads_of
-from pytest_fileperf.measure.usage import usage_of
+from pytest_fileperf.measure.usage import Usage
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.report.profiled import (
     costs_json,
@@ -117,7 +117,7 @@ def _waited_for(
     except (FilePerfError, OSError):
         return "", None, None
     (before, base), (run, now) = seen
-    was, stalls, limit = _stalls_in(before, base), _stalls_in(run, now), limit_of(now)
+    was, stalls, limit = _stalls_in(before, base), _stalls_in(run, now), limit_of(Usage(now))
     if stalls is None or stalls.lost_s - (0.0 if was is None else was.lost_s) < loss.wait_s * _MOST:
         return limit_waited_for(limit), None, limit
     (main_before_s, others_before_s), (main_s, others_s) = _cpu_in(before, base), _cpu_in(run, now)
@@ -152,7 +152,7 @@ def _cpu_in(run: Run, recording: Recording) -> tuple[float, float]:
     mains = [sum(use.main_cpu_ns or 0 for use in uses) for uses in seen]
     alls = [sum(use.cpu_ns for use in uses) for uses in seen]
     seconds = (samples[-1].at_ns - samples[0].at_ns) / 1e9 if samples else 0.0
-    requests = usage_of(recording).rps * seconds
+    requests = Usage(recording).rps * seconds
     main_s, all_s = ((each[-1] - each[0]) / 1e9 / requests if requests else 0.0 for each in (mains, alls))
     return main_s, all_s - main_s
 

@@ -31,7 +31,7 @@ from pytest_fileperf.measure.recording import (
     Round,
     WarmUp,
 )
-from pytest_fileperf.measure.usage import course_after, course_of
+from pytest_fileperf.measure.usage import Usage, course_after, course_of
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, split
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.pacing import ClosedLoop
@@ -349,7 +349,7 @@ def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
 
     as_slow = with_alone(run)
     latency_ns = as_slow.boot.alone.mean_ns()
-    if latency_ns > left_s * 1e9 or not may_queue(recording_of([as_slow])):
+    if latency_ns > left_s * 1e9 or not may_queue(Usage(recording_of([as_slow]))):
         return run
     lasts_ns = min(max(_ALONE_NS, _ALONE_LATENCIES * round(latency_ns)), _MOST_ALONE_NS)
     try:

@@ -13,6 +13,7 @@ from pytest_fileperf.host.sample import Sample
 from pytest_fileperf.measure.limiting import LimitKind, limit_of
 from pytest_fileperf.measure.loss import Loss, Served, Stalls, held_by, latency_of, loss_of, stalls_of
 from pytest_fileperf.measure.recording import Failure, LeadTimes, Phase, Recording
+from pytest_fileperf.measure.usage import Usage
 
 GENERATOR, CPU, LOOP = LimitKind.GENERATOR, LimitKind.SERVER_CPU, LimitKind.EVENT_LOOP
 POOL, CONCURRENCY, DISK = LimitKind.THREAD_POOL, LimitKind.CONCURRENCY, LimitKind.DISK
@@ -216,7 +217,7 @@ RATES = {
     ],
 )
 def test_names_what_limited_a_run_only_where_the_evidence_is_there(made: Made, kind: LimitKind) -> None:
-    limit = limit_of(made.recording())
+    limit = limit_of(Usage(made.recording()))
 
     assert limit.kind is kind, str(limit)
 
@@ -269,7 +270,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("case, text", TEXTS, ids=[text.split(",")[0] for _, text in TEXTS])
 def test_says_with_which_figures(case: tuple[Made, LimitKind], text: str) -> None:
-    assert str(limit_of(case[0].recording())) == text
+    assert str(limit_of(Usage(case[0].recording()))) == text
 
 
 def overtaken(served: float) -> Recording:
@@ -298,7 +299,7 @@ def overtaken(served: float) -> Recording:
 
 @pytest.mark.parametrize("served,reached", [(1.0, True), (0.98, True), (0.9, False), (0.6, False)])
 def test_a_growing_backlog_is_seen_where_latencies_hide_it(served: float, reached: bool) -> None:
-    assert (limit_of(overtaken(served)).kind is RATE) == reached
+    assert (limit_of(Usage(overtaken(served))).kind is RATE) == reached
 
 
 @pytest.mark.parametrize(
@@ -313,13 +314,13 @@ def test_a_growing_backlog_is_seen_where_latencies_hide_it(served: float, reache
     ],
 )
 def test_requests_that_take_less_when_they_are_alone_wait_for_each_other(alone_ms: Sequence[int], said: str) -> None:
-    limit = limit_of(with_alone(Made(requests=400), alone_ms))
+    limit = limit_of(Usage(with_alone(Made(requests=400), alone_ms)))
     assert str(limit).startswith(said)
     assert limit.queues == ("wait for each other" in said)
 
 
 def test_one_connection_waits_for_no_other() -> None:
-    assert limit_of(with_alone(Made(connections=1, in_flight=1, requests=10), ())).kind is CONCURRENCY
+    assert limit_of(Usage(with_alone(Made(connections=1, in_flight=1, requests=10), ()))).kind is CONCURRENCY
 
 
 def with_alone(made: Made, alone_ms: Sequence[int]) -> Recording:

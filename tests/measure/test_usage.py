@@ -18,12 +18,12 @@ from pytest_fileperf.measure.usage import (
     BUSY,
     Busy,
     CoreUse,
+    Usage,
     busy_of,
     course_after,
     course_of,
     memory_after,
     thinned,
-    usage_of,
 )
 
 MADE = Made().recording()
@@ -56,7 +56,7 @@ def boot_of(*cpu: tuple[float, float], index: int = 0, pids: tuple[int, ...] = (
     ],
 )
 def test_only_what_ran_during_the_rounds_counts(cpu: tuple[tuple[float, float], ...], ran: float | None) -> None:
-    workers = usage_of(recording_of(span(1, 2), span(2, 3), boots=(boot_of(*cpu),))).workers
+    workers = Usage(recording_of(span(1, 2), span(2, 3), boots=(boot_of(*cpu),))).workers
     assert [worker.ran for worker in workers] == ([] if ran is None else [pytest.approx(ran)])
 
 
@@ -65,20 +65,20 @@ def test_the_workers_of_several_boots_are_taken_together_by_how_busy_they_were()
         Made(workers=(Core(ran=one), Core(ran=other))).recording().boots[0] for one, other in ((0.9, 0.2), (0.4, 0.7))
     )
     both = recording_of(span(0, 2), span(0, 2, boot=1), boots=(first, replace(second, index=1)))
-    assert [worker.ran for worker in usage_of(both).workers] == pytest.approx([0.8, 0.3])
+    assert [worker.ran for worker in Usage(both).workers] == pytest.approx([0.8, 0.3])
     more = (boot_of((0, 0), (2, 1)), boot_of((0, 0), (2, 1), index=1, pids=(1, 2)))
-    assert usage_of(recording_of(span(0, 2), span(0, 2, boot=1), boots=more)).workers == ()
+    assert Usage(recording_of(span(0, 2), span(0, 2, boot=1), boots=more)).workers == ()
     unused = (boot_of((0, 0), (2, 1)), boot_of((0, 0), (2, 2), index=1))
-    assert usage_of(recording_of(span(0, 2), boots=unused)).workers == (CoreUse(ran=0.5),)
+    assert Usage(recording_of(span(0, 2), boots=unused)).workers == (CoreUse(ran=0.5),)
 
 
 def test_requests_in_flight_are_those_that_end_times_how_long_they_took() -> None:
-    usage = usage_of(recording_of(span(0, 1, requests=30), span(1, 2, requests=50), boots=()))
+    usage = Usage(recording_of(span(0, 1, requests=30), span(1, 2, requests=50), boots=()))
     assert [usage.rps, usage.in_flight] == pytest.approx([40, 4])
     # Drains count only if nothing ended before.
     drain = span(1, 2, phase=Phase.DRAIN, requests=20)
-    assert [usage_of(recording_of(span(0, 1, requests=own), drain, boots=())).rps for own in (10, 0)] == [10, 10]
-    none = usage_of(replace(MADE, rounds=()))
+    assert [Usage(recording_of(span(0, 1, requests=own), drain, boots=())).rps for own in (10, 0)] == [10, 10]
+    none = Usage(replace(MADE, rounds=()))
     assert (none.rps, none.in_flight, none.workers, none.threads) == (0.0, 0.0, (), None)
 
 
@@ -86,7 +86,7 @@ def test_looks_outside_of_the_rounds_do_not_count() -> None:
     made = Made(main="iiiiiiiiiibbbbbbbbbbb", busy=(0,) * 10 + (5,) * 11).recording()
     late = replace(made, rounds=(replace(made.rounds[0], started_ns=SECOND),))
 
-    whole, part = usage_of(made).threads, usage_of(late).threads
+    whole, part = Usage(made).threads, Usage(late).threads
 
     assert whole is not None
     assert part is not None
@@ -97,7 +97,7 @@ def test_looks_outside_of_the_rounds_do_not_count() -> None:
 
 @pytest.mark.parametrize("core, wanted", [(Core(ran=0.5, waited=0.3), 0.8), (Core(ran=0.9, main_ran=0.1), 0.9)])
 def test_a_core_is_wanted_by_who_runs_and_by_a_main_thread_that_waits(core: Core, wanted: float) -> None:
-    (worker,) = usage_of(Made(workers=(core,)).recording()).workers
+    (worker,) = Usage(Made(workers=(core,)).recording()).workers
 
     assert worker.wanted == pytest.approx(wanted)
 
