@@ -143,7 +143,7 @@ class Metric:
     unit: Unit
     worse_sign: int = +1
     """+1 where more is worse, -1 where less is."""
-    of_round: Callable[[Round], float | None]
+    of_round: Callable[[Round], float | None] = lambda _: None
     """Its value in one round; None where it is not known of a round."""
     of_run: Callable[[Recording], float | None]
     """Its value over the whole run; None where it was not measured."""
@@ -167,10 +167,7 @@ class Metric:
 
 
 def _percentile(percent: float, tolerance: float, least: int, *, of: str = "") -> Metric:
-    """Returns a percentile of latencies, or of the times `of` events of streams, as a field of each round has them.
-
-    It takes so many requests, or events.
-    """
+    """Returns a percentile of latencies, or of the times `of` events of streams; at least so many can carry it."""
     name = f"p{percent:g}".replace(".", "")
 
     def pick(histogram: Histogram, least: int = 1) -> float | None:
@@ -312,7 +309,6 @@ _ALL = (
         name="rss",
         title="server peak RSS",
         unit=Unit.BYTES,
-        of_round=lambda _: None,
         of_run=_peak_rss,
         of_processes=True,
     ),
@@ -328,9 +324,7 @@ _ALL = (
         title="capacity",
         unit=Unit.PER_SECOND,
         worse_sign=-1,
-        of_round=lambda _: None,
         of_run=_capacity,
-        tolerance=0.05,
     ),
 )
 
