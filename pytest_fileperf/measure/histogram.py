@@ -141,7 +141,7 @@ class Histogram:
         return hash(self._exact())
 
     def _exact(self) -> tuple[float, ...]:
-        return self.count, self.min_ns, self.max_ns, self.sum_ns, self.sum_squares
+        return self.min_ns, self.max_ns, self.sum_ns, self.sum_squares
 
     @classmethod
     def of(cls, values_ns: ArrayLike) -> Histogram:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from pytest_fileperf.host.sample import Sample, ThreadUse
 from pytest_fileperf.measure.growth import Growth, joined
@@ -334,7 +334,7 @@ class Boot:
     peak_rss_bytes: int | None = None
     """Sum over the process tree of each process's own peak during the run."""
     memory: tuple[tuple[int, int], ...] = ()
-    """How its peak grew with the requests that it had answered: `memory.Course`. Empty where that is not known."""
+    """How its peak grew with the requests that it had answered: `usage.Course`. Empty where that is not known."""
     stabilised: tuple[str, ...] = ()
     """What was held equal between boots: `hash seed`, `addresses`."""
     tracer: str = ""
@@ -509,8 +509,6 @@ def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
 
 # --- Makes small what a session keeps of each measurement until its end: nobody reads most of it before the reports
 
-T = TypeVar("T")
-
 
 def kept_small(recording: Recording) -> Recording:
     """Returns an equal recording whose samples take much less memory."""
@@ -539,43 +537,36 @@ def histograms_in(value: object) -> Iterator[Histogram]:
             yield from histograms_in(getattr(value, field.name))
 
 
-class Packed(Sequence[T]):
-    """A tuple of frozen values, kept as few bytes; equal to the tuple."""
+class Packed(Sequence[Sample]):
+    """A tuple of samples, kept as few bytes; equal to the tuple."""
 
     __slots__ = ("_count", "_raw")
 
-    def __init__(self, items: Iterable[T]) -> None:
-        held = tuple(items)
-        self._count = len(held)
-        self._raw = zlib.compress(pickle.dumps(held, protocol=pickle.HIGHEST_PROTOCOL), level=1)
-
-    def _items(self) -> tuple[T, ...]:
-        return _unpacked(self._raw)  # type: ignore[return-value]  # as it was packed
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._count = len(samples)
+        self._raw = zlib.compress(pickle.dumps(tuple(samples), protocol=pickle.HIGHEST_PROTOCOL), level=1)
 
     @overload
-    def __getitem__(self, index: int) -> T: ...
+    def __getitem__(self, index: int) -> Sample: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
 
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        return self._items()[index]
+    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
+        return _unpacked(self._raw)[index]
 
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._items())
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(_unpacked(self._raw))
 
     def __len__(self) -> int:
         return self._count
 
     def __eq__(self, other: object) -> bool:
-        return self._items() == tuple(other) if isinstance(other, (Packed, tuple)) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._items())
+        return _unpacked(self._raw) == tuple(other) if isinstance(other, (Packed, tuple)) else NotImplemented
 
 
 @lru_cache(maxsize=2)
-def _unpacked(raw: bytes) -> tuple[object, ...]:
-    """Returns what was packed; who reads one measurement reads it several times."""
-    found: tuple[object, ...] = pickle.loads(zlib.decompress(raw))  # noqa: S301 - from this process, or another of ours
+def _unpacked(raw: bytes) -> tuple[Sample, ...]:
+    """Who reads one measurement reads it several times."""
+    found: tuple[Sample, ...] = pickle.loads(zlib.decompress(raw))  # noqa: S301 - from this process, or another of ours
     return found

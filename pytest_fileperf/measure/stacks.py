@@ -91,8 +91,6 @@ class Profile:
     """How many samples had each stack; threads are summed up, and those that did not run are not in it. Those of a main
     thread, and of all others, have the weight of their CPU time."""
     samples: int
-    seconds: float
-    """CPU time that the samples stand for: their number over their rate."""
     requests: int
     """Answered while it was looked."""
     cpu_per_request: float | None
@@ -109,6 +107,11 @@ class Profile:
         """What the threads beside the main one had of it."""
         own = {stack: count for stack, count in self.stacks.items() if stack in self.in_threads}
         return replace(self, stacks=own)
+
+    @property
+    def seconds(self) -> float:
+        """CPU time that the samples stand for."""
+        return self.samples / RATE_HZ
 
     @property
     def cost(self) -> float:
@@ -190,7 +193,6 @@ def profile_of(
     return Profile(
         stacks=dict(stacks),
         samples=samples,
-        seconds=samples / RATE_HZ,
         requests=requests,
         cpu_per_request=cpu_per_request,
         torn=any(look.torn for look in looks),

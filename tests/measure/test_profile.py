@@ -68,9 +68,7 @@ def profile(counts: Mapping[str, int], *, root: Path = ROOT) -> Profile:
     for names, count in counts.items():
         stacks[tuple(frame(name, root) for name in names.split(" > "))] += count
     samples = stacks.total()
-    return Profile(
-        stacks=stacks, samples=samples, seconds=samples / 200, requests=50_000, cpu_per_request=samples * SAMPLE_S
-    )
+    return Profile(stacks=stacks, samples=samples, requests=50_000, cpu_per_request=samples * SAMPLE_S)
 
 
 def with_more(more: Mapping[str, int]) -> dict[str, int]:
@@ -251,7 +249,7 @@ def test_samples_tell_where_cpu_was_not_measured_if_they_are_no_chance(more: int
 
 @pytest.mark.parametrize("stacks", [{}, {(Frame(function="handler", file="/work/app/main.py", line=1),): 1}])
 def test_few_samples_blame_nobody(stacks: dict[Stack, int]) -> None:
-    few = Profile(stacks=stacks, samples=len(stacks), seconds=0.01, requests=10, cpu_per_request=1.0)
+    few = Profile(stacks=stacks, samples=len(stacks), requests=10, cpu_per_request=1.0)
 
     assert growth(few, replace(few, cpu_per_request=2.0), base_root=ROOT, now_root=ROOT) == ()
     assert growth(profile(BASE), few, base_root=ROOT, now_root=ROOT) == ()
