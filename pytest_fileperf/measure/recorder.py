@@ -93,7 +93,7 @@ class Recorder:
     def begin(self, first_round_ns: int) -> None:
         """Says when the warm-up ends."""
         self.boundary_ns = self.measured_from_ns = first_round_ns
-        self.leads.begin(first_round_ns, self._stretches[-1][0] if self._stretches else 0)
+        self.leads = Leads(first_round_ns, self._stretches[-1][0] if self._stretches else 0)
 
     def due(self, due_ns: int, now_ns: int, patience_ns: int) -> bool:
         """Counts a request that is due in an open loop; returns whether to send it.
@@ -110,10 +110,9 @@ class Recorder:
         self.next_tally().failure("dropped", example, now_ns, due_ns=due_ns)
         return False
 
-    def not_sent(self, kind: str, example: str, ended_ns: int, *, count: int) -> None:
-        """Takes requests that were never sent."""
+    def not_sent(self, example: str, ended_ns: int, *, count: int) -> None:
         for tally, number in Counter(self.next_tally() for _ in range(count)).items():
-            tally.failure(kind, example, ended_ns, count=number)
+            tally.failure("not sent", example, ended_ns, count=number)
 
     def advance(self, now_ns: int) -> None:
         """Closes the rounds that are over; called by samples and, where there are few, by a timer."""
@@ -295,8 +294,7 @@ def merged_rounds(
 
 def merged_leads(leads: Sequence[LeadTimes], *, span_ns: int) -> LeadTimes | None:
     """Returns the lead times of all generators, of a load whose requests were due in `span_ns`; None of nothing."""
-    whole = Leads()
-    whole.begin(0, span_ns)
+    whole = Leads(0, span_ns)
     for part in leads:  # all generators have the same stretches
         whole.add(part)
     return whole.taken()

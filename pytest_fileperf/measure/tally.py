@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ BLOCK = 8192
 """Samples kept as they are before they go into the histogram: folding a block takes about 0.1 ms."""
 _POINTS = 500
 """Points of a lead-time series: as many as a chart can show."""
+_Ints: TypeAlias = NDArray[np.int64]
 
 
 class Durations:
@@ -89,22 +90,17 @@ class Durations:
 
 
 class Leads:
-    """Latencies by when their requests were due, in the making."""
+    """Latencies by when their requests were due, in the making: from an instant on, for so long."""
 
-    def __init__(self) -> None:
-        self._start_ns = 0
-        self._span_ns = 0
+    def __init__(self, start_ns: int = 0, span_ns: int = 0) -> None:
+        self._start_ns = start_ns
+        self._stretch_ns = max(1, -(-span_ns // _POINTS))
         self._due = array("q")
         self._latency = array("q")
         self._first = np.full(_POINTS, HIGHEST_NS, dtype=np.int64)
         self._counts = np.zeros(_POINTS, dtype=np.int64)
         self._sums = np.zeros(_POINTS, dtype=np.float64)
         self._most = np.zeros(_POINTS, dtype=np.int64)
-
-    def begin(self, start_ns: int, span_ns: int) -> None:
-        """Says from when to when requests are due."""
-        self._start_ns = start_ns
-        self._span_ns = span_ns
 
     def append(self, due_ns: int, latency_ns: int) -> None:
         self._due.append(due_ns - self._start_ns)
@@ -123,14 +119,8 @@ class Leads:
             *(np.array(column, dtype=np.int64) for column in (part.due_ns, part.counts, part.mean_ns, part.max_ns))
         )
 
-    def _add(
-        self,
-        due_ns: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        mean_ns: NDArray[np.int64],
-        max_ns: NDArray[np.int64],
-    ) -> None:
-        at = np.minimum(due_ns // max(1, -(-self._span_ns // _POINTS)), _POINTS - 1)
+    def _add(self, due_ns: _Ints, counts: _Ints, mean_ns: _Ints, max_ns: _Ints) -> None:
+        at = np.minimum(due_ns // self._stretch_ns, _POINTS - 1)
         np.minimum.at(self._first, at, due_ns)
         np.maximum.at(self._most, at, max_ns)
         self._counts += np.bincount(at, weights=counts, minlength=_POINTS).astype(np.int64)

@@ -186,8 +186,7 @@ def loaded(
 
 def _leads(due: Array, latency: Array, span_ns: int) -> LeadTimes | None:
     due_ns, latency_ns = (tuple((column * 1e9).astype(np.int64).tolist()) for column in (due, latency))
-    leads = Leads()
-    leads.begin(0, span_ns)
+    leads = Leads(0, span_ns)
     leads.add(LeadTimes(due_ns=due_ns, counts=(1,) * len(due_ns), mean_ns=latency_ns, max_ns=latency_ns))
     return leads.taken()
 
