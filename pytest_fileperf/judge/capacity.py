@@ -42,7 +42,7 @@ from pytest_fileperf.measure.usage import busiest_share
 
 def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
     """`limits` are such that `searches_by` accepts."""
-    latency, service = recording.latency(), recording.service()
+    latency, service = recording.latency(), recording.merged("service")
     failed = sum(round_.failed for round_ in recording.rounds)
     beyond, within = _beyond(latency, failed, limits)
     leads = recording.boots[0].leads

@@ -18,7 +18,7 @@ from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.histogram import EMPTY, Histogram, step_of
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
-from pytest_fileperf.measure.usage import Course, memory_after, thinned
+from pytest_fileperf.measure.usage import Course, thinned, value_at
 
 # --- Whether two sides give the same answers, by statuses and sizes: other answers are other work
 #
@@ -163,7 +163,7 @@ class BootEvidence:
 
     def after(self, requests: int) -> BootEvidence:
         """Returns it with the memory (`rss`) that it had after so many requests."""
-        return replace(self, runs={**self.runs, "rss": memory_after(self.memory, requests)})
+        return replace(self, runs={**self.runs, "rss": value_at(self.memory, requests)})
 
     def to_json(self) -> dict[str, object]:
         """Returns JSON values: a list of round values per metric, `null` where a round has none."""

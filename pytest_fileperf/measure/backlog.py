@@ -21,10 +21,14 @@ _A_FEW = 2
 
 
 def keeps_up(recording: Recording) -> bool:
-    """Returns whether neither latencies nor the backlog of an open loop grow; not where that cannot be told."""
-    slopes = [_latency_slope(boot.leads) for boot in recording.boots if boot.leads is not None]
-    known = [slope for slope in slopes if slope is not None]
-    if not known or fmean(known) > _KEPT_UP:
+    """Returns whether neither latencies nor the backlog of an open loop grow; not where that cannot be told.
+
+    Latencies grow by 0 of the time where a server keeps up, and by the share that it cannot keep up with where it does
+    not.
+    """
+    grown = [_between_thirds(boot.leads) for boot in recording.boots if boot.leads is not None]
+    slopes = [rise_ns / run_ns for rise_ns, _, run_ns, _ in filter(None, grown)]
+    if not slopes or fmean(slopes) > _KEPT_UP:
         return False
     return not any(_falls_behind(recording, boot) for boot in recording.boots)
 
@@ -40,18 +44,6 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
     first = len(rounds) // 3
     growth = (due[-1] - ended[-1]) - (due[first] - ended[first])
     return growth > _KEPT_UP * (due[-1] - due[first]) + _A_FEW
-
-
-def _latency_slope(leads: LeadTimes) -> float | None:
-    """Returns by how much latencies grew per time, from the first to the last third of when requests were due.
-
-    It is 0 where a server keeps up, and the share that it cannot keep up with where it does not. None where all
-    requests were due at once.
-    """
-    if (growth := _between_thirds(leads)) is None:
-        return None
-    rise_ns, _, run_ns, _ = growth
-    return rise_ns / run_ns
 
 
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:

@@ -39,10 +39,6 @@ class Counts:
         self._is_packed = False
         self.total = int(counts.sum())
 
-    @property
-    def size_bytes(self) -> int:
-        return len(self._bytes)
-
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns steps and counts, each an array of its own."""
         content = _unpacked(self._bytes, self._width) if self._is_packed else self._bytes

@@ -301,7 +301,7 @@ def _queue(usage: Usage) -> str | None:
     """
     recording = usage.recording
     alone = Histogram.merged(boot.alone for boot in recording.boots)
-    loaded = recording.service() if recording.open_loop else recording.latency()
+    loaded = recording.merged("service" if recording.open_loop else "latency")
     if recording.connections == 1:
         return None
     if not alone.count:

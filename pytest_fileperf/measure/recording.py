@@ -440,10 +440,6 @@ class Recording:
         return tuple(dict.fromkeys(found))
 
     @property
-    def is_from_cluster(self) -> bool:
-        return any(own.worker for boot in self.boots for own in boot.generators)
-
-    @property
     def left_share(self) -> float:
         """Cores that the server went on using after its last answer, on the boot with the most; 0.0 for none."""
         return max((boot.left_share for boot in self.boots), default=0.0)
@@ -485,10 +481,6 @@ class Recording:
     def latency(self) -> Histogram:
         """Of all successful requests, drains included."""
         return self.merged("latency")
-
-    def service(self) -> Histogram:
-        """Of all successful requests of an open loop; empty in a closed one."""
-        return self.merged("service")
 
     def merged(self, name: str) -> Histogram:
         """Returns what all rounds have in one of their histograms, drains included."""

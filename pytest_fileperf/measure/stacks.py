@@ -293,9 +293,7 @@ def place_of(frame: Frame, root: Path | None) -> CodePlace:
     inner = _inside(file, str(root))
     if inner is None and PurePath(file).is_absolute():  # one of them may go by way of a link
         inner = _inside(os.path.realpath(file), os.path.realpath(root))
-    if inner is None:
-        return CodePlace(function=frame.function, file=file, own_code=False)
-    return CodePlace(function=frame.function, file=inner, own_code=True)
+    return CodePlace(function=frame.function, file=file if inner is None else inner, own_code=inner is not None)
 
 
 def _inside(file: str, root: str) -> str | None:

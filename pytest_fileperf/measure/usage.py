@@ -544,7 +544,7 @@ def course_of(
     nodes += zip(ends, accumulate((own.requests + own.failed for own in rounds), initial=warmed), strict=True)
     peaks = accumulate((size for _, size in readings), max)
     return thinned(
-        [(round(_at(nodes, at_ns)), peak) for (at_ns, _), peak in zip(readings, peaks, strict=True)], _MOST_POINTS
+        [(round(value_at(nodes, at_ns)), peak) for (at_ns, _), peak in zip(readings, peaks, strict=True)], _MOST_POINTS
     )
 
 
@@ -553,11 +553,6 @@ def course_after(earlier: Course, later: Course) -> Course:
         return later or earlier
     served, peak = earlier[-1]
     return thinned([*earlier, *((served + count, max(peak, size)) for count, size in later)], _MOST_POINTS)
-
-
-def memory_after(course: Course, requests: int) -> float:
-    """Returns the peak of memory, in bytes, that a boot had after so many requests; of no course it is an error."""
-    return _at(course, requests)
 
 
 def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
@@ -573,8 +568,8 @@ def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
     return tuple(kept) if step <= 1 else tuple(kept[round(place * step)] for place in range(most))
 
 
-def _at(points: Sequence[tuple[int, float]], place: int) -> float:
-    """Returns the value at a place between points, whose places ascend; outside that of the nearest one."""
+def value_at(points: Sequence[tuple[int, float]], place: int) -> float:
+    """Returns the value at a place between points, of which there are some, ascending; outside that of the nearest."""
     after = bisect_right(points, place, key=lambda point: point[0])
     if after == 0:
         return float(points[0][1])

@@ -299,7 +299,7 @@ def _ranking(group: RankedGroup) -> dict[str, object]:
 
 def _result(result: Result) -> dict[str, object]:
     recording, measurement, verdict = result.recording, result.measurement, result.verdict
-    service, explanation = recording.service(), result.explanation
+    service, explanation = recording.merged("service"), result.explanation
     base = result.base and {"title": verdict.against, "seconds": result.base_seconds, **_measured(result.base)}
     return {
         "test": named(result.test, "nodeid", "module", "name", "line", "params", "group", "label", "part", "step"),

@@ -203,6 +203,6 @@ def identity_of(plan: Plan, recording: Recording, server: Mapping[str, object]) 
         "pinned": recording.pinned,
         # Only where there are any: baselines of before have no such keys.
         **({"tracer": recording.tracer} if recording.tracer else {}),
-        **({"load from": "cluster"} if recording.is_from_cluster else {}),
+        **({"load from": "cluster"} if any(own.worker for boot in recording.boots for own in boot.generators) else {}),
         **setup_identity(plan.settings),
     }

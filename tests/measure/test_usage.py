@@ -22,8 +22,8 @@ from pytest_fileperf.measure.usage import (
     busy_of,
     course_after,
     course_of,
-    memory_after,
     thinned,
+    value_at,
 )
 
 MADE = Made().recording()
@@ -254,7 +254,7 @@ def test_readings_are_told_by_requests_those_of_the_warm_up_too() -> None:
 
 def test_memory_after_so_many_requests_is_between_readings_and_never_beyond_them() -> None:
     course = ((10, 100), (20, 200), (20, 300))
-    assert [memory_after(course, place) for place in (0, 10, 15, 20, 99)] == [100, 100, 150, 300, 300]
+    assert [value_at(course, place) for place in (0, 10, 15, 20, 99)] == [100, 100, 150, 300, 300]
 
 
 def test_a_run_after_another_one_goes_on_with_its_requests_and_its_peak() -> None:

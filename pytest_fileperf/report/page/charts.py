@@ -121,7 +121,7 @@ def _percentiles(result: Result) -> Chart | None:
     if latency.count < LEAST_REQUESTS:
         return None
     scale = scale_for(latency.max_ns / 1e9, Unit.SECONDS)
-    service, ttfb = recording.service(), recording.merged("ttfb")
+    service, ttfb = recording.merged("service"), recording.merged("ttfb")
     traces = [_curve("latency" if other is None else "latency now", latency, scale, FIRST)]
     says = "The value at p99 is one that 99 % of the requests did not exceed."
     if service.count and any(latency.percentile_ns(at) > NOTABLE * service.percentile_ns(at) for at in (50, 99)):
