@@ -143,12 +143,8 @@ def _give_out(
 
 
 def _common_end(one: Calls, other: Calls) -> int:
-    same = 0
-    for left, right in zip(reversed(one), reversed(other), strict=False):
-        if left != right:
-            break
-        same += 1
-    return same
+    alike = (left == right for left, right in zip(reversed(one), reversed(other), strict=False))
+    return sum(takewhile(bool, alike))
 
 
 # --- blame
