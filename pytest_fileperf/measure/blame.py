@@ -41,7 +41,7 @@ class Work:
 
 
 def costs_by_calls(
-    side: Profile, root: Path | None, lines: dict[CodePlace, int], around: set[str], *, torn: bool
+    side: Profile, root: Path, lines: dict[CodePlace, int], around: set[str], *, torn: bool
 ) -> dict[Calls, float]:
     """Returns what each stack costs, from the project's outermost function on; notes where functions begin.
 
@@ -325,8 +325,8 @@ def growth(
     base: Profile,
     now: Profile,
     *,
-    base_root: Path | None,
-    now_root: Path | None,
+    base_root: Path,
+    now_root: Path,
     looks: Sequence[tuple[Profile, Profile]] = (),
 ) -> tuple[FunctionGrowth, ...]:
     """Returns the functions to blame for the growth of CPU per request, the largest first; then what was saved.

@@ -255,7 +255,7 @@ def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
             yield is_main, tuple(map(_frame, words.split(";"))), int(count)
 
 
-def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:
+def costs(profile: Profile, *, root: Path) -> tuple[FunctionCost, ...]:
     """Returns what every function costs per request, dearest first; `root` is as in `place_of`."""
     places = {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
     lines = {place: frame.line for frame, place in places.items()}
@@ -277,19 +277,14 @@ def costs(profile: Profile, *, root: Path | None) -> tuple[FunctionCost, ...]:
     return tuple(sorted(found, key=lambda cost: (-cost.cost_s, -cost.self_s, cost.frame.file, cost.frame.function)))
 
 
-def place_of(frame: Frame, root: Path | None) -> CodePlace:
-    """Returns what the function is known by; `root` is where the project's own code lies.
-
-    None takes everything for the project's that is neither installed nor part of Python.
-    """
+def place_of(frame: Frame, root: Path) -> CodePlace:
+    """Returns what the function is known by; `root` is where the project's own code lies."""
     file = _with_slashes(frame.file)
     for library in _LIBRARIES:
         match = library.fullmatch(file)
         if match is not None:
             package = match[1].partition("/")[0] if library is _INSTALLED else ""
             return CodePlace(function=frame.function, file=match[1], own_code=False, package=package)
-    if root is None:
-        return CodePlace(function=frame.function, file=file, own_code=bool(file))
     inner = _inside(file, str(root))
     if inner is None and PurePath(file).is_absolute():  # one of them may go by way of a link
         inner = _inside(os.path.realpath(file), os.path.realpath(root))

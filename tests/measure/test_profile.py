@@ -429,15 +429,18 @@ def test_threads_that_were_hardly_seen_are_one_function_with_their_cpu_time() ->
 def test_threads_that_were_seen_on_one_side_alone_are_named_if_they_cost_little_on_the_other(
     cpu_s: float, threads: tuple[Threads, ...]
 ) -> None:
-    brief, long = (f"thread (1): MainThread;f (a.py:1) 60\nthread (2): pool;g (a.py:5) {count}\n" for count in (4, 800))
-    long += "thread (2): pool;h (a.py:9) 200\n"  # it may be all that the threads did before
+    file = f"{ROOT}/a.py"
+    brief, long = (
+        f"thread (1): MainThread;f ({file}:1) 60\nthread (2): pool;g ({file}:5) {count}\n" for count in (4, 800)
+    )
+    long += f"thread (2): pool;h ({file}:9) 200\n"  # it may be all that the threads did before
     sides, costs_s = [[looked(brief, shares=[0.5])], [looked(long, shares=[0.25])]], [0.001, cpu_s]
     assert threads_of(sides, costs_s) == threads
     base, now = (
         profile_of(looks, requests=1, cpu_per_request=cost_s, threads=known)
         for looks, cost_s, known in zip(sides, costs_s, threads, strict=True)
     )
-    found = {each.frame.function: each.growth_s for each in growth(base, now, base_root=None, now_root=None)}
+    found = {each.frame.function: each.growth_s for each in growth(base, now, base_root=ROOT, now_root=ROOT)}
     # What the threads cost before, 0.5 ms, is put down to what is seen of them now.
     name = "g" if threads[1] is Threads.SEEN else "other threads, whose calls are too short to be seen"
     part = 0.8 if name == "g" else 1
@@ -478,7 +481,7 @@ def test_nothing_seen_costs_nothing() -> None:
     nothing = profile_of([], requests=0)
 
     assert (nothing.samples, nothing.cost, nothing.per_sample_s) == (0, 0, 0)
-    assert costs(nothing, root=None) == ()
+    assert costs(nothing, root=ROOT) == ()
 
 
 @pytest.mark.parametrize(
@@ -492,10 +495,9 @@ def test_nothing_seen_costs_nothing() -> None:
         (r"C:\Python312\Lib\json\encoder.py", ROOT, "json/encoder.py", False),
         (r"C:\work\app\main.py", Path(r"C:\work\app"), "main.py", True),
         ("/elsewhere/main.py", ROOT, "/elsewhere/main.py", False),
-        ("/elsewhere/main.py", None, "/elsewhere/main.py", True),
-        ("<frozen os>", None, "<frozen os>", False),
+        ("<frozen os>", ROOT, "<frozen os>", False),
         ("<string>", ROOT, "<string>", False),
-        ("", None, "", False),
+        ("", ROOT, "", False),
         (
             "/work/app/lent/pytest_fileperf/serve/stage2_server.py",
             ROOT,
@@ -504,7 +506,7 @@ def test_nothing_seen_costs_nothing() -> None:
         ),
     ],
 )
-def test_whose_a_function_is(file: str, root: Path | None, where: str, own_code: bool) -> None:
+def test_whose_a_function_is(file: str, root: Path, where: str, own_code: bool) -> None:
     place = place_of(Frame(function="f", file=file, line=1), root)
 
     assert (place.file, place.own_code) == (where, own_code)
@@ -539,7 +541,7 @@ def test_what_no_sample_is_of_has_its_share_of_the_cost() -> None:
     look = looked("f (a.py:1) 20\n", unseen=0.75)
     read = profile_of([look], requests=1, cpu_per_request=0.010, has_unseen=True)
 
-    assert {cost.frame.function: cost.cost_s for cost in costs(read, root=None)} == pytest.approx(
+    assert {cost.frame.function: cost.cost_s for cost in costs(read, root=ROOT)} == pytest.approx(
         {CHILD_PROCESSES.function: 0.0075, "f": 0.0025}
     )
 
