@@ -159,18 +159,16 @@ class ThreadShares:
     """How many of these waited for a lock, or for another thread."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """The rounds of one boot, and what was seen during them."""
 
-    boot: Boot
-    start_ns: int
-    end_ns: int
-    cpu_ns: int = 0
-    """The CPU time of the whole server in them, also of processes that ended; 0 where it is not known."""
-
-    def samples(self) -> list[Sample]:
-        return [sample for sample in self.boot.samples if self.start_ns <= sample.at_ns <= self.end_ns]
+    def __init__(self, boot: Boot, rounds: Sequence[Round]) -> None:
+        self.boot = boot
+        self.start_ns = min(round_.started_ns for round_ in rounds)
+        self.end_ns = max(round_.ended_ns for round_ in rounds)
+        self.cpu_ns = sum(round_.server_cpu_ns or 0 for round_ in rounds)
+        """The CPU time of the whole server in them, also of processes that ended; 0 where it is not known."""
+        self.samples = [sample for sample in boot.samples if self.start_ns <= sample.at_ns <= self.end_ns]
 
     def workers_in(self, sample: Sample) -> tuple[ProcessUse, ...]:
         """Returns the workers; all processes of the server where it is not known which they are."""
@@ -197,11 +195,8 @@ def spans_of(recording: Recording) -> Iterator[Span]:
     """Yields each boot's rounds that count; boots without any are left out."""
     rounds = recording.counted()
     for boot in recording.boots:
-        own = [round_ for round_ in rounds if round_.boot == boot.index]
-        if own:
-            start_ns, end_ns = min(round_.started_ns for round_ in own), max(round_.ended_ns for round_ in own)
-            cpu_ns = sum(round_.server_cpu_ns or 0 for round_ in own)
-            yield Span(boot=boot, start_ns=start_ns, end_ns=end_ns, cpu_ns=cpu_ns)
+        if own := [round_ for round_ in rounds if round_.boot == boot.index]:
+            yield Span(boot, own)
 
 
 class Usage:
@@ -299,7 +294,7 @@ class Usage:
     @cached_property
     def threads(self) -> ThreadShares | None:
         """None also if there were too few looks."""
-        each = [[span.workers_in(sample) for sample in span.samples()] for span in self._spans]
+        each = [[span.workers_in(sample) for sample in span.samples] for span in self._spans]
         looks = [look for of_span in each for look in of_span]
         # While another thread runs, a main thread that waits may do so for the interpreter's lock.
         mains = Counter(
@@ -333,7 +328,7 @@ class Usage:
     @cached_property
     def queues(self) -> list[SocketQueues]:
         """What each look at the sockets found."""
-        return [sample.queues for span in self._spans for sample in span.samples() if sample.queues is not None]
+        return [sample.queues for span in self._spans for sample in span.samples if sample.queues is not None]
 
     @cached_property
     def under_way(self) -> float:
