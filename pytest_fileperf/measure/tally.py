@@ -159,26 +159,18 @@ class Tally:
         self._event_gap = self._durations["event_gap"]
         self._events: int | None = None
         self._answers: int | None = None
-        self._sent = self._received = 0
-        self._statuses: dict[int, int] = {}
-        self._breaches: Counter[Breach] = Counter()
         self._carried: dict[int, Carried] = {}
         """By the number of the round."""
-        self._failures: dict[str, Failure] = {}
-        """By kind, with the first example: messages may be long, and failures many."""
-        self.requests = 0
-        """Successful requests."""
         self.failed = 0
         """Failed requests since the warm-up ended."""
         self.last_end_ns = 0
         """When the last request ended, well or not."""
-        self.ends = array("q")
-        """When they ended, where rounds have a typical rate."""
         self.rounds: list[Round] = []
         """Those that are over."""
         self._warm_requests = 0
         self._warm_failures: dict[str, Failure] = {}
         """Of the requests that belong to no round."""
+        self.begin()
 
     def is_quick(self, ended_ns: int) -> bool:
         """Returns whether a sample that ends then is taken in no time: it closes no round, and fills no block."""
@@ -332,14 +324,16 @@ class Tally:
         for durations in self._durations.values():
             durations.take()
         self.ends = array("q")
-        self._sent = self._received = self.requests = 0
-        if self._events is not None:
-            self._events = 0
-        if self._answers is not None:
-            self._answers = 0
-        self._statuses = {}
-        self._breaches = Counter()
-        self._failures = {}
+        """When requests ended, where rounds have a typical rate."""
+        self.requests = 0
+        """Successful requests."""
+        self._sent = self._received = 0
+        self._events = None if self._events is None else 0
+        self._answers = None if self._answers is None else 0
+        self._statuses: dict[int, int] = {}
+        self._breaches = Counter[Breach]()
+        self._failures: dict[str, Failure] = {}
+        """By kind, with the first example: messages may be long, and failures many."""
 
     def end(self, **own: Any) -> Round:
         """Returns the current counts as a round, without CPU times, and notes it; `own` are further fields of it."""
