@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import comb
+from typing import Any
 
 from pytest_fileperf.measure.histogram import EMPTY, HIGHEST_NS, Histogram
 from pytest_fileperf.measure.limiting import Limit, limit_of
@@ -39,6 +40,7 @@ class LatencySummary:
     max: float
     within_one_stdev: float
     """Share of requests within one standard deviation of the mean (wrk's `+/- Stdev`)."""
+    # Empty where figures were read from a file: their recording has it.
     histogram: Histogram = field(default=EMPTY, repr=False, compare=False)
 
     @classmethod
@@ -267,11 +269,12 @@ def measurement_of(
     else:
         answered = sum(round_.http_requests for round_ in counted)
         http_rps = answered / counted_seconds if counted_seconds else 0.0
+    times: dict[str, Any] = {name: LatencySummary.of(getattr(total, name)) for name in _TIMES}
     use = Usage(recording)
     ran = None if recording.processes_changed else use.server_ran
     return Measurement(
         **{name: getattr(total, name) for name in _SAME},
-        **{name: LatencySummary.of(getattr(total, name)) for name in _TIMES},
+        **times,
         rps=rps,
         errors=total.failed,
         success_ratio=total.requests / made if made else 0.0,
@@ -318,17 +321,6 @@ def measurement_of(
         busy=busy or busy_of(recording),
         law=littles_law(recording),
     )
-
-
-def with_histograms(run: Measurement, recording: Recording) -> Measurement:
-    """Returns the figures with the histograms of the recording they are of, for those that came without."""
-
-    def whole(summary: LatencySummary, name: str) -> LatencySummary:
-        return replace(summary, histogram=recording.merged(name))
-
-    first, gap = whole(run.events.first, "first_event"), whole(run.events.gap, "event_gap")
-    times = {name: whole(getattr(run, name), name) for name in _TIMES}
-    return replace(run, **times, events=replace(run.events, first=first, gap=gap))
 
 
 # --- What each side of a comparison did while the other one had its turn: they share a core, so it slows the other one

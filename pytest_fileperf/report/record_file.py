@@ -28,7 +28,7 @@ from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.codec import Decoder, Encoder, Placed, json_text, json_value, named
 from pytest_fileperf.measure.growth import Growth
-from pytest_fileperf.measure.measurement import LatencySummary, Measurement, with_histograms
+from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Phase, Recording, Round
 from pytest_fileperf.report.figures import spread
@@ -174,7 +174,6 @@ def _whole(kept: _Kept, stored: Placed) -> Result:
         result = result.having(code_notes=tuple(map(note_of, code.text().split("; "))))
     return result.having(
         notes=(*result.notes, *map(note_of, texts)),
-        measurement=with_histograms(result.measurement, result.recording),
         pairs=_pairs(result, kept.paired) if kept.paired else result.pairs,
     )
 

@@ -154,10 +154,6 @@ def test_nothing_of_a_session_is_left_out(reread: Callable[[SessionRecord], Sess
     record = whole_record([seen, judged, replace(result("test_profiled", smoke=True), explanation=profiled)])
     again = reread(record)
     assert again == record
-    for was, now in zip(record.results, again.results, strict=True):
-        assert now.measurement.latency.histogram == was.measurement.latency.histogram
-        assert now.measurement.latency.percentile(99.9) == was.measurement.latency.percentile(99.9)
-        assert now.measurement.send_delay.histogram == was.measurement.send_delay.histogram
 
 
 def test_pairs_are_made_of_their_rounds_and_not_kept_besides() -> None:
