@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -166,29 +166,44 @@ class Metric:
         return f"{'max' if self.worse_sign > 0 else 'min'}_{self.name}"
 
 
-def _percentile(percent: float, tolerance: float, least: int, *, of: str = "") -> Metric:
-    """Returns a percentile of latencies, or of the times `of` events of streams; at least so many can carry it."""
-    name = f"p{percent:g}".replace(".", "")
-
-    def pick(histogram: Histogram, least: int = 1) -> float | None:
-        return histogram.percentile_ns(percent) / 1e9 if histogram.count >= least else None
-
+def _rate(name: str, title: str, unit: Unit, count: Callable[[Round], float]) -> Metric:
     return Metric(
-        name=f"{of}_{name}" if of else name,
-        title=f"{of.replace('_', ' ')} p{percent:g}".strip(),
-        unit=Unit.SECONDS,
-        of_round=lambda round_: pick(getattr(round_, of or "latency"), least if of else 1),
-        of_run=lambda recording: pick(recording.merged(of or "latency")),
-        tolerance=tolerance,
-        least_requests=1 if of else least,
-        least_events=least if of else 0,
-        events=(lambda recording: recording.merged(of).count) if of else None,
-        percentile=None if of else percent,
+        name=name,
+        title=title,
+        unit=unit,
+        worse_sign=-1,
+        of_round=lambda round_: _per_second(round_, count(round_)),
+        of_run=lambda recording: rate_of(recording, count),
+        tolerance=RATE_TOLERANCE,
     )
 
 
-def _mean(histogram: Histogram) -> float | None:
-    return histogram.mean_ns() / 1e9 if histogram.count else None
+def _time(
+    name: str, title: str, ns_of: Callable[[Histogram], float], tolerance: float, least: int = 1, *, of: str = "latency"
+) -> Metric:
+    """Returns a metric of the latencies of requests, or of the times `of` events of streams; so many can carry it."""
+    is_of_events = of != "latency"
+
+    def seconds(histogram: Histogram, least: int = 1) -> float | None:
+        return ns_of(histogram) / 1e9 if histogram.count >= least else None
+
+    return Metric(
+        name=name,
+        title=title,
+        unit=Unit.SECONDS,
+        of_round=lambda round_: seconds(getattr(round_, of), least if is_of_events else 1),
+        of_run=lambda recording: seconds(recording.merged(of)),
+        tolerance=tolerance,
+        least_requests=1 if is_of_events else least,
+        least_events=least if is_of_events else 0,
+        events=(lambda recording: recording.merged(of).count) if is_of_events else None,
+    )
+
+
+def _percentile(percent: float, tolerance: float, least: int, *, of: str = "") -> Metric:
+    name, title = f"{of}_p{percent:g}".replace(".", "").strip("_"), f"{of.replace('_', ' ')} p{percent:g}".strip()
+    metric = _time(name, title, lambda times: times.percentile_ns(percent), tolerance, least, of=of or "latency")
+    return metric if of else replace(metric, percentile=percent)
 
 
 def _run_cpu_per_request(recording: Recording) -> float | None:
@@ -236,51 +251,17 @@ def _run_event_rate(recording: Recording) -> float | None:
     return sum(round_.events or 0 for round_ in counted) / seconds if known and seconds > 0 else None
 
 
-def _bytes_both_ways(round_: Round) -> float:
-    return round_.sent + round_.received
-
-
 _ALL = (
-    Metric(
-        name="rps",
-        title="requests/s",
-        unit=Unit.PER_SECOND,
-        worse_sign=-1,
-        of_round=lambda round_: _per_second(round_, round_.done),
-        of_run=lambda recording: rate_of(recording, lambda round_: round_.done),
-        tolerance=RATE_TOLERANCE,
-    ),
-    Metric(
-        name="throughput",
-        title="bytes/s",
-        unit=Unit.BYTES_PER_SECOND,
-        worse_sign=-1,
-        of_round=lambda round_: _per_second(round_, _bytes_both_ways(round_)),
-        of_run=lambda recording: rate_of(recording, _bytes_both_ways),
-        tolerance=RATE_TOLERANCE,
-    ),
+    _rate("rps", "requests/s", Unit.PER_SECOND, lambda round_: round_.done),
+    _rate("throughput", "bytes/s", Unit.BYTES_PER_SECOND, lambda round_: round_.sent + round_.received),
     _percentile(50, 0.06, 5),
     _percentile(75, 0.06, 11),
     _percentile(90, 0.09, 29),
     _percentile(95, 0.12, 59),
     _percentile(99, 0.15, 299),
     _percentile(99.9, 0.24, 2995),
-    Metric(
-        name="mean",
-        title="mean",
-        unit=Unit.SECONDS,
-        of_round=lambda round_: _mean(round_.latency),
-        of_run=lambda recording: _mean(recording.latency()),
-        tolerance=0.06,
-    ),
-    Metric(
-        name="latency",
-        title="max",
-        unit=Unit.SECONDS,
-        of_round=lambda round_: round_.latency.max_ns / 1e9 if round_.latency.count else None,
-        of_run=lambda recording: histogram.max_ns / 1e9 if (histogram := recording.latency()).count else None,
-        tolerance=0.24,
-    ),
+    _time("mean", "mean", lambda times: times.mean_ns(), 0.06),
+    _time("latency", "max", lambda times: times.max_ns, 0.24),
     Metric(
         name="event_rate",
         title="events/s",
