@@ -335,8 +335,12 @@ def growth(
     stacks only the project's innermost functions are believed. The roots are as in `place_of`. `looks` are those that
     both profiles are of, base and now: each has to show what is returned.
     """
-    whole_s = now.cost - base.cost
-    if not (base.samples and now.samples) or whole_s <= max(GREW * base.cost, _noise_s(base, now)):
+    whole_s, noise_s = now.cost - base.cost, 0.0
+    if not (base.samples and now.samples):
+        return ()
+    if base.cpu_per_request is None or now.cpu_per_request is None:  # it is counted in samples: two deviations of that
+        noise_s = 2 * math.hypot(base.cost / math.sqrt(base.samples), now.cost / math.sqrt(now.samples))
+    if whole_s <= max(GREW * base.cost, noise_s):
         return ()
     torn = base.torn or now.torn
     lines: dict[CodePlace, int] = {}
@@ -457,13 +461,6 @@ def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
             each = replace(known, growth_s=known.growth_s + each.growth_s, share=share)
         merged[key] = each
     return list(merged.values())
-
-
-def _noise_s(base: Profile, now: Profile) -> float:
-    """Returns two standard deviations of the whole growth: none where it was measured, and not counted in samples."""
-    if base.cpu_per_request is not None and now.cpu_per_request is not None:
-        return 0.0
-    return 2 * math.hypot(base.cost / math.sqrt(base.samples), now.cost / math.sqrt(now.samples))
 
 
 def _is_new_use(place: CodePlace, parts: Sequence[_Part], called: CodePlace, own: Sequence[_Part]) -> bool:

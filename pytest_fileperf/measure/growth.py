@@ -87,9 +87,12 @@ def growth_of(
         if requests[-1] - requests[0] < _LEAST_REQUESTS:
             continue
         sums = [float(sum(own)) for own in values]
-        found[name] = (sums[-1] - sums[0]) / float(requests[-1] - requests[0])
+        grown = sums[-1] - sums[0]
+        found[name] = grown / float(requests[-1] - requests[0])
         least = max(_LEAST_BYTES, _LEAST_OF_MEMORY * sums[0]) if name == "memory_bytes" else _SPARE + connections
-        if _lasts(requests.tolist(), sums, least):
+        knots = np.interp(np.linspace(requests[0], requests[-1], _QUARTERS + 1), requests, sums).tolist()
+        part = _LASTING_SHARE * grown / _QUARTERS
+        if grown >= least and all(later - earlier >= part for earlier, later in pairwise(knots)):
             lasting.add(name)
     if not found and limit is None:
         return None
@@ -117,12 +120,3 @@ def joined(growths: Iterable[Growth | None]) -> Growth | None:
         lasting=frozenset(filter(lasts, _HELD)),
         files_limit=max((one.files_limit for one in known if one.files_limit is not None), default=None),
     )
-
-
-def _lasts(requests: Sequence[float], sums: Sequence[float], least: float) -> bool:
-    """Returns whether it grew by this at the least, and in each quarter of the requests."""
-    if sums[-1] - sums[0] < least:
-        return False
-    knots = np.interp(np.linspace(requests[0], requests[-1], _QUARTERS + 1), requests, sums)
-    part = _LASTING_SHARE * (sums[-1] - sums[0]) / _QUARTERS
-    return all(later - earlier >= part for earlier, later in pairwise(knots.tolist()))

@@ -170,10 +170,12 @@ class Span:
         """The CPU time of the whole server in them, also of processes that ended; 0 where it is not known."""
         self.samples = [sample for sample in boot.samples if self.start_ns <= sample.at_ns <= self.end_ns]
 
+    def is_worker(self, pid: int) -> bool:
+        """All processes of the server are, where it is not known which are."""
+        return not self.boot.worker_pids or pid in self.boot.worker_pids
+
     def workers_in(self, sample: Sample) -> tuple[ProcessUse, ...]:
-        """Returns the workers; all processes of the server where it is not known which they are."""
-        known = self.boot.worker_pids
-        return tuple(use for use in sample.server if not known or use.pid in known)
+        return tuple(use for use in sample.server if self.is_worker(use.pid))
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
         """Returns by how much a value that only grows did so per nanosecond; None where that is not known.
@@ -306,7 +308,9 @@ class Usage:
         seen = [look for look in looks if look and all(process.busy_threads is not None for process in look)]
         if not mains or len(seen) < _LEAST_LOOKS:
             return None
-        pools = [_pool_of(span) for span in self._spans]
+        pools = [
+            sum(use.pool or 0 for use in span.boot.thread_pools if span.is_worker(use.pid)) for span in self._spans
+        ]
         full = [
             0 < pool * _NEARLY_ALL <= sum(process.busy_threads or 0 for process in look)
             for pool, of_span in zip(pools, each, strict=True)
@@ -366,11 +370,6 @@ def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterab
         for pid in pids
         if (ran := share(pid, "cpu_ns")) is not None
     ]
-
-
-def _pool_of(span: Span) -> int:
-    workers = span.boot.worker_pids
-    return sum(use.pool or 0 for use in span.boot.thread_pools if not workers or use.pid in workers)
 
 
 def _used_storage(span: Span) -> bool:
