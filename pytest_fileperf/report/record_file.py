@@ -41,20 +41,8 @@ from pytest_fileperf.report.wording import note_of, notes_text, sentence
 # is only in the part for other programs.
 
 SCHEMA = 4
-
-
 _FACTS = ("said", "created", "asked", "versions", "commit", "environment")
 """What a record has besides measurements, as other programs read it; failed tests too, which older files lack."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """A ranked group, with the places of its results among all of them."""
-
-    title: str
-    members: tuple[int, ...]
-    ranking: RankedGroup
-    """The group without its title and results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,30 +53,19 @@ class _Paired:
     base_boots_anew: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """A result without what is made of its rounds: it would double the file."""
-
-    result: Result
-    paired: tuple[_Paired, ...] = ()
-    """Of pairs whose sides are the boots of both recordings; others are in the result."""
-
-
 def record_to_json(record: SessionRecord) -> dict[str, object]:
-    """Returns what was measured, as values for `json.dumps`."""
-    places = {id(result): place for place, result in enumerate(record.results)}
-    groups = tuple(
-        _Group(
-            title=group.title,
-            members=tuple(places[id(one)] for one in group.results),
-            ranking=replace(group, title="", results=()),
-        )
-        for group in record.groups
-    )
     encoder = Encoder()
-    measured = {"results": encoder.encode(tuple(map(_kept, record.results)), tuple[_Kept, ...])}
-    if groups:
-        measured["groups"] = encoder.encode(groups, tuple[_Group, ...])
+    measured: dict[str, object] = {"results": [_kept(result, encoder) for result in record.results]}
+    if record.groups:
+        places = {id(result): place for place, result in enumerate(record.results)}
+        measured["groups"] = [
+            {
+                "title": group.title,
+                "members": [places[id(one)] for one in group.results],
+                "ranking": encoder.encode(replace(group, title="", results=()), RankedGroup),
+            }
+            for group in record.groups
+        ]
     if record.unknown_params:
         measured["unknown_params"] = list(record.unknown_params)
     return {"measured": measured, "histograms": encoder.histograms}
@@ -121,11 +98,8 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
     facts = {name: Placed(document)[name].value for name in _FACTS} | {"failed": document.get("failed", [])}
     record: SessionRecord = decoder.decode(Placed(facts), SessionRecord)
     measured = held["measured"]
-    stored, of_groups = measured["results"], measured.given("groups", [])
-    kept = decoder.decode(stored, tuple[_Kept, ...])
-    results = tuple(_whole(own, each["result"]) for own, each in zip(kept, stored.items(), strict=True))
-    members = decoder.decode(of_groups, tuple[_Group, ...])
-    groups = tuple(_group(group, results) for group in members)
+    results = tuple(_whole(kept, decoder) for kept in measured["results"].items())
+    groups = tuple(_group(group, results, decoder) for group in measured.given("groups", []).items())
     _require_metrics(results, groups)
     for result in results:
         for recording in filter(None, (result.recording, result.base)):
@@ -142,39 +116,40 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
 
 def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -> None:
     """Raises ValueError for a metric that there is not: every report looks metrics up by their names."""
+    found = []
     for result in results:
         verdict = result.verdict
         comparisons = (*verdict.comparisons, *verdict.world)
         names = [item.metric for item in comparisons] + [check.metric for check in verdict.limits]
         names += [floor.metric for floor in result.noise]
         names += [item.reason.metric for item in comparisons if item.reason is not None and item.reason.metric]
-        for name in names:
-            _require_metric(name, result.test.nodeid)
-    for group in groups:
-        _require_metric(group.metric, f"the group {group.title!r}")
+        found += [(name, result.test.nodeid) for name in names]
+    found += [(group.metric, f"the group {group.title!r}") for group in groups]
+    for name, where in found:
+        if name not in METRICS:
+            raise ValueError(f"{where} has a metric {name!r}, which there is not: it is one of {', '.join(METRICS)}")
 
 
-def _require_metric(name: str, where: str) -> None:
-    if name not in METRICS:
-        raise ValueError(f"{where} has a metric {name!r}, which there is not: it is one of {', '.join(METRICS)}")
-
-
-def _kept(result: Result) -> _Kept:
+def _kept(result: Result, encoder: Encoder) -> dict[str, object]:
+    """Returns a result without pairs whose sides are the boots of both recordings: they would double the file."""
     paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
     if not paired or _pairs(result, paired) != result.pairs:
-        return _Kept(result=result)
-    return _Kept(result=result.having(pairs=()), paired=paired)
+        return {"result": encoder.encode(result, Result)}
+    kept = encoder.encode(result.having(pairs=()), Result)
+    return {"result": kept, "paired": encoder.encode(paired, tuple[_Paired, ...])}
 
 
-def _whole(kept: _Kept, stored: Placed) -> Result:
+def _whole(kept: Placed, decoder: Decoder) -> Result:
     """Returns the whole of a result; of older files also the notes, which they have as texts."""
-    result = kept.result
+    stored = kept["result"]
+    result: Result = decoder.decode(stored, Result)
+    paired = decoder.decode(kept.given("paired", []), tuple[_Paired, ...])
     texts = [text for name in ("server_notes", "load_notes") for text in stored.given(name, []).list_of_texts()]
     if code := stored["verdict"].get("code"):
         result = result.having(code_notes=tuple(map(note_of, code.text().split("; "))))
     return result.having(
         notes=(*result.notes, *map(note_of, texts)),
-        pairs=_pairs(result, kept.paired) if kept.paired else result.pairs,
+        pairs=_pairs(result, paired) if paired else result.pairs,
     )
 
 
@@ -189,13 +164,15 @@ def _pairs(result: Result, paired: Sequence[_Paired]) -> tuple[Pair, ...]:
     )
 
 
-def _group(group: _Group, results: tuple[Result, ...]) -> RankedGroup:
+def _group(group: Placed, results: tuple[Result, ...], decoder: Decoder) -> RankedGroup:
+    title, members = decoder.decode(group["title"], str), decoder.decode(group["members"], tuple[int, ...])
+    ranked: RankedGroup = decoder.decode(group["ranking"], RankedGroup)
     count = len(results)
-    if not all(0 <= member < count for member in group.members):
-        raise ValueError(f"the group {group.title!r} has members that are none of its {count} results")
-    if sorted(place.member for place in group.ranking.places) != list(range(len(group.members))):
-        raise ValueError(f"the places of the group {group.title!r} are not those of its members")
-    return replace(group.ranking, title=group.title, results=tuple(results[member] for member in group.members))
+    if not all(0 <= member < count for member in members):
+        raise ValueError(f"the group {title!r} has members that are none of its {count} results")
+    if sorted(place.member for place in ranked.places) != list(range(len(members))):
+        raise ValueError(f"the places of the group {title!r} are not those of its members")
+    return replace(ranked, title=title, results=tuple(results[member] for member in members))
 
 
 # --- What happened on a boot over time, as JSON: a list for each column, a value for each sample or stretch of time
@@ -217,12 +194,11 @@ def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
 def samples_series(boot: Boot) -> dict[str, object]:
     """Returns what the server's processes, the generator and the sockets did; the boot must have samples."""
     samples = tuple(boot.samples)
-    pids = dict.fromkeys(process.pid for sample in samples for process in sample.server)
-    processes = []
-    for pid in pids:
-        uses = [next((use for use in sample.server if use.pid == pid), None) for sample in samples]
-        processes.append({"pid": pid, "worker": pid in boot.worker_pids, **_series_columns(samples, uses)})
-    generators = [_series_columns(samples, own) for own in _generators(samples)]
+    processes = [
+        {"pid": pid, "worker": pid in boot.worker_pids, **columns}
+        for pid, columns in _by_process(samples, [sample.server for sample in samples]).items()
+    ]
+    generators = [*_by_process(samples, [sample.generators for sample in samples]).values()]
     queues = {
         name: [None if sample.queues is None else getattr(sample.queues, name) for sample in samples]
         for name in _QUEUES
@@ -236,21 +212,18 @@ def samples_series(boot: Boot) -> dict[str, object]:
     }
 
 
-def _generators(samples: Sequence[Sample]) -> list[list[ProcessUse | None]]:
-    """Returns what each generator did, with an item for each sample."""
-    pids = dict.fromkeys(use.pid for sample in samples for use in sample.generators)
-    return [[next((use for use in sample.generators if use.pid == pid), None) for sample in samples] for pid in pids]
-
-
-def _series_columns(samples: Sequence[Sample], uses: Sequence[ProcessUse | None]) -> dict[str, object]:
-    def column(name: str) -> list[int | None]:
-        return [None if use is None else getattr(use, name) for use in uses]
-
-    return {
-        "cpu": _cpu_shares([sample.at_ns for sample in samples], column("cpu_ns")),
-        "rss": column("rss_bytes"),
-        **{name: column(name) for name in ("threads", "files", "busy_threads")},
-    }
+def _by_process(samples: Sequence[Sample], seen: Sequence[Sequence[ProcessUse]]) -> dict[int, dict[str, object]]:
+    """Returns the columns of each process that was seen in the samples, by its id."""
+    found: dict[int, dict[str, object]] = {}
+    for pid in dict.fromkeys(use.pid for uses in seen for use in uses):
+        own = [next((use for use in uses if use.pid == pid), None) for uses in seen]
+        columns: dict[str, list[int | None]] = {
+            name: [None if use is None else getattr(use, name) for use in own]
+            for name in ("cpu_ns", "rss_bytes", "threads", "files", "busy_threads")
+        }
+        cpu = _cpu_shares([sample.at_ns for sample in samples], columns.pop("cpu_ns"))
+        found[pid] = {"cpu": cpu, "rss": columns.pop("rss_bytes"), **columns}
+    return found
 
 
 def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[float | None]:
@@ -296,6 +269,12 @@ def _ranking(group: RankedGroup) -> dict[str, object]:
     }
 
 
+_COMPARED = (
+    *("outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
+    *("typical", "detectable", "pairs", "after_requests"),
+)
+
+
 def _result(result: Result) -> dict[str, object]:
     recording, measurement, verdict = result.recording, result.measurement, result.verdict
     service, explanation = recording.merged("service"), result.explanation
@@ -322,9 +301,9 @@ def _result(result: Result) -> dict[str, object]:
             "outcome": verdict.outcome,
             "saturated": measurement.saturated,
             "code": notes_text(verdict.code_notes),
-            "comparisons": [_comparison(comparison) for comparison in verdict.comparisons],
-            "world": [_comparison(comparison) for comparison in verdict.world],
-            "limits": [_limit(check) for check in verdict.limits],
+            "comparisons": [_judged(comparison, *_COMPARED) for comparison in verdict.comparisons],
+            "world": [_judged(comparison, *_COMPARED) for comparison in verdict.world],
+            "limits": [_judged(check, "name", "limit", "value", "holds") for check in verdict.limits],
         },
         "pinned": recording.pinned,
         "notes": notes(result),
@@ -341,7 +320,7 @@ def _capacity(found: Capacity | None) -> dict[str, object] | None:
     return {
         **named(found, "rate", "low", "high", "confidence", "limits", "broken", "closed_rps", "ended"),
         "limit": named(found.limit, "kind", "evidence"),
-        "tried": {name: [getattr(load, name) for load in found.tried] for name in columns},
+        "tried": _columns(found.tried, *columns),
     }
 
 
@@ -395,9 +374,7 @@ def _summary(run: Measurement) -> dict[str, object]:
         "generator": {**named(run.client, "cpu_per_request", "cpu_share"), "saturated": run.saturated},
         "generators": [asdict(use) for use in run.client.generators],
         "busy": named(run.busy, "server", "generator", "host"),
-        "law": None
-        if run.law is None
-        else named(run.law, "in_flight", "latency", "by_law", "error", "is_short", "agrees"),
+        "law": run.law and named(run.law, "in_flight", "latency", "by_law", "error", "is_short", "agrees"),
     }
 
 
@@ -436,18 +413,6 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
     }
 
 
-def _comparison(comparison: MetricComparison) -> dict[str, object]:
-    return {
-        **named(comparison, "metric", "outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
-        **named(comparison, "typical", "detectable", "pairs", "after_requests"),
-        "unit": METRICS[comparison.metric].unit,
-        "reason": sentence(comparison.reason),
-    }
-
-
-def _limit(check: LimitCheck) -> dict[str, object]:
-    return {
-        **named(check, "name", "metric", "limit", "value", "holds"),
-        "unit": METRICS[check.metric].unit,
-        "reason": sentence(check.reason),
-    }
+def _judged(item: MetricComparison | LimitCheck, *names: str) -> dict[str, object]:
+    unit = METRICS[item.metric].unit
+    return {**named(item, "metric", *names), "unit": unit, "reason": sentence(item.reason)}
