@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 from pytest_fileperf.drive.scheduler import scheduler_address
 from pytest_fileperf.errors import GeneratorError
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY, parse_group_by
-from pytest_fileperf.plan.network import LOOPBACK, Network
+from pytest_fileperf.plan.network import Network
 from pytest_fileperf.plugin.options import (
     CHOICES,
     DEFAULT_BASELINES,
@@ -41,30 +41,37 @@ _NUMERIC = re.compile(r"[0-9]*|0[xX][0-9a-fA-F]*")
 
 
 def read_network(
-    *, option_host: str | None, option_allowed: Iterable[str] | None, ini_host: object, ini_allowed: object
+    host_option: str | None, allowed: Sequence[str] | None, ini: Mapping[str, object]
 ) -> tuple[Network, tuple[str, ...]]:
     """Returns what options say, else the ini values, and everything that is wrong with it.
 
     Names are looked up once, here: a name that leads elsewhere later lets no load go there.
     """
-    given, spelling = (option_allowed, "--fileperf-allow-host={}")
-    if given is None:
-        lines = ini_allowed if isinstance(ini_allowed, list) else []
-        given, spelling = [str(line).strip() for line in lines], "fileperf_allow_host = {}"
-    allowed: set[str] = set()
+    spelling, lines = "--fileperf-allow-host={}", ini.get("allow_host")
+    if allowed is None:
+        spelling = "fileperf_allow_host = {}"
+        allowed = [str(line).strip() for line in lines] if isinstance(lines, list) else []
+    addresses: set[str] = set()
     problems = []
-    for name in given:
+    for name in allowed:
         try:
-            allowed |= _addresses(name)
+            addresses |= _addresses(name)
         except ValueError as error:
             problems.append(f"{spelling.format(name)}: {error}")
-    host, where = option_host, f"--fileperf-host={option_host}"
-    if host is None and ini_host is not None:
-        host, where = str(ini_host), f"fileperf_host = {ini_host}"
-    if host is not None and (problem := _problem_of(host, Network(addresses=frozenset(allowed)))):
-        problems.append(f"{where}: {problem}")
-        host = None
-    return Network(host=host or LOOPBACK, addresses=frozenset(allowed)), tuple(problems)
+    network = Network(addresses=frozenset(addresses))
+    host, where = _said("host", host_option, ini)
+    if host is None:
+        return network, tuple(problems)
+    if problem := _problem_of(str(host), network):
+        return network, (*problems, f"{where}: {problem}")
+    return Network(host=str(host), addresses=network.addresses), tuple(problems)
+
+
+def _said(key: str, option: object, ini: Mapping[str, object]) -> tuple[object, str]:
+    """Returns what the option says, else the ini file, and how it stands there."""
+    if option is not None:
+        return option, f"--fileperf-{key.replace('_', '-')}={option}"
+    return ini.get(key), f"fileperf_{key} = {ini.get(key)}"
 
 
 def server_problems(server: ServerSpec, network: Network) -> tuple[str, ...]:
@@ -133,15 +140,10 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         return config.getoption(f"fileperf_{name}")
 
     ini, wrong_types = _read_ini(config)
-    network, wrong_hosts = read_network(
-        option_host=given("host"),
-        option_allowed=given("allow_host"),
-        ini_host=ini.get("host"),
-        ini_allowed=ini.get("allow_host"),
-    )
-    cluster, of_ini = given("cluster"), ini.get("cluster")
-    group_by, wrong_labels = _group_by(given("group_by"), ini.get("group_by"))
-    chosen = {key: _chosen(key, given(key), ini.get(key)) for key in CHOICES}
+    network, wrong_hosts = read_network(given("host"), given("allow_host"), ini)
+    cluster, _ = _said("cluster", given("cluster"), ini)
+    group_by, wrong_labels = _group_by(*_said("group_by", given("group_by"), ini))
+    chosen = {key: _chosen(key, *_said(key, given(key), ini)) for key in CHOICES}
     wrong_words = [problem for _, problem in chosen.values() if problem]
     directory, reason = config.invocation_params.dir, given("reason")
     options = Options(
@@ -167,7 +169,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         preloads=chosen["preload"][0] == "auto",
         client=chosen["client"][0],
         keeps_trees=bool(ini.get("keep_trees", True)),
-        cluster=cluster if cluster is not None else None if of_ini is None else str(of_ini),
+        cluster=None if cluster is None else str(cluster),
         network=network,
         group_by=group_by,
         command_line={key: value for key in LOAD_OPTIONS if (value := given(key)) is not None},
@@ -282,26 +284,21 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
     return values, problems
 
 
-def _chosen(key: str, option: str | None, ini: object) -> tuple[str, str]:
-    """Returns the word of the option, else of the ini value, and what is wrong with it; the default where it is."""
+def _chosen(key: str, given: object, where: str) -> tuple[str, str]:
+    """Returns the word, and what is wrong with it; the default if it is not given, or is wrong."""
     words, _ = CHOICES[key]
-    given = option if option is not None else ini
     if given is None or given in words:
         return str(given or words[0]), ""
-    where = f"--fileperf-{key.replace('_', '-')}={given}" if option is not None else f"fileperf_{key} = {given}"
     *first, last = words
     return words[0], f"{where}: it is {', '.join(first)} or {last}"
 
 
-def _group_by(option: str | None, ini: object) -> tuple[tuple[str, ...], list[str]]:
-    """Returns the labels of the option, else of the ini value, and what is wrong with them."""
-    given, where = (option, "--fileperf-group-by") if option is not None else (ini, "fileperf_group_by")
-    if given is None:
-        return DEFAULT_GROUP_BY, []
+def _group_by(given: object, where: str) -> tuple[tuple[str, ...], list[str]]:
+    """Returns the labels, and what is wrong with them."""
     try:
-        return parse_group_by(str(given)), []
+        return DEFAULT_GROUP_BY if given is None else parse_group_by(str(given)), []
     except ValueError as error:
-        return DEFAULT_GROUP_BY, [f"{where}: {error}"]
+        return DEFAULT_GROUP_BY, [f"{where.partition('=')[0].rstrip()}: {error}"]
 
 
 def _optional_path(directory: Path, given: str | None) -> Path | None:

@@ -467,7 +467,7 @@ def test_a_stream_that_makes_no_sense_gets_a_sentence() -> None:
 def read(
     host: str | None = None, allowed: list[str] | None = None, ini_host: object = None, ini_allowed: object = None
 ) -> tuple[Network, tuple[str, ...]]:
-    return read_network(option_host=host, option_allowed=allowed, ini_host=ini_host, ini_allowed=ini_allowed)
+    return read_network(host, allowed, {"host": ini_host, "allow_host": ini_allowed})
 
 
 def test_addresses_are_taken_as_they_are_and_names_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
