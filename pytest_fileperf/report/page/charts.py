@@ -40,12 +40,9 @@ from pytest_fileperf.report.wording import base_name
 
 def capacity_chart(result: Result) -> Chart | None:
     """Returns the chart; None where nothing was searched for, or no load had a good answer."""
-    found = result.capacity
-    loads = () if found is None else _told(found)
+    found, loads, base = result.capacity, _told(result.capacity), _told(result.base_capacity)
     if found is None or not loads:
         return None
-    other = result.base_capacity
-    base = () if other is None else _told(other)
     scale = scale_for(max(load.p99 or 0.0 for load in (*loads, *base)), Unit.SECONDS)
     end = 1.05 * max(load.rate for load in (*loads, *base))  # the axis ends a little beyond the highest rate
     traces: list[Trace] = [
@@ -55,18 +52,16 @@ def capacity_chart(result: Result) -> Chart | None:
     if base:
         traces.append(_step_latencies("p99 of the other side", base, scale, QUIET, "diamond"))
     traces += [
-        line(name, ((0.0, limit), (end, limit)), scale, BAD, width=1.5, dash="dashdot")
+        level(name, limit, end, scale, BAD)
         for name, limit in found.limits.items()
         if METRICS[name.partition("_")[2]].unit is Unit.SECONDS
     ]
     shapes = [band(found.low, found.high)] if found.rate and math.isfinite(found.high) else []
+    says = "Each mark is a load of some seconds; hollow: a limit did not hold, or the server fell behind."
     return Chart(
         title="Latency over rate",
-        says=(
-            "Each mark is a load of some seconds; hollow: a limit did not hold, or the server fell behind."
-            f"{' Shaded: the interval of the capacity.' * bool(shapes)}"
-        ),
-        traces=tuple(traces),
+        says=says + " Shaded: the interval of the capacity." * bool(shapes),
+        traces=traces,
         layout={
             "xaxis": {"range": [0, end], "ticksuffix": "/s"},
             "yaxis": scale.axis(type="log", dtick=1),
@@ -76,8 +71,8 @@ def capacity_chart(result: Result) -> Chart | None:
     )
 
 
-def _told(found: Capacity) -> tuple[RateTried, ...]:
-    return tuple(load for load in found.tried if load.p99 is not None and not load.by_generator)
+def _told(found: Capacity | None) -> list[RateTried]:
+    return [load for load in found.tried if load.p99 is not None and not load.by_generator] if found else []
 
 
 def _step_latencies(name: str, loads: Sequence[RateTried], scale: Scale, colour: str, symbol: str) -> Trace:
@@ -163,7 +158,7 @@ def _by_percentile(title: str, says: str, traces: Sequence[Trace], latency: Hist
     return Chart(
         title=title,
         says=says,
-        traces=tuple(traces),
+        traces=traces,
         layout={"xaxis": xaxis, "yaxis": yaxis, "shapes": [band(count / SURE, count)], "hovermode": "x"},
     )
 
@@ -224,7 +219,7 @@ def _lead_times(recording: Recording) -> Chart | None:
     return Chart(
         title="Lead time by when a request was due",
         says=f"It climbs while the server falls behind, and is flat while it keeps up.{boots_said}",
-        traces=tuple(traces),
+        traces=traces,
         layout={
             "xaxis": {"ticksuffix": " s", "rangemode": "tozero", "hoverformat": ",.2f"},
             "yaxis": scale.axis(),
@@ -259,14 +254,15 @@ def _rates(result: Result, timeline: Timeline) -> Chart:
     traces = [_round_marks("requests/s", rounds, METRICS["rps"].of_round, timeline, scale, FIRST)]
     if result.measurement.errors:
         traces.append(_round_marks("failed/s", rounds, failed_per_second, timeline, scale, BAD))
+    load = result.identity.get("load")
+    rate = load.get("rate") if isinstance(load, dict) else None
+    if isinstance(rate, int | float):
+        traces.append(level("due", float(rate), timeline.end_s, scale, QUIET))
+    traces += _references("rps", result, timeline, scale, FIRST)
     drained = any(round_.phase is Phase.DRAIN for round_ in rounds)
     ended = " The last mark is what was in flight at the end." * drained
-    return Chart(
-        title="Requests per second over time",
-        says=f"Each mark is a round, each shade a boot of the server.{ended}",
-        traces=(*traces, *_due(result, timeline, scale), *_references("rps", result, timeline, scale, FIRST)),
-        layout=timeline.layout(yaxis=scale.axis()),
-    )
+    says = f"Each mark is a round, each shade a boot of the server.{ended}"
+    return timeline.chart("Requests per second over time", says, traces, scale.axis())
 
 
 def _event_rates(result: Result, timeline: Timeline) -> Chart | None:
@@ -276,12 +272,9 @@ def _event_rates(result: Result, timeline: Timeline) -> Chart | None:
     metric = METRICS["event_rate"]
     scale = scale_for(max(metric.of_round(round_) or 0.0 for round_ in rounds), metric.unit)
     made = _round_marks("events", rounds, metric.of_round, timeline, scale, FIRST)
-    return Chart(
-        title="Events per second over time",
-        says="Those of all streams together; each mark is a round.",
-        traces=(made, *_references(metric.name, result, timeline, scale, FIRST)),
-        layout=timeline.layout(yaxis=scale.axis()),
-    )
+    traces = [made, *_references(metric.name, result, timeline, scale, FIRST)]
+    says = "Those of all streams together; each mark is a round."
+    return timeline.chart("Events per second over time", says, traces, scale.axis())
 
 
 def _latencies(result: Result, timeline: Timeline) -> Chart | None:
@@ -296,12 +289,8 @@ def _latencies(result: Result, timeline: Timeline) -> Chart | None:
         traces.append(_round_marks(name, rounds, metric.of_round, timeline, scale, colour, symbol, sure=sure))
         traces += _references(name, result, timeline, scale, colour)
     few = any(round_.requests < METRICS["p99"].least_requests for round_ in rounds)
-    return Chart(
-        title="Latency over time",
-        says="The median and p99 of each round." + " Hollow: of fewer requests than the percentile needs." * few,
-        traces=tuple(traces),
-        layout=timeline.layout(yaxis=scale.axis()),
-    )
+    says = "The median and p99 of each round." + " Hollow: of fewer requests than the percentile needs." * few
+    return timeline.chart("Latency over time", says, traces, scale.axis())
 
 
 def _round_marks(
@@ -322,13 +311,6 @@ def _round_marks(
     points = [(middle, value(round_)) for middle, round_ in zip(middles, rounds, strict=True)]
     lengths = {"type": "data", "array": halves, "color": colour, "thickness": 2, "width": 0}
     return marks(name, points, scale, colour, symbol=symbols, error_x=lengths)
-
-
-def _due(result: Result, timeline: Timeline, scale: Scale) -> Iterator[Trace]:
-    load = result.identity.get("load")
-    rate = load.get("rate") if isinstance(load, dict) else None
-    if isinstance(rate, int | float):
-        yield level("due", float(rate), timeline.end_s, scale, QUIET)
 
 
 def _references(metric: str, result: Result, timeline: Timeline, scale: Scale, colour: str) -> Iterator[Trace]:

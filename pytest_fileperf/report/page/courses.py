@@ -5,7 +5,7 @@ Speed is what was counted on each side. The change of a pair is that of typical 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle, pairwise
 from statistics import fmean
 from typing import TypeAlias
@@ -59,21 +59,26 @@ def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison
         return None
     found = [unit.changes(metric) for _, _, unit in units]
     points = [(place, change) for (place, _, _), (change, _, _) in zip(units, found, strict=True)]
-    together = any(len(own) > 1 for _, own, _ in units)
+    bars = {
+        "type": "data",
+        "color": FIRST,
+        "thickness": 1.5,
+        "width": 3,
+        "array": [round(abs(high - change) / _PERCENT.size, 3) for change, _, high in found],
+        "arrayminus": [round(abs(low - change) / _PERCENT.size, 3) for change, low, _ in found],
+        "symmetric": False,
+    }
+    end = len(pairs) + 1
+    traces = [marks("pair", points, _PERCENT, FIRST, error_y=bars), level("no change", 0.0, end, _PERCENT, QUIET)]
+    if comparison is not None and comparison.change is not None:
+        traces.append(level("all pairs", comparison.change, end, _PERCENT, FIRST))
+    if comparison is not None:
+        traces.append(level("tolerance", comparison.edge, end, _PERCENT, BAD))
     better = "lower" if metric.worse_sign > 0 else "higher"
-    return Chart(
-        title=f"Change of {metric.title} by pair of boots",
-        says=(
-            f"Now against base: {better} is better. Each mark is a fresh boot of both sides"
-            f"{', or of some together' * together}, with what is uncertain within it."
-        ),
-        traces=(
-            marks("pair", points, _PERCENT, FIRST, error_y=_error_bars(found)),
-            level("no change", 0.0, len(pairs) + 1, _PERCENT, QUIET),
-            *_levels_of(comparison, len(pairs) + 1),
-        ),
-        layout=_layout(pairs, _PERCENT),
-    )
+    together = ", or of some together" * any(len(own) > 1 for _, own, _ in units)
+    mark = f"a fresh boot of both sides{together}, with what is uncertain within it"
+    says = f"Now against base: {better} is better. Each mark is {mark}."
+    return _by_pair(f"Change of {metric.title}", says, traces, pairs, _PERCENT)
 
 
 def _units(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[float, list[Pair], PairValue]]:
@@ -86,34 +91,11 @@ def _units(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[float, list[Pair
     return found
 
 
-def _error_bars(found: Sequence[tuple[float, float, float]]) -> dict[str, object]:
-    return {
-        "type": "data",
-        "color": FIRST,
-        "thickness": 1.5,
-        "width": 3,
-        "array": [round(abs(high - change) / _PERCENT.size, 3) for change, _, high in found],
-        "arrayminus": [round(abs(low - change) / _PERCENT.size, 3) for change, low, _ in found],
-        "symmetric": False,
-    }
-
-
-def _levels_of(comparison: MetricComparison | None, end: float) -> Iterator[Trace]:
-    if comparison is None:
-        return
-    if comparison.change is not None:
-        yield level("all pairs", comparison.change, end, _PERCENT, FIRST)
-    yield level("tolerance", comparison.edge, end, _PERCENT, BAD)
-
-
 def _rates(pairs: Sequence[Pair]) -> Chart:
     scale = Scale(name="/s")
-    return Chart(
-        title="Requests per second by pair of boots",
-        says="What was counted on each boot. Both sides together rise and fall with the machine.",
-        traces=_both_sides("", METRICS["rps"], pairs, lambda sides: sides[0].rate("rps"), scale, FIRST),
-        layout=_layout(pairs, scale),
-    )
+    traces = _both_sides("", METRICS["rps"], pairs, lambda sides: sides[0].rate("rps"), scale, FIRST)
+    says = "What was counted on each boot. Both sides together rise and fall with the machine."
+    return _by_pair("Requests per second", says, traces, pairs, scale)
 
 
 def _latencies(pairs: Sequence[Pair]) -> Chart | None:
@@ -129,12 +111,8 @@ def _latencies(pairs: Sequence[Pair]) -> Chart | None:
             return latency.percentile_ns(percent) / 1e9 if latency.count else None
 
         traces += _both_sides(f"p{percent} ", METRICS[f"p{percent}"], pairs, reached, scale, colour, symbol)
-    return Chart(
-        title="Latency by pair of boots",
-        says="The median and p99 of each boot, or of some together that have enough requests.",
-        traces=tuple(traces),
-        layout=_layout(pairs, scale),
-    )
+    says = "The median and p99 of each boot, or of some together that have enough requests."
+    return _by_pair("Latency", says, traces, pairs, scale)
 
 
 def _both_sides(
@@ -155,11 +133,12 @@ def _both_sides(
     return tuple(marks(f"{name}{side}", points, scale, colour, size=8, symbol=shown) for side, points, shown in sides)
 
 
-def _layout(pairs: Sequence[Pair], scale: Scale) -> dict[str, object]:
+def _by_pair(title: str, says: str, traces: Sequence[Trace], pairs: Sequence[Pair], scale: Scale) -> Chart:
     axis: dict[str, object] = {"range": [0.5, len(pairs) + 0.5], "tickformat": "d"}
     if len(pairs) <= 20:  # each pair has a tick
         axis["dtick"] = 1
-    return {"xaxis": axis, "yaxis": scale.axis(), "hovermode": "x unified"}
+    layout = {"xaxis": axis, "yaxis": scale.axis(), "hovermode": "x unified"}
+    return Chart(title=f"{title} by pair of boots", says=says, traces=traces, layout=layout)
 
 
 # --- Charts of what the server's processes and the generator used while a load ran
@@ -172,7 +151,6 @@ _Course = list[tuple[float, float | None]]
 
 
 def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
-    """Returns the charts that have something to show."""
     boots = sorted(
         (boot for boot in result.recording.boots if len(boot.samples) > 1), key=lambda boot: boot.samples[0].at_ns
     )
@@ -181,18 +159,12 @@ def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
     threads = _of_samples(boots, timeline, lambda sample: sum(use.threads for use in sample.server))
     busy = _of_samples(boots, timeline, lambda sample: _sum_known(use.busy_threads for use in sample.server))
     files = _of_samples(boots, timeline, lambda sample: _sum_known(use.files for use in sample.server))
+    of_threads = "Busy threads are at work or wait for something; the main threads are not counted among them."
     made = (
         _cpu(boots, timeline),
         _memory(result, boots, timeline),
-        _counts(
-            "Threads of the server over time",
-            "Busy threads are at work or wait for something; the main threads are not counted among them.",
-            (("threads", threads, FIRST), ("busy threads", busy, SECOND)),
-            timeline,
-        ),
-        _counts(
-            "Open files of the server over time", "Sockets are among them.", (("open files", files, FIRST),), timeline
-        ),
+        _counts("Threads", of_threads, (("threads", threads, FIRST), ("busy threads", busy, SECOND)), timeline),
+        _counts("Open files", "Sockets are among them.", (("open files", files, FIRST),), timeline),
     )
     return tuple(chart for chart in made if chart is not None)
 
@@ -207,12 +179,11 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
     def course(pick: Callable[[_Use], float | None]) -> _Course:
         return _joined([[(middle_s, pick(use)) for middle_s, use in of_boot] for of_boot in stretches])
 
-    def worker(place: int) -> _Course:
-        return course(lambda use: use[0][place] if place < len(use[0]) else None)
+    def of_workers(pick: Callable[[Iterable[float]], float], places: slice = slice(None)) -> _Course:
+        """Of some of the workers, or all."""
 
-    def of_workers(pick: Callable[[list[float]], float]) -> _Course:
         def picked(use: _Use) -> float | None:
-            known = [share for share in use[0] if share is not None]
+            known = [share for share in use[0][places] if share is not None]
             return pick(known) if known else None
 
         return course(picked)
@@ -224,7 +195,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
     elif count <= MOST_WORKERS:
         says = "100 % is a whole core: all that one worker can use for Python code."
         names = [f"worker {place + 1}" for place in range(count)] if count > 1 else ["worker"]
-        lines = [(name, worker(place), COLOURS[place]) for place, name in enumerate(names)]
+        lines = [(name, of_workers(sum, slice(at, at + 1)), COLOURS[at]) for at, name in enumerate(names)]
     else:
         says = f"Of {count} workers; 100 % is a whole core."
         lines = [
@@ -234,22 +205,17 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
         ]
     if count and _highest(others) >= 0.05:  # of a core
         lines.append(("other processes of the server", others, QUIET))
-    scale = Scale(name="%", size=0.01)
     traces = [
-        line(name, points, scale, colour, dash=dash)
+        line(name, points, _PERCENT, colour, dash=dash)
         for (name, points, colour), dash in zip(lines, cycle(DASHES), strict=False)
     ]
     if generator := course(lambda use: use[2]):
         several = any(len(sample.generators) > 1 for boot in boots for sample in boot.samples)
         name = "busiest generator" if several else "generator"
-        traces.append(line(name, generator, scale, QUIET, dash="dashdot"))
+        traces.append(line(name, generator, _PERCENT, QUIET, dash="dashdot"))
     highest = max(_highest(points) for points in (*(points for _, points, _ in lines), generator))
-    return Chart(
-        title="CPU over time, shares of a core",
-        says=says,
-        traces=tuple(traces),
-        layout=timeline.layout(yaxis=scale.axis(range=[0, max(105.0, highest * 105)])),
-    )
+    axis = _PERCENT.axis(range=[0, max(105.0, highest * 105)])
+    return timeline.chart("CPU over time, shares of a core", says, traces, axis)
 
 
 def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _Use]]:
@@ -279,32 +245,22 @@ def _memory(result: Result, boots: Sequence[Boot], timeline: Timeline) -> Chart:
     used = _of_samples(boots, timeline, lambda sample: sum(use.rss_bytes for use in sample.server))
     scale = scale_for(_highest(used), Unit.BYTES)
     limits = [check for check in result.verdict.limits if check.metric == "rss"]
-    return Chart(
-        title="Memory of the server over time",
-        says="Resident memory of all its processes together.",
-        traces=(
-            line("memory", used, scale, FIRST),
-            *(level(check.name, check.limit, timeline.end_s, scale, BAD) for check in limits),
-        ),
-        layout=timeline.layout(yaxis=scale.axis(), showlegend=bool(limits)),
-    )
+    traces = [line("memory", used, scale, FIRST)]
+    traces += (level(check.name, check.limit, timeline.end_s, scale, BAD) for check in limits)
+    says = "Resident memory of all its processes together."
+    return timeline.chart("Memory of the server over time", says, traces, scale.axis(), showlegend=bool(limits))
 
 
 def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], timeline: Timeline) -> Chart | None:
-    """Returns the chart of the counts that are known; None where none of them changes."""
+    """Returns the chart of the counts that are known; None if none of them changes."""
     known = [(name, course, colour) for name, course, colour in lines if any(y is not None for _, y in course)]
     if all(len({y for _, y in course} - {None}) == 1 for _, course, _ in known):
         return None
-    scale = Scale()
-    return Chart(
-        title=title,
-        says=says,
-        traces=tuple(
-            line(name, course, scale, colour, dash=dash)
-            for (name, course, colour), dash in zip(known, DASHES, strict=False)
-        ),
-        layout=timeline.layout(yaxis=scale.axis()),
-    )
+    traces = [
+        line(name, course, Scale(), colour, dash=dash)
+        for (name, course, colour), dash in zip(known, DASHES, strict=False)
+    ]
+    return timeline.chart(f"{title} of the server over time", says, traces, Scale().axis())
 
 
 def _sum_known(counts: Iterable[int | None]) -> int | None:

@@ -6,8 +6,8 @@ have other values for light, dark and paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias, TypeVar
 
@@ -37,13 +37,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """One chart."""
-
     title: str
-    says: str = ""
+    says: str
     """How to read it."""
-    traces: tuple[Trace, ...]
-    layout: Mapping[str, object] = field(default_factory=dict)
+    traces: Sequence[Trace]
+    layout: Mapping[str, object]
     """What differs from the page's own layout."""
 
 
@@ -132,39 +130,38 @@ class Timeline:
 
     origin_ns: int
     end_s: float
-    bands: tuple[tuple[int, float, float], ...]
-    """The number of a boot, then the start and end of rounds of it that followed each other; a boot may have several.
-
-    Boots are numbered from 1 as they were first loaded: which one is next is drawn by chance.
-    """
+    axes: Mapping[str, object]
+    """A layout with this axis from left to right, and a band behind rounds of a boot that followed each other."""
 
     def seconds(self, at_ns: float) -> float:
         """Returns where an instant of the monotonic clock is on the axis."""
         return (at_ns - self.origin_ns) / 1e9
 
-    def layout(self, **changes: object) -> dict[str, object]:
-        """Returns a layout with this axis from left to right, and a band behind the rounds of each boot."""
-        where = {"xanchor": "left", "y": 1, "yanchor": "bottom", "yref": "paper"}
-        names = [{"text": f"boot {boot}", "x": _short(start), **where} for boot, start, _ in self.bands]
-        return {
-            "xaxis": {"range": [0, _short(self.end_s)], "ticksuffix": " s", "hoverformat": ",.2f"},
-            "shapes": [band(start, end) for _, start, end in self.bands],
-            "annotations": names if 1 < len(names) <= 6 else [],
-            "hovermode": "x unified",
-            **changes,
-        }
+    def chart(
+        self, title: str, says: str, traces: Sequence[Trace], yaxis: Mapping[str, object], **layout: object
+    ) -> Chart:
+        return Chart(title=title, says=says, traces=traces, layout={**self.axes, "yaxis": yaxis, **layout})
 
 
 def timeline_of(recording: Recording) -> Timeline:
     """Returns the time axis of a recording that has rounds."""
-    instants: Iterable[int] = (sample.at_ns for boot in recording.boots for sample in boot.samples)
-    seen = [*instants, *(at for round_ in recording.counted() for at in (round_.started_ns, round_.ended_ns))]
-    origin_ns = min(seen)
+    seen = [sample.at_ns for boot in recording.boots for sample in boot.samples]
+    seen += (at_ns for round_ in recording.counted() for at_ns in (round_.started_ns, round_.ended_ns))
+    origin_ns, end_s = min(seen), (max(seen) - min(seen)) / 1e9
     rounds = sorted(recording.measured(), key=lambda round_: round_.started_ns)
+    # Boots are numbered as they were first loaded: which one is next is drawn by chance.
     numbers = {boot: number for number, boot in enumerate(dict.fromkeys(round_.boot for round_ in rounds), 1)}
-    bands = []
+    where = {"xanchor": "left", "y": 1, "yanchor": "bottom", "yref": "paper"}
+    shapes, names = [], []
     for boot, group in groupby(rounds, key=lambda round_: round_.boot):
         of_boot = list(group)
-        start_ns, end_ns = of_boot[0].started_ns, of_boot[-1].ended_ns
-        bands.append((numbers[boot], (start_ns - origin_ns) / 1e9, (end_ns - origin_ns) / 1e9))
-    return Timeline(origin_ns=origin_ns, end_s=(max(seen) - origin_ns) / 1e9, bands=tuple(bands))
+        start, end = ((at_ns - origin_ns) / 1e9 for at_ns in (of_boot[0].started_ns, of_boot[-1].ended_ns))
+        shapes.append(band(start, end))
+        names.append({"text": f"boot {numbers[boot]}", "x": _short(start), **where})
+    axes = {
+        "xaxis": {"range": [0, _short(end_s)], "ticksuffix": " s", "hoverformat": ",.2f"},
+        "shapes": shapes,
+        "annotations": names if 1 < len(names) <= 6 else [],
+        "hovermode": "x unified",
+    }
+    return Timeline(origin_ns=origin_ns, end_s=end_s, axes=axes)
