@@ -73,11 +73,11 @@ def _report(given: argparse.Namespace) -> None:
 
 def _show(record: SessionRecord, stream: TextIO, *, verbose: bool) -> None:
     from pytest_fileperf.report.terminal import session_text
-    from pytest_fileperf.report.text import show_what_it_can
+    from pytest_fileperf.report.text import Screen, show_what_it_can
 
     show_what_it_can(stream)
-    width = shutil.get_terminal_size().columns if stream.isatty() else 80
-    stream.write(session_text(record, width=width, colour=stream.isatty(), verbosity=int(verbose)))
+    screen = Screen(width=shutil.get_terminal_size().columns, colour=True) if stream.isatty() else Screen()
+    stream.write(session_text(record, screen, verbosity=int(verbose)))
 
 
 if __name__ == "__main__":

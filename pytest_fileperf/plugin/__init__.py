@@ -39,12 +39,10 @@ _MARKER = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Registers the options and their ini twins."""
     add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker, and the active part where load tests are on."""
     config.addinivalue_line("markers", _MARKER)
     refuse_no_values(config)
     if is_enabled(config):

@@ -22,7 +22,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plugin.invocation import header_words, read_options, server_problems
 from pytest_fileperf.plugin.measuring import ScreenProgress, Turns, tell_properties
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys
-from pytest_fileperf.plugin.outcomes import Outcomes
+from pytest_fileperf.plugin.outcomes import Outcomes, screen_of
 from pytest_fileperf.report.text import show_what_it_can
 from pytest_fileperf.settings.settings import Options, Settings, resolve
 from pytest_fileperf.units import format_count
@@ -298,7 +298,6 @@ class Active:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        """Takes over what an xdist worker measured."""
         output: Mapping[str, str] = getattr(node, "workeroutput", {})
         if _WORKER_RESULTS in output:
             self.results += pickle.loads(base64.b64decode(output[_WORKER_RESULTS]))  # noqa: S301 - our own worker's
@@ -342,24 +341,17 @@ def _leave_to_parent(active: weakref.ref[Active]) -> None:
 
 
 def _not_written(path: Path) -> str:
-    """Returns the line about a file that was asked for, where there is nothing to write."""
     stays = ": the file there is of an earlier run" if path.exists() else ""
     return f"fileperf: nothing was measured, so {path} was not written{stays}"
 
 
 def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> tuple[list[str], bool]:
     """Returns the lines about the results, and whether they are nothing but rows."""
-    writer, verbosity = reporter.config.get_terminal_writer(), reporter.config.get_verbosity()
-    width, colour = writer.fullwidth, writer.hasmarkup
-    if verbosity >= 1:
-        from pytest_fileperf.report.terminal import terminal_report
-
-        return terminal_report(record, width=width, colour=colour, verbosity=verbosity).splitlines(), False
-    from pytest_fileperf.report.terminal import brief_report
+    from pytest_fileperf.report.terminal import report_lines
 
     shows_failures = reporter.config.getoption("tbstyle", default="auto") not in ("no", "line")
     told = {report.nodeid for report in reporter.stats.get("failed", ())} if shows_failures else set()
-    return brief_report(record, width=width, colour=colour, quiet=verbosity < 0, told=told)
+    return report_lines(record, screen_of(reporter.config), verbosity=reporter.config.get_verbosity(), told=told)
 
 
 ACTIVE = pytest.StashKey[Active]()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import io
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from threading import Condition, Event
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -27,8 +27,6 @@ from pytest_fileperf.settings.settings import DEFAULT_GATE, Settings, for_capaci
 from pytest_fileperf.units import format_duration
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from pytest_fileperf.judge.record import Result, TestId
     from pytest_fileperf.measure.capacity import Capacity
     from pytest_fileperf.measure.measurement import Measurement
@@ -52,11 +50,10 @@ class ScreenProgress:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._given_up: Event | None = None
-        self._sink: ProgressSink | None = None
 
     @contextmanager
     def until(self, given_up: Event | None) -> Iterator[None]:
-        """Returns a context in which a measurement ends once `given_up` is set."""
+        """In this context a measurement ends once `given_up` is set."""
         self._given_up = given_up
         try:
             yield
@@ -64,45 +61,31 @@ class ScreenProgress:
             self._given_up = None
 
     def update(self, line: ProgressLine) -> None:
-        """Shows the moment; raises GivenUpError."""
         if self._given_up is not None and self._given_up.is_set():
             raise GivenUpError
-        if self._sink is None:
-            self._sink = _sink_of(self._config)
         self._sink.update(line)
 
     def done(self) -> None:
-        """Leaves the terminal ready for pytest."""
-        if self._sink is not None:
-            self._sink.done()
+        self._sink.done()
 
+    @cached_property
+    def _sink(self) -> ProgressSink:
+        from pytest_fileperf.report.progress import LiveProgress, PlainProgress, SilentProgress
 
-def _sink_of(config: pytest.Config) -> ProgressSink:
-    from pytest_fileperf.report.progress import LiveProgress, PlainProgress, SilentProgress
+        config = self._config
+        reporter: pytest.TerminalReporter | None = config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None or config.get_verbosity() < 0 or hasattr(config, "workerinput"):
+            return SilentProgress()
+        writer, capture = config.get_terminal_writer(), config.pluginmanager.getplugin("capturemanager")
 
-    reporter: pytest.TerminalReporter | None = config.pluginmanager.getplugin("terminalreporter")
-    if reporter is None or config.get_verbosity() < 0 or hasattr(config, "workerinput"):
-        return SilentProgress()
-    stream = cast("TextIO", _Screen(config, reporter))
-    if bool(reporter.isatty):  # a plain bool before pytest 9, and one that can be called since
-        return LiveProgress(stream, columns=lambda: config.get_terminal_writer().fullwidth)
-    return PlainProgress(stream)
+        def write(text: str) -> None:
+            with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+                reporter.ensure_newline()  # pytest may have begun a line for the test that runs
+                writer.write(text, flush=True)
 
-
-class _Screen(io.TextIOBase):
-    """The terminal as a stream: each write lifts the capture of the test's output for that moment."""
-
-    def __init__(self, config: pytest.Config, reporter: pytest.TerminalReporter) -> None:
-        self._writer = config.get_terminal_writer()
-        self._reporter = reporter
-        self._capture = config.pluginmanager.getplugin("capturemanager")
-
-    def write(self, text: str) -> int:
-        capture = self._capture
-        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
-            self._reporter.ensure_newline()  # pytest may have begun a line for the test that runs
-            self._writer.write(text, flush=True)
-        return len(text)
+        if bool(reporter.isatty):  # a plain bool before pytest 9, and one that can be called since
+            return LiveProgress(write, columns=lambda: writer.fullwidth)
+        return PlainProgress(write)
 
 
 # --- Lets one measurement run at a time: two at once would load each other, and share one server

@@ -102,7 +102,6 @@ INI_SETTINGS = (*LOAD_OPTIONS, "tolerance", "gate")
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Registers every option and ini value."""
     group = parser.getgroup("fileperf", "load tests of ASGI apps")
 
     def option(name: str, help_text: str, **how: object) -> None:
@@ -193,7 +192,6 @@ def is_enabled(config: pytest.Config) -> bool:
 
 
 def runs_in_ci() -> bool:
-    """Returns whether the environment variable CI is set to a true value."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 

@@ -8,13 +8,14 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from traceback import format_exception_only
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_fileperf.errors import BaselineError, FilePerfError, PerformanceError
 from pytest_fileperf.plugin.measuring import EXPECTED, OUTCOME_PROPERTY, AsyncVerb, line_of
 from pytest_fileperf.plugin.options import is_load_test
+from pytest_fileperf.report.text import Screen
 
 if TYPE_CHECKING:
     from pytest_fileperf.judge.record import FailedTest, Result
@@ -63,11 +64,10 @@ class Outcomes:
             self._partial.add(_module_of(report.nodeid))
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Notes a test; tests may be deselected after this."""
+        """Notes a test, which may be deselected after this."""
         self._tests.add(item.nodeid)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Notes the modules that are run in part."""
         self._partial.update(_module_of(item.nodeid) for item in items)
 
     # --- while a test runs
@@ -95,9 +95,8 @@ class Outcomes:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Notes whether the test has passed, and what no result tells; shortens the one line about a failure.
 
-        That line begins with figures, not with the name of an exception. pytest shows it in its short test summary, in
-        full where `CI` is set, and in JUnit XML. Files of the project are named from its root directory, as the line
-        may be cut.
+        pytest shows it in its short test summary and in JUnit XML, and may cut it: so it begins with figures, not with
+        the name of an exception, and files of the project are named from its root directory.
         """
         report = yield
         if call.when == "call":
@@ -149,8 +148,7 @@ class Outcomes:
 
     # --- pytest's own summary: categories with their counts, and lines with their figures
     #
-    # A test that passed and of which a measurement shows nothing is INCONCLUSIVE. A world that got slower is none of a
-    # test's outcomes, as the code did not: it is counted beside them.
+    # A test that passed and of which a measurement shows nothing is INCONCLUSIVE.
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(
@@ -165,38 +163,23 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Prints our lines below pytest's own short test summary, which comes last of all."""
+        """Prints tests that decide nothing below pytest's own short test summary, which comes last of all."""
         yield
-        stats = terminalreporter.stats
-        lines = self._summary_lines(terminalreporter.config, stats)
-        listed = _listed(terminalreporter)
-        if not lines or not listed:
+        config, stats = terminalreporter.config, terminalreporter.stats
+        listed = [_LISTED[char] for char in terminalreporter.reportchars if char in _LISTED]
+        if not listed or config.getoption("no_summary", default=False) or not stats.get(_UNDECIDED):
             return
-        if not any(stats.get(category) for category in listed):
-            terminalreporter.write_sep("=", "short test summary info", cyan=True, bold=True)
-        for line in lines:
-            terminalreporter.write_line(line)
-
-    def _summary_lines(self, config: pytest.Config, stats: dict[str, list[Any]]) -> list[str]:
-        """Returns a line for each test that decides nothing, and each measurement whose world got slower; counts those.
-
-        Of a test that ran again the last measurements are told.
-        """
-        undecided, results = stats.get(_UNDECIDED, []), self._active.results
-        if not undecided and not results:
-            return []
         from pytest_fileperf.report.terminal import undecided_lines
 
+        if not any(stats.get(category) for category in listed):
+            terminalreporter.write_sep("=", "short test summary info", cyan=True, bold=True)
         by_test: dict[str, dict[str, Result]] = {}
-        for result in results:
-            test = result.test
-            by_test.setdefault(test.item, {})[test.nodeid] = result
-        writer, lines = config.get_terminal_writer(), []
-        width, colour = writer.fullwidth, writer.hasmarkup
-        for report in undecided:
+        for result in self._active.results:  # the last measurements of a test that ran again
+            by_test.setdefault(result.test.item, {})[result.test.nodeid] = result
+        for report in stats[_UNDECIDED]:
             own = by_test.get(report.nodeid, {}).values()
-            lines += undecided_lines(_from_here(config, report.nodeid), own, width=width, colour=colour)
-        return lines
+            for line in undecided_lines(_from_here(config, report.nodeid), own, screen_of(config)):
+                terminalreporter.write_line(line)
 
     # --- baselines whose tests are gone
 
@@ -241,16 +224,8 @@ class Outcomes:
             return [] if is_known else [f"fileperf: {error}"], prune
         if not stale:
             return ["fileperf: no stale baselines in the modules that were collected whole"] * prune, False
-        writer = config.get_terminal_writer()
-        lines = stale_lines(
-            stale,
-            entries=sum(stored[key] for key in stale),
-            removed=prune,
-            width=writer.fullwidth,
-            colour=writer.hasmarkup,
-            verbosity=config.get_verbosity(),
-        )
-        return lines, False
+        entries, verbosity = sum(stored[key] for key in stale), config.get_verbosity()
+        return stale_lines(stale, screen_of(config), entries=entries, removed=prune, verbosity=verbosity), False
 
     def _why_unknown(self, session: pytest.Session) -> str:
         """Returns why nothing is known about any baseline; empty where something is."""
@@ -259,6 +234,11 @@ class Outcomes:
         if self._errors:
             return "collection had errors"
         return "" if session.exitstatus in _ENDED else "the session was not finished"
+
+
+def screen_of(config: pytest.Config) -> Screen:
+    writer = config.get_terminal_writer()
+    return Screen(width=writer.fullwidth, colour=writer.hasmarkup)
 
 
 def _module_of(nodeid: str) -> str:
@@ -304,10 +284,7 @@ def not_by_verdict(error: BaseException | None) -> tuple[BaseException, ...]:
 
 
 def _message(error: BaseException | None, others: Sequence[BaseException], report: pytest.TestReport) -> str:
-    """Returns what it said, at most some lines of it: errors of ours in full, others as pytest's summary has them.
-
-    Of a group of errors, such as that of a TaskGroup, each is told.
-    """
+    """Returns some lines of what it said: our errors, each of a group's errors, others as in pytest's summary."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext
     if isinstance(error, BaseExceptionGroup):
@@ -332,12 +309,6 @@ def _is_undecided(report: pytest.TestReport) -> bool:
     from pytest_fileperf.judge.record import Standing
 
     return any(standing.is_undecided for standing in Standing if standing.value in standings.values())
-
-
-def _listed(reporter: pytest.TerminalReporter) -> list[str]:
-    if reporter.config.getoption("no_summary", default=False):
-        return []
-    return [_LISTED[char] for char in reporter.reportchars if char in _LISTED]
 
 
 def _from_here(config: pytest.Config, nodeid: str) -> str:

@@ -44,10 +44,7 @@ def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
 
 
 def no_command(line: str) -> str:
-    """Returns a line that GitHub takes for no command, whatever the names in it: `::error` where it begins so.
-
-    An older form, `##[error]`, is one anywhere in a line.
-    """
+    """Returns a line that GitHub takes for no command: `::error` at its beginning is one, `##[error]` anywhere."""
     if not _on_github():
         return line
     line = line.replace("##[", "# #[")

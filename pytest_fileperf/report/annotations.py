@@ -56,7 +56,7 @@ def _of(result: Result) -> Iterator[_Told]:
     elif standing.is_undecided:
         yield "warning", standing.value, result.test, undecided_texts(result)
     elif standing is Standing.NEW and not result.baseline_written:
-        yield "warning", standing.value, result.test, [why.text for why in reasons(result)]
+        yield "warning", standing.value, result.test, [text for _, text, _ in reasons(result)]
 
 
 def _failing(result: Result) -> Iterator[str]:

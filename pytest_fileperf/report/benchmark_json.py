@@ -54,10 +54,7 @@ _NO_COMMIT: Mapping[str, object] = {
 
 
 def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str, object]:
-    """Returns the document of a run without results: this machine and moment, the commit (`versions.commit`), project.
-
-    They are what pytest-benchmark collects when none of its hooks is overridden. Asks the system about its CPU.
-    """
+    """Returns the document of a run without results, with the facts that pytest-benchmark collects by its own hooks."""
     from datetime import UTC, datetime
 
     from pytest_benchmark import __version__
@@ -73,15 +70,11 @@ def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str,
 
 
 def benchmarks_of(record: SessionRecord) -> list[dict[str, object]]:
-    """Returns what the document has of each result.
-
-    Those without a successful request have no latency and are left out, and so are those of a smoke run.
-    """
+    """Leaves out results without a successful request, which have no latency, and those of a smoke run."""
     return [_benchmark(result) for result in record.results if result.measurement.requests and not result.smoke]
 
 
 def benchmark_json(document: Mapping[str, object]) -> str:
-    """Returns the document as pytest-benchmark writes it."""
     return str(safe_dumps(document, ensure_ascii=True, indent=4, allow_nan=False))
 
 
@@ -116,7 +109,7 @@ def _file_storage(storage: str) -> FileStorage:
 
 
 def _tag(commit: object, name: str | None) -> str:
-    """Returns the name, or commit and time, and whether there were changes, as pytest-benchmark names a run."""
+    """Returns the name, or what pytest-benchmark calls a run without one: commit, time, whether there were changes."""
     if name is None:
         facts = commit if isinstance(commit, Mapping) else _NO_COMMIT
         changed = ["uncommitted-changes"] if facts.get("dirty") else []

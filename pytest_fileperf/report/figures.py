@@ -11,9 +11,9 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import LATE_NS
 from pytest_fileperf.measure.usage import CHILDREN_WORK, GeneratorUse
 from pytest_fileperf.report.remarks import setting
-from pytest_fileperf.report.text import INDENT, Screen, Style, amount, pad, paint, plain, quantity
+from pytest_fileperf.report.text import INDENT, Screen, Style, amount, pad, paint, plain, quantity, time_text
 from pytest_fileperf.report.wording import could_show, limit_text
-from pytest_fileperf.units import format_count, format_duration, format_share
+from pytest_fileperf.units import format_bytes, format_count, format_duration, format_share
 
 NOTABLE = 1.1
 """Ratio from which two times are worth showing apart."""
@@ -29,9 +29,8 @@ def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) 
     lines = []
     for title, texts in rows:
         head = " " * INDENT + paint(pad(title, size), Style.DIM, colour=screen.colour)
-        pieces = [(text, Style.NONE) for text in texts]
-        body = screen.flow(pieces, indent=indent, hanging=0)
-        lines += [head + line[INDENT + size :] if not at else line for at, line in enumerate(body)]
+        first, *rest = screen.flow([(text, Style.NONE) for text in texts], indent=indent, hanging=0)
+        lines += [head + first[INDENT + size :], *rest]
     return lines
 
 
@@ -67,7 +66,7 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
         ("failures", [f"{kind} × {count:,}" for kind, count in run.error_kinds.items()]),
         ("server", [] if result.test.own else _server(run)),
         ("generator", [] if result.test.own else _generator(run.client)),
-        *([] if result.test.own else generator_rows(run)),
+        *((f"generator {use.number}", generator_texts(use)) for use in run.client.generators if not result.test.own),
         ("run", _run(result)),
         ("limited by", [] if result.smoke or result.test.own else [str(run.limit)]),
         ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
@@ -80,7 +79,7 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
 def _spread_texts(latency: LatencySummary) -> list[str]:
     if latency.count == 0:
         return ["no successful request"]
-    return [f"{name} {amount(seconds, Unit.SECONDS)}" for name, seconds in spread(latency).items()]
+    return [f"{name} {time_text(seconds)}" for name, seconds in spread(latency).items()]
 
 
 def event_texts(run: Measurement) -> list[str]:
@@ -91,44 +90,25 @@ def event_texts(run: Measurement) -> list[str]:
     times = (("first event", events.first), ("gap", events.gap))
     return [
         f"{amount(events.rate, Unit.PER_SECOND)} events/s",
-        *(
-            f"{name} p50 {quantity(of.p50, Unit.SECONDS)}, p99 {quantity(of.p99, Unit.SECONDS)}"
-            for name, of in times
-            if of.count
-        ),
+        *(f"{name} p50 {time_text(of.p50)}, p99 {time_text(of.p99)}" for name, of in times if of.count),
     ]
 
 
 def load_texts(run: Measurement) -> list[str]:
-    """Returns what a row leaves out about a load that was due at given times; nothing where all was sent on time."""
-    texts = [_finished(run), _service(run)]
+    """Returns what a row leaves out about a load that was due at given times; nothing if all was sent on time."""
+    texts = []
+    if run.due is not None:
+        finished = f"finished in {time_text(run.elapsed)}"
+        if not run.open_loop or run.attack == 0:
+            texts.append(finished)
+        elif run.elapsed >= run.attack * NOTABLE:
+            texts.append(f"{finished}: attack {time_text(run.attack)}, wait {time_text(run.wait)}")
+    sent, due = run.service, run.latency
+    if sent.count and (due.p50 >= sent.p50 * NOTABLE or due.p99 >= sent.p99 * NOTABLE):
+        texts.append(f"service time p50 {time_text(sent.p50)}, p99 {time_text(sent.p99)}")
     if run.late or run.dropped:
         texts.append(f"{run.late:,} sent late, {run.dropped:,} dropped")
-    return [text for text in texts if text]
-
-
-def _finished(run: Measurement) -> str:
-    """Returns how long a given number of requests took; empty where they kept up with the rate that was asked for."""
-    if run.due is None:
-        return ""
-    finished = f"finished in {_seconds(run.elapsed)}"
-    if not run.open_loop or run.attack == 0:
-        return finished
-    return f"{finished}: attack {_seconds(run.attack)}, wait {_seconds(run.wait)}" * (
-        run.elapsed >= run.attack * NOTABLE
-    )
-
-
-def _service(run: Measurement) -> str:
-    """Returns the service time, where requests waited long before they were sent."""
-    sent, due = run.service, run.latency
-    if not sent.count or (due.p50 < sent.p50 * NOTABLE and due.p99 < sent.p99 * NOTABLE):
-        return ""
-    return f"service time p50 {_seconds(sent.p50)}, p99 {_seconds(sent.p99)}"
-
-
-def _seconds(value: float) -> str:
-    return quantity(value, Unit.SECONDS)
+    return texts
 
 
 def spread(latency: LatencySummary) -> dict[str, float]:
@@ -150,11 +130,8 @@ def _requests(run: Measurement) -> list[str]:
 def _duration(run: Measurement) -> list[str]:
     if run.due is None:
         return []
-    parts = (("attack", run.attack), ("wait", run.wait))
-    return [
-        f"{quantity(run.elapsed, Unit.SECONDS)} in all",
-        *(f"{name} {quantity(seconds, Unit.SECONDS)}" for name, seconds in parts if run.attack),
-    ]
+    parts = [f"attack {time_text(run.attack)}", f"wait {time_text(run.wait)}"] if run.attack else []
+    return [f"{time_text(run.elapsed)} in all", *parts]
 
 
 def _send_delay(run: Measurement) -> list[str]:
@@ -163,7 +140,7 @@ def _send_delay(run: Measurement) -> list[str]:
     delay = run.send_delay
     named = (("p50", delay.p50), ("p99", delay.p99), ("max", delay.max)) if delay.count else ()
     return [
-        *(f"{name} {quantity(seconds, Unit.SECONDS)}" for name, seconds in named),
+        *(f"{name} {time_text(seconds)}" for name, seconds in named),
         f"{run.late:,} sent late (more than {format_duration(LATE_NS)})",
         f"{run.dropped:,} dropped",
     ]
@@ -171,12 +148,12 @@ def _send_delay(run: Measurement) -> list[str]:
 
 def _bytes(run: Measurement) -> list[str]:
     sent, received = run.bytes_sent, run.bytes_received
-    mean = (f"{amount(value / max(1, run.requests), Unit.BYTES)}" for value in (sent, received))
+    requests = max(1, run.requests)
     return [
         f"sent {quantity(run.bytes_sent_per_second, Unit.BYTES_PER_SECOND)}",
         f"received {quantity(run.bytes_received_per_second, Unit.BYTES_PER_SECOND)}",
-        f"in all {amount(sent, Unit.BYTES)} and {amount(received, Unit.BYTES)}",
-        f"a request {' and '.join(mean)}",
+        f"in all {format_bytes(sent)} and {format_bytes(received)}",
+        f"a request {format_bytes(sent / requests)} and {format_bytes(received / requests)}",
     ]
 
 
@@ -190,7 +167,7 @@ def _server(run: Measurement) -> list[str]:
     use = run.server
     texts = []
     if use.cpu_per_request is not None:
-        texts.append(f"CPU {quantity(use.cpu_per_request, Unit.SECONDS)}/request")
+        texts.append(f"CPU {time_text(use.cpu_per_request)}/request")
     if use.cpu_share is not None:
         texts.append(f"{use.cpu_share:.2f} cores busy")
     if len(use.worker_cpu_shares) > 1:
@@ -202,24 +179,21 @@ def _server(run: Measurement) -> list[str]:
         cores = format_count(use.cores or 1, "core")
         texts.append(f"{use.children_cpu_share:.2f} of them in child processes, which may use {cores}")
     if use.peak_rss is not None:
-        texts.append(f"peak RSS {quantity(use.peak_rss, Unit.BYTES)}")
+        texts.append(f"peak RSS {format_bytes(use.peak_rss)}")
     return texts or ["CPU and memory not measured"]
-
-
-def _connections(run: Measurement) -> str:
-    if run.most_open in (0, run.connections):
-        return format_count(run.connections, "connection")
-    of = f" of {run.connections:,}" if run.most_open < run.connections else ""
-    return f"at most {run.most_open:,}{of} connections were open"
 
 
 def _run(result: Result) -> list[str]:
     run, recording = result.measurement, result.recording
+    connections = format_count(run.connections, "connection")
+    if run.most_open not in (0, run.connections):
+        of = f" of {run.connections:,}" if run.most_open < run.connections else ""
+        connections = f"at most {run.most_open:,}{of} connections were open"
     return [
-        _connections(run),
+        connections,
         format_count(len(recording.boots), "boot"),
-        f"{format_count(len(recording.measured()), 'round')} in {quantity(run.duration, Unit.SECONDS)}",
-        *([f"wait {quantity(run.wait, Unit.SECONDS)}"] if run.due is None else []),
+        f"{format_count(len(recording.measured()), 'round')} in {time_text(run.duration)}",
+        *([f"wait {time_text(run.wait)}"] if run.due is None else []),
     ]
 
 
@@ -231,24 +205,19 @@ def _generator(use: ClientUse) -> list[str]:
     of = f"a core, all {len(use.generators)} generators together" if len(use.generators) > 1 else "its core"
     texts = [f"engine {use.engine}", f"CPU {use.cpu_share * 100:.0f} % of {of}"]
     if use.cpu_per_request is not None:
-        texts.append(f"{quantity(use.cpu_per_request, Unit.SECONDS)}/request")
+        texts.append(f"{time_text(use.cpu_per_request)}/request")
     return texts
 
 
 def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
     """Returns what a generator did: core or worker, connections, rate, failures, CPU, clock, or why it is missing."""
-    clock = f"clock known to {quantity(use.clock_error, Unit.SECONDS)}" if use.clock_error else "same clock"
+    clock = f"clock known to {time_text(use.clock_error)}" if use.clock_error else "same clock"
     return (
         use.worker or (f"core {', '.join(map(str, use.cores))}" if use.cores else "any core"),
         format_count(use.connections, "connection"),
         quantity(use.rps, Unit.PER_SECOND),
         format_count(use.errors, "error"),
         f"CPU {use.cpu_share * 100:.0f} %",
-        *([f"{quantity(use.distance, Unit.SECONDS)} away", clock] if use.distance else []),
+        *([f"{time_text(use.distance)} away", clock] if use.distance else []),
         *([f"lost: it{use.lost}".replace("it's process", "its process")] if use.lost else []),
     )
-
-
-def generator_rows(run: Measurement) -> list[tuple[str, list[str]]]:
-    """Returns a row for each generator, where there are several or they are elsewhere."""
-    return [(f"generator {use.number}", list(generator_texts(use))) for use in run.client.generators]

@@ -25,13 +25,12 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report import remarks, story, wording
 from pytest_fileperf.report.figures import event_texts
-from pytest_fileperf.report.table import limit_word, member_names, metric_text, rank_text, ratio_texts, value_text
-from pytest_fileperf.report.text import Style, plain, plain_line, quantity
+from pytest_fileperf.report.table import RUN_METRICS, metric_text, ranked_rows
+from pytest_fileperf.report.text import Style, plain, plain_line
 from pytest_fileperf.units import format_bytes, format_count, format_share
 
 STEP_LIMIT_BYTES = 1 << 20
 """What GitHub shows of one step. It shows nothing of a longer summary."""
-_RUN_METRICS = ("rps", "p50", "p99")
 _GATE_HEADINGS = ("test", "metric", "before → after", "change", "tolerance", "outcome")
 _MARKUP = re.compile(r"[\\`*_\[\]|~<>&]")
 _NEEDS_NO_ESCAPE = re.compile(r"[^`|\\]+")
@@ -47,7 +46,7 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
     calm = [result for result in results if not any(result is other for other in urgent)]
     common = story.shared(results, remarks.setting) if results else ()
     common += story.shared(results, _remarks) if len(results) > 1 else ()
-    blocks = [[f"## Load tests: {_escaped(story.summary_line(results, record.failed))}", ""], *_failed(record.failed)]
+    blocks = [[f"## Load tests: {_escaped(story.summary_line(record))}", ""], *_failed(record.failed)]
     if urgent:
         rows = [row for result in urgent for row in _gate_rows(result)]
         blocks += ([*_table(_GATE_HEADINGS, rows), ""], *(_about(result, common) for result in urgent))
@@ -66,30 +65,21 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Returns the lines of a table; its cells are Markdown already."""
-    return [_row(headings), "|" + "---|" * len(headings), *map(_row, rows)]
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    heading, *lines = (f"| {' | '.join(cells)} |" for cells in (headings, *rows))
+    return [heading, "|" + "---|" * len(headings), *lines]
 
 
 def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
     """Yields a row for each metric that was judged, and each limit that does not hold; one where there is neither."""
     name, verdict = _code(result.test.nodeid), result.verdict
     for item in verdict.comparisons:
+        sides = _escaped(wording.sides_text(item))
         change = _change(item) if item in wording.compared(result) else ""
-        yield name, item.metric, _escaped(_sides(item)), change, format_share(item.tolerance), _marked(item.outcome)
+        yield name, item.metric, sides, change, format_share(item.tolerance), _marked(item.outcome)
     for check in verdict.broken:
         yield name, _escaped(wording.limit_text(check)), "", "", "", _marked(Standing.LIMIT)
     if not verdict.comparisons and not verdict.broken:
         yield name, "", "", "", "", _marked(result.standing)
-
-
-def _sides(comparison: MetricComparison) -> str:
-    """Returns the values of both sides; of the same code only that of now, as what differs is the world's doing."""
-    if wording.is_same_code(comparison) and comparison.now is not None:
-        return quantity(comparison.now, METRICS[comparison.metric].unit)
-    return wording.sides_text(comparison)
 
 
 def _change(comparison: MetricComparison) -> str:
@@ -98,11 +88,11 @@ def _change(comparison: MetricComparison) -> str:
 
 def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
     """Returns the measurements that are fine, folded: a row each, and what there is to say about them."""
-    headings = ("test", *(METRICS[name].title for name in _RUN_METRICS), "errors", "change", "outcome")
+    headings = ("test", *(METRICS[name].title for name in RUN_METRICS), "errors", "change", "outcome")
     rows = (
         (
             _code(result.test.nodeid),
-            *(_escaped(metric_text(name, result)) for name in _RUN_METRICS),
+            *(_escaped(metric_text(name, result)) for name in RUN_METRICS),
             f"{result.measurement.errors:,}",
             ", ".join(f"{item.metric} {_change(item)}" for item in wording.compared(result)),
             wording.word_of(result.standing),
@@ -119,20 +109,11 @@ def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
 
 
 def _ranked(group: RankedGroup) -> list[str]:
-    metric = METRICS[group.metric]
-    names = member_names([result for result, _ in group.ordered()])
     rows = (
-        (
-            rank_text(place),
-            _code(name),
-            value_text(place, metric.unit),
-            _escaped("".join(ratio_texts(place))),
-            limit_word(result),
-            wording.word_of(result.standing),
-        )
-        for name, (result, place) in zip(names, group.ordered(), strict=True)
+        (rank, _code(name), value, _escaped(share + interval), limit, wording.word_of(result.standing))
+        for result, _, (rank, name, value, share, interval, limit) in ranked_rows(group)
     )
-    headings = ("rank", "test", metric.title, "of best", "limited by", "outcome")
+    headings = ("rank", "test", METRICS[group.metric].title, "of best", "limited by", "outcome")
     return _folded(f"ranked: <code>{escape(plain(group.title))}</code>", _table(headings, rows))
 
 
@@ -145,27 +126,23 @@ def _folded(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def _about(result: Result, common: Sequence[str]) -> list[str]:
-    said = [f"- {text}" for text in _failures(result)]
+    failures, rest = story.first_failures(result.measurement.failures)
+    said = [
+        f"- {failure.count:,} × {_escaped(failure.kind)}{f': {_code(example)}' if example else ''}"
+        for failure, example in failures
+    ]
+    said += [f"- {rest}"] if rest else []
     said += [f"- {_escaped(text)}" for text in _remarks(result) if text not in common]
     text = "" if result.explanation is None else result.explanation.text
     blamed = _block(text) if text else []
     return [_code(result.test.nodeid), "", *said, "", *blamed] if said or blamed else []
 
 
-def _failures(result: Result) -> Iterator[str]:
-    """Yields the most frequent kinds of failed requests, each with its first example, as Markdown."""
-    shown, rest = story.first_failures(result.measurement.failures)
-    for failure, example in shown:
-        yield f"{failure.count:,} × {_escaped(failure.kind)}{f': {_code(example)}' if example else ''}"
-    if rest:
-        yield rest
-
-
 def _remarks(result: Result) -> list[str]:
     """Returns what a reader must know about one result, the most telling first."""
     world = wording.world_text(result.verdict)
     said = [f"the world: {world}"] if world else []
-    said += wording.noise_texts(result)
+    said += map(wording.noise_text, result.noise)
     said += (f"{outcome.value} {text}" for outcome, text, _ in story.reasons(result))
     unsure = (check for check in result.verdict.broken if check.reason)
     said += (f"{check.name}: {plain(wording.sentence(check.reason))}" for check in unsure)
@@ -196,7 +173,6 @@ def _escaped(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Returns the text in the type of code."""
     text = plain(text)
     return f"`{text}`" if _NEEDS_NO_ESCAPE.fullmatch(text) else f"<code>{_escaped(text)}</code>"
 

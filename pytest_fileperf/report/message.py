@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pytest_fileperf.errors import (
     LimitExceededError,
     NotMeasuredError,
-    PerformanceError,
     RegressionError,
     RequestsFailedError,
     log_block,
@@ -30,12 +29,11 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.host.files import full_disk
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
-from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import wording
 from pytest_fileperf.report.remarks import capacity_text, findings
 from pytest_fileperf.report.story import is_notable
-from pytest_fileperf.report.text import plain, quantity
+from pytest_fileperf.report.text import plain
 from pytest_fileperf.units import format_change, format_share, printable
 
 WIDTH = 72
@@ -48,7 +46,6 @@ _CLOSED, _APP_ERROR = "disconnected", re.compile(r"status 5\d\d")
 
 
 def headline(message: str) -> str:
-    """Returns the first paragraph of a message as one line."""
     return " ".join(message.partition("\n\n")[0].split())
 
 
@@ -59,39 +56,31 @@ def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
     NEW (with `strict`, or in CI), INCONCLUSIVE, a part of the load that is missing and a saturated generator (with
     `strict`). The message shows everything that was judged, whichever comes first.
     """
-    failure = _failure_of(result, strict=strict, ci=ci)
-    if failure is not None:
-        error, head = failure
-        raise error(_verdict_text(result, _named(head, result)))
-
-
-def _named(head: str, result: Result) -> str:
-    """Returns the head with which measurement of a test it is, where there are several."""
-    return f"{result.test.further}: {head}" if result.test.further else head
-
-
-def _failure_of(result: Result, *, strict: bool, ci: bool) -> tuple[type[PerformanceError], str] | None:
-    """Returns the error, and what was found: what got worse and by how much, since when, or what was not compared."""
     verdict = result.verdict
     found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}
     broken = "; ".join(map(wording.limit_text, verdict.broken))
     if worse := found[Outcome.REGRESSED]:
         text = f"{_figures(worse)}, worse than {verdict.against or verdict.since or 'its baseline'}"
-        return RegressionError, f"{text}; {broken}" if broken else text
+        raise RegressionError(_verdict_text(result, f"{text}; {broken}" if broken else text))
     if broken:
-        return LimitExceededError, broken
+        raise LimitExceededError(_verdict_text(result, broken))
     if (new := found[Outcome.NEW]) and (strict or ci):
         where = "under --fileperf-strict" if strict else "in CI"
-        return NotMeasuredError, f"{', '.join(item.metric for item in new)}: not compared, which fails {where}"
+        names = ", ".join(item.metric for item in new)
+        raise NotMeasuredError(_verdict_text(result, f"{names}: not compared, which fails {where}"))
     undecided = found[Outcome.INCONCLUSIVE]
     if strict and (undecided or result.measurement.saturated or result.lost):
         what = _figures(undecided) or result.lost or "generator saturated"
-        return NotMeasuredError, f"{what}: inconclusive, which fails under --fileperf-strict"
-    return None
+        raise NotMeasuredError(_verdict_text(result, f"{what}: inconclusive, which fails under --fileperf-strict"))
+
+
+def _named(head: str, result: Result) -> str:
+    """Returns the head with which measurement of a test it is, if there are several."""
+    return f"{result.test.further}: {head}" if result.test.further else head
 
 
 def _figures(comparisons: Iterable[MetricComparison]) -> str:
-    """Returns `rps −33.6 % [−41.0, −24.1], p99`: of what has no change only the name."""
+    """Returns `rps −33.6 % [−41.0, −24.1], p99`: only the name of what has no change."""
     return ", ".join(
         item.metric if item.change is None else f"{item.metric} {wording.change_and_interval(item)}"
         for item in comparisons
@@ -100,7 +89,7 @@ def _figures(comparisons: Iterable[MetricComparison]) -> str:
 
 def _verdict_text(result: Result, head: str) -> str:
     verdict, limit = result.verdict, result.measurement.limit
-    parts = [_wrapped(head)]
+    parts = [_wrapped(_named(head, result))]
     if verdict.comparisons:
         parts.append(_comparison_table(verdict.comparisons, base=wording.base_name(verdict)))
     if result.explanation is not None and result.explanation.text:
@@ -137,24 +126,18 @@ def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> 
     at = f" [{100 * confidences.pop():.0f} %]" if len(confidences) == 1 else ""
     rows = [("metric", base, "now", f"change in %{at}", "tolerance", "outcome")]
     for item in comparisons:
-        # Of the same code only the figure now: what differs is the world's doing.
-        same, unit = wording.is_same_code(item), METRICS[item.metric].unit
-        sides = (None if same else item.base, item.now)
-        before, now = ("–" if side is None else quantity(side, unit) for side in sides)
-        change = "–"
-        if item.change is not None and not same:
+        before, now = wording.both_sides(item)
+        change = ""
+        if wording.is_same_code(item):  # what differs is the world's doing
+            before = ""
+        elif item.change is not None:
             change = f"{format_change(item.change, unit=False)} {wording.interval_text(item)}".rstrip()
-        rows.append((item.metric, before, now, change, format_share(item.tolerance), item.outcome.value))
+        figures = (before or "–", now or "–", change or "–", format_share(item.tolerance))
+        rows.append((item.metric, *figures, item.outcome.value))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= 80 else " "
-    right = range(1, len(widths) - 1)
-    return "\n".join(
-        gap.join(
-            cell.rjust(width) if index in right else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+    line = gap.join((f"{{:{widths[0]}}}", *(f"{{:>{width}}}" for width in widths[1:-1]), "{}"))
+    return "\n".join(line.format(*row) for row in rows)
 
 
 def _wrapped(line: str) -> str:
@@ -169,8 +152,7 @@ def raise_for_failed_requests(
 ) -> None:
     """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`.
 
-    `log` are the last lines of the server's log, where they may say why; `hint` is a sentence that may. A disk that is
-    full is named.
+    The last lines of the server's `log`, or the `hint`, may say why.
     """
     requests, errors = result.measurement.requests, result.measurement.errors
     if requests == 0 or errors > max_error_rate * (requests + errors):

@@ -11,8 +11,8 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Stalls
 from pytest_fileperf.measure.stacks import CHILD_PROCESSES, Frame, FunctionCost, Profile, Stack, place_of
 from pytest_fileperf.report.message import WIDTH
-from pytest_fileperf.report.text import Screen, cells, shorten
-from pytest_fileperf.units import format_change, format_duration
+from pytest_fileperf.report.text import Screen, cells, pad, shorten, time_text
+from pytest_fileperf.units import format_change
 
 NAMED = 3
 _WORTH_SAYING = 0.1
@@ -31,63 +31,57 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
 
     Lines below say what kept processes from being seen at times, as less of their functions is in these figures.
     """
-    return "\n".join((_growth(base, now, growths), *_unseen(base, now)))
+    return "\n".join((*_growth(base, now, growths), *_unseen(base, now)))
 
 
 def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
     """Returns the project's functions that cost most, for a profile of one side; lines of at most 72 cells."""
-    return "\n".join((_costs(profile, costs), *_unseen(profile)))
+    shown = (cost for cost in costs if cost.own_code or cost.frame == CHILD_PROCESSES)
+    own = [cost for cost in shown if cost.frame.function != "<module>"][:NAMED]
+    head = f"CPU per request {time_text(profile.cost)}"
+    if not profile.samples:
+        lines = [told("CPU per request: nothing was seen in the server's processes")]
+    elif not own:
+        lines = [told(f"{head}; none of the project's functions was seen in {profile.samples:,} samples")]
+    else:
+        lines = _listed(f"{head}, with what they call", own, [cost.cost_s for cost in own])
+    return "\n".join((*lines, *_unseen(profile)))
 
 
-def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> str:
+def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> list[str]:
     grown_s = now.cost - base.cost
     if not (base.samples and now.samples):
-        return told("CPU per request: nothing was seen in the server's processes, on one side at least")
+        return [told("CPU per request: nothing was seen in the server's processes, on one side at least")]
     if grown_s <= GREW * base.cost:
-        figures = f"{format_duration(base.cost * 1e9)} before, {format_duration(now.cost * 1e9)} now"
-        return told(f"CPU per request did not grow ({figures})")
-    head = f"CPU per request grew by {format_duration(grown_s * 1e9)} ({format_change(grown_s / base.cost)})"
+        return [told(f"CPU per request did not grow ({time_text(base.cost)} before, {time_text(now.cost)} now)")]
+    head = f"CPU per request grew by {time_text(grown_s)} ({format_change(grown_s / base.cost)})"
     grown = [growth for growth in growths if growth.growth_s > 0]
     if not grown:
-        if base.torn or now.torn:
-            return told(f"{head}, but no function stands out: too many threads to pause, so their stacks are torn")
-        seen = f"{base.samples:,} and {now.samples:,} samples"
-        return told(f"{head}, but no function stands out of the noise of sampling ({seen})")
+        noise = f" of the noise of sampling ({base.samples:,} and {now.samples:,} samples)"
+        why = ": too many threads to pause, so their stacks are torn" if base.torn or now.torn else noise
+        return [told(f"{head}, but no function stands out{why}")]
     shown = grown[:NAMED]
     saved = [growth for growth in reversed(growths) if growth.growth_s < 0][:NAMED]
     rest_s = grown_s - sum(growth.growth_s for growth in (*shown, *saved))
-    lines = [_listed(f"{head}, of it", shown, [growth.growth_s for growth in shown])]
+    lines = _listed(f"{head}, of it", shown, [growth.growth_s for growth in shown])
     if rest_s >= _WORTH_SAYING * grown_s:
         where = "in no function by itself" if shown == grown else "in other functions"
-        lines.append(f"the other {format_duration(rest_s * 1e9)} are {where}")
+        lines.append(f"the other {time_text(rest_s)} are {where}")
     for growth in saved:
-        lead = f"{format_duration(-growth.growth_s * 1e9)} were saved in "
-        lines += _lines_of(lead, growth)
+        lines += _lines_of(f"{time_text(-growth.growth_s)} were saved in ", growth)
     if rest_s <= -_WORTH_SAYING * grown_s:
-        lines.append(f"{format_duration(-rest_s * 1e9)} were saved in {'other' if saved else 'many'} functions")
-    return "\n".join(lines)
+        lines.append(f"{time_text(-rest_s)} were saved in {'other' if saved else 'many'} functions")
+    return lines
 
 
-def _costs(profile: Profile, costs: Sequence[FunctionCost]) -> str:
-    shown = (cost for cost in costs if cost.own_code or cost.frame == CHILD_PROCESSES)
-    own = [cost for cost in shown if cost.frame.function != "<module>"][:NAMED]
-    head = f"CPU per request {format_duration(profile.cost * 1e9)}"
-    if not profile.samples:
-        return told("CPU per request: nothing was seen in the server's processes")
-    if not own:
-        return told(f"{head}; none of the project's functions was seen in {profile.samples:,} samples")
-    return _listed(f"{head}, with what they call", own, [cost.cost_s for cost in own])
-
-
-def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], seconds: Sequence[float]) -> str:
+def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], seconds: Sequence[float]) -> list[str]:
     """Returns a line for each function under the head: its seconds, its place, and what calls it if that is known."""
-    times = [format_duration(second * 1e9) for second in seconds]
+    times = [time_text(second) for second in seconds]
     widest = max(map(cells, times))
-    lines = [head]
-    for time, each in zip(times, functions, strict=True):
-        lead = " " * (2 + widest - cells(time)) + f"{time} in "
-        lines += _lines_of(lead, each)
-    return "\n".join(lines)
+    found = (
+        _lines_of(f"  {pad(time, widest, right=True)} in ", each) for time, each in zip(times, functions, strict=True)
+    )
+    return [head, *(line for lines in found for line in lines)]
 
 
 def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> dict[str, object]:
@@ -192,7 +186,7 @@ def others_text(loss: Loss) -> str:
 
 def _of_total(part_s: float, loss: Loss) -> str:
     """Returns `4.9 of 5.1 ms`, or `900 µs of 1.2 ms`."""
-    total, part = format_duration(loss.total_s * 1e9), format_duration(part_s * 1e9)
+    total, part = time_text(loss.total_s), time_text(part_s)
     number, unit = part.split()
     return f"{number} of {total}" if total.endswith(f" {unit}") else f"{part} of {total}"
 
@@ -206,7 +200,7 @@ def limit_waited_for(limit: Limit) -> str:
 
 def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_thread: bool) -> str:
     """Returns that requests waited for the event loop, for how long, and for which code."""
-    length = format_duration(stalls.typical_s * 1e9)
+    length = time_text(stalls.typical_s)
     why = "code that waits" if stalls.waits else "code that computes"
     head = f"Requests waited for the event loop: blocked for {length} at a time by"
     tail = "; it ran in a thread before" if before_in_thread else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import Protocol
 
 from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.measure.metrics import Unit
@@ -38,11 +38,7 @@ class ProgressLine:
 
 
 def progress_text(line: ProgressLine, width: int | None = None) -> str:
-    """Returns the moment on one line.
-
-    Where a `width` is given it has at most so many cells: the least important parts are left out first. Without one it
-    is for a log, and has no bar.
-    """
+    """Returns a line of at most `width` cells, without its least important parts; or one for a log, without a bar."""
     run, boot = line.run, f" {line.boot}/{line.boots}" if line.boots > 1 else ""
     parts = [(0, _PHASES.get(run.phase, run.phase) + boot)]
     if line.total_s:
@@ -77,16 +73,20 @@ class ProgressSink(Protocol):
         """Takes a moment; may be called at any rate."""
 
     def done(self) -> None:
-        """Ends a run, successful or not, and leaves the stream ready for others."""
+        """Ends a run, successful or not, and leaves what it writes to ready for others."""
 
 
 class LiveProgress:
     """Rewrites one line of a terminal, ten times a second at most and at each change of phase; clears it at the end."""
 
     def __init__(
-        self, stream: TextIO, *, columns: Callable[[], int], clock: Callable[[], float] = time.monotonic
+        self,
+        write: Callable[[str], object],
+        *,
+        columns: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = stream
+        self._write = write
         self._columns = columns
         self._clock = clock
         self._due_s = float("-inf")
@@ -94,7 +94,6 @@ class LiveProgress:
         self._shown_cells = 0
 
     def update(self, line: ProgressLine) -> None:
-        """Shows the moment in place of the last one."""
         now_s = self._clock()
         stage = (line.title, line.run.phase, line.boot)
         if now_s < self._due_s and stage == self._stage:
@@ -104,51 +103,39 @@ class LiveProgress:
         # The last column stays free: some terminals break the line when it is written.
         text = progress_text(line, self._columns() - 1)
         width = cells(text)
-        _write(self._stream, "\r" + text + " " * (self._shown_cells - width))
+        self._write("\r" + text + " " * (self._shown_cells - width))
         self._shown_cells = width
 
     def done(self) -> None:
-        """Clears the line and leaves the cursor at its start."""
         if self._stage is not None:
-            _write(self._stream, "\r" + " " * self._shown_cells + "\r")
+            self._write("\r" + " " * self._shown_cells + "\r")
         self._due_s, self._stage, self._shown_cells = float("-inf"), None, 0
 
 
 class PlainProgress:
     """Writes for a log: one line for each test that takes long, and none for others. A line has all there is to say."""
 
-    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
+    def __init__(self, write: Callable[[str], object], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._write = write
         self._clock = clock
         self._due_s: float | None = None
         """When the line is due; None before the load of a test begins."""
 
     def update(self, line: ProgressLine) -> None:
-        """Writes the moment when the line is due."""
         now_s = self._clock()
         if self._due_s is None:
             self._due_s = now_s + PLAIN_AFTER_S
         if now_s >= self._due_s:
             self._due_s = float("inf")
-            _write(self._stream, f"fileperf: {progress_text(line)}\n")
+            self._write(f"fileperf: {progress_text(line)}\n")
 
     def done(self) -> None:
-        """The next moment starts another test."""
         self._due_s = None
 
 
 class SilentProgress:
-    """Shows nothing."""
-
     def update(self, line: ProgressLine) -> None:
-        """Drops the moment."""
+        pass
 
     def done(self) -> None:
-        """Does nothing."""
-
-
-def _write(stream: TextIO, text: str) -> None:
-    """Writes at once, with `?` for characters that the stream's encoding lacks."""
-    encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, "replace").decode(encoding))
-    stream.flush()
+        pass

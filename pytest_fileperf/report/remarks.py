@@ -16,7 +16,7 @@ from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import Recording, WarmUp
 from pytest_fileperf.measure.usage import CHILDREN_WORK
-from pytest_fileperf.report.text import plain, quantity
+from pytest_fileperf.report.text import plain, quantity, time_text
 from pytest_fileperf.report.wording import NO_BASELINE, base_name, note_text, notes_text, typical_text, untold_code
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_bytes, format_count, format_rate, format_share
@@ -34,11 +34,10 @@ _OF_FIGURES = (
 
 def setting(result: Result) -> tuple[str, ...]:
     """Returns server, load and what was held equal between boots, in words. It is often equal for a whole session."""
-    held = _stabilised(result.recording)
+    verdict, held = result.verdict, _stabilised(result.recording)
     # Which code of a stored baseline it is, is said with what there is to know about it.
-    is_named = result.verdict.against and not result.verdict.code_notes
-    found = [f"against {result.verdict.against}"] if is_named else []
-    found += [result.server, result.load, f"boots stabilised: {', '.join(held)}" if held else ""]
+    against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
+    found = (against, result.server, result.load, f"boots stabilised: {', '.join(held)}" if held else "")
     return tuple(plain(text) for text in found if text)
 
 
@@ -121,9 +120,8 @@ def _stabilised(recording: Recording) -> tuple[str, ...]:
 
 
 def _not_stored_text(result: Result) -> str:
-    """Returns why it is no baseline though that was asked for; empty where that is not so, or a reason says it."""
-    kinds = {comparison.reason.kind for comparison in result.verdict.comparisons if comparison.reason}
-    said = not kinds.isdisjoint(NO_BASELINE)
+    """Returns why it is no baseline though that was asked for; empty if that is not so, or a reason says it."""
+    said = any(item.reason and item.reason.kind in NO_BASELINE for item in result.verdict.comparisons)
     return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
 
 
@@ -133,23 +131,16 @@ _EACH, _FEW = 0.95, 0.01
 """Shares of answers: a server that closes from time to time, as after 1,000 requests, is usual."""
 
 
-def _breach_texts(run: Measurement) -> list[str]:
-    """Returns a sentence for each kind, with how often; nothing for a server that keeps to what it says."""
-    texts = []
-    if run.cut_off:
-        texts.append(f"cut off by the server: {run.cut_off:,} (it answered before it had taken the whole request)")
-    if run.out_of_step:
-        given_up = format_count(run.out_of_step, "connection")
-        texts.append(f"the server sent more than the answer: {given_up} given up and opened anew")
-    if run.closed_unsaid:
-        share = run.closed_unsaid / max(1, run.requests + run.errors)
-        texts.append(
-            f"the server closed {format_count(run.closed_unsaid, 'connection')} without announcing it, "
-            f"after {format_share(min(1.0, share))} of the answers"
-        )
-    if reconnects := reconnect_text(run):
-        texts.append(reconnects)
-    return texts
+def _breach_texts(run: Measurement) -> tuple[str, ...]:
+    given_up, closed = (format_count(count, "connection") for count in (run.out_of_step, run.closed_unsaid))
+    share = format_share(min(1.0, run.closed_unsaid / max(1, run.requests + run.errors)))
+    cut_off = f"cut off by the server: {run.cut_off:,} (it answered before it had taken the whole request)"
+    return (
+        cut_off * bool(run.cut_off),
+        f"the server sent more than the answer: {given_up} given up and opened anew" * bool(run.out_of_step),
+        f"the server closed {closed} without announcing it, after {share} of the answers" * bool(run.closed_unsaid),
+        reconnect_text(run),
+    )
 
 
 def reconnect_text(run: Measurement) -> str:
@@ -211,7 +202,6 @@ def _sides(result: Result) -> list[tuple[Recording, str]]:
 
 
 def _trend_text(result: Result) -> str:
-    """Returns that start-ups got slower or faster one after another, on either side; empty if they did not."""
     if result.test.own or result.capacity is not None:
         return ""
     recording, now = result.recording, trend_of(result.recording)
@@ -262,21 +252,19 @@ def _law_text(result: Result) -> str:
         return ""
     if law.is_short:
         return (
-            f"requests/s are rough: a request takes {quantity(law.latency, Unit.SECONDS)}, longer than each start-up"
+            f"requests/s are rough: a request takes {time_text(law.latency)}, longer than each start-up"
             " was measured. Give it a longer duration"
         )
-    by_law, shown = (quantity(value, Unit.PER_SECOND) for value in (law.by_law, law.rps))
     return (
-        f"requests/s are rough: {law.in_flight:.1f} requests in flight ÷ {quantity(law.latency, Unit.SECONDS)}"
-        f" of latency are {by_law}, not {shown}. Give it a longer duration"
+        f"requests/s are rough: {law.in_flight:.1f} requests in flight ÷ {time_text(law.latency)}"
+        f" of latency are {_rate(law.by_law)}, not {_rate(law.rps)}. Give it a longer duration"
     )
 
 
 def _saturated_text(result: Result) -> str:
-    if result.smoke or not result.measurement.saturated:
+    # What the capacity says of it: its figures are of loads that the generator could make.
+    if result.smoke or not result.measurement.saturated or result.capacity is not None:
         return ""
-    if result.capacity is not None:
-        return ""  # what the capacity says of it: these figures are of loads that the generator could make
     use = result.measurement.client
     if len(use.generators) < 2:
         return f"generator saturated: {use.cpu_share * 100:.0f} % of its core; these figures are the generator's own"
@@ -286,7 +274,6 @@ def _saturated_text(result: Result) -> str:
 
 
 def traced_text(result: Result) -> str:
-    """Returns what traced the server, so that it was slower; empty where nothing did."""
     recording = result.recording
     if not recording.tracer:
         return ""
@@ -332,16 +319,14 @@ def _growth_texts(result: Result) -> tuple[str, ...]:
     if result.smoke:
         return ()
     now, base = result.recording.growth, result.base.growth if result.base else None
-    grew = (_grew_text(name, now, base) for name in _GROWING)
     limit = max((own.files_limit for own in (now, base) if own and own.files_limit), default=0)
     ran_out = f"the server had {limit:,} open files, all that its shell allows (`ulimit -n`)" if limit else ""
-    return tuple(filter(None, (ran_out, *grew)))
+    return (ran_out, *(_grew_text(name, what, now, base) for name, what in _GROWING.items()))
 
 
-def _grew_text(name: str, now: Growth | None, base: Growth | None) -> str:
-    what, held = _GROWING[name], (now, base)
-    by_now, by_base = (None if own is None else getattr(own, name) for own in held)
-    lasts_now, lasts_base = (own is not None and name in own.lasting for own in held)
+def _grew_text(name: str, what: str, now: Growth | None, base: Growth | None) -> str:
+    by_now, by_base = (None if own is None else getattr(own, name) for own in (now, base))
+    lasts_now, lasts_base = (own is not None and name in own.lasting for own in (now, base))
     if lasts_now and by_now is not None:
         old = "" if by_base is None else _than(name, by_base, by_now, "with the old code")
         return f"{what} grew by {_each(name, by_now)} a request{old}"
@@ -359,11 +344,10 @@ def _than(name: str, other: float, value: float, whose: str) -> str:
 
 
 def _each(name: str, value: float) -> str:
-    return quantity(value, Unit.BYTES) if name == "memory_bytes" else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
+    return format_bytes(value) if name == "memory_bytes" else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def busy_text(result: Result) -> str:
-    """Returns what others did on the machine; empty where it was quiet."""
     busy = result.measurement.busy
     return f"the machine was busy: {busy}" if busy.is_busy and not result.smoke else ""
 
@@ -373,9 +357,9 @@ def _iterations_text(result: Result) -> str:
     run = result.measurement
     if result.smoke or result.test.step or run.http_requests <= run.requests + run.errors:
         return ""
-    rate, http_rate = (quantity(value, Unit.PER_SECOND) for value in (run.rps, run.http_rps))
-    iterations = format_count(run.requests + run.errors, "iteration")
-    return f"requests/s counts iterations: {iterations}, {rate}, made {run.http_requests:,} HTTP requests, {http_rate}"
+    iterations = f"{format_count(run.requests + run.errors, 'iteration')}, {_rate(run.rps)}"
+    http = f"{run.http_requests:,} HTTP requests, {_rate(run.http_rps)}"
+    return f"requests/s counts iterations: {iterations}, made {http}"
 
 
 # --- The capacity

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeAlias, TypeVar
 
-from pytest_fileperf.judge.record import FailedTest, Result, Standing
+from pytest_fileperf.judge.groups import SessionRecord
+from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import wording
 from pytest_fileperf.report.text import Style, plain, shorten, words
-from pytest_fileperf.units import format_count
+from pytest_fileperf.units import format_count, format_share
 
 STYLES: Mapping[str, Style] = {
     Standing.PASS: Style.GOOD,
@@ -42,7 +43,7 @@ def urgency(result: Result) -> int:
     standing = result.standing
     if standing.fails:
         return _WORST_FIRST.index(standing)
-    return len(_WORST_FIRST) + (0 if standing.is_undecided else 1)
+    return len(_WORST_FIRST) + (not standing.is_undecided)
 
 
 def pressing(results: Iterable[Result]) -> list[Result]:
@@ -58,51 +59,45 @@ def pressing(results: Iterable[Result]) -> list[Result]:
 
 
 def is_notable(limit: Limit) -> bool:
-    """Returns whether something else than the server's CPU, or the load as it was asked for, set the pace.
-
-    What is unclear tells nothing.
-    """
+    """Returns whether something else than the server's CPU, or the load as it was asked for, set the pace."""
     return limit.kind not in _EXPECTED_LIMITS
 
 
 def is_limited_elsewhere(result: Result) -> bool:
-    """Returns whether something else than the server, or the load as it was asked for, set the pace."""
+    """Returns `is_notable` for the limit of a whole load whose figures are the server's own."""
     run = result.measurement
-    if result.smoke or result.capacity or result.test.own:
-        return False
-    return not (run.saturated or not run.requests or not is_notable(run.limit))
+    is_other = result.smoke or result.capacity or result.test.own or run.saturated or not run.requests
+    return not is_other and is_notable(run.limit)
 
 
 # --- What there is to say about one result
 
 
-class Why(NamedTuple):
-    """Why gates have an outcome."""
-
-    outcome: Outcome
-    text: str
-    """It begins with the metrics."""
-    metrics: tuple[str, ...]
+Why: TypeAlias = tuple[Outcome, str, tuple[str, ...]]
+"""Why gates have an outcome: a text that begins with their metrics; and these metrics."""
 
 
 def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, ...]:
-    """Returns outcomes with the reasons that the judge gave, without some kinds of them.
-
-    Metrics with equal reasons share one text.
-    """
+    """Returns outcomes with the reasons that the judge gave, without some kinds; equal reasons share one text."""
     groups: dict[tuple[Outcome, str], list[MetricComparison]] = {}
     for comparison in result.verdict.comparisons:
         why, remedied = comparison.reason, comparison.outcome is Outcome.NEW and result.baseline_written
         if why is not None and why.kind not in but and not remedied:
             unfit = _unfit_reason(result) if why.kind in wording.NO_BASELINE else ""
             groups.setdefault((comparison.outcome, unfit or plain(wording.sentence(why))), []).append(comparison)
-    found = []
+    found: list[Why] = []
     for (outcome, reason), members in groups.items():
         metrics = tuple(member.metric for member in members)
         text = f"{', '.join(metrics)}: {reason}"
-        if unsaid := ", ".join(filter(None, map(wording.could_show_unsaid, members))):
-            text += f" ({unsaid})"
-        found.append(Why(outcome, text, metrics))
+        unsaid = [
+            wording.could_show(item)
+            for item in members
+            if outcome is Outcome.INCONCLUSIVE
+            and item.detectable is not None
+            and format_share(item.detectable) not in reason
+        ]
+        text += f" ({', '.join(unsaid)})" * bool(unsaid)
+        found.append((outcome, text, metrics))
     return tuple(found)
 
 
@@ -117,7 +112,7 @@ def _unfit_reason(result: Result) -> str:
 
 
 def undecided_texts(result: Result) -> Sequence[str]:
-    """Returns what was not decided, a text for each metric; empty where all was."""
+    """Returns what was not decided, a text for each metric; empty if all was."""
     if not result.standing.is_undecided:
         return ()
     further = f" ({result.test.further})" * bool(result.test.further)
@@ -162,33 +157,26 @@ def shared(results: Sequence[Result], pick: Callable[[Result], Sequence[_T]]) ->
 # --- How many measurements have which outcome, and what is to be done next
 
 
-def summary_line(results: Sequence[Result], failed: Sequence[FailedTest] = ()) -> str:
-    """Returns the counts in a line: `3 measured: 2 PASS, 1 NEW; store baselines with --fileperf-update=new`."""
-    return " ".join(text for text, _ in summary_pieces(results, failed))
+def summary_line(record: SessionRecord) -> str:
+    """Returns `3 measured: 2 PASS, 1 NEW; store baselines with --fileperf-update=new`."""
+    return " ".join(text for text, _ in summary_pieces(record))
 
 
-def summary_pieces(results: Sequence[Result], failed: Sequence[FailedTest] = ()) -> list[tuple[str, Style]]:
+def summary_pieces(record: SessionRecord) -> list[tuple[str, Style]]:
     """Returns the pieces of that line, for `Screen.flow`."""
-    otherwise = wording.failed_count(failed, measured=bool(results))
-    if not results:
-        return words("; ".join(filter(None, ("nothing was measured", otherwise))), Style.BAD if failed else Style.NONE)
+    results, otherwise = record.results, wording.failed_count(record)
     if all(result.smoke for result in results):
         bad = sum(result.standing.fails for result in results)
-        found = f", {bad} FAILED" if bad else ""
-        said = (f"{len(results)} measured{found}", otherwise, "smoke: a few requests each, nothing judged")
-        return words("; ".join(filter(None, said)), Style.BAD if bad or failed else Style.NONE)
-    found_words = [(counted, STYLES[standing]) for standing, counted in counts(results)]
-    pieces = [(f"{len(results)} measured:", Style.BOLD)]
-    pieces += [(text + ",", style) for text, style in found_words[:-1]]
-    stored, unfit, to_do = hints(results)
-    rest = list(filter(None, (otherwise, stored, unfit, to_do)))
-    last, style = found_words[-1]
-    pieces.append((last + ";" * bool(rest), style))
-    return [*pieces, *words("; ".join(rest))] if rest else pieces
+        head = f"{len(results)} measured{f', {bad} FAILED' * bool(bad)}" if results else "nothing was measured"
+        said = (head, otherwise, "smoke: a few requests each, nothing judged" * bool(results))
+        return words("; ".join(filter(None, said)), Style.BAD if bad or record.failed else Style.NONE)
+    *others, (last, style) = [(counted, STYLES[standing]) for standing, counted in counts(results)]
+    rest = "; ".join(filter(None, (otherwise, *hints(results))))
+    pieces = [(f"{len(results)} measured:", Style.BOLD), *((text + ",", each) for text, each in others)]
+    return [*pieces, (last + ";", style), *words(rest)] if rest else [*pieces, (last, style)]
 
 
 def counts(results: Iterable[Result]) -> list[tuple[Standing, str]]:
-    """Returns the standings that results have, each with their number: `2 PASS`."""
     found = Counter(result.standing for result in results)
     return [(each, f"{found[each]} {wording.word_of(each)}") for each in Standing if found[each]]
 

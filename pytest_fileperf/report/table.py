@@ -14,8 +14,10 @@ from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.report.story import STYLES
-from pytest_fileperf.report.text import Screen, Style, amount, cells, pad, paint, plain, shorten
+from pytest_fileperf.report.text import Screen, Style, amount, cells, pad, plain, shorten
 
+RUN_METRICS = ("rps", "p50", "p99")
+"""Those that each report has of every run."""
 LEAST_NAME_CELLS = 12
 _GAP = "  "
 
@@ -24,7 +26,7 @@ _GAP = "  "
 class Column:
     """A heading and a text for each row."""
 
-    heading: str
+    heading: str = ""
     texts: tuple[str, ...]
     styles: tuple[Style, ...] = ()
     """One for each row, or none."""
@@ -35,7 +37,6 @@ class Column:
 
     @property
     def width(self) -> int:
-        """The cells it takes."""
         return max(cells(text) for text in (self.heading, *self.texts))
 
 
@@ -45,22 +46,16 @@ Table: TypeAlias = Sequence[tuple[Column, int]]
 
 def table_lines(table: Table, screen: Screen) -> list[str]:
     """Returns the heading, and a line for each row."""
-    headings = (_cell(column.heading, Style.BOLD, column, size, screen.colour) for column, size in table)
-    lines = [_GAP.join(headings).rstrip()]
-    for at in range(len(table[0][0].texts)):
-        texts = (
-            _cell(column.texts[at], column.styles[at] if column.styles else Style.NONE, column, size, screen.colour)
-            for column, size in table
+    shown = []
+    for column, size in table:
+        styles = (Style.BOLD, *(column.styles or [Style.NONE] * len(column.texts)))
+        shown.append(
+            [
+                pad(text, size, right=column.right, style=style, colour=screen.colour)
+                for text, style in zip((column.heading, *column.texts), styles, strict=True)
+            ]
         )
-        lines.append(_GAP.join(texts).rstrip())
-    return lines
-
-
-def _cell(text: str, style: Style, column: Column, size: int, colour: bool) -> str:
-    text = shorten(text, size)
-    space = " " * (size - cells(text))
-    painted = paint(text, style, colour=colour)
-    return space + painted if column.right else painted + space
+    return [_GAP.join(row).rstrip() for row in zip(*shown, strict=True)]
 
 
 def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Sequence[Column] = ()) -> Table:
@@ -88,20 +83,14 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
 
 
 def row_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns a name for each row: the test's title, or its name where others share the title, or else its node id.
-
-    The second run of a test has `#2` behind its name.
-    """
+    """Returns a name for each row: the test's title, or its name if others share the title, or else its node id."""
     tests = [result.test for result in results]
     bearers: dict[str, set[str]] = {}
     for test in tests:
         for name in {test.title, test.name}:
             bearers.setdefault(name, set()).add(test.item)
     named = (
-        next(
-            (name for name in (test.title, test.name) if plain(name) and len(bearers[name]) == 1),
-            test.item,
-        )
+        next((name for name in (test.title, test.name) if plain(name) and len(bearers[name]) == 1), test.item)
         for test in tests
     )
     return tuple(plain(f"{name} {test.further}") for name, test in zip(named, tests, strict=True))
@@ -117,19 +106,15 @@ def metric_text(name: str, result: Result) -> str:
     """Returns a metric of the whole run for a column; `~` marks a percentile of too few requests."""
     metric = METRICS[name]
     value = metric.of_run(result.recording) if result.measurement.requests else None
-    if value is None:
-        return "-"
-    return "~" * is_rough(name, result) + amount(value, metric.unit)
+    return "-" if value is None else "~" * is_rough(name, result) + amount(value, metric.unit)
 
 
 def metric_column(name: str, results: Sequence[Result], least_name_cells: int) -> Column:
-    """Returns the column of a metric of the whole runs."""
     texts = tuple(metric_text(name, result) for result in results)
     return Column(heading=METRICS[name].title, texts=texts, right=True, least_name_cells=least_name_cells)
 
 
 def outcome_column(results: Sequence[Result], *, heading: str = "outcome") -> Column:
-    """Returns the column of the standings."""
     standings = [result.standing for result in results]
     texts, styles = tuple(each.value for each in standings), tuple(STYLES[each] for each in standings)
     return Column(heading=heading, texts=texts, styles=styles)
@@ -138,28 +123,20 @@ def outcome_column(results: Sequence[Result], *, heading: str = "outcome") -> Co
 # --- The grid that two parameters of a group of measurements make
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """The values of two parameters, and the member of each cell."""
+Grid: TypeAlias = tuple[tuple[str, str], Mapping[tuple[str, str], int]]
+"""The names of the parameters of rows and columns; and by the values of both an index into the group's results."""
 
-    row_name: str
-    """The parameter whose values are the rows."""
-    column_name: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    members: Mapping[tuple[str, str], int]
-    """Indices into the group's results, by row and column; a cell may be missing."""
 
-    def turned(self) -> Grid:
-        """Returns it with rows and columns exchanged."""
-        members = {(column, row): member for (row, column), member in self.members.items()}
-        return Grid(
-            row_name=self.column_name,
-            column_name=self.row_name,
-            rows=self.columns,
-            columns=self.rows,
-            members=members,
-        )
+def sides_of(grid: Grid) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the values of its rows and columns, in order; a cell may have no member."""
+    rows, columns = (tuple(dict.fromkeys(values)) for values in zip(*grid[1], strict=True))
+    return rows, columns
+
+
+def turned(grid: Grid) -> Grid:
+    """Returns it with rows and columns exchanged."""
+    (row_name, column_name), members = grid
+    return (column_name, row_name), {(column, row): member for (row, column), member in members.items()}
 
 
 def grid_of(results: Sequence[Result]) -> Grid | None:
@@ -171,17 +148,11 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
     shared = [name for name in texts[0] if all(name in each for each in texts)]
     varying = [name for name in shared if len({each[name] for each in texts}) > 1]
     for one, other in combinations(varying, 2):
-        members = {(each[one], each[other]): member for member, each in enumerate(texts)}
-        grid = Grid(
-            row_name=one,
-            column_name=other,
-            rows=tuple(dict.fromkeys(each[one] for each in texts)),
-            columns=tuple(dict.fromkeys(each[other] for each in texts)),
-            members=members,
-        )
+        grid: Grid = (one, other), {(each[one], each[other]): member for member, each in enumerate(texts)}
+        rows, columns = map(len, sides_of(grid))
         # Three of four cells must have a member: with more holes the list shows more.
-        if len(members) == len(results) >= len(grid.rows) * len(grid.columns) * 0.75:
-            return grid.turned() if len(grid.columns) > len(grid.rows) else grid
+        if len(grid[1]) == len(results) >= rows * columns * 0.75:
+            return turned(grid) if columns > rows else grid
     return None
 
 
@@ -195,8 +166,9 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
 _READABLE_NAME_CELLS = 24
 """Cells that a name keeps before p50 and p99 are shown. What limited the run comes first: it may void the order."""
 _LIMITED_BY = "limited by"
-_PERCENTILES = ("p99", "p50")
-"""The first one is left out last: with all connections at work, p50 follows from the rate."""
+_NO_PLACE = Place(member=-1, rank=None)
+_PERCENTILES = (("p50", _READABLE_NAME_CELLS + 1), ("p99", _READABLE_NAME_CELLS))
+"""With the cells of names. The last one is left out last: with all connections at work, p50 follows from the rate."""
 OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
 """Limits that are not the server's own."""
 
@@ -208,25 +180,52 @@ def group_lines(
 
     `under` makes the lines below a row; `said` is what limited every run of the session.
     """
-    results = [result for result, _ in group.ordered()]
-    title, names = plain(group.title), member_names(results)
+    members, title, by = ranked_rows(group), plain(group.title), METRICS[group.metric]
+    results = [result for result, _, _ in members]
+    ranks, names, values, shares, intervals, limits = zip(*(texts for _, _, texts in members), strict=True)
     is_heading = cells(title) <= max(_READABLE_NAME_CELLS, *map(cells, names))
     lines = [] if is_heading else screen.flow([(title, Style.BOLD)])
-    places = group.places
-    best = tuple(Style.GOOD if place.rank == 1 else Style.NONE for place in places)
-    ranks = Column(heading="", texts=tuple(map(rank_text, places)), styles=best)
+    best = tuple(Style.GOOD if place.rank == 1 else Style.NONE for _, place, _ in members)
+    ranked = Column(texts=ranks, styles=best)
     named = Column(heading=title if is_heading else "test", texts=names, styles=best)
-    table = table_of(named, _columns(group, results), width=screen.width, before=[ranks])
+    widest = max(map(cells, shares))
+    ratios = tuple(pad(text, widest, right=True) + interval for text, interval in zip(shares, intervals, strict=True))
+    columns = [
+        Column(heading=by.title, texts=values, right=True),
+        Column(heading="of best", texts=ratios, least_name_cells=LEAST_NAME_CELLS),
+        *(metric_column(name, results, least) for name, least in _PERCENTILES if name != by.name),
+    ]
+    if len({*limits} - {"-"}) > 1:
+        columns.append(Column(heading=_LIMITED_BY, texts=limits, least_name_cells=LEAST_NAME_CELLS))
+    if {result.standing for result in results} != {Standing.UNGATED}:
+        columns.append(outcome_column(results))
+    table = table_of(named, columns, width=screen.width, before=[ranked])
     heading, *rows = table_lines(table, screen)
     lines.append(heading)
-    below = Screen(width=screen.width - ranks.width, colour=screen.colour)
+    below = Screen(width=screen.width - ranked.width, colour=screen.colour)
     for row, result in zip(rows, results, strict=True):
-        lines += [row, *(" " * ranks.width + line for line in under(result, below))]
+        lines += [row, *(" " * ranked.width + line for line in under(result, below))]
     grid = grid_of(group.results)
     if grid is not None and (shown := grid_lines(grid, group, screen)):
         lines += ["", *shown]
     has_limits = any(column.heading == _LIMITED_BY for column, _ in table)
     return lines + screen.remarks(_notes(group, said, in_table=has_limits))
+
+
+def ranked_rows(group: RankedGroup) -> list[tuple[Result, Place, tuple[str, str, str, str, str, str]]]:
+    """Returns the members, best first, with texts: rank, name, value, share of the best, its interval, what limited it.
+
+    The rank is `3=` if it is shared, the interval ` [76, 91]` or empty; `-` for what is not known.
+    """
+    members, unit = list(group.ordered()), METRICS[group.metric].unit
+    names, found = member_names([result for result, _ in members]), []
+    for name, (result, place) in zip(names, members, strict=True):
+        rank = "-" if place.rank is None else f"{place.rank}{'=' * place.shared}"
+        ratio = "-" if place.ratio is None else f"{share(place.ratio)} %"
+        ends = [share(end) for end in (place.low, place.high) if end is not None]
+        interval = f" [{', '.join(ends)}]" if len(ends) == 2 else ""
+        found.append((result, place, (rank, name, value_text(place, unit), ratio, interval, limit_word(result))))
+    return found
 
 
 def member_names(results: Sequence[Result]) -> tuple[str, ...]:
@@ -238,57 +237,17 @@ def member_names(results: Sequence[Result]) -> tuple[str, ...]:
     return parameters if only_these else names
 
 
-def _columns(group: RankedGroup, results: Sequence[Result]) -> list[Column]:
-    by = METRICS[group.metric]
-    values = tuple(value_text(place, by.unit) for place in group.places)
-    ranked = Column(heading=by.title, texts=values, right=True)
-    rest = [
-        metric_column(name, results, _READABLE_NAME_CELLS + at)
-        for at, name in enumerate(_PERCENTILES)
-        if name != by.name
-    ]
-    ratios = Column(heading="of best", texts=_ratios(group.places), least_name_cells=LEAST_NAME_CELLS)
-    columns = [ranked, ratios, *reversed(rest)]
-    kinds = list(map(limit_word, results))
-    if len({*kinds} - {"-"}) > 1:
-        columns.append(Column(heading=_LIMITED_BY, texts=tuple(kinds), least_name_cells=LEAST_NAME_CELLS))
-    if {result.standing for result in results} != {Standing.UNGATED}:
-        columns.append(outcome_column(results))
-    return columns
-
-
-def rank_text(place: Place) -> str:
-    """Returns `3=` for a rank that is shared; `-` for none."""
-    return "-" if place.rank is None else f"{place.rank}{'=' * place.shared}"
-
-
 def value_text(place: Place, unit: Unit) -> str:
-    """Returns the value by which a member has its place; `-` for none."""
     return "-" if place.value is None else amount(place.value, unit)
 
 
 def limit_word(result: Result) -> str:
-    """Returns what limited a run; `-` without a good answer."""
+    """Returns `-` for a run without a good answer."""
     return result.measurement.limit.kind.value if result.measurement.requests else "-"
 
 
-def _ratios(places: Sequence[Place]) -> tuple[str, ...]:
-    """Returns `83 % [76, 91]` for each place, with the shares aligned."""
-    parts = [ratio_texts(place) for place in places]
-    size = max(cells(text) for text, _ in parts)
-    return tuple(pad(text, size, right=True) + interval for text, interval in parts)
-
-
-def ratio_texts(place: Place) -> tuple[str, str]:
-    """Returns the share of the best, `83 %` or `-`, and its interval, ` [76, 91]` or nothing."""
-    text = "-" if place.ratio is None else f"{share(place.ratio)} %"
-    if place.low is None or place.high is None:
-        return text, ""
-    return text, f" [{share(place.low)}, {share(place.high)}]"
-
-
 def share(ratio: float) -> str:
-    """Returns a ratio in per cent without the unit, with at least two digits."""
+    """Returns a ratio in per cent, without the unit and with at least two digits."""
     percent = ratio * 100
     return f"{percent:,.0f}" if percent >= 9.95 else f"{percent:.2g}"
 
@@ -311,7 +270,6 @@ def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> lis
 
 
 def limited_by(kind: LimitKind, which: str = "all") -> str:
-    """Returns the remark about what limited runs; `which` names them."""
     if kind is LimitKind.UNCLEAR:
         return f"not clear what limited {'any' if which == 'all' else which} of them"
     return f"{which} limited by {kind}"
@@ -322,28 +280,19 @@ def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:
 
     It is turned or left out to fit.
     """
-    metric = METRICS[group.metric].title
-    for each in (grid, grid.turned()):
-        names = Column(heading=plain(each.row_name), texts=tuple(map(plain, each.rows)))
-        columns = [_grid_column(each, column, group) for column in each.columns]
+    metric, places = METRICS[group.metric], {place.member: place for place in group.places}
+    for each in (grid, turned(grid)):
+        (row_name, column_name), members = each
+        rows, values = sides_of(each)
+        columns = []
+        for value in values:
+            found = [places.get(members.get((row, value), -1), _NO_PLACE) for row in rows]
+            texts = tuple("*" * (place.rank == 1) + value_text(place, metric.unit) for place in found)
+            styles = tuple(Style.GOOD if place.rank == 1 else Style.NONE for place in found)
+            columns.append(Column(heading=plain(value), texts=texts, styles=styles, right=True))
+        names = Column(heading=plain(row_name), texts=tuple(map(plain, rows)))
         if min(names.width, LEAST_NAME_CELLS) + sum(2 + column.width for column in columns) <= screen.width:
-            above = f"{metric} by {plain(each.row_name)} and {plain(each.column_name)}"
+            above = f"{metric.title} by {plain(row_name)} and {plain(column_name)}"
             table = table_of(names, columns, width=screen.width)
             return [*screen.flow([(above, Style.NONE)]), *table_lines(table, screen)]
     return []
-
-
-def _grid_column(grid: Grid, column: str, group: RankedGroup) -> Column:
-    unit = METRICS[group.metric].unit
-    places = {place.member: place for place in group.places}
-    found = [places.get(grid.members.get((row, column), -1)) for row in grid.rows]
-    best = [place is not None and place.rank == 1 for place in found]
-    return Column(
-        heading=plain(column),
-        texts=tuple(
-            "-" if place is None or place.value is None else "*" * marked + value_text(place, unit)
-            for place, marked in zip(found, best, strict=True)
-        ),
-        styles=tuple(Style.GOOD if marked else Style.NONE for marked in best),
-        right=True,
-    )

@@ -4,24 +4,17 @@ Without -v there is a line for each test, and one for each gate that is not PASS
 message is not said again.
 
     test_upload    2,050/s  p99 31.0 ms  REGRESSED
-      rps  −6.4 % [−8.1, −4.7]  2,190/s → 2,050/s  tolerance 5 %  REGRESSED
+      rps  2,190/s → 2,050/s  −6.4 % [−8.1, −4.7]  tolerance 5 %  REGRESSED
     test_download  3,011/s  p99 18.0 ms  PASS
 
-With -v each measurement has a row, and all about it below:
-
-    test                              requests/s      p50      p99  errors  outcome
-    test_upload                            2,050  15.2 ms  31.0 ms       0  REGRESSED
-      rps  2,190/s → 2,050/s  −6.4 % [−8.1, −4.7]  tolerance 5 %  REGRESSED
-      latency     min 5.00 ms  mean 18.0 ms  …
-      limited by  server CPU, at 97 % of 1 core
-
-Returns text; the plugin prints it under a heading.
+With -v each measurement has a row, and all about it below. The plugin prints it under a heading.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
@@ -32,6 +25,7 @@ from pytest_fileperf.report import remarks, story, wording
 from pytest_fileperf.report.figures import event_texts, figure_lines, load_texts
 from pytest_fileperf.report.table import (
     LEAST_NAME_CELLS,
+    RUN_METRICS,
     Column,
     group_lines,
     limited_by,
@@ -49,48 +43,37 @@ from pytest_fileperf.units import format_count, format_share
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
 """Reasons that the outcome, or a hint at the end, says."""
 _FEW_NOTE = "~ fewer requests than the percentile needs"
+_LEAST_CELLS = 40
+"""Tables with every figure need them: on a narrower terminal their lines are wider than it is."""
 
 
-def session_text(record: SessionRecord, *, width: int = 80, colour: bool = False, verbosity: int = 0) -> str:
-    """Returns all that a session says on the terminal: its results, other failures, and lines about the whole of it.
-
-    Arguments are those of `terminal_report`; the lines about the session are not wrapped.
-    """
-    said = "".join(f"{line}\n" for line in (*wording.failed_lines(record.failed), *record.said))
-    return terminal_report(record, width=width, colour=colour, verbosity=verbosity) + said
+def session_text(record: SessionRecord, screen: Screen, *, verbosity: int = 0) -> str:
+    """Returns the report, other failures, and lines about the session; the latter are not wrapped."""
+    screen = replace(screen, width=max(screen.width, _LEAST_CELLS))
+    lines = report_lines(record, screen, verbosity=verbosity)[0] if record.results else []
+    return "".join(f"{line}\n" for line in (*lines, *wording.failed_lines(record.failed), *record.said))
 
 
-def terminal_report(record: SessionRecord, *, width: int = 80, colour: bool = False, verbosity: int = 0) -> str:
-    """Returns the report, no line wider than `width` cells (40 or more). Empty for no results.
+def report_lines(
+    record: SessionRecord, screen: Screen, *, verbosity: int = 0, told: Collection[str] = ()
+) -> tuple[list[str], bool]:
+    """Returns the lines of the report, and whether they are nothing but a row for each test.
 
     `verbosity` as pytest counts it: from 1 on tables with every figure, notes and counts, below it the short report.
+    `told` has the node ids of tests whose failure has been printed: the short report does not say it again.
     """
-    if not record.results:
-        return ""
-    width = max(width, 40)
     if verbosity < 1:
-        lines, _ = brief_report(record, width=width, colour=colour, quiet=verbosity < 0)
-    else:
-        lines = _in_full(record, Screen(width=width, colour=colour))
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+        lines, only_rows = _in_short(record, screen, told, quiet=verbosity < 0)
+        return [line.rstrip() for line in lines], only_rows
+    lines = _in_full(record, replace(screen, width=max(screen.width, _LEAST_CELLS))) if record.results else []
+    return [line.rstrip() for line in lines], False
 
 
 # --- The short report
 
 
-def brief_report(
-    record: SessionRecord,
-    *,
-    width: int,
-    colour: bool = False,
-    quiet: bool = False,
-    told: Collection[str] = (),
-) -> tuple[list[str], bool]:
-    """Returns the lines, and whether they are nothing but a row for each test. With `quiet` only failed tests have one.
-
-    `told` has the node ids of tests whose failure has been printed.
-    """
-    screen = Screen(width=width, colour=colour)
+def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, quiet: bool) -> tuple[list[str], bool]:
+    """With `quiet` only failed tests have a row."""
     results, alone, groups = record.results, record.alone, record.groups
     if quiet:
         alone, groups = tuple(result for result in results if result.standing.fails), ()
@@ -132,21 +115,18 @@ def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]
 
     failed = tuple(f"{run.errors:,} failed" if (run := result.measurement).errors else "" for result in results)
     columns = [
-        Column(heading="", texts=figures("rps", "", "/s"), right=True),
-        Column(heading="", texts=figures("p99", "p99 ", ""), right=True, least_name_cells=LEAST_NAME_CELLS),
-        *[Column(heading="", texts=failed, right=True, least_name_cells=LEAST_NAME_CELLS)] * any(failed),
+        Column(texts=figures("rps", "", "/s"), right=True),
+        Column(texts=figures("p99", "p99 ", ""), right=True, least_name_cells=LEAST_NAME_CELLS),
+        *[Column(texts=failed, right=True, least_name_cells=LEAST_NAME_CELLS)] * any(failed),
         outcome_column(results, heading=""),
     ]
-    table = table_of(Column(heading="", texts=row_names(results)), columns, width=screen.width)
+    table = table_of(Column(texts=row_names(results)), columns, width=screen.width)
     _, *rows = table_lines(table, screen)
     return [line for row, result in zip(rows, results, strict=True) for line in (row, *under(result, screen))]
 
 
 def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) -> list[str]:
-    """Returns a line for each gate that is not PASS, and what else there is to know.
-
-    `why` are reasons; None where the failure, which has them, was printed.
-    """
+    """Returns what stands below a row; `why` are reasons, or None if the failure, which has them, was printed."""
     gates = [item for item in wording.compared(result) if item.outcome is not Outcome.PASS]
     lines = [*_gate_lines(gates, screen), *_noise_lines(result, screen), *_limit_lines(result, screen)]
     if wording.is_world_notable(result.verdict):
@@ -166,7 +146,7 @@ def _brief_reasons(result: Result) -> list[story.Why]:
     """Returns why gates are not PASS; and of a comparison with another version that it is the same code."""
     if result.verdict.against and not result.verdict.code_notes:
         return list(story.reasons(result, but=_UNSAID[:1]))
-    return [said for said in story.reasons(result, but=_UNSAID) if said.outcome is not Outcome.PASS]
+    return [why for why in story.reasons(result, but=_UNSAID) if why[0] is not Outcome.PASS]
 
 
 def _brief_foot(
@@ -184,13 +164,10 @@ def _brief_foot(
 
 
 def _busy(results: Sequence[Result]) -> str:
-    """Returns the sentence about a busy machine, by the test that it hit most; empty where it was quiet."""
+    """Returns the sentence about a busy machine, by the test that it hit most; empty if it was quiet."""
     hit = [result for result in results if remarks.busy_text(result) and not result.test.own]
-    if not hit:
-        return ""
-    worst = max(hit, key=lambda result: max(result.measurement.busy.server, result.measurement.busy.generator))
-    others = [result for result in hit if result is not worst]
-    return f"{remarks.busy_text(worst)} in {_first_of([plain(result.test.title) for result in (worst, *others)])}"
+    hit.sort(key=lambda result: -max(result.measurement.busy.server, result.measurement.busy.generator))
+    return f"{remarks.busy_text(hit[0])} in {_first_of([plain(result.test.title) for result in hit])}" if hit else ""
 
 
 def _reconnects(results: Sequence[Result]) -> str:
@@ -205,10 +182,7 @@ def _reconnects(results: Sequence[Result]) -> str:
 
 
 def _by_figures_only(results: Iterable[Result]) -> list[str]:
-    """Returns a sentence for each reason why only stored figures compare, with the tests where no other line says it.
-
-    It is a weaker gate than was asked for, also where it is PASS.
-    """
+    """Returns why only stored figures compare, with the tests: it is a weaker gate than was asked for, even if PASS."""
     tests: dict[str, list[str]] = {}
     for result in results:
         code = wording.untold_code(result.verdict)
@@ -243,7 +217,6 @@ def _unknown_params(record: SessionRecord) -> list[str]:
 
 # --- The report in full
 
-_FIRST_METRICS = ("rps", "p50", "p99")
 _MORE_METRICS = ("throughput", "cpu_per_request", "rss")
 """Shown in this order where there is room left."""
 
@@ -284,7 +257,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
     lines += [""] * bool(groups)
     lines += _reason_lines(same_reasons, screen)
     lines += screen.remarks(foot)
-    return lines + screen.flow(story.summary_pieces(results, record.failed), gap=1)
+    return lines + screen.flow(story.summary_pieces(record), gap=1)
 
 
 def _columns(results: Sequence[Result]) -> list[Column]:
@@ -293,7 +266,7 @@ def _columns(results: Sequence[Result]) -> list[Column]:
     more = [metric_column(name, results, 48) for name in _MORE_METRICS]
     errors = tuple(f"{result.measurement.errors:,}" for result in results)
     return [
-        *(metric_column(name, results, LEAST_NAME_CELLS) for name in _FIRST_METRICS),
+        *(metric_column(name, results, LEAST_NAME_CELLS) for name in RUN_METRICS),
         *(column for column in more if set(column.texts) != {"-"}),
         Column(heading="errors", texts=errors, right=True),
         outcome_column(results),
@@ -322,7 +295,6 @@ def _foot(results: Sequence[Result], groups: Sequence[RankedGroup], lines: Itera
 
 
 def _gate_lines(comparisons: Sequence[MetricComparison], screen: Screen) -> list[str]:
-    """Returns a line for each comparison: metric, baseline → now, change and interval, tolerance, outcome."""
     rows = [
         [
             item.metric,
@@ -354,7 +326,7 @@ def _world_lines(result: Result, screen: Screen) -> list[str]:
 
 
 def _noise_lines(result: Result, screen: Screen) -> list[str]:
-    return [line for text in wording.noise_texts(result) for line in screen.prose(text, indent=INDENT)]
+    return [line for floor in result.noise for line in screen.prose(wording.noise_text(floor), indent=INDENT)]
 
 
 def _explanation(result: Result) -> list[str]:
@@ -402,13 +374,12 @@ def _reason_lines(
 #   rps −4.0 % [−9.0, +1.0], tolerance 3 %
 
 
-def undecided_lines(nodeid: str, results: Iterable[Result], *, width: int, colour: bool) -> list[str]:
-    """Returns the lines of one test, with the figures of its measurements that are undecided."""
+def undecided_lines(nodeid: str, results: Iterable[Result], screen: Screen) -> list[str]:
     found = [text for result in results for text in story.undecided_texts(result)]
     pieces = [(Outcome.INCONCLUSIVE.value, Style.WARNING), (plain(nodeid), Style.BOLD)]
     if found:
         pieces += [("-", Style.NONE), *((f"{text};", Style.NONE) for text in found[:-1]), (found[-1], Style.NONE)]
-    return Screen(width=width, colour=colour).flow(pieces, gap=1)
+    return screen.flow(pieces, gap=1)
 
 
 # --- The lines about baselines whose tests are gone: which ones, why, and what to do or what was done
@@ -418,13 +389,10 @@ _SHOWN = 10
 
 
 def stale_lines(
-    stale: Mapping[str, str], *, entries: int, removed: bool, width: int, colour: bool, verbosity: int = 0
+    stale: Mapping[str, str], screen: Screen, *, entries: int, removed: bool, verbosity: int = 0
 ) -> list[str]:
-    """Returns a heading and a line for each key and why; with `-q` the heading alone.
-
-    `entries` counts all machine profiles'.
-    """
-    screen, counted = Screen(width=width, colour=colour), format_count(entries, "stale baseline")
+    """Returns a heading and a line for each key and why; `entries` counts those of all machine profiles."""
+    counted = format_count(entries, "stale baseline")
     if removed:
         lines = screen.prose(f"removed {counted}")
     else:

@@ -39,7 +39,6 @@ class Style(StrEnum):
 
 
 def paint(text: str, style: Style, *, colour: bool) -> str:
-    """Returns the text in that style; unchanged when `colour` is off."""
     return f"\x1b[{style}m{text}\x1b[0m" if colour and style and text else text
 
 
@@ -49,7 +48,7 @@ def plain(text: str) -> str:
 
 
 def plain_line(line: str) -> str:
-    """Returns a line without control characters; its spaces at the beginning stay."""
+    """As `plain`, but spaces at the beginning stay."""
     return " " * (len(line) - len(line.lstrip(" "))) + plain(line)
 
 
@@ -62,7 +61,6 @@ def printable_char(char: str) -> str:
 
 
 def cells(text: str) -> int:
-    """Returns how many terminal cells the text takes."""
     return len(text) if text.isascii() else sum(width for _, width in _clusters(text))
 
 
@@ -94,11 +92,12 @@ def _take(clusters: Iterable[tuple[str, int]], room: int) -> list[str]:
     return taken
 
 
-def pad(text: str, width: int, *, right: bool = False) -> str:
+def pad(text: str, width: int, *, right: bool = False, style: Style = Style.NONE, colour: bool = False) -> str:
     """Returns the text in exactly `width` cells: shortened, or filled with spaces, which come first with `right`."""
     text = shorten(text, width)
     space = " " * (width - cells(text))
-    return space + text if right else text + space
+    painted = paint(text, style, colour=colour)
+    return space + painted if right else painted + space
 
 
 def _broken(pieces: Iterable[tuple[str, Style]], room: int) -> Iterator[tuple[str, Style]]:
@@ -137,7 +136,7 @@ def words(text: str, style: Style = Style.NONE) -> list[tuple[str, Style]]:
 class Screen:
     """What lines are made for: a terminal, or a text of this width."""
 
-    width: int
+    width: int = 80
     colour: bool = False
 
     def flow(
@@ -145,31 +144,33 @@ class Screen:
     ) -> list[str]:
         """Returns the pieces, `gap` spaces apart, in lines that fit.
 
-        Lines after the first are indented by `hanging` more. A piece stays whole where a line can hold it.
+        Lines after the first are indented by `hanging` more. A piece stays whole if a line can hold it.
         """
         lines: list[str] = []
-        margin = indent + hanging
-        line, used, empty = " " * indent, indent, True
+        margin, used = indent + hanging, 0
         for text, style in _broken(pieces, self.width - margin):
-            size = cells(text)
-            if not empty and used + gap + size > self.width:
-                lines.append(line)
-                line, used, empty = " " * margin, margin, True
-            space = 0 if empty else gap
-            line += " " * space + paint(text, style, colour=self.colour)
-            used += space + size
-            empty = False
-        return lines if empty else [*lines, line]
+            painted, size = paint(text, style, colour=self.colour), cells(text)
+            if lines and used + gap + size <= self.width:
+                lines[-1] += " " * gap + painted
+                used += gap + size
+            else:
+                before = margin if lines else indent
+                lines.append(" " * before + painted)
+                used = before + size
+        return lines
 
     def prose(
         self, text: str, style: Style = Style.NONE, *, lead: Sequence[tuple[str, Style]] = (), indent: int = 0
     ) -> list[str]:
-        """Returns the lines of a sentence, behind pieces that lead it in."""
         return self.flow([*lead, *words(text, style)], indent=indent, gap=1)
 
     def remarks(self, texts: Iterable[str], *, indent: int = 0) -> list[str]:
-        """Returns the lines of sentences, dimmed: they matter less than what they stand below."""
+        """Returns the lines of sentences, dimmed, as they matter less than what is above them."""
         return [line for text in texts for line in self.prose(text, Style.DIM, indent=indent)]
+
+
+def time_text(seconds: float) -> str:
+    return format_duration(seconds * 1e9)
 
 
 def amount(value: float, unit: Unit) -> str:
@@ -178,7 +179,7 @@ def amount(value: float, unit: Unit) -> str:
         case Unit.PER_SECOND:
             return format_rate(value)
         case Unit.SECONDS:
-            return format_duration(value * 1e9)
+            return time_text(value)
         case Unit.BYTES | Unit.BYTES_PER_SECOND:
             return format_bytes(value)
         case Unit.SHARE:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_fileperf.judge.evidence import KNOWN_TO
+from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.paired import NoiseFloor
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import (
@@ -20,46 +21,25 @@ from pytest_fileperf.judge.verdict import (
     ReasonKind,
     Verdict,
 )
+from pytest_fileperf.measure.codec import named
 from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure
-from pytest_fileperf.report.text import exact, plain, plain_line, quantity
-from pytest_fileperf.units import (
-    format_change,
-    format_count,
-    format_duration,
-    format_share,
-)
+from pytest_fileperf.report.text import exact, plain, plain_line, quantity, time_text
+from pytest_fileperf.units import format_change, format_count, format_share
 
 
-def noise_texts(result: Result) -> tuple[str, ...]:
-    """Returns for each gate what it could have seen, where the code was compared with itself."""
-    return tuple(map(_noise_text, result.noise))
-
-
-def _noise_text(floor: NoiseFloor) -> str:
+def noise_text(floor: NoiseFloor) -> str:
     if floor.smallest is None:
         return f"{floor.metric}: too little was measured to tell what could be seen"
-    needs = (f"{format_share(slower)} needs {_whole_seconds(seconds)}" for slower, seconds in floor.seconds_for.items())
-    seen = f"{format_share(floor.smallest)} slower shows in {_whole_seconds(floor.seconds)}"
+    needs = (f"{format_share(slower)} needs {time_text(round(s))}" for slower, s in floor.seconds_for.items())
+    seen = f"{format_share(floor.smallest)} slower shows in {time_text(round(floor.seconds))}"
     return f"{floor.metric}: {seen}; {', '.join(needs)}"
 
 
-def _whole_seconds(seconds: float) -> str:
-    return format_duration(round(seconds) * 1_000_000_000)
-
-
 def could_show(comparison: MetricComparison) -> str:
-    """Returns how small a worsening a comparison could have seen."""
     assert comparison.detectable is not None
     return f"{comparison.metric}: a worsening of {format_share(comparison.detectable)} could have been seen"
-
-
-def could_show_unsaid(comparison: MetricComparison) -> str:
-    """Returns `could_show` of a comparison that is not decided, unless its reason says it; else empty."""
-    if comparison.outcome is not Outcome.INCONCLUSIVE or comparison.detectable is None:
-        return ""
-    return "" if format_share(comparison.detectable) in sentence(comparison.reason) else could_show(comparison)
 
 
 def limit_text(check: LimitCheck) -> str:
@@ -77,7 +57,6 @@ def limit_text(check: LimitCheck) -> str:
 
 
 def limiting_text(result: Result) -> str:
-    """Returns what limited the run, with its evidence."""
     limit = result.measurement.limit
     unclear = limit.kind is LimitKind.UNCLEAR
     return f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
@@ -89,7 +68,7 @@ def word_of(standing: Standing | Outcome) -> str:
 
 
 def other_kinds(failures: Sequence[Failure]) -> str:
-    """Returns `and 3 more of 2 other kinds`: the failures that are not shown."""
+    """Returns `and 3 more of 2 other kinds` for the failures that are not shown."""
     count = sum(failure.count for failure in failures)
     return f"and {count:,} more of {format_count(len(failures), 'other kind')}"
 
@@ -101,10 +80,11 @@ SATURATED = (
     " generators"
 )
 _LONGER = "give it a longer max_duration"
-_IN_TURN = (
-    "runs at other times differ by some 25 %, so more start-ups do not help:"
-    " compare in turn, with a baseline whose code is found or with --fileperf-against"
-)
+_REMEDIES = {
+    NoiseOf.BOOTS: "use more boots or a longer duration",
+    NoiseOf.SESSIONS: "runs at other times differ by some 25 %, so more start-ups do not help:"
+    " compare in turn, with a baseline whose code is found or with --fileperf-against",
+}
 _APART = "measure with the packages of then, by --fileperf-base-packages=stored, to see what they cost"
 _AGAIN = "find what changed, or store a new baseline with --fileperf-update=all"
 _SIDES = {"base": "the baseline", "now": "this run"}
@@ -184,31 +164,32 @@ def sentence(reason: Reason | None) -> str:
     if reason is None:
         return ""
     if reason.kind is ReasonKind.SINCE_BASELINE:
-        return _since_baseline(reason)
+        parts = [
+            f"{reason.busy}, which explains less than this" if reason.busy else "",
+            f"since the baseline, {'; '.join(reason.packages)}" if reason.packages else "",
+            f"the baseline of {reason.day} was stored because: {reason.text}" if reason.text else "",
+        ]
+        return "; ".join(filter(None, parts))
     # With a fifth more than what was worked out, in steps of 5 s.
     longer = f"give it a max_duration of {math.ceil(1.2 * reason.seconds / 5) * 5} s or more"
+    more_time = _more_time(reason)
     return _SENTENCES[reason.kind].format(
+        **named(reason, "count", "needed", "total", "ratio", "busy", "text"),
         metric=METRICS[reason.metric].title if reason.metric else "",
         side=_SIDES.get(reason.side, reason.side),
         pair_side=_PAIR_SIDES.get(reason.side, ""),
         whose={"base": "the old code", "now": "the code here"}.get(reason.side, ""),
-        count=reason.count,
-        needed=reason.needed,
-        total=reason.total,
         share=format_share(reason.share),
         tolerance=format_share(reason.tolerance),
         bunches=f"about {reason.together:.2g}" if reason.together >= 2 else "some",
-        ratio=reason.ratio,
         differences="; ".join(reason.differences),
         changed="".join(f"; {one}" for one in (*reason.differences, *reason.packages)),
         because=f", and its code was not measured again: {reason.text}" if reason.text else "",
         apart=_APART if reason.packages else _AGAIN,
-        busy=reason.busy,
-        text=reason.text,
         why=f": processes of the server changed ({reason.text})" if reason.text else "",
         longer=longer if reason.seconds else _LONGER,
-        remedy=_remedy(reason),
-        more_time=_more_time(reason),
+        remedy=_REMEDIES.get(reason.noise_of, more_time),
+        more_time=more_time,
     )
 
 
@@ -217,26 +198,11 @@ def brief_sentence(reason: Reason | None) -> str:
     return re.split(r": | \(", plain(sentence(reason)))[0]
 
 
-def _since_baseline(reason: Reason) -> str:
-    parts = [
-        f"{reason.busy}, which explains less than this" if reason.busy else "",
-        f"since the baseline, {'; '.join(reason.packages)}" if reason.packages else "",
-        f"the baseline of {reason.day} was stored because: {reason.text}" if reason.text else "",
-    ]
-    return "; ".join(filter(None, parts))
-
-
-def _remedy(reason: Reason) -> str:
-    if reason.noise_of is NoiseOf.SESSIONS:
-        return _IN_TURN
-    return _more_time(reason) if reason.noise_of is NoiseOf.TURNS else "use more boots or a longer duration"
-
-
 def _more_time(reason: Reason) -> str:
     """Returns what helps to decide a comparison in turn that was not decided in the time there was."""
     if reason.jump is None:
         return f"{_LONGER}, or a quieter machine"
-    before, after = (f"{format_duration(seconds * 1e9)} at p{percentile:g}" for percentile, seconds in reason.jump)
+    before, after = (f"{time_text(seconds)} at p{percentile:g}" for percentile, seconds in reason.jump)
     return (
         f"latency jumps there, from {before} to {after}, and chance decides on which side it is:"
         " gate a percentile beside it"
@@ -293,7 +259,6 @@ def note_of(text: str) -> Note:
 #     the world: your baseline's own code runs at 0.83 of what was stored (rps −16.8 % from 6,021/s): …
 
 NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
-NOT_YOUR_CODE = "the machine, packages or environment changed, not your code"
 
 
 def base_name(verdict: Verdict) -> str:
@@ -302,7 +267,6 @@ def base_name(verdict: Verdict) -> str:
 
 
 def compared(result: Result) -> tuple[MetricComparison, ...]:
-    """Returns the comparisons of different code that have figures of both sides."""
     return tuple(
         item
         for item in result.verdict.comparisons
@@ -315,10 +279,17 @@ def is_same_code(comparison: MetricComparison) -> bool:
     return comparison.reason is not None and comparison.reason.kind is ReasonKind.SAME_CODE
 
 
-def sides_text(comparison: MetricComparison) -> str:
-    """Returns `2,190/s → 2,050/s`: the values of both sides, or of the one that is known."""
+def both_sides(comparison: MetricComparison) -> tuple[str, str]:
+    """Returns `2,190/s` and `2,050/s`, empty for a side that is not known."""
     unit = METRICS[comparison.metric].unit
-    return " → ".join(quantity(side, unit) for side in (comparison.base, comparison.now) if side is not None)
+    base, now = ("" if side is None else quantity(side, unit) for side in (comparison.base, comparison.now))
+    return base, now
+
+
+def sides_text(comparison: MetricComparison) -> str:
+    """Returns `2,190/s → 2,050/s`, or the side that is known; of the same code that of now, as the world differs."""
+    base, now = both_sides(comparison)
+    return now if now and is_same_code(comparison) else " → ".join(filter(None, (base, now)))
 
 
 def change_text(comparison: MetricComparison) -> str:
@@ -343,7 +314,6 @@ def typical_text(comparison: MetricComparison) -> str:
 
 
 def interval_text(comparison: MetricComparison) -> str:
-    """Returns the interval of the change in per cent, `[−8.1, −4.7]`; empty where it is not known."""
     if comparison.low is None or comparison.high is None:
         return ""
     return f"[{', '.join(format_change(bound, unit=False) for bound in (comparison.low, comparison.high))}]"
@@ -362,7 +332,6 @@ def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
 
 
 def notes_text(notes: Iterable[Note]) -> str:
-    """Returns the notes in a line."""
     return "; ".join(map(note_text, notes))
 
 
@@ -392,14 +361,9 @@ def world_text(verdict: Verdict) -> str:
     if outcome is None:
         return ""
     lead = next(comparison for comparison in verdict.world if comparison.outcome is outcome)
-    figures = ", ".join(map(_from_stored, verdict.world))
-    return plain(f"your baseline's own code {_ratio(lead)} ({figures}){_meaning(lead)}{_changed(lead)}")
-
-
-def _from_stored(comparison: MetricComparison) -> str:
-    """Returns `rps −17.0 % from 5,210/s`, without what it is now: the row of the test has its own figure."""
-    base = "?" if comparison.base is None else quantity(comparison.base, METRICS[comparison.metric].unit)
-    return f"{comparison.metric} {change_text(comparison)} from {base}"
+    # Without what it is now: the row of the test has its own figure.
+    figures = (f"{item.metric} {change_text(item)} from {both_sides(item)[0] or '?'}" for item in verdict.world)
+    return plain(f"your baseline's own code {_ratio(lead)} ({', '.join(figures)}){_meaning(lead)}{_changed(lead)}")
 
 
 def _ratio(comparison: MetricComparison) -> str:
@@ -410,18 +374,14 @@ def _ratio(comparison: MetricComparison) -> str:
 
 
 def _meaning(comparison: MetricComparison) -> str:
-    kind = None if comparison.reason is None else comparison.reason.kind
-    match comparison.outcome:
-        case Outcome.REGRESSED:
-            return f": {NOT_YOUR_CODE}"
-        case Outcome.IMPROVED:
-            return ": the machine, packages or environment changed"
-        case Outcome.INCONCLUSIVE if kind in (None, ReasonKind.WORLD_UNCLEAR):
-            return ", which may be how runs at other times differ"
-        case Outcome.INCONCLUSIVE:
-            return f": {sentence(comparison.reason)}"
-        case _:
-            return ""
+    outcome, reason = comparison.outcome, comparison.reason
+    if outcome in (Outcome.REGRESSED, Outcome.IMPROVED):
+        return ": the machine, packages or environment changed" + ", not your code" * (outcome is Outcome.REGRESSED)
+    if outcome is not Outcome.INCONCLUSIVE:
+        return ""
+    if reason is None or reason.kind is ReasonKind.WORLD_UNCLEAR:
+        return ", which may be how runs at other times differ"
+    return f": {sentence(reason)}"
 
 
 def _changed(comparison: MetricComparison) -> str:
@@ -438,19 +398,14 @@ _WHERE = {"setup": "before it ran", "teardown": "after it ran"}
 """In pytest's words a fixture's part before the test is its setup; a load test has a setup of its own."""
 
 
-def failed_count(failed: Sequence[FailedTest], *, measured: bool) -> str:
-    """Returns how many tests failed: `2 tests failed for other reasons`; empty for none."""
-    count = len({test.nodeid for test in failed})
-    if not count:
-        return ""
-    said = f"{format_count(count, 'test')} failed"
-    if not measured:
-        return said
-    return f"{said} for another reason" if count == 1 else f"{said} for other reasons"
+def failed_count(record: SessionRecord) -> str:
+    """Returns `2 tests failed for other reasons`; empty for none."""
+    count = len({test.nodeid for test in record.failed})
+    why = "" if not record.results else " for another reason" if count == 1 else " for other reasons"
+    return f"{format_count(count, 'test')} failed{why}" if count else ""
 
 
 def where_failed(test: FailedTest) -> str:
-    """Returns when it failed: `failed before it ran`."""
     return f"failed {_WHERE.get(test.phase, '')}".rstrip()
 
 

@@ -30,6 +30,7 @@ from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import results_json
 from pytest_fileperf.report.terminal import session_text, undecided_lines
+from pytest_fileperf.report.text import Screen
 
 SESSIONS = sorted(path.parent.name for path in GOLDEN.glob("*/run.json"))
 WITH_A_PAGE = (
@@ -47,13 +48,13 @@ def terminal(record: SessionRecord) -> str:
     """Returns what a terminal shows, at several widths, without and with `-q` and `-v`."""
     made = []
     for width, verbosity in ((80, 0), (80, -1), (48, 0), (120, 0), (76, 1)):
-        text = session_text(record, width=width, verbosity=verbosity)
+        text = session_text(record, Screen(width=width), verbosity=verbosity)
         made.append(f"=== {width} wide, verbosity {verbosity}\n{text}")
     return "".join(made)
 
 
 def in_colour(record: SessionRecord) -> str:
-    return session_text(record, colour=True).replace("\x1b", "<ESC>")
+    return session_text(record, Screen(colour=True)).replace("\x1b", "<ESC>")
 
 
 def messages(record: SessionRecord) -> str:
@@ -63,7 +64,7 @@ def messages(record: SessionRecord) -> str:
         said = [message(result, strict=strict, ci=ci) for strict, ci in ((False, False), (False, True), (True, False))]
         made += [f"=== {result.test.nodeid}", *dict.fromkeys(filter(None, said))]
         if result.standing is Standing.INCONCLUSIVE:
-            made += ["---", *undecided_lines(result.test.nodeid, [result], width=80, colour=False)]
+            made += ["---", *undecided_lines(result.test.nodeid, [result], Screen())]
     return "\n".join([*made, "=== annotations", *github_commands(record, root="service"), ""])
 
 

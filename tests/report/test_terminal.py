@@ -1,7 +1,8 @@
-"""Reports and tables on a terminal of any width, with any text, after failures; what they show is in `test_goldens`."""
+"""Texts, tables and reports on a terminal of any width, and progress; what reports show is in `test_goldens`."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,14 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.samples import CPU_REGRESSED, ERRORS, NEW, PASSED, recording, result, steady, stored
 
+from pytest_fileperf.drive.run import RunProgress
 from pytest_fileperf.judge.baseline import Why
 from pytest_fileperf.judge.groups import SessionRecord, session_record
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Outcome, Reason, ReasonKind, Verdict
+from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import Failure
-from pytest_fileperf.report.table import Grid, grid_lines, grid_of, member_names, share
-from pytest_fileperf.report.terminal import brief_report, stale_lines, terminal_report
-from pytest_fileperf.report.text import Screen, cells
+from pytest_fileperf.report.progress import LiveProgress, PlainProgress, ProgressLine, SilentProgress, progress_text
+from pytest_fileperf.report.table import grid_lines, grid_of, member_names, share, sides_of
+from pytest_fileperf.report.terminal import report_lines, session_text, stale_lines
+from pytest_fileperf.report.text import (
+    Screen,
+    Style,
+    amount,
+    cells,
+    pad,
+    paint,
+    plain,
+    quantity,
+    shorten,
+    show_what_it_can,
+)
+
+# --- reports
 
 
 @pytest.mark.parametrize(
@@ -27,10 +44,10 @@ from pytest_fileperf.report.text import Screen, cells
 )
 def test_no_line_is_too_wide_and_colour_changes_nothing_else(session: str, narrowest: int) -> None:
     for width, verbosity in ((narrowest, -1), (narrowest, 2), (81, 0), (100, 1), (200, 0)):
-        text = terminal_report(stored(session), width=width, verbosity=verbosity)
-        assert max(map(cells, text.split("\n"))) <= width
-        coloured = terminal_report(stored(session), width=width, verbosity=verbosity, colour=True)
-        assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == text
+        lines, _ = report_lines(stored(session), Screen(width=width), verbosity=verbosity)
+        assert max(map(cells, lines), default=0) <= width
+        coloured, _ = report_lines(stored(session), Screen(width=width, colour=True), verbosity=verbosity)
+        assert [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured] == lines
 
 
 @settings(max_examples=15)
@@ -51,31 +68,32 @@ def test_no_text_breaks_the_columns(
         limits=(ERRORS,), comparisons=(CPU_REGRESSED, PASSED, *(replace(new, reason=absent) for new in NEW))
     )
     odd = result(name, label=label, recorded=failed, verdict=verdict, group=label, work=name)
-    text = terminal_report(session_record([odd, *stored("first_run").results]), width=width, verbosity=verbosity)
-    assert max(map(cells, text.split("\n"))) <= width
-    rows = [line for line in text.split("\n") if line.endswith("  REGRESSED") and not line.startswith(" ")]
+    record = session_record([odd, *stored("first_run").results])
+    lines, _ = report_lines(record, Screen(width=width), verbosity=verbosity)
+    assert max(map(cells, lines)) <= width
+    rows = [line for line in lines if line.endswith("  REGRESSED") and not line.startswith(" ")]
     if verbosity < 1:
         assert rows
         return
-    heading = next(line for line in text.split("\n") if line.startswith("test ") and line.endswith("outcome"))
+    heading = next(line for line in lines if line.startswith("test ") and line.endswith("outcome"))
     assert cells(heading.removesuffix("outcome")) in {cells(row.removesuffix("REGRESSED")) for row in rows}
 
 
 @pytest.mark.parametrize("session", ["all_plain", "one_regressed", "inconclusive", "failed_requests", "busy"])
 def test_rows_alone_are_told_apart_from_reports_with_more_to_say(session: str) -> None:
-    assert brief_report(stored(session), width=80)[1] == (session == "all_plain")
+    assert report_lines(stored(session), Screen())[1] == (session == "all_plain")
 
 
 def test_without_results_there_is_no_text() -> None:
-    assert brief_report(SessionRecord(), width=80) == ([], False)
-    assert terminal_report(SessionRecord()) == ""
+    assert report_lines(SessionRecord(), Screen()) == ([], False)
+    assert session_text(SessionRecord(), Screen()) == ""
 
 
 @pytest.mark.parametrize("session,told_once", [("one_regressed", "slow_digest"), ("failed_requests", "disk full")])
 def test_what_a_failure_has_told_is_not_said_again(session: str, told_once: str) -> None:
     record = stored(session)
     for told, times in ((frozenset[str](), 1), ({record.results[0].test.nodeid}, 0)):
-        lines, _ = brief_report(record, width=80, told=told)
+        lines, _ = report_lines(record, Screen(), told=told)
         assert "".join(lines).count(told_once) == times
         assert lines[0].startswith("test_upload ")
 
@@ -92,25 +110,23 @@ MANY = {f"tests/test_b.py::test_{at:02}": Why.NO_MODULE for at in range(12)}
 
 
 def test_each_is_named_with_why_and_what_to_do() -> None:
-    assert stale_lines(ONE, entries=1, removed=False, width=80, colour=False) == [
+    assert stale_lines(ONE, Screen(), entries=1, removed=False) == [
         "1 stale baseline; --fileperf-prune removes it",
         "  tests/test_a.py::test_old[\N{REPLACEMENT CHARACTER}]: no such test",
     ]
 
 
 def test_what_was_removed() -> None:
-    lines = stale_lines(
-        {**ONE, "tests/test_b.py::test_00": Why.NO_MODULE}, entries=3, removed=True, width=80, colour=False
-    )
+    lines = stale_lines({**ONE, "tests/test_b.py::test_00": Why.NO_MODULE}, Screen(), entries=3, removed=True)
     assert [lines[0], len(lines)] == ["removed 3 stale baselines", 3]
 
 
 def test_many_are_cut_short_unless_asked_for() -> None:
-    lines = stale_lines(MANY, entries=24, removed=False, width=80, colour=False)
+    lines = stale_lines(MANY, Screen(), entries=24, removed=False)
     assert lines[0] == "24 stale baselines; --fileperf-prune removes them"
     assert lines[10:] == ["  tests/test_b.py::test_09: no such file", "  and of 2 more (-v shows all)"]
-    assert len(stale_lines(MANY, entries=24, removed=False, width=80, colour=False, verbosity=1)) == 13
-    assert len(stale_lines(MANY, entries=24, removed=False, width=80, colour=False, verbosity=-1)) == 1
+    assert len(stale_lines(MANY, Screen(), entries=24, removed=False, verbosity=1)) == 13
+    assert len(stale_lines(MANY, Screen(), entries=24, removed=False, verbosity=-1)) == 1
 
 
 # --- tables of groups
@@ -173,29 +189,25 @@ FULL = [(size, server) for size in ("1KiB", "1MiB", "9MiB") for server in ("uvic
 
 
 def test_two_parameters_make_a_grid_with_the_longer_one_as_rows() -> None:
-    grid = Grid(
-        row_name="size",
-        column_name="server",
-        rows=("1KiB", "1MiB", "9MiB"),
-        columns=("uvicorn-1", "uvicorn-2"),
-        members={pair: at for at, pair in enumerate(FULL)},
-    )
-    assert grid_of(cross("size,server", *FULL)) == grid
-    assert grid_of(cross("server,size", *((server, size) for size, server in FULL))) == grid
+    for results in (cross("size,server", *FULL), cross("server,size", *((server, size) for size, server in FULL))):
+        grid = grid_of(results)
+        assert grid is not None
+        assert grid == (("size", "server"), {pair: at for at, pair in enumerate(FULL)})
+        assert sides_of(grid) == (("1KiB", "1MiB", "9MiB"), ("uvicorn-1", "uvicorn-2"))
 
 
 def test_one_hole_does_not_matter() -> None:
     grid = grid_of(cross("size,server", *FULL[:-1]))
     assert grid is not None
-    assert ("9MiB", "uvicorn-2") not in grid.members
+    assert ("9MiB", "uvicorn-2") not in grid[1]
 
 
 def test_parameters_that_are_the_same_everywhere_or_follow_from_another_do_not_matter() -> None:
     results = cross("kind,size,how,server", *(("get", size, f"with {size}", server) for size, server in FULL))
     grid = grid_of(results)
     assert grid is not None
-    assert (grid.row_name, grid.column_name) == ("size", "server")
-    assert (grid.rows, grid.columns) == (("1KiB", "1MiB", "9MiB"), ("uvicorn-1", "uvicorn-2"))
+    assert grid[0] == ("size", "server")
+    assert sides_of(grid) == (("1KiB", "1MiB", "9MiB"), ("uvicorn-1", "uvicorn-2"))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +244,7 @@ def test_no_text_breaks_the_columns_of_a_ranking(title: str, names: list[str], w
         result(f"test_get[{name}]", params={"a": name, "b": at}, group=title, recorded=steady(1000 * (at + 1)))
         for at, name in enumerate(names)
     ]
-    lines = terminal_report(session_record(members), width=width).split("\n")
+    lines, _ = report_lines(session_record(members), Screen(width=width))
     assert max(map(cells, lines)) <= width
     ends = {cells(line) - cells(line.split("%")[-1]) for line in lines if re.match(r"[12]  ", line)}
     assert len(ends) == 1
@@ -250,9 +262,9 @@ def test_a_grid_is_turned_or_left_out_where_it_is_too_wide(width: int, heading: 
     group = stored("variants").groups[1]
     grid = grid_of(group.results)
     assert grid is not None
-    versions = tuple(f"3.{minor} free-threaded" for minor in (13, 14))
-    wide = replace(grid, rows=("bare", "protocol"), columns=("uvloop", "asyncio", *versions))
-    lines = grid_lines(wide, group, Screen(width=width))
+    columns = ("uvloop", "asyncio", "3.13 free-threaded", "3.14 free-threaded")
+    shown = [(row, column) for row in ("bare", "protocol") for column in columns]
+    lines = grid_lines((grid[0], {each: grid[1].get(each, 0) for each in shown}), group, Screen(width=width))
     assert lines[:2] == heading
 
 
@@ -268,3 +280,222 @@ def test_members_are_called_by_their_parameters_where_they_differ_in_nothing_els
 def test_shares_have_two_digits_or_more() -> None:
     texts = {1.0: "100", 0.834: "83", 0.0999: "10", 0.0994: "9.9", 0.0012: "0.12", 12.5: "1,250"}
     assert {ratio: share(ratio) for ratio in texts} == texts
+
+
+# --- texts in cells
+
+AWKWARD = st.text(
+    alphabet=st.one_of(st.characters(), st.sampled_from("aé漢字📷👩🏽\u200d🔬❤️\ufe0f\u0301\x1b\n\t…ﾊ한🇩🇪")),
+    max_size=60,
+)
+
+
+@pytest.mark.parametrize(
+    "text, width",
+    [
+        ("", 0),
+        ("upload", 6),
+        ("naïve", 5),
+        ("nai\u0308ve", 5),
+        ("写真", 4),
+        ("ﾊﾝ", 2),
+        ("📷", 2),
+        ("❤\ufe0f", 2),
+        ("👩🏽", 2),
+        ("👩\u200d🔬", 2),
+        ("🇩🇪", 2),
+        (" \ufe0f", 1),  # a space does not become an emoji
+        ("\u200d ", 1),  # a joiner does not swallow what is no emoji
+        ("a\u200db", 2),
+        ("2,190/s → 2,050/s −6.4 %", 24),
+    ],
+)
+def test_width_in_terminal_cells(text: str, width: int) -> None:
+    assert cells(text) == width
+
+
+@pytest.mark.parametrize(
+    "text, width, short",
+    [
+        ("test_upload", 11, "test_upload"),
+        ("test_upload", 10, "test_…load"),
+        ("test_upload", 5, "te…ad"),
+        ("test_upload", 1, "…"),
+        ("test_upload", 0, ""),
+        ("写真のアップロード", 9, "写真…ード"),
+        ("写真のアップロード", 8, "写真…ド"),
+        ("👩\u200d🔬👩\u200d🔬👩\u200d🔬", 5, "👩\u200d🔬…👩\u200d🔬"),
+    ],
+)
+def test_shortened_in_the_middle_between_characters(text: str, width: int, short: str) -> None:
+    assert shorten(text, width) == short
+
+
+@given(text=AWKWARD, width=st.integers(0, 40), right=st.booleans())
+def test_padded_text_takes_exactly_its_cells(text: str, width: int, right: bool) -> None:
+    assert cells(pad(plain(text), width, right=right)) == width
+
+
+@given(text=AWKWARD)
+def test_plain_text_is_one_printable_line(text: str) -> None:
+    line = plain(text)
+    assert line.splitlines() in ([], [line])
+    assert not {char for char in line if ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or 0xD800 <= ord(char) < 0xE000}
+    line.encode()
+
+
+@given(pieces=st.lists(AWKWARD, max_size=8), width=st.integers(12, 60), gap=st.integers(1, 2))
+def test_flowing_text_keeps_every_character_and_the_width(pieces: list[str], width: int, gap: int) -> None:
+    clean = [plain(piece) for piece in pieces]
+    lines = Screen(width=width).flow([(piece, Style.NONE) for piece in clean], indent=2, gap=gap)
+    assert all(cells(line) <= width for line in lines)
+    assert "".join(lines).replace(" ", "") == "".join(clean).replace(" ", "")
+
+
+def test_a_piece_longer_than_a_line_breaks_between_words_and_keeps_numbers_and_units_together() -> None:
+    pieces = [("boots stabilised: hash seed, addresses", Style.NONE)]
+    assert Screen(width=24).flow(pieces) == ["boots stabilised: hash", "  seed, addresses"]
+    assert Screen(width=15).flow([("server CPU 6 % of a core", Style.NONE)]) == ["server CPU", "  6 % of a core"]
+
+
+def test_colour_is_around_the_text_only_and_only_when_asked_for() -> None:
+    assert paint("PASS", Style.GOOD, colour=True) == "\x1b[32mPASS\x1b[0m"
+    assert paint("PASS", Style.GOOD, colour=False) == "PASS"
+    assert paint("PASS", Style.NONE, colour=True) == "PASS"
+
+
+@pytest.mark.parametrize(
+    "value, unit, in_column, in_full",
+    [
+        (2050.4, Unit.PER_SECOND, "2,050", "2,050/s"),
+        (0.0310, Unit.SECONDS, "31.0 ms", "31.0 ms"),
+        (68 * 2**20, Unit.BYTES, "68.0 MiB", "68.0 MiB"),
+        (574 * 2**20, Unit.BYTES_PER_SECOND, "574 MiB", "574 MiB/s"),
+        (0.00113, Unit.SHARE, "0.113 %", "0.113 %"),
+        (1.0, Unit.SHARE, "100 %", "100 %"),
+    ],
+)
+def test_each_unit_has_one_spelling(value: float, unit: Unit, in_column: str, in_full: str) -> None:
+    assert (amount(value, unit), quantity(value, unit)) == (in_column, in_full)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_an_encoding_lacks_looks_alike_or_is_a_question_mark(encoding: str) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    show_what_it_can(stream)
+    stream.write("rps \N{MINUS SIGN}17.3 % ━━ 漢\udc80")
+    stream.flush()
+    assert raw.getvalue().decode(encoding) == "rps -17.3 % -- ??"
+
+
+# --- progress
+
+
+RUN = RunProgress(phase="round", elapsed_ns=0, requests=412, rps=2050.0, p99_ns=31_000_000, failed=0)
+HURT = replace(RUN, failed=3)
+LINE = ProgressLine(title="test_upload", run=RUN, boot=2, boots=3, elapsed_s=3.24, total_s=6.5, requests=6412)
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+LINES = (
+    (LINE, 100, "test_upload  measuring 2/3  ━━━━━━╌╌╌╌╌╌  3.2/6.5 s  2,050/s  p99 31.0 ms  6,412 requests"),
+    (LINE, 80, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s  p99 31.0 ms  6,412 requests"),
+    (LINE, 60, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s  p99 31.0 ms"),
+    (LINE, 50, "test_upload  measuring 2/3  3.2/6.5 s  2,050/s"),
+    (
+        replace(LINE, run=replace(RUN, phase="warm-up"), boot=1, elapsed_s=0.0, total_s=None, requests=0),
+        80,
+        "test_upload  warming up 1/3",
+    ),
+    (
+        replace(LINE, run=replace(HURT, phase="drain", p99_ns=None), boots=1, boot=1, elapsed_s=7.0),
+        100,
+        "test_upload  waiting for the last  ━━━━━━━━━━━━  7.0/6.5 s  2,050/s  6,412 requests  3 failed",
+    ),
+    (replace(LINE, run=HURT), 50, "test_upload  measuring 2/3  3.2/6.5 s  3 failed"),
+)
+
+
+@pytest.mark.parametrize("line, width, text", LINES)
+def test_one_line_that_fits(line: ProgressLine, width: int, text: str) -> None:
+    assert progress_text(line, width) == text
+
+
+@given(title=st.text(max_size=80), width=st.integers(1, 130), failures=st.integers(0, 10**9))
+def test_no_title_makes_the_line_too_long_or_two(title: str, width: int, failures: int) -> None:
+    shown = progress_text(replace(LINE, title=title, run=replace(RUN, failed=failures)), width)
+    assert cells(shown) <= width
+    assert len(shown.splitlines()) <= 1
+
+
+def test_live_progress_rewrites_one_line_ten_times_a_second_and_clears_it() -> None:
+    stream, clock = io.StringIO(), Clock()
+    live = LiveProgress(stream.write, columns=lambda: 48, clock=clock)
+    for tick in range(100):
+        clock.now_s = tick / 100
+        live.update(replace(LINE, elapsed_s=tick / 100))
+    writes = stream.getvalue().split("\r")[1:]
+    assert len(writes) == 10
+    assert writes[0] == "test_upload  measuring 2/3  0.0/6.5 s  2,050/s"
+    assert "\n" not in stream.getvalue()
+    live.done()
+    assert stream.getvalue().endswith("\r" + " " * len(writes[-1]) + "\r")
+
+
+def test_live_progress_covers_a_longer_line_before() -> None:
+    stream, clock = io.StringIO(), Clock()
+    live = LiveProgress(stream.write, columns=lambda: 80, clock=clock)
+    live.update(LINE)
+    first = len(stream.getvalue())
+    live.update(replace(LINE, run=replace(RUN, phase="warm-up"), requests=0, total_s=None, elapsed_s=0.0))
+    assert stream.getvalue()[first:] == "\r" + "test_upload  warming up 2/3".ljust(first - 1)
+
+
+def test_live_progress_leaves_the_last_column_free_and_writes_nothing_when_nothing_was_shown() -> None:
+    stream = io.StringIO()
+    live = LiveProgress(stream.write, columns=lambda: 30, clock=Clock())
+    live.done()
+    assert stream.getvalue() == ""
+    live.update(replace(LINE, title="test_" + "x" * 80))
+    assert len(stream.getvalue()) == 1 + 29
+
+
+def test_plain_progress_is_one_line_for_each_test_that_takes_long() -> None:
+    stream, clock = io.StringIO(), Clock()
+    log = PlainProgress(stream.write, clock=clock)
+    for title, seconds in (("test_short", 29), ("test_upload", 90), ("test_more", 31)):
+        for tick in range(4 * seconds):
+            clock.now_s += 0.25
+            log.update(replace(LINE, title=title, elapsed_s=tick / 4, total_s=90.0))
+        log.done()
+    assert stream.getvalue().splitlines() == [
+        "fileperf: test_upload  measuring 2/3  30.0/90.0 s  2,050/s  p99 31.0 ms  6,412 requests",
+        "fileperf: test_more  measuring 2/3  30.0/90.0 s  2,050/s  p99 31.0 ms  6,412 requests",
+    ]
+
+
+def test_plain_progress_cuts_nothing() -> None:
+    """A log has no width, and who reads it cannot make it wider."""
+    title = "test_upload[form-of-many-parts], again: p99 is not known well, as its boots differ by more than 1.5 %"
+    stream, clock = io.StringIO(), Clock()
+    log = PlainProgress(stream.write, clock=clock)
+    for now_s in (0.0, 31.0):
+        clock.now_s = now_s
+        log.update(replace(LINE, title=title, run=HURT))
+    (text,) = stream.getvalue().splitlines()
+    assert text.startswith(f"fileperf: {title}  measuring 2/3  ")
+    assert text.endswith("  2,050/s  p99 31.0 ms  6,412 requests  3 failed")
+
+
+def test_silent_progress_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    silent = SilentProgress()
+    silent.update(LINE)
+    silent.done()
+    assert capfd.readouterr() == ("", "")

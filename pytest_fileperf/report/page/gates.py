@@ -6,11 +6,10 @@ import math
 
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
-from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report import wording
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.story import STYLES
-from pytest_fileperf.report.text import Style, plain, quantity
+from pytest_fileperf.report.text import Style, plain
 from pytest_fileperf.units import format_count, format_share
 
 _CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Style.NEWS: "news"}
@@ -50,9 +49,8 @@ def world_items(result: Result) -> tuple[Markup, ...]:
 
 
 def limit_list(result: Result) -> Markup:
-    """Returns all limits, what was measured, and whether they hold; empty where there are none."""
-    limits = map(_limit, result.verdict.limits)
-    return element("ul", *limits, class_="says") if result.verdict.limits else Markup("")
+    limits = result.verdict.limits
+    return element("ul", *map(_limit, limits), class_="says") if limits else Markup()
 
 
 def _limit(check: LimitCheck) -> Markup:
@@ -61,39 +59,30 @@ def _limit(check: LimitCheck) -> Markup:
 
 
 def gate_table(result: Result) -> Markup:
-    """Returns the comparisons that have figures of both sides, each interval drawn; empty where there are none.
-
-    Above it stands the other version, where two were measured in turn.
-    """
+    """Returns the comparisons that have figures of both sides, each interval drawn, below the other version's name."""
     comparisons = wording.compared(result)
     if not comparisons:
-        return Markup("")
-    against = result.verdict.against
-    base = wording.base_name(result.verdict)
-    rows = []
-    for item in comparisons:
-        unit = METRICS[item.metric].unit
-        shown = ("" if side is None else quantity(side, unit) for side in (item.base, item.now))
-        rows.append(
-            element(
-                "tr",
-                element("th", item.metric, scope="row"),
-                *(
-                    element("td", side, class_="number", data_heading=name)
-                    for name, side in zip((base, "now"), shown, strict=True)
-                ),
-                element(
-                    "td", element("b", wording.change_text(item)), f" {wording.interval_text(item)}", class_="number"
-                ),
-                element("td", _picture(item), class_="change"),
-                element("td", format_share(item.tolerance), class_="number", data_heading="tolerance"),
-                element("td", badge(item.outcome)),
-            )
+        return Markup()
+    against, base = result.verdict.against, wording.base_name(result.verdict)
+    rows = [
+        element(
+            "tr",
+            element("th", item.metric, scope="row"),
+            *(
+                element("td", text, class_="number", data_heading=name)
+                for name, text in zip((base, "now"), wording.both_sides(item), strict=True)
+            ),
+            element("td", element("b", wording.change_text(item)), f" {wording.interval_text(item)}", class_="number"),
+            element("td", _picture(item), class_="change"),
+            element("td", format_share(item.tolerance), class_="number", data_heading="tolerance"),
+            element("td", badge(item.outcome)),
         )
+        for item in comparisons
+    ]
     how = f", measured in turn on {format_count(result.verdict.pairs, 'pair')} of boots"
-    said = element("p", "Against ", element("b", plain(against)), how) if against else Markup("")
+    said = element("p", "Against ", element("b", plain(against)), how) if against else ""
     judged = table(("gate", f">{base}", ">now", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
-    return Markup(said.text + judged.text)
+    return Markup(said + judged)
 
 
 def _picture(comparison: MetricComparison) -> Markup:
@@ -101,15 +90,12 @@ def _picture(comparison: MetricComparison) -> Markup:
 
     worse ░░░░░┊      │ ━━━●━━      better is on the other side of the middle
     """
-    if comparison.change is None or comparison.low is None or comparison.high is None:
-        return Markup("")
-    if not all(map(math.isfinite, (comparison.change, comparison.low, comparison.high))):
-        return Markup("")
+    ends = [x for x in (comparison.low, comparison.change, comparison.high) if x is not None and math.isfinite(x)]
+    if len(ends) < 3:
+        return Markup()
     # It shows two tolerances to either side, and is wider where the interval is.
-    reach = max(2 * abs(comparison.edge), 1.1 * abs(comparison.low), 1.1 * abs(comparison.high), 1e-9)
-    low, now, high, edge = (
-        _HALF * (1 + value / reach) for value in (comparison.low, comparison.change, comparison.high, comparison.edge)
-    )
+    reach = max(2 * abs(comparison.edge), 1.1 * abs(ends[0]), 1.1 * abs(ends[2]), 1e-9)
+    low, now, high, edge = (_HALF * (1 + value / reach) for value in (*ends, comparison.edge))
     worse_from, worse_to = (edge, 2 * _HALF) if comparison.edge > 0 else (0.0, edge)
     return element(
         "svg",

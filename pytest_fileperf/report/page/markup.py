@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from pytest_fileperf.measure.codec import json_value
 from pytest_fileperf.report.text import printable_char
@@ -15,17 +13,13 @@ _VOID = frozenset(("input", "meta"))
 """Elements without an end tag."""
 
 
-@dataclass(frozen=True, slots=True)
-class Markup:
-    """A piece of HTML, ready to be written. A plain `str` is text that is still to be escaped."""
+class Markup(str):
+    """HTML that is ready to be written. Any other text is still to be escaped, and so is what methods make of this."""
 
-    text: str
-
-
-Child: TypeAlias = Markup | str
+    __slots__ = ()
 
 
-def element(tag: str, /, *children: Child, **attributes: str) -> Markup:
+def element(tag: str, /, *children: str, **attributes: str) -> Markup:
     """Returns the element with these children and attributes; `class_` is `class`, `data_chart` is `data-chart`.
 
     An attribute with an empty value is left out.
@@ -34,7 +28,7 @@ def element(tag: str, /, *children: Child, **attributes: str) -> Markup:
     head = "".join(f' {key}="{_escaped(value)}"' for key, value in given)
     if tag in _VOID:
         return Markup(f"<{tag}{head}>")
-    content = "".join(child.text if isinstance(child, Markup) else _escaped(child) for child in children)
+    content = "".join(child if isinstance(child, Markup) else _escaped(child) for child in children)
     return Markup(f"<{tag}{head}>{content}</{tag}>")
 
 
@@ -82,8 +76,8 @@ def table(
 
 def document(*, head: tuple[Markup, ...], body: tuple[Markup, ...]) -> str:
     """Returns the text of a whole HTML document in English, each piece on a line of its own."""
-    pieces = ("<!doctype html>", '<html lang="en">', "<head>", *(piece.text for piece in head), "</head>")
-    return "\n".join((*pieces, "<body>", *(piece.text for piece in body), "</body>", "</html>", ""))
+    pieces = ("<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body>", "</html>")
+    return "\n".join((*pieces, ""))
 
 
 def _escaped(text: str) -> str:
