@@ -6,7 +6,7 @@ import inspect
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Condition, Event
@@ -52,7 +52,7 @@ class ScreenProgress:
         self._given_up: Event | None = None
 
     @contextmanager
-    def until(self, given_up: Event | None) -> Iterator[None]:
+    def until(self, given_up: Event) -> Iterator[None]:
         """In this context a measurement ends once `given_up` is set."""
         self._given_up = given_up
         try:
@@ -99,6 +99,8 @@ class Turn:
     """The test's node id."""
     where: str
     """The call, for messages: `GET /upload`."""
+    given_up: Event = field(default_factory=Event)
+    """Is set, by another thread, once nobody waits for the measurement any more."""
     can_begin: bool = False
     """Whether its thread waits for its turn."""
 
@@ -124,9 +126,8 @@ class Turns:
             for test, calls in self._waited.items()
         )
 
-    def draw(self, test: str, where: str) -> Turn:
-        """Returns the last place in the line; whoever draws it leaves it."""
-        turn = Turn(test=test, where=where)
+    def enter(self, turn: Turn) -> Turn:
+        """Returns the turn, which is now the last one in the line; whoever enters it leaves it."""
         with self._changed:
             self._line.append(turn)
         return turn
@@ -141,29 +142,26 @@ class Turns:
             self._changed.notify_all()
 
     @contextmanager
-    def taken(self, turn: Turn, given_up: Event | None = None) -> Iterator[None]:
-        """Waits for the turn, and leaves it at the end. Raises GivenUpError once `given_up` is set."""
+    def taken(self, turn: Turn) -> Iterator[None]:
+        """Waits for the turn, and leaves it at the end. Raises GivenUpError once it is given up."""
+        patient_until_s, has_waited = time.monotonic() + self._patience_s, False
         try:
-            self._wait(turn, given_up)
+            with self._changed:
+                turn.can_begin = True
+                while (before := self._before(turn, patient=time.monotonic() < patient_until_s)) is not None:
+                    if turn.given_up.is_set():
+                        raise GivenUpError
+                    if before.can_begin and not has_waited:
+                        self._waited.setdefault(turn.test, []).append(turn.where)
+                        has_waited = True
+                    self._changed.wait(0.05)
+                self._running = turn
             yield
         finally:
             self.leave(turn)
 
-    def _wait(self, turn: Turn, given_up: Event | None) -> None:
-        patient_until_s, has_waited = time.monotonic() + self._patience_s, False
-        with self._changed:
-            turn.can_begin = True
-            while (before := self._before(turn, patient=time.monotonic() < patient_until_s)) is not None:
-                if given_up is not None and given_up.is_set():
-                    raise GivenUpError
-                if before.can_begin and not has_waited:
-                    self._waited.setdefault(turn.test, []).append(turn.where)
-                    has_waited = True
-                self._changed.wait(0.05)
-            self._running = turn
-
     def _before(self, turn: Turn, *, patient: bool) -> Turn | None:
-        """Returns the one to wait for; None for none."""
+        """Returns the one to wait for."""
         if self._running is not None:
             return self._running
         earlier = self._line[: self._line.index(turn)]
@@ -174,18 +172,6 @@ class Turns:
 
 EXPECTED = pytest.StashKey[dict[str, "Measuring"]]()
 """What the measuring fixtures gave to a test, by their names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncVerb:
-    """A call of an async verb."""
-
-    coroutine: Coroutine[object, None, object]
-    """What the call returned."""
-    given_up: Event
-    """Is set where it was cancelled."""
-    call: str
-    """The call and its place, for messages: `tests/test_app.py:12: GET /upload`."""
 
 
 def _calling_place(rootdir: Path) -> str:
@@ -210,7 +196,6 @@ def line_of(item: pytest.Item) -> int | None:
 OUTCOME_PROPERTY = "fileperf_outcome"
 """The property of a test's report that says where a measurement stands; `#2` and so on follow it for further ones."""
 
-_PROPERTIES = ("rps", "p99", "outcome", "capacity", "code", "not_stored", "world")
 _T = TypeVar("_T")
 
 
@@ -225,40 +210,39 @@ class Measuring:
         self._count = 0
         self.has_measured = False
         """Whether a measurement was made, or raised an error; not where it was cancelled."""
-        self.async_verbs: list[AsyncVerb] = []
-        """The calls of async verbs, which measure when they are awaited."""
+        self.async_verbs: list[tuple[str, Coroutine[object, None, object], Event]] = []
+        """Calls of async verbs: for messages the call, as `tests/test_app.py:12: GET /upload`, what it returned, and
+        what is set if that is cancelled.
+        """
 
-    def measure(self, call: VerbCall, turn: Turn | None = None, given_up: Event | None = None) -> Measurement:
+    def measure(self, call: VerbCall, turn: Turn | None = None) -> Measurement:
         """Makes the measurement when it is its turn, and blocks. Raises FilePerfErrors and PerformanceError.
 
-        Once `given_up` is set, by another thread, it ends early with GivenUpError.
+        It ends early with GivenUpError once the turn is given up.
         """
         __tracebackhide__ = True
-        return self._found(call, turn, given_up, for_one_load).measurement
+        return self._found(call, turn, for_one_load).measurement
 
-    def capacity(self, call: VerbCall, turn: Turn | None = None, given_up: Event | None = None) -> Capacity:
-        """Finds the highest rate that holds the limits, when it is its turn, and blocks; as `measure` does."""
+    def capacity(self, call: VerbCall, turn: Turn | None = None) -> Capacity:
+        """Finds the highest rate that holds the limits; as `measure` does."""
         __tracebackhide__ = True
-        found = self._found(call, turn, given_up, for_capacity).capacity
+        found = self._found(call, turn, for_capacity).capacity
         assert found is not None
         return found
 
-    def _found(
-        self, call: VerbCall, turn: Turn | None, given_up: Event | None, fitting: Callable[[Settings], Settings]
-    ) -> Result:
+    def _found(self, call: VerbCall, turn: Turn | None, fitting: Callable[[Settings], Settings]) -> Result:
         """Returns what a session finds, with settings that fit to what it is asked, when it is the call's turn."""
         __tracebackhide__ = True
-        with self._active.turns.taken(turn or self.in_line(call), given_up):
+        turn = turn or self.in_line(call, Event())
+        with self._active.turns.taken(turn), self._active.progress.until(turn.given_up):
             try:
-                with self._active.progress.until(given_up):
-                    found = self._found_now(call, fitting)
+                found = self._found_now(call, fitting)
             except GivenUpError:
                 raise
-            except (FilePerfError, PerformanceError) as error:
+            except BaseException as error:
                 self.has_measured = True
-                raise error.with_traceback(None) from None  # the frames of this package tell a user nothing
-            except BaseException:
-                self.has_measured = True
+                if isinstance(error, FilePerfError | PerformanceError):
+                    raise error.with_traceback(None) from None  # the frames of this package tell a user nothing
                 raise
             self.has_measured = True
             return found
@@ -282,7 +266,7 @@ class Measuring:
         finally:
             tell_properties(self._item, session.results[before:])
 
-    def in_line(self, call: VerbCall) -> Turn:
+    def in_line(self, call: VerbCall, given_up: Event) -> Turn:
         """Returns the next place in the line of measurements. Raises PlanError where it could never begin."""
         from pytest_fileperf.session.setup import running_step
 
@@ -292,10 +276,9 @@ class Measuring:
                 " would wait for itself: make its requests with the client that it gets"
             )
             raise PlanError(problem, where=call.where)
-        return self._active.turns.draw(self._item.nodeid, call.where)
+        return self._active.turns.enter(Turn(test=self._item.nodeid, where=call.where, given_up=given_up))
 
     def leave_line(self, turn: Turn) -> None:
-        """Leaves it, also where nothing was measured."""
         self._active.turns.leave(turn)
 
     def to_be_awaited(
@@ -306,7 +289,7 @@ class Measuring:
         `given_up` is set where it is cancelled.
         """
         place = _calling_place(self._item.config.rootpath)
-        self.async_verbs.append(AsyncVerb(coroutine=coroutine, given_up=given_up, call=f"{place}: {call.where}"))
+        self.async_verbs.append((f"{place}: {call.where}", coroutine, given_up))
         return coroutine
 
     def server(self) -> RunningServer:
@@ -380,28 +363,22 @@ def tell_properties(item: pytest.Item, results: Sequence[Result]) -> None:
 
     Of several results of one measurement, as of a test that ran again, the last one counts.
     """
-    told = {f"fileperf_{name}{result.test.further}" for result in results for name in _PROPERTIES}
-    found = dict(each for result in results for each in properties(result))
-    item.user_properties[:] = [each for each in item.user_properties if each[0] not in told]
-    item.user_properties += found.items()
+    found = {name: value for result in results for name, value in properties(result).items()}
+    item.user_properties[:] = [each for each in item.user_properties if each[0] not in found]
+    item.user_properties += [(name, value) for name, value in found.items() if value != ""]
 
 
-def properties(result: Result) -> list[tuple[str, object]]:
-    """Returns the properties of one result."""
+def properties(result: Result) -> dict[str, object]:
     from pytest_fileperf.report.wording import notes_text, world_text
 
-    suffix, verdict = result.test.further, result.verdict
-    found: list[tuple[str, object]] = [
-        (f"fileperf_rps{suffix}", round(result.measurement.rps, 3)),
-        (f"fileperf_p99{suffix}", round(result.measurement.latency.p99, 9)),
-        (f"{OUTCOME_PROPERTY}{suffix}", str(result.standing)),
-    ]
-    if result.capacity is not None and not result.smoke:
-        found.append((f"fileperf_capacity{suffix}", str(result.capacity)))
-    if verdict.code_notes:
-        found.append((f"fileperf_code{suffix}", notes_text(verdict.code_notes)))
-    if result.not_stored:
-        found.append((f"fileperf_not_stored{suffix}", result.not_stored))
-    if world := world_text(verdict):
-        found.append((f"fileperf_world{suffix}", world))
-    return found
+    run, verdict = result.measurement, result.verdict
+    values: dict[str, object] = {
+        "fileperf_rps": round(run.rps, 3),
+        "fileperf_p99": round(run.latency.p99, 9),
+        OUTCOME_PROPERTY: str(result.standing),
+        "fileperf_capacity": "" if result.capacity is None or result.smoke else str(result.capacity),
+        "fileperf_code": notes_text(verdict.code_notes),
+        "fileperf_not_stored": result.not_stored,
+        "fileperf_world": world_text(verdict),
+    }
+    return {f"{name}{result.test.further}": value for name, value in values.items()}

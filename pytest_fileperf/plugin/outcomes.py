@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from traceback import format_exception_only
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fileperf.errors import BaselineError, FilePerfError, PerformanceError
-from pytest_fileperf.plugin.measuring import EXPECTED, OUTCOME_PROPERTY, AsyncVerb, line_of
+from pytest_fileperf.plugin.measuring import EXPECTED, OUTCOME_PROPERTY, line_of
 from pytest_fileperf.plugin.options import is_load_test
 from pytest_fileperf.report.text import Screen
 
@@ -81,8 +81,8 @@ class Outcomes:
             expected = item.stash.get(EXPECTED, {})
             verbs = [verb for measuring in expected.values() for verb in measuring.async_verbs]
             # They are closed in any case: Python would warn of each of them as it is thrown away.
-            unawaited = [verb for verb in verbs if _is_unawaited(verb)]
-            cancelled = [verb for verb in verbs if verb.given_up.is_set()]
+            unawaited = [call for call, coroutine, _ in verbs if _is_unawaited(coroutine)]
+            cancelled = [call for call, _, given_up in verbs if given_up.is_set()]
             measured = any(measuring.has_measured for measuring in expected.values())
             fixtures = tuple(expected)
             expected.clear()
@@ -245,26 +245,24 @@ def _module_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-def _is_unawaited(verb: AsyncVerb) -> bool:
+def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
     """Returns whether the verb has not come to its end. One that was not begun is closed."""
-    state = inspect.getcoroutinestate(verb.coroutine)
+    state = inspect.getcoroutinestate(verb)
     if state == inspect.CORO_CREATED:
-        verb.coroutine.close()
+        verb.close()
     return state != inspect.CORO_CLOSED
 
 
-def _unmeasured(
-    fixtures: Sequence[str], unawaited: Sequence[AsyncVerb], cancelled: Sequence[AsyncVerb], *, measured: bool
-) -> str:
+def _unmeasured(fixtures: Sequence[str], unawaited: Sequence[str], cancelled: Sequence[str], *, measured: bool) -> str:
     """Returns why a test with these fixtures that passed is a failure all the same; empty where it is none."""
     if unawaited:
-        calls = "\n".join(f"{verb.call} was called and not awaited" for verb in unawaited)
+        calls = "\n".join(f"{call} was called and not awaited" for call in unawaited)
         return f"{calls}\nso it was not measured: write `await` before the call, in an async test"
-    if measured or not (cancelled or fixtures):
+    if measured or not fixtures:
         return ""
     skip = "or skip the test with pytest.skip(…) where there is nothing to measure"
     if cancelled:
-        calls = "\n".join(f"{verb.call} was cancelled before it was measured" for verb in cancelled)
+        calls = "\n".join(f"{call} was cancelled before it was measured" for call in cancelled)
         return (
             f"{calls}\nso this test measured nothing: let the call come to its end, make it shorter with duration= or"
             f" requests=, {skip}"

@@ -141,7 +141,6 @@ class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
 
 
 def _of_capacity(call: VerbCall) -> VerbCall:
-    """Returns the call with the name that messages have of it: `capacity GET /`."""
     return replace(call, where=f"capacity {call.where}")
 
 
@@ -180,7 +179,7 @@ class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
 
 
 def _awaited(
-    measuring: Measuring, measure: Callable[[VerbCall, Turn, threading.Event], _Found], call: VerbCall
+    measuring: Measuring, measure: Callable[[VerbCall, Turn], _Found], call: VerbCall
 ) -> Coroutine[object, None, _Found]:
     """Returns what measures in another thread once it is awaited; the test fails where nobody does that."""
     given_up = threading.Event()
@@ -188,13 +187,10 @@ def _awaited(
 
 
 async def _in_thread(
-    measuring: Measuring,
-    measure: Callable[[VerbCall, Turn, threading.Event], _Found],
-    call: VerbCall,
-    given_up: threading.Event,
+    measuring: Measuring, measure: Callable[[VerbCall, Turn], _Found], call: VerbCall, given_up: threading.Event
 ) -> _Found:
     __tracebackhide__ = True
-    turn = measuring.in_line(call)  # drawn here, as threads begin in any order
+    turn = measuring.in_line(call, given_up)  # entered here, as threads begin in any order
     working = threading.Lock()
     found: list[_Found] = []
     failed: list[Exception] = []
@@ -204,7 +200,7 @@ async def _in_thread(
         with working:
             if not given_up.is_set():
                 try:
-                    found.append(measure(call, turn, given_up))
+                    found.append(measure(call, turn))
                 except Exception as error:  # goes to the test
                     failed.append(error)
 

@@ -8,12 +8,16 @@ from threading import Event
 
 import pytest
 
-from pytest_fileperf.plugin.measuring import GivenUpError, Turns
+from pytest_fileperf.plugin.measuring import GivenUpError, Turn, Turns
+
+
+def turn(number: int = 0) -> Turn:
+    return Turn(test="test_it", where=f"GET /{number}")
 
 
 def test_one_runs_at_a_time_in_the_order_in_which_they_were_drawn() -> None:
     turns, done, running = Turns(patience_s=60), list[int](), Event()
-    drawn = [turns.draw("test_it", f"GET /{number}") for number in range(5)]
+    drawn = [turns.enter(turn(number)) for number in range(5)]
 
     def measure(number: int) -> None:
         with turns.taken(drawn[number]):
@@ -34,26 +38,26 @@ def test_one_runs_at_a_time_in_the_order_in_which_they_were_drawn() -> None:
 def test_one_alone_waits_for_nobody() -> None:
     turns = Turns()
     for _ in range(2):
-        with turns.taken(turns.draw("test_it", "GET /")):
+        with turns.taken(turns.enter(turn())):
             pass
     assert turns.notes == ()
 
 
 def test_one_whose_thread_never_begins_is_overtaken() -> None:
     turns = Turns(patience_s=0.05)
-    turns.draw("test_it", "GET /never")
-    with turns.taken(turns.draw("test_it", "GET /")):
+    turns.enter(turn())
+    with turns.taken(turns.enter(turn())):
         pass
     assert turns.notes == ()
 
 
 def test_one_that_is_given_up_waits_no_more_and_is_gone() -> None:
-    turns, given_up = Turns(), Event()
-    first, second = turns.draw("test_it", "GET /1"), turns.draw("test_it", "GET /2")
-    given_up.set()
+    turns = Turns()
+    first, second = turns.enter(turn(1)), turns.enter(turn(2))
+    second.given_up.set()
     with turns.taken(first):
-        with pytest.raises(GivenUpError), turns.taken(second, given_up):
+        with pytest.raises(GivenUpError), turns.taken(second):
             pass
         turns.leave(second)
-    with turns.taken(turns.draw("test_it", "GET /3")):
+    with turns.taken(turns.enter(turn(3))):
         pass
