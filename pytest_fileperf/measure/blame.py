@@ -16,14 +16,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TypeAlias
 
-from pytest_fileperf.measure.stacks import CHILD_PROCESSES, OTHER_THREADS, CodePlace, Frame, Profile, place_of
+from pytest_fileperf.measure.stacks import CHILD_PROCESSES, CodePlace, Frame, Profile, place_of
 
 # --- The work of two sides, stack by stack: what is done beneath other callers now is put beneath them before, too
 #
 # New middleware around a whole app, another thread or a new function that takes a part over then change nothing, and
 # what is left of the difference is growth.
 
-_UNSEEN = CodePlace(function=OTHER_THREADS.function, file="", own_code=False)
 _CLEAR = 4.0
 """Standard deviations from which a function clearly does less itself."""
 
@@ -347,19 +346,13 @@ def growth(
     around: set[str] = set()
     roots = (base_root, now_root)
 
-    def costs(pair: tuple[Profile, Profile]) -> tuple[list[dict[Calls, float]], float]:
-        found, threads = (
-            [costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip(each, roots, strict=True)]
-            for each in (pair, [side.threads for side in pair])
-        )
-        return found, max(map(_spread, found, reversed(threads)))
+    def costs(pair: tuple[Profile, Profile]) -> list[dict[Calls, float]]:
+        return [costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip(pair, roots, strict=True)]
 
-    in_looks = [costs(look)[0] for look in looks]
-    sides, spread_s = costs((base, now))
+    *in_looks, sides = map(costs, (*looks, (base, now)))
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = aligned(*sides, sample_s=max(samples_s))
-    # A function that cost all that was spread would have grown by less.
-    least_s = max(_WORTH_NAMING * whole_s, spread_s)
+    least_s = _WORTH_NAMING * whole_s
     search = _Search(whole=[(work, -1) for work in works], sample_s=samples_s, least_s=least_s, around=around)
     back = [(Work(path=work.path, before_s=work.after_s, after_s=work.before_s), -1) for work in works]
     savings = _Search(whole=back, sample_s=samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s, around=around)
@@ -383,20 +376,6 @@ def _without_callers(causes: Sequence[_Cause], *, least_s: float) -> list[_Cause
     greatest = max((parts for _, parts in causes), key=_rise, default=())
     above = {place for work, at in greatest for place in work.path[:at]}
     return [(place, parts) for place, parts in causes if place not in above or _rise(parts) >= least_s]
-
-
-def _spread(own: dict[Calls, float], threads: Mapping[Calls, float]) -> float:
-    """Puts what threads cost that were not seen down to what they do on the other side, where they were seen.
-
-    Returns that cost; 0.0 where there is none.
-    """
-    all_s = sum(threads.values())
-    if not all_s or (_UNSEEN,) in threads or (_UNSEEN,) not in own:
-        return 0.0
-    cost_s = own.pop((_UNSEEN,))
-    for path, part_s in threads.items():
-        own[path] = own.get(path, 0.0) + cost_s * part_s / all_s
-    return cost_s
 
 
 def _is_in_each(found: FunctionGrowth, place: CodePlace, looks: Sequence[Sequence[Mapping[Calls, float]]]) -> bool:

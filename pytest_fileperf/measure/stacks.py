@@ -5,18 +5,19 @@ Which functions made a side slower than another one is for `blame`.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from pathlib import Path, PurePath
 from statistics import fmean
 from typing import TypeAlias
 
-from pytest_fileperf.host.profiler import RATE_HZ, Sampled
+from pytest_fileperf.host.profiler import RATE_HZ, CpuTime, Sampled
 
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/(.*)")
@@ -36,9 +37,10 @@ is shorter than a pause takes, they are hardly ever seen at it, however much of 
 _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
 """Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there as it
 waits for the core or for Python's lock."""
-_MOST_UNSEEN = 0.25
-"""What threads cost on the side on which they are not seen, over what they cost on the other: it is put down to the
-functions that are seen there, so that none is wrong by more than a third of the growth."""
+_A_GOOD_PART = 0.25
+"""Threads with less of the CPU time are no reason to tear the stacks of the main thread."""
+_MOST_SEEN = 0.75
+"""The time that samples of threads stand for, over their CPU time, from which on they tell what it goes to."""
 SMALL_SHARE = 0.05
 """Threads and child processes that have less of the CPU time need not be seen."""
 _WAITING = re.compile(
@@ -78,7 +80,7 @@ class Threads(Enum):
     """They are one function with all their CPU time: too few of their samples tell what it goes to."""
 
 
-OTHER_THREADS = Frame(function="other threads, whose calls are too short to be seen", file="", line=0)
+OTHER_THREADS = Frame(function="other threads, whose functions are not seen", file="", line=0)
 CHILD_PROCESSES = Frame(function="child processes, whose functions are not seen", file="", line=0)
 """All that programs do which the server starts, such as `git` or `ffmpeg`: they are gone too soon, or no Python."""
 
@@ -99,14 +101,6 @@ class Profile:
     """Whether functions of one stack may be of different moments: the process went on while it was looked at."""
     notes: tuple[str, ...] = ()
     """What kept single processes from being looked at, a line each."""
-    in_threads: frozenset[Stack] = frozenset()
-    """Those of the stacks that threads beside the main one had."""
-
-    @property
-    def threads(self) -> Profile:
-        """What the threads beside the main one had of it."""
-        own = {stack: count for stack, count in self.stacks.items() if stack in self.in_threads}
-        return replace(self, stacks=own)
 
     @property
     def seconds(self) -> float:
@@ -171,10 +165,10 @@ def profile_of(
     Raises ValueError for a line that is no stack.
     """
     stacks: dict[Stack, float] = defaultdict(float)
-    in_threads: set[Stack] = set()
     samples = 0
     unseen_share = fmean(look.unseen_share for look in looks) if has_unseen else 0.0
-    for text, share in _texts(looks):
+    for text, spent in _texts(looks):
+        share = None if spent is None else spent[0] / sum(spent)
         main, others = _seen(text, threads)
         counts = main.total(), others.total()
         samples += sum(counts)
@@ -184,7 +178,6 @@ def profile_of(
             weights = share * sum(counts) / counts[0], (1 - share) * sum(counts)
         elif share is not None and min(counts) >= _FEW_SAMPLES:
             weights = share * sum(counts) / counts[0], (1 - share) * sum(counts) / counts[1]
-        in_threads |= others.keys()
         for own, weight in zip((main, others), weights, strict=True):
             for stack, number in own.items():
                 stacks[stack] += number * weight * (1 - unseen_share)
@@ -197,35 +190,49 @@ def profile_of(
         cpu_per_request=cpu_per_request,
         torn=any(look.torn for look in looks),
         notes=tuple(dict.fromkeys(note for look in looks for note in look.notes)),
-        in_threads=frozenset(in_threads),
     )
 
 
-def threads_of(sides: Sequence[Sequence[Sampled]], cpu_per_request: Sequence[float | None]) -> tuple[Threads, ...]:
-    """Returns what is known of the threads beside the main ones, of each side by all looks at it, and its cost.
+def threads_of(looks: Iterable[Sampled]) -> Threads:
+    """Returns what is known of the threads beside the main ones, by all looks at all sides."""
+    working = [(text, spent) for text, spent in _texts(looks) if spent and _work(spent)]
+    known = all(_are_known(_seen(text, Threads.SEEN)[1], spent[1] * RATE_HZ) for text, spent in working)
+    return Threads.IDLE if not working else Threads.SEEN if known else Threads.UNSEEN
 
-    Where they are seen on one side only, they are only if they cost little on the other: what they did there is not
-    known.
+
+def threads_work(look: Sampled) -> bool:
+    """Returns whether threads beside the main one had a good part of the CPU time."""
+    return any(spent is not None and _work(spent, _A_GOOD_PART) for spent in look.cpu_s)
+
+
+def _work(spent: CpuTime, share: float = SMALL_SHARE) -> bool:
+    return spent[1] >= share * sum(spent)
+
+
+def _are_known(seen: Counter[Stack], expected: float) -> bool:
+    """Returns whether samples of threads tell their functions: not if those that only waited may be the most."""
+    leaves: Counter[Frame] = Counter()
+    for stack, count in seen.items():
+        leaves[stack[-1]] += count
+    return seen.total() >= _FEW_SAMPLES and max(leaves.values()) >= seen.total() - expected
+
+
+def threads_fit(look: Sampled) -> bool:
+    """Returns whether the samples of threads beside the main one stand for most of the CPU time that they had.
+
+    Threads that had next to none of the CPU time need not.
     """
-    texts = [list(_texts(looks)) for looks in sides]
-    working = [[text for text, share in own if share is not None and 1 - share >= SMALL_SHARE] for own in texts]
-    if not any(working):
-        return (Threads.IDLE,) * len(sides)
-    seen = [all(_seen(text, Threads.SEEN)[1].total() >= _FEW_SAMPLES for text in own) for own in working]
-    costs_s = {True: 0.0, False: 0.0}
-    for own, whole_s, is_seen in zip(texts, cpu_per_request, seen, strict=True):
-        shares = [1 - share for _, share in own if share is not None]
-        costs_s[is_seen] += (whole_s or 0.0) * (fmean(shares) if shares else 0.0)
-    is_known = None not in cpu_per_request
-    if not all(seen) and not (is_known and costs_s[False] < _MOST_UNSEEN * costs_s[True]):
-        return (Threads.UNSEEN,) * len(sides)
-    return tuple(Threads.SEEN if is_seen else Threads.UNSEEN for is_seen in seen)
+    for text, spent in _texts([look]):
+        expected = spent[1] * RATE_HZ if spent is not None and _work(spent) else 0.0
+        if _seen(text, Threads.SEEN)[1].total() < _MOST_SEEN * expected - 3 * math.sqrt(expected):
+            return False
+    return True
 
 
-def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[str, float | None]]:
-    """Yields the stacks of each process, with the share of CPU time that its main thread had."""
+def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[str, CpuTime | None]]:
+    """Yields the stacks of each process, with its CPU time."""
     for look in looks:
-        yield from zip(look.collapsed, look.main_shares, strict=True)
+        yield from zip(look.collapsed, look.cpu_s, strict=True)
 
 
 def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:

@@ -20,7 +20,16 @@ from pytest_fileperf.measure.blame import growth
 from pytest_fileperf.measure.limiting import Limit, LimitKind, limit_of
 from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Served, Stalls, held_by, loss_of, stalls_of
 from pytest_fileperf.measure.recording import Recording
-from pytest_fileperf.measure.stacks import SMALL_SHARE, Profile, Stack, costs, profile_of, threads_of
+from pytest_fileperf.measure.stacks import (
+    SMALL_SHARE,
+    Profile,
+    Stack,
+    costs,
+    profile_of,
+    threads_fit,
+    threads_of,
+    threads_work,
+)
 from pytest_fileperf.measure.usage import Usage
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.report.profiled import (
@@ -218,33 +227,51 @@ def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) 
 
 
 def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles:
-    """Returns the profiles, from two looks in the order A B B A. Raises ProfilerUnavailableError."""
-    seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
-    for index in (*range(len(sides)), *reversed(range(len(sides)))):
-        server, load = sides[index].server, sides[index].load
-        if not plan.counted and plan.ramp is None:
-            load(replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1))
-        with Profiler(server.worker_pids or server.pids, seconds=_lasts_s(plan), cores=cores) as profiler:
-            run = load(plan)
-            if failed := _failed_in(run):
-                raise ProfilerUnavailableError(failed)
-            sampled = profiler.stop()
-        seen[index].append((sampled, sum(round_.requests for round_ in run.rounds)))
-    threads = threads_of(
-        [[sampled for sampled, _ in looks] for looks in seen], [side.cpu_per_request for side in sides]
-    )
+    """Returns the profiles. Raises ProfilerUnavailableError."""
+    seen = _looks(plan, sides, cores)
+    threads = threads_of(sampled for looks in seen for sampled, _ in looks)
     has_unseen = any(fmean(sampled.unseen_share for sampled, _ in looks) >= SMALL_SHARE for looks in seen)
 
-    def profile(index: int, looks: Sequence[tuple[Sampled, int]]) -> Profile:
+    def profile(side: Looked, looks: Sequence[tuple[Sampled, int]]) -> Profile:
         return profile_of(
             [sampled for sampled, _ in looks],
             requests=sum(requests for _, requests in looks),
-            cpu_per_request=sides[index].cpu_per_request,
-            threads=threads[index],
+            cpu_per_request=side.cpu_per_request,
+            threads=threads,
             has_unseen=has_unseen,
         )
 
     return [
-        (profile(index, looks), tuple(profile(index, (look,)) for look in looks) if len(seen) > 1 else ())
-        for index, looks in enumerate(seen)
+        (profile(side, looks), tuple(profile(side, (look,)) for look in looks) if len(seen) > 1 else ())
+        for side, looks in zip(sides, seen, strict=True)
     ]
+
+
+def _looks(
+    plan: LoadPlan, sides: Sequence[Looked], cores: Cores, *, by_lock: bool | None = None
+) -> list[list[tuple[Sampled, int]]]:
+    """Returns two looks at each side, in the order A B B A, each with its requests.
+
+    If other threads do a good part of the work they go by Python's lock, unless that does not see most of it.
+    """
+    seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
+    for index in (*range(len(sides)), *reversed(range(len(sides)))):
+        found = _look(plan, sides[index], cores, by_lock=bool(by_lock))
+        if by_lock is None and threads_work(found[0]):
+            by_lock = threads_fit(_look(plan, sides[index], cores, by_lock=True)[0])
+            if by_lock:
+                return _looks(plan, sides, cores, by_lock=True)
+        seen[index].append(found)
+    return seen
+
+
+def _look(plan: LoadPlan, side: Looked, cores: Cores, *, by_lock: bool) -> tuple[Sampled, int]:
+    if not plan.counted and plan.ramp is None:
+        side.load(replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1))
+    pids = side.server.worker_pids or side.server.pids
+    with Profiler(pids, seconds=_lasts_s(plan), by_lock=by_lock, cores=cores) as profiler:
+        run = side.load(plan)
+        if failed := _failed_in(run):
+            raise ProfilerUnavailableError(failed)
+        sampled = profiler.stop()
+    return sampled, sum(round_.requests for round_ in run.rounds)

@@ -133,7 +133,7 @@ def test_the_rest_and_what_was_saved_are_said(growths: list[FunctionGrowth], sai
             BASE,
             replace(NOW, torn=True),
             "CPU per request grew by 18.2 µs (+22.1 %), but no function stands out:\n"
-            "  too many threads to pause, so their stacks are torn",
+            "  threads ran on as they were looked at: stacks are torn",
         ),
         (
             replace(BASE, samples=0),

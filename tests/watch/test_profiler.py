@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from pytest_fileperf.host.profiler import (
     let_run,
     permission_needed,
 )
-from pytest_fileperf.measure.stacks import profile_of
+from pytest_fileperf.measure.stacks import Threads, profile_of, threads_of
 from pytest_fileperf.serve.spec import Uvicorn
 
 GONE = 2**22 + 1
@@ -90,7 +91,7 @@ def test_what_processes_compute_is_seen_from_cores_of_its_own() -> None:
     assert (seen.torn, seen.notes) == (False, (f"process {GONE} has ended",))
     assert len(seen.collapsed) == 2
     for text in seen.collapsed:
-        found = profile_of([replace(seen, collapsed=(text,), main_shares=(None,))], requests=1)
+        found = profile_of([replace(seen, collapsed=(text,), cpu_s=(None,))], requests=1)
         assert found.samples > 0
         assert {stack[-1].function for stack in found.stacks} <= {"burn", "<module>"}
 
@@ -102,6 +103,45 @@ def test_a_process_of_many_threads_is_not_paused() -> None:
 
     assert seen.torn
     assert "burn" in "".join(seen.collapsed)
+
+
+IN_THREADS = """
+import threading, time
+def compute():
+    until = time.thread_time() + 0.0001
+    while time.thread_time() < until:
+        pass
+def pause():
+    time.sleep(0.0001)
+def work():
+    while True:
+        compute()
+        pause()
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+print("here", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.usefixtures("looks")
+def test_threads_that_compute_are_seen_by_the_lock_and_those_that_wait_are_not() -> None:
+    with subprocess.Popen([sys.executable, "-c", IN_THREADS], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "here\n"
+            with Profiler([process.pid], seconds=1, by_lock=True) as looking:
+                time.sleep(1)
+                seen = looking.stop()
+        finally:
+            process.kill()
+    found = profile_of([seen], requests=1)
+    leaves = Counter[str]()
+    for stack, count in found.stacks.items():
+        leaves[stack[-1].function] += round(count)
+    assert leaves["compute"] > 0.7 * found.samples
+    assert leaves["pause"] < 0.3 * found.samples
+    assert threads_of([seen]) is Threads.SEEN
 
 
 @pytest.mark.usefixtures("looks")
