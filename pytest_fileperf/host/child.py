@@ -28,8 +28,6 @@ _TAIL_LINES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What to start a process with."""
-
     command: Sequence[str]
     env: Mapping[str, str]
     cwd: Path | None = None

@@ -322,7 +322,6 @@ class CpuSeries:
             self._read()
 
     def _pause_s(self) -> float:
-        """Returns how long it is until the next reading."""
         now_ns, asked_ns = monotonic_ns(), self._asked_ns
         while asked_ns and asked_ns[0] <= now_ns:
             asked_ns.popleft()

@@ -66,8 +66,6 @@ def find_py_spy() -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """The stacks that were seen."""
-
     collapsed: tuple[str, ...]
     """Per process, in the form of `py-spy record --format raw --threads`: a line for each stack, with its number of
     samples."""
@@ -198,8 +196,6 @@ class Profiler:
 
 
 class _Spy:
-    """One py-spy that samples one process."""
-
     def __init__(self, pid: int, *, may_pause: bool) -> None:
         self.pid = pid
         self._child = Child("profile")
@@ -215,7 +211,6 @@ class _Spy:
         """The CPU time of the process's main thread and of all, when the sampling had begun."""
 
     def start(self, program: str, options: Sequence[str], cores: frozenset[int] | None) -> None:
-        """Starts it and returns at once."""
         how = ("--rate", str(RATE_HZ), "--threads", *options, *(() if self.pauses else ("--nonblocking",)))
         form = ("--format", "raw", "--full-filenames", "--function", "--output", str(self._output))
         command = (program, "record", "--pid", str(self.pid), *how, *form)
@@ -226,7 +221,6 @@ class _Spy:
             self.problem = f"py-spy cannot be started: {error}"
 
     def has_begun(self, deadline_s: float) -> bool:
-        """Waits until it samples, and returns whether it does."""
         while not self.problem and time.monotonic() < deadline_s:
             ended = self._child.ended() is not None
             # Not its last lines alone: the reason is the first one, and a Rust backtrace may follow.
@@ -272,7 +266,6 @@ class _Spy:
             let_run(self.pid)
 
     def close(self) -> None:
-        """Ends it, and removes its files. Can be repeated."""
         self.end()
         self._child.stop(patience_s=0)
 

@@ -89,8 +89,6 @@ class SocketQueues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreTime:
-    """What a core of the machine did so far."""
-
     core: int
     busy_ns: int
     """For any process."""
@@ -100,8 +98,6 @@ class CoreTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Everything seen at one instant."""
-
     at_ns: int
     """Monotonic clock, which all processes of a machine share."""
     server: tuple[ProcessUse, ...]
@@ -117,8 +113,6 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadUse:
-    """The threads of one process during a run."""
-
     pid: int
     threads: int
     """At the end."""

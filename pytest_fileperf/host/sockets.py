@@ -55,7 +55,6 @@ def endpoints_of(processes: Iterable[psutil.Process]) -> frozenset[Endpoint] | N
 
 
 def is_reached(endpoints: Iterable[Endpoint], host: str, port: int) -> bool:
-    """Returns whether a connection to this address reaches one of the endpoints."""
     return any(ip in (host, *_ANY_ADDRESS) and number == port for ip, number in endpoints)
 
 

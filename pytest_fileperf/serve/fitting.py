@@ -11,7 +11,7 @@ from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.host.supervisor import follow_starter
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.databases import Databases, databases_here
-from pytest_fileperf.serve.job import Job, leave, left
+from pytest_fileperf.serve.job import ASKED, Job, leave, left, note
 from pytest_fileperf.serve.likeness import (
     KIND,
     MISSING,
@@ -53,7 +53,8 @@ def report_import(run_directory: Path) -> None:
 
 
 def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
-    """Waits in the server's process for what the test process leaves of imports."""
+    """Asks the test process, in the server's, what other imports give, and waits for what it leaves."""
+    note(ASKED, run_directory)
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         for found in left(Imported, run_directory):

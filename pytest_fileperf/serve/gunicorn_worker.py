@@ -55,8 +55,6 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
 
 
 class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
-    """A worker that follows the test run, and reports how its start goes."""
-
     def __init__(self, age: int, ppid: int, sockets: object, app: Application, *others: object) -> None:
         self._start, spec = app.start, app.start.job.spec
         self.CONFIG_KWARGS = {"loop": spec.loop, "http": spec.http, "access_log": spec.access_log}

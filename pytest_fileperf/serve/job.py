@@ -47,7 +47,6 @@ def note(what: str, run_directory: Path) -> None:
 
 
 def noted(what: str, run_directory: Path) -> int:
-    """Returns how many processes have come so far."""
     return len(list(run_directory.glob(f"{what}.*")))
 
 

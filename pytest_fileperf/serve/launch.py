@@ -85,8 +85,6 @@ def refuse_hidden(running: RunningServer, code_tree: CodeTree) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Boot:
-    """The boot that serves, and what is entered on it."""
-
     key: object
     app: AppSpec | None
     """Keeps an app object alive, so that its id stays its own."""
@@ -223,7 +221,6 @@ class ServerPool:
         return serving.entered[2]
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Leaves what is entered on the boot that serves, because of an error if there is one."""
         if self._serving is not None:
             self._serving.leave(error)
 

@@ -337,8 +337,6 @@ _ASGI = ["scope", "receive", "send"]
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What an app is like."""
-
     views: tuple[Parts, Parts, Parts]
 
     @property

@@ -102,8 +102,6 @@ _BY_THEMSELVES = (type, FunctionType, BuiltinFunctionType, ModuleType, *_EQUAL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """An app object, as the test made it."""
-
     likeness: Likeness
     values: bytes
     """The parts that can be sent: a pickled mapping of part to value. One pickle, so that parts can share objects."""
@@ -118,7 +116,6 @@ class Made:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for apps that can share a server."""
         return (tuple(sorted(self.parts.items())), self.values)
 
 

@@ -36,7 +36,6 @@ class Fork:
         self._leave = leave
 
     def has_served(self) -> None:
-        """Says that it became ready."""
         self._preload.has_served = True
 
     def give_up(self, why: str, *, hangs: bool) -> bool:

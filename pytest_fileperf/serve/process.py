@@ -9,7 +9,7 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -39,8 +39,6 @@ Spec = TypeVar("Spec", bound=ProcessSpec)
 
 
 class RunningProcess(RunningServer):
-    """A server that answers requests, in processes that we started."""
-
     def __init__(self, process: Child) -> None:
         self._process = process
         self.supervisor = process.supervisor
@@ -89,7 +87,8 @@ class StartUp:
 
     def env(self, spec: ProcessSpec) -> dict[str, str]:
         """Returns the environment that the server begins with: on its tree, and with what stabilises the boot."""
-        found = base_env(spec, boot=self.number, in_turn=self.in_turn, coverage=self.coverage)
+        stabilising = stabilising_env(self.number, in_turn=self.in_turn) if spec.stabilise else {}
+        found = base_env(spec, coverage=self.coverage, stabilising=stabilising)
         return self.code_tree.env(found, given=dict(spec.env))
 
 
@@ -267,12 +266,8 @@ class ProcessLaunch(ABC, Generic[Spec]):
         return f"{self.spec.name} ended with {exit_text(returncode)} before it was ready"
 
 
-def base_env(
-    spec: ProcessSpec, *, boot: int | None = None, in_turn: bool = False, coverage: bool = False
-) -> dict[str, str]:
+def base_env(spec: ProcessSpec, *, coverage: bool = False, stabilising: Mapping[str, str] = {}) -> dict[str, str]:
     """Returns the environment of the test run, untraced, what stabilises a boot, and what the spec asks for."""
     # The server outlives the test that boots it, and the size of the environment moves the stack.
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    env = untraced(env, coverage=coverage)
-    stabilising = stabilising_env(boot, in_turn=in_turn) if spec.stabilise and boot is not None else {}
-    return env | stabilising | dict(spec.env)
+    return {**untraced(env, coverage=coverage), **stabilising, **dict(spec.env)}

@@ -204,7 +204,6 @@ def needs_app(spec: ServerSpec) -> bool:
 
 
 def is_only_once(spec: ServerSpec) -> bool:
-    """Returns whether there can be only one boot of the server at a time."""
     return isinstance(spec, InProcess | Url) or (isinstance(spec, Uvicorn) and spec.port != 0)
 
 

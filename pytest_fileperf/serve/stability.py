@@ -61,7 +61,6 @@ def move_heap() -> None:
 
 
 def stabilised_now() -> tuple[str, ...]:
-    """Returns which of `STABILISERS` hold in this process."""
     return _held_by("self", os.environ)
 
 

@@ -22,8 +22,8 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.host.supervisor import allow_profilers, follow_starter, follow_supervisor
 from pytest_fileperf.serve.app import FilesRead
-from pytest_fileperf.serve.fitting import Fitting, Imported, await_imports
-from pytest_fileperf.serve.job import ASKED, HELD, IMPORTED, STARTED, Failed, Job, Ready, leave, note
+from pytest_fileperf.serve.fitting import Fitting, await_imports
+from pytest_fileperf.serve.job import HELD, IMPORTED, STARTED, Failed, Job, Ready, leave, note
 from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.spec import Uvicorn, fill_environment
 from pytest_fileperf.serve.stability import move_heap, stabilised_now, tracer_now
@@ -59,7 +59,8 @@ class WorkerStart:
         try:
             with self.read.noting():
                 app = self.job.load_app(self._while_held)
-            self.fitting.fit(app, self.run_directory, self._imports, env=bool(self.job.env_given))
+            imports = partial(await_imports, self.run_directory, timeout_s=self.job.spec.start_timeout_s)
+            self.fitting.fit(app, self.run_directory, imports, env=bool(self.job.env_given))
             return app
         except AppLoadError as error:
             self.report_failure("missing" if isinstance(error, AppMissingError) else "app", str(error))
@@ -72,16 +73,10 @@ class WorkerStart:
             while held.exists():
                 time.sleep(0.01)
 
-    def _imports(self) -> Imported:
-        note(ASKED, self.run_directory)
-        return await_imports(self.run_directory, timeout_s=self.job.spec.start_timeout_s)
-
     def report_failure(self, stage: str, message: str) -> None:
-        """Tells the test process why this process will not serve."""
         leave(Failed(stage=stage, message=message), self.run_directory)
 
     async def report_ready(self, config: Config) -> None:
-        """Tells the test process that this process serves, and on what."""
         files, installed = loaded_files()
         ready = Ready(
             pid=os.getpid(),
@@ -231,7 +226,6 @@ class _Config(Config):
         )
 
     def load(self) -> None:
-        """Loads the app in the process that serves it; ends the process where it does not load."""
         follow_supervisor()
         self.app = cast(Any, self.start.load_app())  # checked to be an ASGI app
         self.interface = cast(Any, interface_of(self.app))

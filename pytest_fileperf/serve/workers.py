@@ -34,8 +34,6 @@ from pytest_fileperf.versions.loaded import LoadedFiles, differ, stale_bytecode
 
 
 class AsgiLaunch(ProcessLaunch[AsgiSpec]):
-    """One boot of uvicorn or gunicorn with an app."""
-
     def __init__(
         self, spec: AsgiSpec, app: AppSpec, start_up: StartUp, imports: Imports, preloads: Preloads | None = None
     ) -> None:
@@ -68,7 +66,6 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         )
 
     def poll(self, *, within_s: float) -> RunningWorkers | None:
-        """Returns the server once every worker has reported that it is ready."""
         returncode = self.process.ended()
         ready = left(Ready, self.process.directory)
         self._raise_for_failure(returncode)
@@ -170,7 +167,6 @@ class RunningWorkers(RunningProcess):
 
 
 def _missing(spec: AsgiSpec) -> Iterator[str]:
-    """Yields what to do, for each package that is not installed."""
     if isinstance(spec, Gunicorn) and not scratch.IS_SUPERVISED:
         yield "gunicorn does not run on this system: choose another server"
         return
