@@ -293,7 +293,9 @@ class Active:
             self._written += (*said, *tell_ci(self._config, self._record))
             failed |= not_written
         elif not self._config.getoption("collectonly", default=False):
-            self._written += map(_not_written, self.options.files)
+            for path in self.options.files:
+                stays = ": the file there is of an earlier run" if path.exists() else ""
+                self._written.append(f"fileperf: nothing was measured, so {path} was not written{stays}")
         return failed
 
     @pytest.hookimpl(optionalhook=True)
@@ -338,11 +340,6 @@ class Active:
 def _leave_to_parent(active: weakref.ref[Active]) -> None:
     if (forked := active()) is not None:
         forked.leave_to_parent()
-
-
-def _not_written(path: Path) -> str:
-    stays = ": the file there is of an earlier run" if path.exists() else ""
-    return f"fileperf: nothing was measured, so {path} was not written{stays}"
 
 
 def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> tuple[list[str], bool]:

@@ -25,7 +25,6 @@ _PASSED = pytest.StashKey[bool]()
 """Whether the test itself has passed; its fixtures are still to be torn down."""
 _ATTRIBUTE = "fileperf_failed"
 """Of a report, which takes it to another process. Its value is of plain types."""
-_SHOWN_PASSED = "passed"
 _UNDECIDED = "inconclusive"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
 """The characters of pytest's option -r that make lines in its short test summary, with what they list."""
@@ -157,7 +156,7 @@ class Outcomes:
         """Returns a category of its own for a test that decides nothing; what others say of all others stays."""
         status = yield
         category, *_ = status
-        if category == _SHOWN_PASSED and isinstance(report, pytest.TestReport) and _is_undecided(report):
+        if category == "passed" and isinstance(report, pytest.TestReport) and _is_undecided(report):
             return _UNDECIDED, "I", (_UNDECIDED.upper(), {"yellow": True})
         return status
 

@@ -129,7 +129,7 @@ class CapacityVerbs(_Verbs["Capacity"]):
 
     def _measure(self, call: VerbCall) -> Capacity:
         __tracebackhide__ = True
-        return self._measuring.capacity(_of_capacity(call))
+        return self._measuring.capacity(replace(call, where=f"capacity {call.where}"))
 
 
 class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
@@ -137,11 +137,8 @@ class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Capacity]:
         __tracebackhide__ = True
-        return _awaited(self._measuring, self._measuring.capacity, _of_capacity(call))
-
-
-def _of_capacity(call: VerbCall) -> VerbCall:
-    return replace(call, where=f"capacity {call.where}")
+        call = replace(call, where=f"capacity {call.where}")
+        return _awaited(self._measuring, self._measuring.capacity, call)
 
 
 class FilePerf(_Verbs["Measurement"]):

@@ -28,7 +28,16 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
     from the top of the repository.
     """
     top = PurePosixPath(root)
-    told = [each for result in record.results for each in _of(result)]
+    # The level in GitHub's words, such as `REGRESSED`, the test, and what happened, the most telling first.
+    told: list[tuple[str, str, TestId | FailedTest, Sequence[str]]] = []
+    for result in record.results:
+        standing = result.standing
+        if standing.fails:
+            told.append(("error", standing.value, result.test, [*_failing(result)]))
+        elif standing.is_undecided:
+            told.append(("warning", standing.value, result.test, undecided_texts(result)))
+        elif standing is Standing.NEW and not result.baseline_written:
+            told.append(("warning", standing.value, result.test, [text for _, text, _ in reasons(result)]))
     told += (("error", Standing.FAILED.value, test, [first_line(test) or where_failed(test)]) for test in record.failed)
     told.sort(key=lambda each: each[1] != Standing.REGRESSED.value)
     lines = []
@@ -43,20 +52,6 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
             names = ", ".join(test.nodeid for _, test, _ in rest)
             lines.append(_command(level, {"title": f"and {len(rest)} more tests"}, names))
     return lines
-
-
-_Told = tuple[str, str, TestId | FailedTest, Sequence[str]]
-"""The level in GitHub's words, such as `REGRESSED`, the test, and what happened, the most telling first."""
-
-
-def _of(result: Result) -> Iterator[_Told]:
-    standing = result.standing
-    if standing.fails:
-        yield "error", standing.value, result.test, [*_failing(result)]
-    elif standing.is_undecided:
-        yield "warning", standing.value, result.test, undecided_texts(result)
-    elif standing is Standing.NEW and not result.baseline_written:
-        yield "warning", standing.value, result.test, [text for _, text, _ in reasons(result)]
 
 
 def _failing(result: Result) -> Iterator[str]:

@@ -51,8 +51,7 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
     ]
     rows = (
         ("work", [result.work, *(text for text in setting(result) if text not in said)]),
-        ("requests", _requests(run)),
-        ("duration", _duration(run)),
+        *_due_rows(run),
         ("latency", [*_spread_texts(run.latency), *within]),
         ("service", _spread_texts(run.service) if run.service.count else []),
         ("send delay", [] if result.test.step else _send_delay(run)),
@@ -116,7 +115,7 @@ def spread(latency: LatencySummary) -> dict[str, float]:
     return {name: getattr(latency, name.replace(".", "")) for name in SPREAD}
 
 
-def _requests(run: Measurement) -> list[str]:
+def _due_rows(run: Measurement) -> list[tuple[str, list[str]]]:
     if run.due is None:
         return []
     due = [f"{run.due:,} due"] if run.attack else [f"{run.due:,} due at once"]
@@ -124,14 +123,8 @@ def _requests(run: Measurement) -> list[str]:
         due.append(f"rate {quantity(run.due_rate, Unit.PER_SECOND)}")
     if run.done_rate is not None:
         due.append(f"throughput {quantity(run.done_rate, Unit.PER_SECOND)}")
-    return due
-
-
-def _duration(run: Measurement) -> list[str]:
-    if run.due is None:
-        return []
     parts = [f"attack {time_text(run.attack)}", f"wait {time_text(run.wait)}"] if run.attack else []
-    return [f"{time_text(run.elapsed)} in all", *parts]
+    return [("requests", due), ("duration", [f"{time_text(run.elapsed)} in all", *parts])]
 
 
 def _send_delay(run: Measurement) -> list[str]:

@@ -19,13 +19,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from pytest_fileperf.errors import (
-    LimitExceededError,
-    NotMeasuredError,
-    RegressionError,
-    RequestsFailedError,
-    log_block,
-)
+from pytest_fileperf.errors import LimitExceededError, NotMeasuredError, RegressionError, RequestsFailedError, log_block
 from pytest_fileperf.host.files import full_disk
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
@@ -176,19 +170,14 @@ def _failures_text(failures: Sequence[Failure], *, requests: int, allowed: float
     lines = []
     for failure in failures[:KINDS]:
         lines.append(f"{failure.count:>{widest},} × {failure.kind}")
-        lines += _example(failure.example, indent=widest + 3)
+        example, margin = failure.example, " " * (widest + 3)
+        shown = example if len(example) <= EXAMPLE_LENGTH else example[: EXAMPLE_LENGTH - 1] + "…"
+        for raw in shown.splitlines():
+            line = printable(raw.expandtabs())
+            lines += textwrap.wrap(line, WIDTH, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
     if len(failures) > KINDS:
         lines.append(wording.other_kinds(failures[KINDS:]))
     return "\n\n".join([_wrapped(head), "\n".join(lines), *map(_wrapped, _closed_after_errors(failures))])
-
-
-def _example(example: str, *, indent: int) -> list[str]:
-    shown = example if len(example) <= EXAMPLE_LENGTH else example[: EXAMPLE_LENGTH - 1] + "…"
-    lines = []
-    for raw in shown.splitlines():
-        line, margin = printable(raw.expandtabs()), " " * indent
-        lines += textwrap.wrap(line, WIDTH, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
-    return lines
 
 
 def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:

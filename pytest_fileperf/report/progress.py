@@ -80,11 +80,7 @@ class LiveProgress:
     """Rewrites one line of a terminal, ten times a second at most and at each change of phase; clears it at the end."""
 
     def __init__(
-        self,
-        write: Callable[[str], object],
-        *,
-        columns: Callable[[], int],
-        clock: Callable[[], float] = time.monotonic,
+        self, write: Callable[[str], object], *, columns: Callable[[], int], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._write = write
         self._columns = columns

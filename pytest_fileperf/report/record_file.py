@@ -22,12 +22,10 @@ from pytest_fileperf.errors import RecordError
 from pytest_fileperf.host.sample import ProcessUse, Sample
 from pytest_fileperf.judge.evidence import OtherAnswers, Pair, pairs_alike, sides_by_boot
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
-from pytest_fileperf.judge.paired import NoiseFloor
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison
 from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.codec import Decoder, Encoder, Placed, json_text, json_value, named
-from pytest_fileperf.measure.growth import Growth
 from pytest_fileperf.measure.measurement import LatencySummary, Measurement
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Phase, Recording, Round
@@ -148,8 +146,7 @@ def _whole(kept: Placed, decoder: Decoder) -> Result:
     if code := stored["verdict"].get("code"):
         result = result.having(code_notes=tuple(map(note_of, code.text().split("; "))))
     return result.having(
-        notes=(*result.notes, *map(note_of, texts)),
-        pairs=_pairs(result, paired) if paired else result.pairs,
+        notes=(*result.notes, *map(note_of, texts)), pairs=_pairs(result, paired) if paired else result.pairs
     )
 
 
@@ -291,7 +288,13 @@ def _result(result: Result) -> dict[str, object]:
         "base_capacity": _capacity(result.base_capacity),
         "background": None if result.background is None else named(result.background, "base", "now"),
         "other_answers": [_other_answers(other) for other in result.other_answers],
-        "noise": [_noise(floor) for floor in result.noise],
+        "noise": [
+            {
+                **named(floor, "metric", "seconds", "smallest"),
+                "seconds_for": {f"{change * 100:.1f} %": seconds for change, seconds in floor.seconds_for.items()},
+            }
+            for floor in result.noise
+        ],
         "profile": None if explanation is None else explanation.details,
         "histogram": recording.latency().encode(),
         "service_histogram": service.encode() if service.count else None,
@@ -313,18 +316,16 @@ def _result(result: Result) -> dict[str, object]:
 def _capacity(found: Capacity | None) -> dict[str, object] | None:
     if found is None:
         return None
-    columns = (
-        *("rate", "boot", "seconds", "requests", "failed", "beyond", "holds", "falls_behind", "by_generator"),
-        *("p50", "p99"),
-    )
+    of_load = ("rate", "boot", "seconds", "requests", "failed", "beyond", "holds", "falls_behind", "by_generator")
     return {
         **named(found, "rate", "low", "high", "confidence", "limits", "broken", "closed_rps", "ended"),
         "limit": named(found.limit, "kind", "evidence"),
-        "tried": _columns(found.tried, *columns),
+        "tried": _columns(found.tried, *of_load, "p50", "p99"),
     }
 
 
 def _measured(recording: Recording) -> dict[str, object]:
+    growth = recording.growth
     return {
         "rounds": [
             _round(round_)
@@ -332,25 +333,17 @@ def _measured(recording: Recording) -> dict[str, object]:
             if round_.phase is not Phase.HANDOVER or round_.requests or round_.failed
         ],
         "boots": [_boot(boot, recording) for boot in recording.boots],
-        "growth": _growth(recording.growth),
+        "growth": growth
+        and {
+            **named(growth, "open_files", "threads", "memory_bytes", "files_limit"),
+            "lasting": sorted(growth.lasting),
+        },
     }
 
 
 def _other_answers(other: OtherAnswers) -> dict[str, object]:
     sides = zip(("base", "now"), other.sizes or (None, None), (other.base_statuses, other.now_statuses), strict=True)
     return {"of": other.of, **{side: {"size": size, "statuses": shares} for side, size, shares in sides}}
-
-
-def _growth(growth: Growth | None) -> dict[str, object] | None:
-    if growth is None:
-        return None
-    values = named(growth, "open_files", "threads", "memory_bytes", "files_limit")
-    return {**values, "lasting": sorted(growth.lasting)}
-
-
-def _noise(floor: NoiseFloor) -> dict[str, object]:
-    seconds_for = {f"{change * 100:.1f} %": seconds for change, seconds in floor.seconds_for.items()}
-    return {**named(floor, "metric", "seconds", "smallest"), "seconds_for": seconds_for}
 
 
 def _summary(run: Measurement) -> dict[str, object]:

@@ -109,14 +109,12 @@ def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]
     if not results:
         return []
 
-    def figures(name: str, before: str, after: str) -> tuple[str, ...]:
-        texts = (metric_text(name, result) for result in results)
-        return tuple(text if text == "-" else f"{before}{text}{after}" for text in texts)
-
+    rates, tails = ([metric_text(name, result) for result in results] for name in ("rps", "p99"))
+    p99 = tuple(text if text == "-" else f"p99 {text}" for text in tails)
     failed = tuple(f"{run.errors:,} failed" if (run := result.measurement).errors else "" for result in results)
     columns = [
-        Column(texts=figures("rps", "", "/s"), right=True),
-        Column(texts=figures("p99", "p99 ", ""), right=True, least_name_cells=LEAST_NAME_CELLS),
+        Column(texts=tuple(text if text == "-" else f"{text}/s" for text in rates), right=True),
+        Column(texts=p99, right=True, least_name_cells=LEAST_NAME_CELLS),
         *[Column(texts=failed, right=True, least_name_cells=LEAST_NAME_CELLS)] * any(failed),
         outcome_column(results, heading=""),
     ]

@@ -361,16 +361,13 @@ def world_text(verdict: Verdict) -> str:
     if outcome is None:
         return ""
     lead = next(comparison for comparison in verdict.world if comparison.outcome is outcome)
+    metric = METRICS[lead.metric]
+    ratio = "an unknown share" if lead.change is None else f"{1 + lead.change:.2f}"
+    is_rate = metric.worse_sign < 0
+    runs = f"runs at {ratio} of what was stored" if is_rate else f"has {ratio} times the stored {metric.title}"
     # Without what it is now: the row of the test has its own figure.
     figures = (f"{item.metric} {change_text(item)} from {both_sides(item)[0] or '?'}" for item in verdict.world)
-    return plain(f"your baseline's own code {_ratio(lead)} ({', '.join(figures)}){_meaning(lead)}{_changed(lead)}")
-
-
-def _ratio(comparison: MetricComparison) -> str:
-    ratio = "an unknown share" if comparison.change is None else f"{1 + comparison.change:.2f}"
-    if METRICS[comparison.metric].worse_sign < 0:
-        return f"runs at {ratio} of what was stored"
-    return f"has {ratio} times the stored {METRICS[comparison.metric].title}"
+    return plain(f"your baseline's own code {runs} ({', '.join(figures)}){_meaning(lead)}{_changed(lead)}")
 
 
 def _meaning(comparison: MetricComparison) -> str:

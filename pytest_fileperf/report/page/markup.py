@@ -51,12 +51,7 @@ def data_block(value: object, /, **attributes: str) -> Markup:
 
 
 def table(
-    headings: Sequence[str],
-    rows: Sequence[Markup],
-    *,
-    class_: str = "",
-    above: Sequence[Markup] = (),
-    title: str = "",
+    headings: Sequence[str], rows: Sequence[Markup], *, class_: str = "", above: Sequence[Markup] = (), title: str = ""
 ) -> Markup:
     """Returns a table that scrolls sideways where it is too wide. A heading with a leading `>` is one of numbers.
 
