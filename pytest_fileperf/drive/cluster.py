@@ -11,10 +11,9 @@ import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -37,14 +36,9 @@ _SHOWN = 8
 _SAME = "it has to be the same"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
-    count: int
-    """How many can make a load."""
-    silent: tuple[str, ...] = ()
-    """The addresses of those that do not answer."""
-    is_shared: bool = False
-    """Whether another test run has generators beside some of them, where that is told for the first time."""
+Workers: TypeAlias = tuple[int, tuple[str, ...], bool]
+"""How many can make a load, the addresses of those that do not answer, and whether another test run has generators
+beside some of them, if that is told for the first time."""
 
 
 def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:
@@ -109,7 +103,7 @@ class Cluster:
         self._told_shared = False
 
     def workers(self) -> Workers:
-        """Returns how many workers can make a load. Raises GeneratorError where none can, or one is unfit."""
+        """Raises GeneratorError if no worker can make a load, or one is unfit."""
         return self.call(self._seen(), timeout_s=2 * (_CONNECT_S + _ASKED_S))
 
     def generator(self) -> RemoteHandle:
@@ -207,7 +201,7 @@ class Cluster:
                 own, keys = f"{_KEY}{self._run}-", map(str, chain.from_iterable(held))
                 is_shared = any(key.startswith(_KEY) and not key.startswith(own) for key in keys)
         self._told_shared |= is_shared
-        return Workers(count=count, silent=tuple(sorted(self._silent_since_s)), is_shared=is_shared)
+        return count, tuple(sorted(self._silent_since_s)), is_shared
 
     async def _workers(self) -> Mapping[str, Mapping[str, str]]:
         """Returns the workers that can make a load. Raises GeneratorError, from then on always where Dask is silent."""

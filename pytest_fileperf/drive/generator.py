@@ -102,7 +102,10 @@ def main(scratch: str) -> None:
     The first message is `sys.path` of the test process, so that journeys import what they use. `scratch` is a directory
     for large payloads; the test process removes it.
     """
-    commands, answers = _take_pipes()
+    commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # A journey reads nothing from these pipes, and prints to the log instead.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
     jobs: queue.SimpleQueue[object] = queue.SimpleQueue()
     write_message(answers, os.getpid())
     path = read_message(commands)
@@ -122,36 +125,24 @@ def main(scratch: str) -> None:
             write_message(answers, answer)
 
 
-def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Returns the two pipes. A journey reads nothing from them, and prints to the log instead."""
-    commands = os.fdopen(os.dup(0), "rb")
-    answers = os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    return commands, answers
-
-
 class _Lease:
     """Ends this process if nothing is heard for too long in a run: whoever has ordered it may hang, or be gone."""
 
     def __init__(self, scratch: str) -> None:
         self._scratch = scratch
-        self._heard_s = monotonic()
-
-    def renew(self) -> None:
-        self._heard_s = monotonic()
+        self.heard_s = 0.0
+        """When something was heard last."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         over = threading.Event()
 
         def watch() -> None:
-            while not over.wait(max(_LEAST_WAIT_S, self._heard_s + FORSAKEN_S - monotonic())):
-                if monotonic() > self._heard_s + FORSAKEN_S:
+            while not over.wait(max(_LEAST_WAIT_S, self.heard_s + FORSAKEN_S - monotonic())):
+                if monotonic() > self.heard_s + FORSAKEN_S:
                     self.end()
 
-        self.renew()
+        self.heard_s = monotonic()
         threading.Thread(target=watch, daemon=True).start()
         try:
             yield
@@ -170,7 +161,7 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease
     A supervisor ends it sooner, and removes its files: one that saw this process end first would take that for all.
     """
     while (message := read_message(commands)) is not None:
-        lease.renew()
+        lease.heard_s = monotonic()
         if message != ALIVE:
             jobs.put(message)
     if os.name == "posix":

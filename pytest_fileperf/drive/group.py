@@ -225,7 +225,6 @@ class Generator:
             self._child.end(ask=False)
 
     def close(self) -> None:
-        """Ends the process and removes its files."""
         self.hang_up()
         child, process = self._child, self._process
         self._child = self._process = None

@@ -87,8 +87,7 @@ class Turns(Protocol):
     too_late: str
     at_once: bool
 
-    def next(self, slot: Slot, /) -> None:
-        """Takes a slot that is free for its next piece of work."""
+    def next(self, slot: Slot, /) -> None: ...
 
 
 class Slot(Protocol):

@@ -364,7 +364,6 @@ class RemoteHandle:
 
 
 async def _within(seconds: float, answer: Awaitable[_Answer], why: str = "") -> _Answer:
-    """Returns the answer; raises TimeoutError where it takes longer."""
     try:
         async with asyncio.timeout(seconds):
             return await answer

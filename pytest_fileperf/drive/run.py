@@ -168,10 +168,9 @@ def _found(plan: LoadPlan | Alternation, load: PreparedLoad, rounds: tuple[Round
 
 @contextmanager
 def quiet_memory(*, collect: bool) -> Iterator[None]:
-    """Keeps the garbage collector from stopping the load: what exists is frozen.
+    """Keeps the garbage collector from stopping the load: what exists is frozen, if the process has frozen nothing.
 
-    With `collect` new garbage is still collected: httpx's responses are reference cycles. Where the process has frozen
-    objects itself nothing more is, as what thaws ours would thaw those.
+    With `collect` new garbage is still collected: httpx's responses are reference cycles.
     """
     was_enabled, frozen_before = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()

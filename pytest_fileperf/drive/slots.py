@@ -154,7 +154,6 @@ class Idle:
             connection.close()
 
     def _close_rested(self) -> None:
-        """Closes what has rested for long enough, and looks again when the next one has."""
         before_ns = monotonic_ns() - KEPT_IDLE_NS
         while self._free and (self._free[0].closed or self._free[0].ended_ns <= before_ns):
             connection = self._free.popleft()

@@ -69,7 +69,7 @@ class StreamTimes:
 class StreamSlot(ReplaySlot):
     """Replays one request, and reads the pieces of its answer until enough have come."""
 
-    __slots__ = ("_ended_ns", "_loop", "_problem", "_stream", "_times", "_until")
+    __slots__ = ("_ended_ns", "_problem", "_stream", "_times", "_until")
 
     def __init__(
         self,
@@ -84,7 +84,6 @@ class StreamSlot(ReplaySlot):
         expect = stream.operation.expect
         super().__init__(load=load, tally=tally, request=request, expect=expect, connect=connect, idle=idle)
         self._stream = stream
-        self._loop = asyncio.get_running_loop()
         self._times: StreamTimes | None = None
         """None where the answer is none that is read in pieces."""
         self._problem: tuple[str, str] | None = None
@@ -113,7 +112,7 @@ class StreamSlot(ReplaySlot):
         self._times = StreamTimes(self._tally, stream.each, started_ns=connection.started_ns, due_ns=self._due_ns)
         if stream.lasts_ns is not None:
             left_ns = connection.started_ns + stream.lasts_ns - monotonic_ns()
-            self._until = self._loop.call_later(max(0, left_ns) / 1e9, self._time_is_over)
+            self._until = asyncio.get_running_loop().call_later(max(0, left_ns) / 1e9, self._time_is_over)
         return True
 
     def on_body(self, data: memoryview) -> None:
@@ -151,7 +150,7 @@ class StreamSlot(ReplaySlot):
         self._drop_timer()
         times, self._times = self._times, None
         if times is not None:
-            error = type(error)(f"{error}{_after(times, self._stream.each)}")
+            error = type(error)(f"{error}, after {counted(self._stream.each, times.count)}")
         super().on_failure(error)
 
     # --- ending
@@ -159,7 +158,7 @@ class StreamSlot(ReplaySlot):
     def _enough(self, at_ns: int) -> None:
         """Ends the stream as soon as the connection has dealt with what it has read: it is in the midst of that."""
         self._ended_ns = at_ns
-        self._loop.call_soon(self._stop)
+        asyncio.get_running_loop().call_soon(self._stop)
 
     def _time_is_over(self) -> None:
         times = self._times
@@ -221,7 +220,7 @@ def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, ClientSlo
         try:
             slot.problem = await _problem_of_reading(stream, response, times, started_ns)
         except httpx.TransportError as error:
-            raise type(error)(f"{error}{_after(times, stream.each)}") from error
+            raise type(error)(f"{error}, after {counted(stream.each, times.count)}") from error
         finally:
             await response.aclose()
 
@@ -263,10 +262,6 @@ async def _problem_of_reading(
 def _nothing_came(stream: Stream) -> tuple[str, str]:
     assert stream.lasts_ns is not None
     return "stream", f"{counted(stream.each, 0)} came within {format_duration(stream.lasts_ns)}"
-
-
-def _after(times: StreamTimes, each: Each) -> str:
-    return f", after {counted(each, times.count)}"
 
 
 # --- in journeys

@@ -54,15 +54,13 @@ _PROBE_NS, _WARMUP_NS = 300_000_000, 100_000_000
 
 def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[str, ...]]:
     """Returns how many generators make the load, and what to say of it. Raises PlanError if there are too few."""
-    there, said = rig.loads.workers(), list[str]()
-    asked, workers = settings.generators, None if there is None else there.count
-    if there is not None:
-        said += (f"worker {worker} did not answer, and made no load" for worker in there.silent)
-        if there.is_shared:
-            said.append(
-                "another test run has load generators on the same workers, and both disturb each other: "
-                "let one end before the other, or give each a cluster"
-            )
+    asked, (workers, silent, is_shared) = settings.generators, rig.loads.workers() or (None, (), False)
+    said = [f"worker {worker} did not answer, and made no load" for worker in silent]
+    if is_shared:
+        said.append(
+            "another test run has load generators on the same workers, and both disturb each other: "
+            "let one end before the other, or give each a cluster"
+        )
     if isinstance(asked, int) and workers is not None and asked > workers:
         raise PlanError(
             f"generators={asked}, and the cluster has {format_count(workers, 'worker')}: start more, or ask for less"

@@ -66,7 +66,7 @@ def load(order: dict[str, Any], cluster: Cluster, generators: Generators) -> dic
     members = [generators.member(number) for number in range(1, count + 1)]
     return {
         "lost": result.lost,
-        "silent": len(cluster.workers().silent),
+        "silent": len(cluster.workers()[1]),
         "failures": sorted({failure.example for own in result.rounds for failure in own.failures}),
         "rounds": [
             [own.started_ns / 1e9 - begun_s, own.ended_ns / 1e9 - begun_s, len(own.generators)]

@@ -160,7 +160,7 @@ def test_workers_come_and_are_used_and_then_the_scheduler_goes_away(
         result = load(generators, url)
         assert list(result.lost.values()) == [" is gone (no worker is left for it)"]
         assert sum(round_.requests for round_ in result.rounds) > 0
-        assert not cluster.workers().is_shared  # a run is no other one to itself
+        assert cluster.workers() == (1, (), False)  # a run is no other one to itself
 
         gone = re.escape(f"the Dask scheduler at {path} is gone: start it again, with its workers")
         with pytest.raises(GeneratorError, match=f"^{gone}$"):
@@ -182,7 +182,7 @@ def test_an_idle_worker_serves_other_runs_and_each_is_told_once_of_the_other(
 ) -> None:
     assert load(there, url).lost == {}
     with closing(Cluster(scheduler)) as cluster:
-        assert [cluster.workers().is_shared for _ in range(2)] == [True, False]
+        assert [cluster.workers() for _ in range(2)] == [(2, (), True), (2, (), False)]
         with closing(Generators(cluster=cluster)) as first, closing(Generators(cluster=cluster)) as second:
             assert load(first, url).lost == {}
             assert load(first, url, ONE).lost == {}

@@ -128,7 +128,7 @@ def test_as_many_generators_are_taken_as_it_takes(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
     loads = Loads(Clock(), needed=needed)
-    loads.cluster = None if workers is None else Workers(count=workers)
+    loads.cluster = None if workers is None else (workers, (), False)
     settings = replace(QUICK, connections=connections, generators=generators)
     result = measured(tmp_path, settings, loads)
     taken = made[-1] if made else 1
@@ -166,8 +166,8 @@ def test_a_load_that_lost_a_generator_is_never_a_pass_and_becomes_no_baseline(tm
 @pytest.mark.parametrize(
     "workers, said",
     [
-        (Workers(count=2, silent=("tcp://10.0.0.7:4000",)), "worker tcp://10.0.0.7:4000 did not answer, and made no"),
-        (Workers(count=2, is_shared=True), "another test run has load generators on the same workers, and both dist"),
+        ((2, ("tcp://10.0.0.7:4000",), False), "worker tcp://10.0.0.7:4000 did not answer, and made no"),
+        ((2, (), True), "another test run has load generators on the same workers, and both dist"),
     ],
 )
 def test_what_is_wrong_with_a_cluster_is_said(workers: Workers, said: str, tmp_path: Path) -> None:
