@@ -29,7 +29,7 @@ _FINDERS = frozenset(("__import__", "import_module", "iter_modules", "walk_packa
 _UNNAMED = re.compile(r"(?:^|/)(?:\.env[^/]*|gunicorn\.conf\.py|(?:site|user)customize\.py)\Z")
 """Files that Python and servers read although nobody names them."""
 _LONGEST_BYTES = 1 << 20
-"""Larger files are data, which name no modules."""
+"""Larger files are data, which names no modules."""
 
 
 class Change:
@@ -38,7 +38,7 @@ class Change:
     def __init__(self, begun: str, changed: Mapping[str, str], paths: Iterable[str], top: Path) -> None:
         """Takes the commit, the changed paths with Git's letter for each (`A`: new), and all paths of the code here.
 
-        Paths are from the top of the repository on, with `/`; the top is written without links.
+        Paths are from the top of the repository on, with `/`. The top has no links in it.
         """
         self.begun, self.top = begun, top
         self._changed = dict(sorted(changed.items()))
@@ -48,7 +48,7 @@ class Change:
         self._found: dict[tuple[frozenset[str], frozenset[str]], str] = {}
 
     def touching(self, loaded: Collection[str], of_test: Collection[str]) -> str:
-        """Returns a changed file that may matter to a server that had loaded these files, or to its test; or none."""
+        """Returns a changed file that may matter to a server that loaded these files, or to its test; else empty."""
         key = frozenset(loaded), frozenset(of_test)
         if key not in self._found:  # many tests have the same server
             self._found[key] = next(self._touching(*key), "")
@@ -62,11 +62,11 @@ class Change:
         reached = self._reached(sources) if self._changed else set()
         directories = {_directory(path) for path in loaded if path.endswith(_MODULES)}
         for path, letter in self._changed.items():
-            above = {"/".join(path.split("/")[:at]) for at in range(1, path.count("/") + 1)}
             if path.endswith(_MODULES):
                 is_new = letter == "A" and (_directory(path) in directories & self._packages or self._hides(path))
                 matters = path in reached or is_new
             else:
+                above = set(map(str, PurePosixPath(path).parents)) - {"."}
                 matters = not above.isdisjoint(directories) or self._is_named(path, reached, directories)
             if matters:
                 yield path
@@ -87,9 +87,9 @@ class Change:
 
     def _hides(self, path: str) -> bool:
         """Returns whether a new module may be imported in place of one of Python's own, or of an installed one."""
-        name, *inner = self._names_of(path, {self._root_of(path)})
-        installed = [sysconfig.get_path("purelib")]
-        return not inner and (name in sys.stdlib_module_names or PathFinder.find_spec(name, installed) is not None)
+        names, installed = self._names_of(path, {self._root_of(path)}), [sysconfig.get_path("purelib")]
+        is_outermost = len(names) == 1
+        return is_outermost and (names[0] in sys.stdlib_module_names or bool(PathFinder.find_spec(names[0], installed)))
 
     def _reached(self, known: Collection[str]) -> set[str]:
         """Returns the known files, and all that they name, directly or not."""
@@ -117,23 +117,17 @@ class Change:
         return reached
 
     def _names_of(self, path: str, roots: Collection[str]) -> list[str]:
-        """Returns the words of a module's dotted name, from the outermost package on.
-
-        A directory without `__init__.py` is a package if only one above it is among `roots`; none if none is.
-        """
-        above, stem = _directory(path), path.rpartition("/")[2].partition(".")[0]
-        names = [] if stem == "__init__" else [stem]
+        """Returns the words of a module's dotted name, from below the innermost of `roots` on; none below no root."""
         root = self._root_of(path)
-        names = above.removeprefix(root).strip("/").split("/") + names if above != root else names
         while root not in roots:
             if not root:
                 return []
-            root, _, name = root.rpartition("/")
-            names.insert(0, name)
-        return names
+            root = _directory(root)
+        *above, name = path.removeprefix(root).removeprefix("/").split("/")
+        stem = name.partition(".")[0]
+        return above if stem == "__init__" else [*above, stem]
 
     def _root_of(self, path: str) -> str:
-        """Returns the directory above the outermost package that a file is in."""
         directory = _directory(path)
         while directory in self._packages:
             directory = _directory(directory)

@@ -1,7 +1,6 @@
-"""What a comparison is made with: a text names a commit, a directory, a server or an interpreter; that is a `CodeTree`.
+"""What the code here is compared with: a text names a commit, a directory, a server or an interpreter.
 
-`parse_against` says which, and everything that is wrong with it, before anything boots. `Checkout` then puts the files
-of a commit where they can run, and removes them in the end.
+`parse_against` says which before anything boots, and `Checkout` puts the files of a commit where they can run.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from pytest_fileperf.host.child import run
 from pytest_fileperf.plan.network import url_problem
 from pytest_fileperf.plan.request import without_queries
 from pytest_fileperf.versions.packages import installed_packages, name_and_version, packages_of
-from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
+from pytest_fileperf.versions.repository import NO_GIT, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 _PYTHON = "python:"
 _OLDEST = (3, 11)
-"""What this package needs. It runs the servers of the other interpreter too."""
+"""What this package needs, which runs the servers of the other interpreter too."""
 _ABOUT_PYTHON = "import sys; sys.stdout.write('%d %d %s' % (sys.version_info[0], sys.version_info[1], sys.prefix))"
 """Old Pythons understand it too."""
 _PATIENCE_S = 30.0
@@ -38,16 +37,16 @@ _PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """What is to be compared with. It was there when this was made."""
+    """What the code here is compared with. It was there when this was made."""
 
     code_tree: CodeTree
-    """Where its code lives. A commit has a tree `there` within a `Checkout` only; a server has the code here."""
+    """Where its code lives. A commit has a tree `there` within a `Checkout` only. A server has the code here."""
     commit: str | None = None
     """The full hash of a commit, or of a tree."""
     url: str | None = None
     """The address of a server that already runs."""
     repository: Repository | None = None
-    """Where the commit is."""
+    """That of the commit."""
     notes: tuple[str, ...] = ()
     """Sentences for the user, who may have meant something else."""
 
@@ -58,9 +57,9 @@ class Against:
 
 
 def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against") -> Against:
-    """Returns what a text means: `python:INTERPRETER`, a URL, a directory as seen from `cwd`, or a commit of `rootdir`.
+    """Returns what the text of an option means: `python:INTERPRETER`, a URL, a directory seen from `cwd`, or a commit.
 
-    Raises PlanError, saying what to do, where the text means nothing that can be compared with. `option` has the text.
+    Raises PlanError, which says what to do.
     """
     text = text.strip()
     try:
@@ -80,10 +79,7 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against
 
 
 class Checkout:
-    """Gives the `CodeTree` that is compared with, for the length of a block. The files of a commit lie there meanwhile.
-
-        with Checkout(against) as code_tree:
-            ...  # end every server that runs there before the block ends
+    """Gives the `CodeTree` of what is compared with. In the block, a commit's files are there; end all servers in it.
 
     Git's index, the files, branches, stash and worktrees of the user stay as they are. It is no generator, whose end a
     fork of the test process would run too, as it collects what it got from its parent.
@@ -93,7 +89,7 @@ class Checkout:
         self._against = against
         self._directory: Path | None = None
         self.notes: tuple[str, ...] = ()
-        """Sentences about what could not be had; known within the block."""
+        """Sentences about submodules that are empty, known within the block."""
 
     def __enter__(self) -> CodeTree:
         against = self._against
@@ -104,28 +100,24 @@ class Checkout:
         try:
             empty = against.repository.copy(against.commit, tree, index=self._directory / ".index")
         except BaseException:
-            self.close()
+            self.__exit__()
             raise
         self.notes = tuple(f"the submodule {path} is empty on the side of {against.title}" for path in empty)
         return CodeTree(title=against.title, here=against.code_tree.here, there=tree)
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Removes the files. Can be repeated."""
         if self._directory is not None:
             scratch.remove(self._directory)
-            self._directory = None
 
 
 def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> Against:
     directory = Path(os.path.abspath(cwd / text))  # noqa: PTH100 # Path.absolute keeps `..`
-    if _is_path(text):
+    # No ref begins with `..`, which Git takes for a range.
+    if Path(text).is_absolute() or Path(text).parts[:1] in ((), ("..",)) or text.startswith(("./", f".{os.sep}")):
         if directory.is_dir():
             return _directory(text, directory, rootdir)
         raise PlanError(_no_directory(directory))
-    repository = _repository_beside(directory, rootdir)
+    repository = _usable_repository(rootdir) if directory.is_dir() else find_repository(rootdir)
     commit = None if repository is None else _commit(repository, text)
     if repository is not None and commit is not None:
         title = commit[:7] if commit.startswith(text) else f"{text} ({commit[:7]})"
@@ -141,23 +133,16 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> Against:
     raise PlanError(_why_no_commit(repository, text))
 
 
-def _is_path(text: str) -> bool:
-    """Returns whether it can only be a path. No ref begins with `..`, which Git takes for a range."""
-    return Path(text).is_absolute() or Path(text).parts[:1] in ((), ("..",)) or text.startswith(("./", f".{os.sep}"))
-
-
-def _repository_beside(directory: Path, rootdir: Path) -> Repository | None:
-    """Returns the repository of the test run; None for one that cannot be used, where a directory may be meant."""
+def _usable_repository(directory: Path) -> Repository | None:
+    """Returns the repository that a directory is in; None for one that cannot be used."""
     try:
-        return find_repository(rootdir)
+        return find_repository(directory)
     except PlanError:
-        if directory.is_dir():
-            return None
-        raise
+        return None
 
 
 def _directory(text: str, directory: Path, rootdir: Path) -> Against:
-    there, here = _repository_beside(directory, directory), _repository_beside(directory, rootdir)
+    there, here = _usable_repository(directory), _usable_repository(rootdir)
     is_whole = here is not None and there is not None and there.top.samefile(directory)
     top = here.top if is_whole and here is not None else rootdir
     if top.samefile(directory):
@@ -175,18 +160,15 @@ def _no_directory(directory: Path) -> str:
 
 
 def _commit(repository: Repository, text: str) -> str | None:
-    """Returns the full hash of the commit that the text names, None where it names none."""
+    """Returns the full hash of the commit that the text names; None if it names none."""
     if text.startswith(("-", "^")):  # an option, and "not this one"
         return None
-    try:
-        named = repository.ask("rev-parse", "--verify", text)
-        return repository.ask("rev-parse", "--verify", f"{named}^{{commit}}")
-    except GitError:
-        return None
+    named = repository.answers("rev-parse", "--verify", text)
+    return None if named is None else repository.answers("rev-parse", "--verify", f"{named}^{{commit}}")
 
 
 def _why_no_commit(repository: Repository, text: str) -> str:
-    """Returns why Git knows no commit of this name, and how to get it."""
+    """Returns why Git knows no commit of this name, and how to get one."""
     if not repository.has_commits():
         return f"the Git repository {repository.top} has no commit yet: commit what is to be compared with"
     kind = None if text.startswith(("-", "^")) else repository.answers("cat-file", "-t", text)
@@ -196,8 +178,7 @@ def _why_no_commit(repository: Repository, text: str) -> str:
     if advice := repository.how_to_get_history(_fetch(repository, text, "--depth=1")):
         return f"{problem}; {advice}"
     known = (repository.answers("for-each-ref", "--format=%(refname:short)") or "").splitlines()
-    near = difflib.get_close_matches(text, known, n=3)
-    if near:
+    if near := difflib.get_close_matches(text, known, n=3):
         return f"{problem}; did you mean {' or '.join(near)}?"
     fetch = _fetch(repository, text)
     return (
@@ -248,11 +229,10 @@ def _interpreter(name: str, cwd: Path) -> CodeTree:
 
 
 def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
-    """Returns an interpreter's version, and where its environment is. Raises PlanError where it does not tell."""
+    """Returns an interpreter's version, and where its environment is."""
     command = (str(python), "-E", "-c", _ABOUT_PYTHON)
-    env = code_tree.env(os.environ, given={})
     try:
-        done = run(command, env=env, timeout_s=_PATIENCE_S)
+        done = run(command, env=code_tree.env(os.environ, given={}), timeout_s=_PATIENCE_S)
         done.check_returncode()
         major, minor, prefix = os.fsdecode(done.stdout).split(" ", 2)
         return int(major), int(minor), prefix
@@ -266,15 +246,12 @@ def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
 
 
 def commit_info(directory: Path) -> dict[str, object] | None:
-    """Returns what Git says of the code that a directory is in; None where it says nothing, or has no commit.
+    """Returns what Git says about the code that a directory is in; None without a commit.
 
     `id` is the full hash, `time` and `author_time` are ISO 8601, `branch` is a name or `(detached head)`, and `dirty`
-    is whether files that Git knows have changed since. Runs Git.
+    is whether files that Git knows have changed since.
     """
-    try:
-        repository = find_repository(directory)
-    except PlanError:
-        return None
+    repository = _usable_repository(directory)
     shown = None if repository is None else repository.answers("show", "-s", "--format=%H%n%cI%n%aI", "HEAD")
     if repository is None or shown is None:
         return None
@@ -290,14 +267,8 @@ def commit_info(directory: Path) -> dict[str, object] | None:
 
 
 def project_name(directory: Path) -> str:
-    """Returns the name of the project in a directory: that of its remote repository, else of the directory.
-
-    Runs Git.
-    """
-    try:
-        repository = find_repository(directory)
-    except PlanError:
-        repository = None
+    """Returns the name of the project in a directory: that of its remote repository, else of the directory."""
+    repository = _usable_repository(directory)
     remote = "" if repository is None else repository.answers("config", "--local", "remote.origin.url") or ""
     # The host of a URL may have a login before it, and the path a token behind it.
     path = re.sub(r"^\w+://[^/]*|[?#].*|[/\s]+$", "", remote)
@@ -332,7 +303,6 @@ def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
 
 
 def environment_notes(python: Path) -> tuple[str, ...]:
-    """Returns a sentence that lists the packages with another version in an interpreter's environment than here."""
     changed = sorted(set(changed_packages(python).values()))
     more = f", and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
     return (f"packages that differ: {', '.join(changed[:_SHOWN])}{more}",) if changed else ()
@@ -341,7 +311,7 @@ def environment_notes(python: Path) -> tuple[str, ...]:
 def changed_packages(python: Path) -> dict[str, str]:
     """Returns `name old → new` of packages with another version in an interpreter's environment than here.
 
-    The keys are the files and directories that they are imported from. Empty if that environment is not one for this
+    The keys are the files and directories that they are imported from. Empty if that is an environment for another
     version of Python.
     """
     there = packages_of(python.parent.parent)
@@ -383,6 +353,5 @@ def _content(path: Path) -> object:
 
 
 def _table(tables: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """Returns a table, empty where there is none or it is something else."""
     table = tables.get(name)
     return table if isinstance(table, dict) else {}

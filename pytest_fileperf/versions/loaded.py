@@ -21,7 +21,7 @@ from pytest_fileperf.versions.tree import CodeTree, import_directory, is_install
 Digests: TypeAlias = Mapping[str, str]
 """Digests of files by their names: from the top of the tree on, or from where Python looks for the package on."""
 _DIGITS = 8
-"""Enough to see a change, and too few to guess what a file of secrets has."""
+"""Enough to see a change, and too few to guess what is in a file of secrets."""
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?:[^/\\]+\.(?:egg|whl|zip)[/\\])?", re.DOTALL)
 _OF_BUILDS = re.compile(r"_?_?version_?_?\.py")
 """Files that a build writes anew for each commit. Nothing runs in them."""
@@ -50,15 +50,14 @@ class LoadedFiles:
 
 
 def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -> Digests:
-    """Returns what a server loaded that is not in a tree of Git: of modules all, of data what is below the top.
+    """Returns what a server loaded that is not in a tree of Git: all modules, and data below the top.
 
-    `paths` are those that the tree has, from its top on. Installed files count where the tree has one of that name.
+    `paths` are those of the tree, from its top on. Installed files count if the tree has one of that name.
     """
     tops = [top.resolve() for top in (tree.there, tree.here) if top is not None]
-    found = {}
-    of_code, of_data = ((Path(one), True) for one in loaded.modules), ((Path(one), False) for one in loaded.read)
-    for path, is_module in (*of_code, *of_data):
-        real = path.resolve()
+    found, modules = {}, set(loaded.modules)
+    for file in (*loaded.modules, *loaded.read):
+        path, real = Path(file), Path(file).resolve()
         if not is_code(real) or is_of_the_interpreter(path, top=tree.here) or path.is_dir():
             continue
         top = next((one for one in tops if real.is_relative_to(one)), None)
@@ -68,7 +67,7 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
             # Of another repository within, a tree has only the name.
             is_known = top == tops[0] and (name in paths or any(directory in paths for directory in above))
         else:
-            name, is_known = f"…/{_from_import(real).as_posix()}", not is_module
+            name, is_known = f"…/{_from_import(real).as_posix()}", file not in modules
         if not is_known and ".git" not in real.parts:
             found[name] = _digest_of(real)
     # `b/c.py` of `a/b/c.py`, and so on, with two parts at least: a name alone tells little.
@@ -89,7 +88,7 @@ def changed_beside(stored: Digests, top: Path) -> str:
 def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tuple[str, ...]:
     """Returns what a server loaded that is in a tree of Git with these paths, from the top on, sorted.
 
-    For files of another repository within, it has that repository's name, as the tree has.
+    Of files in a repository within, it has only that repository's name, as the tree does.
     """
     real = (Path(file).resolve() for file in (*loaded.modules, *loaded.read))
     inner = [PurePosixPath(one.relative_to(top).as_posix()) for one in real if one.is_relative_to(top) and is_code(one)]
@@ -98,31 +97,23 @@ def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tup
 
 
 def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
-    """Returns the modules that the other side loaded from the tree here, from its top on; each side would use them.
-
-    The tree there has none in their place: Git ignores them.
-    """
+    """Returns the modules that the other side loaded from the tree here, from its top on, as Git ignores them."""
     if tree.here is None or tree.there is None:
         return ()
     here = tree.here.resolve()
-    real = {file: Path(file).resolve() for file in loaded.modules}
-    return tuple(
-        sorted(
-            path.relative_to(here).as_posix()
-            for file, path in real.items()
-            if path.is_relative_to(here)
-            and not tree.holds(path)
-            and not is_of_the_interpreter(Path(file), top=tree.here)
-            and is_code(path)
-            and not path.is_dir()
-        )
+    names = (
+        real.relative_to(here).as_posix()
+        for path, real in ((Path(file), Path(file).resolve()) for file in loaded.modules)
+        if real.is_relative_to(here) and not tree.holds(real) and is_code(real) and not real.is_dir()
+        if not is_of_the_interpreter(path, top=tree.here)
     )
+    return tuple(sorted(names))
 
 
 def hidden_by_installed(loaded: LoadedFiles, tree: CodeTree) -> str:
-    """Returns an installed file that both sides loaded in place of code of the trees which differs; empty for none.
+    """Returns an installed file that both sides loaded in place of the trees' code, which differs; empty for none.
 
-    It is a copy of the project if a file of its package is that of a tree, byte for byte. Files of a tree are left out.
+    It is a copy of the project if a file of its package is that of a tree, byte for byte.
     """
     if tree.here is None or tree.there is None:
         return ""
@@ -151,12 +142,12 @@ def differ(file: str, tree: CodeTree) -> bool:
 
 
 def is_among_packages(path: Path) -> bool:
-    """Returns whether a path is in a directory of installed packages, of any Python."""
+    """Returns whether a path is in a directory of installed packages, of any Python, or is that directory."""
     return _PACKAGES.match(f"{path}{os.sep}") is not None
 
 
 def stale_bytecode(files: Iterable[str]) -> tuple[str, str] | None:
-    """Returns a source that is newer than what Python runs of it, and the compiled file; None for none.
+    """Returns a source that differs from what Python runs of it, and the compiled file; None for none.
 
     Python takes a compiled file for that of the source if seconds and size agree.
     """
@@ -187,25 +178,27 @@ def _digest_of(path: Path) -> str:
 
 
 def _bytes(path: Path) -> bytes | None:
-    """Returns what a file has, which may be in an archive of modules; None if it cannot be read."""
+    """Returns the bytes of a file, which may be in an archive of modules; None if it cannot be read."""
     with suppress(OSError):
         return path.read_bytes()
-    archive = next((above for above in path.parents if above.is_file()), None)
-    if archive is not None:
+    if (archive := _archive_of(path)) is not None:
         with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(archive) as opened:
             return opened.read(path.relative_to(archive).as_posix())
     return None
 
 
 def is_code(path: str | Path) -> bool:
-    """Returns whether a module of this path matters: not one in which a build notes the version."""
+    """Returns whether a file of this name can matter: not one in which a build notes the version."""
     return _OF_BUILDS.fullmatch(Path(path).name) is None
 
 
 def _from_import(path: Path) -> Path:
     """Returns the path from the directory, or archive, on that Python imports its package from."""
-    archive = next((above for above in path.parents if above.is_file()), None)
-    return path.relative_to(archive or import_directory(path.parent))
+    return path.relative_to(_archive_of(path) or import_directory(path.parent))
+
+
+def _archive_of(path: Path) -> Path | None:
+    return next((above for above in path.parents if above.is_file()), None)
 
 
 def _directories_with(top: Path, names: Collection[str]) -> Iterator[Path]:

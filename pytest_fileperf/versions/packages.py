@@ -1,7 +1,7 @@
 """The packages that are installed, and an interpreter that has exactly the versions of another day.
 
 Such interpreters are kept in the user's cache, a virtual environment for each list of packages. One is built in a
-temporary directory beside the others and renamed when it is complete, so that runs side by side can build it at once.
+temporary directory beside the others and renamed when it is complete, so that several runs can build it at once.
 """
 
 from __future__ import annotations
@@ -28,25 +28,22 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.host.child import run
 from pytest_fileperf.versions.tree import is_of_the_interpreter
 
-# --- Makes a virtual environment with exactly the packages that are asked for, by uv where there is one, else by pip
-#
-# Both read their own settings (indexes, `PIP_FIND_LINKS`, `UV_FIND_LINKS`, certificates, files). Dependencies are not
-# followed: the list has them all.
+# --- Makes a virtual environment by uv or pip, which read their own settings: indexes, certificates, files
 
 _TIMEOUT_S = 300.0
-"""Some packages are built from source, and some lines are slow."""
+"""Some packages are built from source, and some networks are slow."""
 _OF_ANOTHER_PLACE = frozenset((
     "PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV",
     "__PYVENV_LAUNCHER__",
 ))  # fmt: skip
-"""Environment variables that would have packages put, or found, outside the new environment."""
+"""Environment variables by which packages would be put, or found, outside the new environment."""
 _FOR_UV = (
     ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"),
     ("PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"),
     ("PIP_FIND_LINKS", "UV_FIND_LINKS"),
     ("PIP_NO_INDEX", "UV_NO_INDEX"),
 )
-"""Variables of pip, and those of uv for the same. uv does not read pip's: it is told them where it has none."""
+"""pip's variables, and uv's for the same. uv does not read pip's, so it gets their values if it has none."""
 _SYSTEM_CERTIFICATES = ("UV_NATIVE_TLS", "UV_SYSTEM_CERTS")
 """The old and the new name of one setting. A company's certificates are in the system's store, and not in uv's."""
 _UNREACHABLE = re.compile(
@@ -61,12 +58,11 @@ _NAMED = (
     r"\b(for|build|because|simple)[ /]['`]?{name}(?![\w-])",
 )
 """How these tools name a package: with its version, or alone. Some names are words, such as `build`."""
-_POLL_S = 0.05
 
 
 def name_and_version(distribution: Distribution) -> tuple[str, str]:
-    """Returns the name as PEP 503 has it (`typing-extensions`), and the version; empty texts where one is not known."""
-    # `distribution.metadata` parses long descriptions, too: that took a fifth of a second for a hundred packages.
+    """Returns the name as PEP 503 has it (`typing-extensions`), and the version; empty texts for unknown ones."""
+    # `distribution.metadata` parses long descriptions too: that took a fifth of a second for a hundred packages.
     text = next(filter(None, map(distribution.read_text, ("METADATA", "PKG-INFO", ""))), "")
     found = {"name": "", "version": ""}
     for line in takewhile(str.strip, text.splitlines()):
@@ -77,7 +73,6 @@ def name_and_version(distribution: Distribution) -> tuple[str, str]:
 
 
 def python_of(environment: Path) -> Path:
-    """Returns where the interpreter of a virtual environment is."""
     return _place(environment, "scripts") / ("python.exe" if os.name == "nt" else "python")
 
 
@@ -87,13 +82,12 @@ def packages_of(environment: Path) -> Path:
 
 
 def install(packages: Mapping[str, str], environment: Path) -> None:
-    """Makes the virtual environment, whose directory must not exist, with these versions and nothing else.
+    """Makes the virtual environment, whose directory must not exist, with these versions and this process's Python.
 
-    Its Python is that of this process. Raises PlanError with one sentence when no tool can do it, or in time.
+    It gets nothing else: the list must have all dependencies. Raises PlanError with one sentence if no tool can do it.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
     problem = PlanError("there is neither uv nor pip to make an environment with: install one of them")
-    environment.parent.mkdir(parents=True, exist_ok=True)
     listed = environment.parent / "packages.txt"
     listed.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()), encoding="utf-8")
     for commands_of in TOOLS.values():
@@ -113,7 +107,7 @@ def install(packages: Mapping[str, str], environment: Path) -> None:
 
 
 def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
-    """Returns one sentence about what uv or pip said when it failed; it names the package where that is known."""
+    """Returns one sentence about what uv or pip said when it failed, with the package's name if it is known."""
     lines = [" ".join(line.split()) for line in said.splitlines()]
     complaints = [line for line in lines if line and not line.lower().startswith(("warning:", "hint:", "looking in"))]
     errors = [line for line in complaints if re.match(r"error|cause|[×╰│├]|caused by", line, re.IGNORECASE)]
@@ -133,7 +127,7 @@ def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
 
 
 def env_for_tools(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variables of uv and pip for those of the test run."""
+    """Returns uv's and pip's environment variables, from those of the test run."""
     result = {name: value for name, value in env.items() if name not in _OF_ANOTHER_PLACE}
     for of_pip, *of_uv in _FOR_UV:
         if of_pip in result and not any(name in result for name in of_uv):
@@ -150,7 +144,7 @@ def _is_named(way: str, name: str, version: str, text: str) -> bool:
 
 
 def _prove(environment: Path, packages: Mapping[str, str]) -> None:
-    """Raises PlanError where something else was installed: settings of uv or pip may replace versions, or places."""
+    """Raises PlanError if something else was installed: settings of uv or pip may replace versions, or places."""
     path = {str(_place(environment, kind)) for kind in ("purelib", "platlib")}
     found = dict(map(name_and_version, distributions(path=[*path])))
     for name, version in packages.items():
@@ -197,18 +191,17 @@ def _by_pip(environment: Path, packages: Collection[str], listed: Path) -> list[
 
 
 TOOLS: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
-"""The commands by which each tool makes an environment, none where it is not installed; in the order in which they are
-tried. pip may know an index that uv does not know."""
+"""The commands by which each tool makes an environment, none if it is not installed. They are tried in this order, as
+pip may know an index that uv does not know."""
 
 
 def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: float) -> None:
-    """Runs a command to its end; raises PlanError when it fails, cannot be started or is not done by the deadline."""
-    left_s = max(_POLL_S, deadline_s - time.monotonic())
+    """Runs a command to its end. Raises PlanError if it fails, cannot be started or is not done by the deadline."""
+    left_s, env = max(0.05, deadline_s - time.monotonic()), env_for_tools(os.environ)
     try:
-        # To a file: a build may leave a daemon behind, as compiler caches are, that would hold a pipe for long.
+        # To a file: a build may leave a daemon behind, such as a compiler's cache, that would hold a pipe for long.
         with tempfile.TemporaryFile() as log:
-            environment = env_for_tools(os.environ)
-            done = run(command, env=environment, timeout_s=left_s, stdout=log, stderr=subprocess.STDOUT)
+            done = run(command, env=env, timeout_s=left_s, stdout=log, stderr=subprocess.STDOUT)
             log.seek(0)
             output = log.read().decode("utf-8", "replace")
     except OSError as error:
@@ -232,10 +225,10 @@ _BUILDING, _REMOVING = ".new-", ".old-"
 
 
 def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
-    """Returns every installed distribution, normalised name (PEP 503) to version, sorted by name.
+    """Returns every distribution that `sys.path` or `path` has: normalised name (PEP 503) to version, sorted by name.
 
-    `path` is where to look, by default `sys.path`; of two with one name the first counts. Behind the version of one
-    that no package index gave stands what it came from, by PEP 610: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
+    Of two with one name the first counts. If one is from no package index, its version tells where it came from, by
+    PEP 610: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
     """
     found: dict[str, str] = {}
     for distribution in distributions() if path is None else distributions(path=list(path)):
@@ -249,8 +242,8 @@ def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
 def python_with(packages: Mapping[str, str]) -> Path:
     """Returns an interpreter like this one, with exactly these packages: what `installed_packages` returned one day.
 
-    Without an index: packages `(local)` are left out, as their code comes from a tree or from `sys.path`. Others from
-    no index are copied from here if they are the same here. pytest-fileperf is left out too, as servers get it anyway.
+    Packages `(local)` are left out, as their code comes from a tree or from `sys.path`, and pytest-fileperf, as servers
+    get it anyway. Others from no index are copied from here if they are the same here.
 
     Raises PlanError with one sentence that says what cannot be had.
     """
@@ -276,7 +269,7 @@ def python_with(packages: Mapping[str, str]) -> Path:
 
 
 def cache_directory() -> Path:
-    """Returns the directory for environments in the user's cache; raises RuntimeError where the user has no home."""
+    """Returns the directory for environments in the user's cache. Raises RuntimeError if the user has no home."""
     named, system = os.environ.get("XDG_CACHE_HOME", ""), platform.system()
     if Path(named).is_absolute():
         top = Path(named)
@@ -288,14 +281,14 @@ def cache_directory() -> Path:
 
 
 def environment_name(packages: Mapping[str, str]) -> str:
-    """Returns the name of the directory for an environment: of its packages, its Python and the machine's kind."""
+    """Returns the name of an environment's directory, which tells its packages, its Python and the kind of machine."""
     python = f"{sys.implementation.name}{sys.version_info.major}.{sys.version_info.minor}"
     exact = [sorted(packages.items()), sys.version, sys.base_prefix, sysconfig.get_platform()]
     return f"{python}-{hashlib.sha256(json.dumps(exact).encode()).hexdigest()[:16]}"
 
 
 def _origin(distribution: Distribution) -> str:
-    """Returns what a distribution came from; empty where that is a package index.
+    """Returns what a distribution came from, or an empty text if that is a package index.
 
     See packaging.python.org/en/latest/specifications/direct-url/.
     """
@@ -311,12 +304,12 @@ def _origin(distribution: Distribution) -> str:
         hashes = archive.get("hashes")
         digest = hashes.get("sha256") if isinstance(hashes, dict) else None
         return f"archive {str(digest)[:7]}" if digest else "archive"
-    # What lies outside of the interpreter's directories is on `sys.path` by other means, which both sides have.
+    # What lies outside the interpreter's directories is on `sys.path` by other means, which both sides have.
     return "local" if url or not is_of_the_interpreter(Path(str(distribution.locate_file("")))) else ""
 
 
 def _sources(copied: Mapping[str, str]) -> list[Distribution]:
-    """Returns the distributions here that are to be copied; raises PlanError for one that is not the same here."""
+    """Returns the distributions here that are to be copied. Raises PlanError for one that is not the same here."""
     here = installed_packages() if copied else {}
     for name, version in copied.items():
         if here.get(name) != version:
@@ -345,12 +338,12 @@ def _build(environment: Path, packages: Mapping[str, str], sources: Iterable[Dis
         try:
             fresh.rename(environment)
         except OSError:
-            if not python_of(environment).exists():  # else another run was faster, and its is as good
+            if not python_of(environment).exists():  # else another run was faster
                 raise
 
 
 def _tell_programs(was: Path, now: Path) -> None:
-    """Writes into the scripts of an environment where its Python will be once the environment is renamed."""
+    """Writes into an environment's scripts where its Python will be once the environment is renamed."""
     before, after = os.fsencode(was), os.fsencode(now)
     for program in python_of(was).parent.iterdir():
         if program.is_symlink() or not program.is_file():
@@ -366,16 +359,15 @@ def _bound(cache: Path) -> None:
     for path in cache.iterdir():
         with suppress(OSError):  # another run removed it
             ages_s.append((time.time() - path.stat().st_mtime, path))
-    unused = [path for age_s, path in sorted(ages_s) if age_s > _IN_USE_S]
-    left_over = [path for path in unused if path.name.startswith((_BUILDING, _REMOVING))]
-    surplus = len(ages_s) - _KEPT - sum(path.name.startswith((_BUILDING, _REMOVING)) for _, path in ages_s)
-    environments = [path for path in unused if path not in left_over]
-    for path in (*left_over, *environments[max(0, len(environments) - surplus) :]):
-        _remove(path)
+    environments = [each for each in sorted(ages_s) if not each[1].name.startswith((_BUILDING, _REMOVING))]
+    kept = environments[:_KEPT]
+    for age_s, path in ages_s:
+        if age_s > _IN_USE_S and (age_s, path) not in kept:
+            _remove(path)
 
 
 def _remove(directory: Path) -> None:
-    """Removes a directory, under another name first, so that no run takes it for whole. What stays is no error."""
+    """Removes a directory, under another name first, so that no run takes it for whole."""
     doomed = Path(tempfile.mkdtemp(prefix=_REMOVING, dir=directory.parent))
     with suppress(OSError):
         directory.rename(doomed / directory.name)

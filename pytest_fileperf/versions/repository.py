@@ -30,10 +30,10 @@ _QUIET = (
     "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.sparseCheckout=false",
     "-c", "core.splitIndex=false",
 )  # fmt: skip
-"""No hook runs, every file of the tree is written, and nothing but our own index changes."""
+"""No hook runs, all files of a tree are written, and only our own index changes."""
 _SAID_LINES = 3
 _LITTLE_ROOM_BYTES = 64 << 20
-"""With less free than that, a file that could not be written most likely had no room."""
+"""With less than that, a file that could not be written most likely had no room."""
 SUBMODULE = "160000"
 """The mode of a submodule in a tree. Its object is a commit."""
 
@@ -51,7 +51,6 @@ class Repository:
     """A repository with a working tree."""
 
     top: Path
-    """The top of the working tree."""
     directory: Path
     """Where Git keeps what belongs to this working tree: `.git`, or `.git/worktrees/NAME`."""
     shared: Path
@@ -65,35 +64,32 @@ class Repository:
         timeout_s: float = _QUESTION_S,
         fine: Collection[int] = (0,),
     ) -> str:
-        """Returns what Git answers, without the last line's end; raises GitError, unless its exit code is fine.
-
-        It gets more environment variables, and the given bytes as its standard input.
-        """
+        """Returns what Git answers, without the last line's end. Raises GitError if its exit code is not `fine`."""
         where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(self.top), **(env or {})}
         return _git(*words, directory=self.top, where=where, given=given, timeout_s=timeout_s, fine=fine)
 
     def answers(self, *words: str) -> str | None:
-        """Returns what Git answers; None where it fails."""
+        """Returns what Git answers, or None if it fails."""
         try:
             return self.ask(*words)
         except GitError:
             return None
 
     def has_commits(self) -> bool:
-        """Returns whether there is any commit; raises PlanError where the repository is damaged."""
+        """Returns whether there is any commit of the user's. Raises PlanError if the repository is damaged."""
         try:
             return bool(self.ask("rev-list", "--max-count=1", "--exclude=refs/fileperf/*", "--all"))
         except GitError as error:
             raise PlanError(_damaged(self.top, error)) from error
 
     def head(self) -> str | None:
-        """Returns the full hash of the commit that is checked out; None where there is none yet."""
+        """Returns the full hash of the commit that is checked out, or None if there is none yet."""
         return self.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
 
     def how_to_get_history(self, fetch: str = "") -> str | None:
-        """Returns that a part of the history is not here, and how to get it; None where all of it is here.
+        """Returns how to get the part of the history that is not here, or None if all of it is here.
 
-        The text may begin with another command that helps.
+        `fetch` is another command that helps, with a comma behind it.
         """
         if self.answers("rev-parse", "--is-shallow-repository") != "true":
             return None
@@ -105,10 +101,9 @@ class Repository:
         return f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`{in_ci}"
 
     def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
-        """Writes the files of a commit into a directory, as a checkout would; returns the submodules that are empty.
+        """Writes the files of a commit or tree into a directory, as a checkout does; returns submodules without files.
 
-        The hash of a tree does as well. The index is a file that this makes. Raises PlanError where something cannot be
-        copied.
+        The index is a file that this makes. Raises PlanError if something cannot be copied.
         """
         tree.mkdir(exist_ok=True)
         # With the new tree as Git's working tree, attributes (line ends, LFS) are read from the commit.
@@ -131,7 +126,7 @@ class Repository:
         return tuple(empty)
 
     def _copy_submodule(self, commit: str, path: str, wanted: str, tree: Path, index: Path) -> tuple[str, ...] | None:
-        """Copies a submodule at its recorded commit; returns None where it has no files in this repository either."""
+        """Copies a submodule at its recorded commit; returns None if it has no files in this repository either."""
         submodule = self._submodule(commit, path)
         if submodule is None:
             return None
@@ -149,30 +144,23 @@ class Repository:
         top = self.top / path
         if (top / ".git").exists():
             return find_repository(top)
-        name = self._submodule_name(commit, path)
+        # Its name is usually its path.
+        words = ("config", "--null", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+        pairs = (entry.partition("\n")[::2] for entry in (self.answers(*words) or "").split("\0"))
+        names = (key.removeprefix("submodule.").removesuffix(".path") for key, value in pairs if value == path)
+        name = next((name for name in names if not {"..", "/"}.intersection(Path(name).parts)), path)
         for directory in (self.directory / "modules" / name, self.shared / "modules" / name):
             if (directory / "HEAD").is_file():
                 return Repository(top=top if top.is_dir() else self.top, directory=directory, shared=directory)
         return None
 
-    def _submodule_name(self, commit: str, path: str) -> str:
-        """Returns the name that a commit gives the submodule at a path; usually that is the path."""
-        words = ("config", "--null", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
-        for entry in (self.answers(*words) or "").split("\0"):
-            key, _, value = entry.partition("\n")
-            name = key.removeprefix("submodule.").removesuffix(".path")
-            if value == path and not {"..", "/"}.intersection(Path(name).parts):
-                return name
-        return path
-
 
 def is_git_installed() -> bool:
-    """Returns whether there is a `git` on the PATH."""
     return shutil.which("git") is not None
 
 
 def find_repository(directory: Path) -> Repository | None:
-    """Returns the repository that a directory is in, None where it is in none, or Git is not installed.
+    """Returns the repository that a directory is in; None if there is none, or Git is not installed.
 
     Raises PlanError for one without a working tree, and for one that Git refuses to read.
     """
@@ -188,11 +176,15 @@ def find_repository(directory: Path) -> Repository | None:
         words = ("rev-parse", "--show-toplevel", "--absolute-git-dir", "--git-common-dir")
         top, own, shared = _git(*words, directory=directory).split("\n")
     except GitError as error:
-        if "not a git repository" in str(error).lower():
+        said = str(error)
+        if "not a git repository" in said.lower():
             if broken := next((top for top in (directory, *directory.parents) if (top / ".git").exists()), None):
                 raise PlanError(_damaged(broken, error)) from error
             return None
-        raise PlanError(f"Git does not read the repository of {directory}: {_trust(error)}") from error
+        # If the files are another user's, Git says so in several lines, of which one is a command.
+        if command := next((line.strip() for line in said.splitlines() if "safe.directory" in line), ""):
+            said = f"{said.splitlines()[0]}. If you trust that user: `{command}`"
+        raise PlanError(f"Git does not read the repository of {directory}: {said}") from error
     return Repository(top=Path(top), directory=Path(own), shared=directory / shared)
 
 
@@ -200,22 +192,15 @@ def _damaged(top: Path, error: GitError) -> str:
     return f"the Git repository {top} is damaged, `git fsck` may tell more: {_first_lines(str(error))}"
 
 
-def _trust(error: GitError) -> str:
-    """Returns what Git said; where the files are another user's, one line that says what to do."""
-    said = str(error)
-    command = next((line.strip() for line in said.splitlines() if "safe.directory" in line), None)
-    return f"{said.splitlines()[0]}. If you trust that user: `{command}`" if command else said
-
-
 def _first_lines(said: str) -> str:
-    """Returns the first lines of what Git said: on a full disk it writes a line for each file."""
+    # On a full disk it writes a line for each file.
     lines = said.splitlines()
     more = f"\n… and {len(lines) - _SAID_LINES} more lines" if len(lines) > _SAID_LINES else ""
     return "\n".join(lines[:_SAID_LINES]) + more
 
 
 def _why_no_room(tree: Path) -> str:
-    """Returns that the disk is full and what to do, where hardly anything is free. Git does not say so."""
+    """Returns that the disk is full, which Git doesn't say, and what to do; empty if it isn't."""
     try:
         free_bytes = shutil.disk_usage(tree).free
     except OSError:
@@ -234,9 +219,9 @@ def _git(
     fine: Collection[int] = (0,),
     made: Path | None = None,
 ) -> str:
-    """Returns the standard output of a Git command, without the last line's end; raises GitError.
+    """Returns the standard output of a Git command, without the last line's end. Raises GitError.
 
-    Where it may take long it needs a directory that `scratch` has made: then it does not outlive this process.
+    With a directory that `scratch` has `made`, a command that may take long does not outlive this process.
     """
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}
@@ -258,7 +243,4 @@ def _git(
 
 def _command_of(words: tuple[str, ...]) -> str:
     """Returns the name of the command, which may stand behind settings."""
-    at = 0
-    while words[at : at + 1] == ("-c",):
-        at += 2
-    return words[at]
+    return _command_of(words[2:]) if words[0] == "-c" else words[0]

@@ -1,7 +1,7 @@
-"""Trees of the code: of the files as they are now, and of commits, each without what is no code.
+"""Trees of the code: of the files as they are now, and of commits.
 
-What is no code: the baselines, so that committing them changes no tree, and what Python and pytest write beside it.
-Git's objects go into a directory of ours; the repository stays as it is until something is to be kept in it.
+They lack the baselines, so that committing them changes no tree, and what Python and pytest write beside the code.
+Git's objects go into a directory of ours. The repository stays as it is until something is to be kept in it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ _SOURCES = frozenset((
     ".js", ".kt", ".lua", ".mjs", ".php", ".proto", ".pxd", ".py", ".pyi", ".pyx", ".rb", ".rs", ".sh", ".so", ".sql",
     ".toml", ".ts", ".tsx",
 ))  # fmt: skip
-"""What ends new files that are code: those of other names may be logs, data or secrets."""
+"""The ends of new files that are code. Other files may be logs, data or secrets."""
 _ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never`"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
 """The objects are thrown away soon. Whether line ends are mixed is not asked here."""
-
-
 _PATIENCE_S = 30.0
 """A source tree of 20,000 files takes under a second. What takes longer is mostly data that nobody ignores."""
 _MOST_BYTES = 256 << 20
@@ -52,9 +50,9 @@ class Snapshots:
     def __init__(
         self, repository: Repository, directory: Path, *, left_out: Iterable[str], outputs: Iterable[str]
     ) -> None:
-        """The paths of baselines, which are left out, and of outputs are from the top of the repository on, with `/`.
+        """Takes the paths of baselines and outputs from the top of the repository on, with `/`; both are left out.
 
-        Outputs, and what lies in those that are directories, are left out too, but for Python files.
+        What lies in outputs that are directories is left out too, but for Python files.
         """
         self.repository = repository
         self.left_out = tuple(left_out)
@@ -74,7 +72,7 @@ class Snapshots:
         self._of_commits: dict[str, str] = {}
 
     def of_commit(self, commit: str) -> str:
-        """Returns the tree of a commit; raises GitError."""
+        """Returns the hash of a commit's tree. Raises GitError."""
         if commit not in self._of_commits:
             self.ask("read-tree", commit)
             self._remove(self.ask("ls-files", "-z").split("\0"))
@@ -82,11 +80,9 @@ class Snapshots:
         return self._of_commits[commit]
 
     def of_files(self, also: Collection[str] = ()) -> str:
-        """Returns the tree of the files as they are: those that Git tracks, and new sources that it does not ignore.
+        """Returns the hash of a tree of the files as they are: those that Git tracks, new sources, and those named.
 
-        Of other new files it has those that are named.
-
-        Raises PlanError, which says what to do, where files cannot be read, are too large, or have no name in Git.
+        Raises PlanError, which says what to do, if files cannot be read, are too large, or have no name in Git.
         """
         ends_at = time.monotonic() + _PATIENCE_S
         largest = ""
@@ -95,7 +91,7 @@ class Snapshots:
             self.ask(*_FAST, "add", "--update", ends_at=ends_at)
             untracked = self._untracked(also)
             largest = self._largest(untracked)
-            self._for_paths(untracked, *_FAST, "update-index", "--add", "--remove", "-z", "--stdin", ends_at=ends_at)
+            self._update(untracked, "--add", "--remove", ends_at=ends_at)
             repositories = [path for path in untracked if (self.repository.top / path).is_dir()]
             for path in (*(path for mode, path in tracked if mode == SUBMODULE), *repositories):
                 self._check_submodule(path)
@@ -111,24 +107,21 @@ class Snapshots:
             ) from error
 
     def paths_in(self, tree: str) -> frozenset[str]:
-        """Returns the paths of a tree; raises GitError."""
+        """Raises GitError."""
         return frozenset(self.ask("ls-tree", "-r", "--name-only", "-z", "--full-tree", tree).split("\0"))
 
     def changed_between(self, one: str, other: str) -> dict[str, str]:
-        """Returns the paths in which two trees differ, with Git's letter for each: `A` is new; raises GitError."""
+        """Returns the paths in which two trees differ, with Git's letter for each: `A` is new. Raises GitError."""
         listed = self.ask("diff-tree", "-r", "--name-status", "--no-renames", "-z", one, other).split("\0")
         return dict(zip(listed[1::2], listed[::2], strict=False))
 
     def ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
-        """Returns what Git answers about the repository, with our index and objects; raises GitError.
-
-        What partial clones fetch for the answer is in our objects only.
-        """
+        """Returns what Git answers with our index and objects. What partial clones fetch for it is in ours only."""
         left_s = _PATIENCE_S if ends_at is None else max(0.1, ends_at - time.monotonic())
         return self.repository.ask(*words, env=self._env, given=given, timeout_s=left_s)
 
     def keep(self, tree: str) -> None:
-        """Writes the objects of a tree that `of_files` made into the repository; raises GitError and PlanError."""
+        """Writes the objects of a tree that `of_files` made into the repository. Raises GitError and PlanError."""
         size_bytes = sum(file.stat().st_size for file in self._objects.rglob("*") if file.is_file())
         if size_bytes > _MOST_BYTES:
             raise PlanError(f"{format_bytes(size_bytes)} are neither committed nor ignored")
@@ -140,7 +133,7 @@ class Snapshots:
             self.repository.ask("unpack-objects", "-q", given=pack.read_bytes())
 
     def _take_index(self) -> list[tuple[str, str]]:
-        """Makes our index of the user's, for what that knows of unchanged files; returns mode and path of each."""
+        """Makes our index from the user's, which knows unchanged files; returns mode and path of each file."""
         self._index.unlink(missing_ok=True)
         users = self.repository.directory / "index"
         head = self.repository.head()
@@ -152,27 +145,21 @@ class Snapshots:
         elif head is not None:
             self.ask("read-tree", head)
         lines = self.ask("ls-files", "-v", "--stage", "-z").split("\0")
-        split = [(facts, path) for facts, _, path in (line.partition("\t") for line in lines if line)]
+        split = [line.partition("\t")[::2] for line in lines if line]
         paths = [path for _, path in split]
         self._check_baselines(paths)
         self._remove(paths)
         split = [(facts, path) for facts, path in split if not self._no_code.search(path)]
         # The flag is H, M if unmerged, S in sparse checkouts, or lower case if the file is assumed to be unchanged.
-        told_not_to_look = [
-            (facts[0], path)
-            for facts, path in split
-            if facts[0] not in "HM" and os.path.lexists(self.repository.top / path)
-        ]
-        skipped = (path for flag, path in told_not_to_look if flag in "Ss")
-        self._for_paths(skipped, "update-index", "--no-skip-worktree", "-z", "--stdin")
-        assumed = (path for flag, path in told_not_to_look if flag.islower())
-        self._for_paths(assumed, "update-index", "--no-assume-unchanged", "-z", "--stdin")
+        hidden = [(facts[0], path) for facts, path in split if facts[0] not in "HM"]
+        hidden = [(flag, path) for flag, path in hidden if os.path.lexists(self.repository.top / path)]
+        self._update((path for flag, path in hidden if flag in "Ss"), "--no-skip-worktree")
+        self._update((path for flag, path in hidden if flag.islower()), "--no-assume-unchanged")
         return [(facts[2:8], path) for facts, path in split]
 
     def _remove(self, paths: Iterable[str]) -> None:
         """Takes what is left out from our index."""
-        gone = {path for path in paths if self._no_code.search(path)}
-        self._for_paths(gone, "update-index", "--force-remove", "-z", "--stdin")
+        self._update({path for path in paths if self._no_code.search(path)}, "--force-remove")
 
     def _untracked(self, also: Collection[str]) -> list[str]:
         """Returns the new files of a tree, which Git neither tracks nor ignores; of other repositories a directory."""
@@ -187,7 +174,7 @@ class Snapshots:
         return Path(path).suffix not in _SOURCES and not here.is_dir() and not here.is_symlink()
 
     def _check_baselines(self, paths: Iterable[str]) -> None:
-        """Raises PlanError where code lies beside the baselines: no tree would tell that it changed."""
+        """Raises PlanError if code lies beside the baselines: no tree would tell that it changed."""
         if beside := next(filter(self._code_beside.search, paths), None):
             raise PlanError(
                 f"the directory of the baselines has code too, {beside}: "
@@ -195,13 +182,11 @@ class Snapshots:
             )
 
     def _largest(self, paths: Iterable[str]) -> str:
-        """Returns words about the largest file; raises PlanError where all together are too large."""
+        """Returns words about the largest file. Raises PlanError if all together are too large."""
         sizes = {}
         for path in paths:
-            try:
+            with suppress(OSError):
                 sizes[path] = (self.repository.top / path).lstat().st_size
-            except OSError:
-                continue
         if not sizes:
             return ""
         path, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
@@ -213,10 +198,9 @@ class Snapshots:
         return f" (the largest new one is {path}, {format_bytes(sizes[path])})"
 
     def _check_submodule(self, path: str) -> None:
-        """Raises PlanError where a submodule has changes: its entry in a tree is a commit, which does not have them."""
+        """Raises PlanError if a submodule has changes: its entry in a tree is a commit, which does not have them."""
         top = self.repository.top / path
-        inner = find_repository(top) if (top / ".git").exists() else None
-        if inner is None:
+        if not (top / ".git").exists() or (inner := find_repository(top)) is None:
             return
         words = ("status", "--porcelain", "--no-renames", "--untracked-files=all", "--ignore-submodules=none", "-z")
         changed = [line[3:] for line in inner.ask(*words).split("\0") if line]
@@ -226,17 +210,17 @@ class Snapshots:
                 "commit them there, so that this code has a name"
             )
 
-    def _for_paths(self, paths: Iterable[str], *words: str, ends_at: float | None = None) -> None:
-        given = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        if given:
-            self.ask(*words, given=given, ends_at=ends_at)
+    def _update(self, paths: Iterable[str], *words: str, ends_at: float | None = None) -> None:
+        """Lets Git update our index at these paths."""
+        if given := b"".join(os.fsencode(path) + b"\0" for path in paths):
+            self.ask(*_FAST, "update-index", *words, "-z", "--stdin", given=given, ends_at=ends_at)
 
     # --- Files beside the code, such as `.env` and `_version.py`: no tree has them, but code may read them
     #
     # Git ignores them, or they are new and no source. Directories that are ignored as a whole are not looked into.
 
     def new_files(self) -> dict[str, object]:
-        """Returns new files that are no source, with what tells that one changed; raises GitError."""
+        """Returns new files that are no source, with what tells that one changed. Raises GitError."""
         listed = self.repository.ask("ls-files", "--others", "--exclude-standard", "-z", timeout_s=_PATIENCE_S)
         found: dict[str, object] = {}
         for path in listed.split("\0"):
@@ -247,7 +231,7 @@ class Snapshots:
         return found
 
     def changed_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns such files that were written later, at most five; none where that cannot be told."""
+        """Returns such files that were written later, at most five; none if Git does not tell them."""
         try:
             since_s = when.timestamp()
             later = [path for path, status in self._beside() if status.st_mtime > since_s]
@@ -256,9 +240,9 @@ class Snapshots:
         return tuple(later[:_MOST_NAMED])
 
     def share(self, there: Path) -> tuple[str, ...]:
-        """Copies these files to where another tree was checked out, which has none of these names.
+        """Copies these files to where another tree was checked out, if their names are free: the same code runs there.
 
-        The same code then runs the same there. Returns sentences about what was not copied. Never raises OSError.
+        Returns sentences about files that were not copied.
         """
         left_bytes = _MOST_BESIDE_BYTES
         large, failed = [], []
@@ -289,7 +273,7 @@ class Snapshots:
         )
 
     def _beside(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yields the path of each of them, from the top of the repository on, and its status; raises GitError."""
+        """Yields the path of each of them, from the top of the repository on, and its status. Raises GitError."""
         words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
         listed = self.repository.ask(*words, timeout_s=_PATIENCE_S).split("\0")
         ignored = (path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))

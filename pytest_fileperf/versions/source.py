@@ -1,7 +1,7 @@
 """The code that is tested, as a tree of Git, and the code of a stored baseline, found again.
 
-A baseline names the tree of its code and the commit that was checked out. Code is found where a tree is equal to the
-one stored: as objects in this repository, as that commit, or as the one that brought the baseline. It is never guessed.
+A baseline names the tree of its code, and the commit that was checked out. The code is found by its tree, as objects in
+this repository or as the files of a likely commit. It is never guessed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,21 +47,21 @@ def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator
     if inside := snapshots.left_out:
         changes = ("--format=%H", f"--max-count={_MOST_CHANGES}", f"-S{tree}", "--no-renames", "--no-textconv", head)
         yield from snapshots.ask(*_PLAIN_LOG, *changes, "--", *inside).split()
-    if commit is not None and _kind(snapshots.repository, commit) == "commit":
+    if commit is not None and _is_a(snapshots.repository, "commit", commit):
         yield from snapshots.ask("rev-list", "--reverse", head, f"^{commit}").split()[:_MOST_LATER]
 
 
 def _tree_of(snapshots: Snapshots, commit: str) -> str | None:
-    """Returns the tree of a commit without the baselines; None where the commit is not here."""
-    return snapshots.of_commit(commit) if _kind(snapshots.repository, commit) == "commit" else None
+    """Returns the tree of a commit without the baselines; None if the commit is not here."""
+    return snapshots.of_commit(commit) if _is_a(snapshots.repository, "commit", commit) else None
 
 
-def _kind(repository: Repository, name: str) -> str | None:
-    """Returns the kind of an object; None where it is not here."""
+def _is_a(repository: Repository, kind: str, name: str) -> bool:
+    """Returns whether an object is here, and of this kind."""
     try:
-        return repository.ask("cat-file", "-t", name, env=_NO_FETCH)
+        return repository.ask("cat-file", "-t", name, env=_NO_FETCH) == kind
     except GitError:
-        return None
+        return False
 
 
 def _is_whole(repository: Repository, tree: str) -> bool:
@@ -71,7 +71,7 @@ def _is_whole(repository: Repository, tree: str) -> bool:
         listed = repository.ask("rev-list", "--objects", "--no-walk", "--missing=print", tree, env=_NO_FETCH)
     except GitError:
         return False
-    return not any(line.startswith("?") for line in listed.split("\n")) and _kind(repository, tree) == "tree"
+    return not any(line.startswith("?") for line in listed.split("\n")) and _is_a(repository, "tree", tree)
 
 
 # --- Which kept code a baseline still names: in any working tree, and on any branch, of the repository
@@ -83,10 +83,10 @@ _GREP = ("grep", "-F", "-h", "-o", "--text", "--no-line-number", "--no-column", 
 
 
 def needed_among(repository: Repository, trees: Iterable[str], baselines: Path) -> set[str]:
-    """Returns those of the trees that a JSON file names, as each baseline does. In doubt all of them.
+    """Returns the trees that a JSON file names, as each baseline does. In doubt it returns all of them.
 
-    Such a file may lie in the directory of the baselines, in any working tree (also ignored by Git), in the commit
-    that is checked out there, in the stash, or on a branch, also of a remote.
+    Such a file may lie in the directory of the baselines, in any working tree (even if Git ignores it), in the commit
+    that is checked out there, in the stash, or on a branch, even of a remote.
     """
     trees = set(trees)
     ends_at = time.monotonic() + _NEEDED_PATIENCE_S
@@ -127,17 +127,14 @@ def _working_trees(repository: Repository) -> tuple[list[Path], set[str]]:
 
 
 def _grep(
-    repository: Repository, trees: Iterable[str], *words: str, commits: Iterable[str] = (), ends_at: float
+    repository: Repository, trees: Collection[str], *words: str, commits: Iterable[str] = (), ends_at: float
 ) -> set[str]:
-    """Returns the trees that JSON files name, of the files or of commits. Raises GitError, also out of time."""
+    """Returns the trees that JSON files name, here or in commits. Raises GitError, also when there is no time left."""
     left_s = ends_at - time.monotonic()
     if left_s <= 0:
         raise GitError("no time left")
-    trees = sorted(trees)
-    patterns = (word for tree in trees for word in ("-e", tree))
-    said = repository.ask(
-        *_GREP, *words, *patterns, *commits, "--", _BASELINES, env=_NO_FETCH, timeout_s=left_s, fine=(0, 1)
-    )
+    asked = (*_GREP, *words, *(word for tree in trees for word in ("-e", tree)), *commits, "--", _BASELINES)
+    said = repository.ask(*asked, env=_NO_FETCH, timeout_s=left_s, fine=(0, 1))
     return {tree for tree in trees if tree in said}
 
 
@@ -163,7 +160,7 @@ class SourceState:
     tree: str
     """The hash of the repository's tree as the files are now, without the baselines."""
     commit: str | None
-    """The full hash of the commit that is checked out; None where there is none yet."""
+    """The full hash of the commit that is checked out, or None if there is none yet."""
     dirty: bool
     """Whether the tree is not that of the commit."""
 
@@ -176,22 +173,13 @@ class SourceState:
 
 
 class Source:
-    """Finds the code of baselines, and keeps the code of new ones.
-
-        with Source(rootdir, baselines) as source:
-            code_tree = source.code(entry.tree, entry.commit)
-            ...  # end every server that runs there before the block ends
+    """Finds the code of baselines, and keeps the code of new ones. What it has checked out is removed with the block.
 
     Only `keep` and `forget` change the repository: objects and refs below `refs/fileperf/`, nothing else.
     """
 
     def __init__(
-        self,
-        rootdir: Path,
-        baselines: Path,
-        *,
-        keeps_trees: bool = True,
-        outputs: Iterable[Path] = (),
+        self, rootdir: Path, baselines: Path, *, keeps_trees: bool = True, outputs: Iterable[Path] = ()
     ) -> None:
         """Takes the directory of the test run, that of the baselines, and the files and directories that it writes.
 
@@ -207,7 +195,7 @@ class Source:
         self._checked_out: dict[str, Path | None] = {}
         self._notes: list[str] = []
         self._new: Mapping[str, object] = {}
-        """New files that are no source, and what the file system said of them when `here` was found out."""
+        """New files that are no source, and what the file system said about them when `here` was found out."""
 
     def __enter__(self) -> Self:
         return self
@@ -224,12 +212,12 @@ class Source:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what could not be had, or kept, so far."""
+        """Sentences about code that could not be had, or kept, so far."""
         return tuple(dict.fromkeys(self._notes))
 
     @cached_property
     def here(self) -> SourceState | str:
-        """Which code is here, found out once; a sentence why that cannot be told, and what to do."""
+        """Which code is here, found out once; or a sentence that says why nobody knows, and what to do."""
         try:
             snapshots = self._snapshots
         except PlanError as error:
@@ -244,14 +232,13 @@ class Source:
         return SourceState(tree=tree, commit=commit, dirty=dirty)
 
     def commit_info(self) -> Mapping[str, object] | None:
-        """Returns what Git says of the commit that is checked out, as stored baselines tell it."""
         return commit_info(self._rootdir)
 
     def changed(self) -> tuple[str, ...]:
-        """Returns the files that are not as they were when `here` was found out, by reading them anew.
+        """Returns the files that are not as they were when `here` was found out, new ones too, by reading them anew.
 
-        Paths are from the top of the repository on; new files that are no source are among them. What cannot be read is
-        named in words. Empty where it is not known which code is here.
+        Paths are from the top of the repository on. What cannot be read is named in words. None is known if the code
+        here isn't.
         """
         here = self.here
         if isinstance(here, str):
@@ -265,31 +252,31 @@ class Source:
             return (f"the code ({_said(error)})",)
 
     def loaded_beside(self, loaded: LoadedFiles, code_tree: CodeTree | None = None, tree: str = "") -> Digests | None:
-        """Returns digests of what a server loaded and the tree of its code does not have; None where that is not known.
+        """Returns digests of what a server loaded and the tree of its code does not have; None if that is not known.
 
         The code is that here, or that of a baseline.
         """
         here = self.here
-        if isinstance(here, str) or not loaded.is_known:
-            return None
-        try:
-            paths = self._snapshots.paths_in(tree or here.tree)
-        except (GitError, OSError):
+        paths = None if isinstance(here, str) or not loaded.is_known else self._paths_in(tree or here.tree)
+        if paths is None:
             return None
         return loaded_beside(loaded, code_tree or CodeTree(here=self._snapshots.repository.top), paths)
 
     def loaded_inside(self, loaded: LoadedFiles, tree: str) -> tuple[str, ...] | None:
-        """Returns the files of a tree of the code here that a server loaded; None where that is not known."""
+        """Returns the files of a tree of the code here that a server loaded; None if that is not known."""
+        paths = self._paths_in(tree) if loaded.is_known else None
+        return None if paths is None else loaded_inside(loaded, self._snapshots.repository.top.resolve(), paths)
+
+    def _paths_in(self, tree: str) -> frozenset[str] | None:
         try:
-            paths = self._snapshots.paths_in(tree)
+            return self._snapshots.paths_in(tree)
         except (GitError, OSError):
             return None
-        return loaded_inside(loaded, self._snapshots.repository.top.resolve(), paths) if loaded.is_known else None
 
     def change_since(self, commit: str) -> Change:
         """Returns what has changed since the history here left that of a commit, new files too.
 
-        Raises PlanError, which says why that cannot be told.
+        Raises PlanError, which says why nobody knows.
         """
         here = self.here
         if isinstance(here, str):
@@ -307,7 +294,7 @@ class Source:
         return Change(begun, {**changed, **dict.fromkeys(self._new, "A")}, paths, repository.top.resolve())
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
-        """Returns which code is here, with the new files in its tree that are no source, and that a server has read."""
+        """Returns which code is here. Its tree has the new files too that are no source, and that a server has read."""
         here = self.here
         read = [path for path in self._new if loaded.has(self.path(path)) and not _SECRET.search(path)]
         if isinstance(here, str) or not read:
@@ -318,11 +305,10 @@ class Source:
             return here
 
     def path(self, name: str) -> Path:
-        """Returns where a file of the tree here is."""
         return self._snapshots.repository.top / name
 
     def is_that_of(self, commit: str) -> bool:
-        """Returns whether the code that is here is that of a commit; not so where that cannot be told."""
+        """Returns whether the code here is known to be that of a commit."""
         here = self.here
         try:
             return not isinstance(here, str) and self._snapshots.of_commit(commit) == here.tree
@@ -330,14 +316,11 @@ class Source:
             return False
 
     def ignored_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns files beside the code that were written later than that, at most five. No tree has them.
-
-        Paths are from the top of the repository on. Directories that are ignored as a whole are not looked into.
-        """
+        """Returns files beside the code that were written later, at most five, from the top of the repository on."""
         return () if isinstance(self.here, str) else self._snapshots.changed_since(when)
 
     def share_with(self, there: Path) -> tuple[str, ...]:
-        """Copies the files beside the code to where a commit was checked out; returns sentences about what lacks."""
+        """Copies the files beside the code to where a commit was checked out; returns sentences about missing ones."""
         try:
             return self._snapshots.share(there)
         except PlanError:
@@ -346,22 +329,17 @@ class Source:
     def shared_modules(self, loaded: LoadedFiles, code_tree: CodeTree) -> tuple[str, ...]:
         """Returns the modules that the other side has loaded from such copies, from the top on."""
         here, there = self.here, code_tree.there
-        if isinstance(here, str) or there is None:
-            return ()
-        try:
-            paths = self._snapshots.paths_in(here.tree)
-        except (GitError, OSError):
+        if isinstance(here, str) or there is None or (paths := self._paths_in(here.tree)) is None:
             return ()
         top, inner = there.resolve(), (Path(one).resolve() for one in loaded.modules)
         names = (one.relative_to(top).as_posix() for one in inner if one.is_relative_to(top) and not one.is_dir())
         return tuple(sorted(one for one in names if one not in paths and self.path(one).exists() and is_code(one)))
 
     def code(self, tree: str | None, commit: str | None) -> CodeTree:
-        """Returns where the code of a baseline lies, until this is closed.
+        """Returns where the code of a baseline lies, until this is closed, with copies of files that Git ignores here.
 
-        It is found by the tree stored with it, or by the commit stored with it (a full hash). A commit that is no hash,
-        as pytest-benchmark's `unknown`, is none. Files that Git ignores here lie there too, where the code has none of
-        that name. Raises PlanError, which says why it cannot be had, and what to do.
+        It is found by the tree and the commit stored with it. A commit that is no full hash, as pytest-benchmark's
+        `unknown`, is none. Raises PlanError, which says why it cannot be had, and what to do.
         """
         key = (tree, commit)
         if key not in self._codes:
@@ -375,10 +353,7 @@ class Source:
         return found
 
     def keep(self, here: SourceState) -> None:
-        """Keeps the code that is here in this repository, where no commit has it; for a baseline that was just stored.
-
-        Where that fails, `notes` say why.
-        """
+        """Keeps the code here in this repository if no commit has it. If that fails, `notes` say why."""
         if not self._keeps_trees or not here.dirty:
             return
         repository, ref = self._snapshots.repository, _REFS + here.tree
@@ -395,10 +370,7 @@ class Source:
                 self._notes.append(f"the {here.title} {why}")
 
     def forget(self, trees: Iterable[str]) -> None:
-        """Lets Git remove the code of these trees some day, unless a commit has it.
-
-        What a baseline still names stays, also on another branch, in another working tree, or of another project.
-        """
+        """Lets Git remove the code of these trees some day, unless a commit or some baseline needs it."""
         trees = set(trees)
         if not trees:  # asks Git nothing
             return
@@ -415,7 +387,7 @@ class Source:
 
     @cached_property
     def _snapshots(self) -> Snapshots:
-        """What makes trees of the repository. Raises PlanError, which says why there is none, and what to do."""
+        """What makes trees of the repository. Raises PlanError, which says why it can't, and what to do."""
         if not is_git_installed():
             raise PlanError(f"{NO_GIT}, and the code of a baseline is found with it: install Git")
         repository = find_repository(self._rootdir)
@@ -449,7 +421,7 @@ class Source:
         )
 
     def _inside(self, top: Path, paths: Iterable[Path]) -> list[str]:
-        """Returns the paths below the top, from there on: as they are written, and with links followed."""
+        """Returns the paths below the top, from there on, as they are written and with links followed."""
         written = [Path(os.path.abspath(self._rootdir / path)) for path in paths]  # noqa: PTH100 # absolute keeps `..`
         found = {one for path in written for one in (path.parent.resolve() / path.name, path.resolve())}
         return [path.relative_to(top).as_posix() for path in sorted(found) if path != top and path.is_relative_to(top)]
@@ -487,7 +459,7 @@ class Source:
         return CodeTree(title=title, here=repository.top, there=self._checked_out[tree])
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
-        """Returns whether a tree is that of the files, with those new files that it has."""
+        """Returns whether a tree is that of the files, including new ones that it has."""
         if tree == here.tree:
             return True
         if not self._new or not _is_whole(snapshots.repository, tree):
@@ -507,20 +479,20 @@ def _why_not_found(repository: Repository) -> str:
 
 
 def _said(error: Exception) -> str:
-    """Returns the first line of an error: Git says more where it fails for several files."""
+    """Returns the first line of an error: Git says more if it fails for several files."""
     return str(error).split("\n", 1)[0]
 
 
 # --- What to compare with in place of the commit that is checked out: the commit before it
 #
-# After a push to main, `--fileperf-against=origin/main` names the very commit that CI has checked out. What was there
-# before is meant then: the branch before the push, where CI says what that was, or else the commit's first parent.
+# After a push to main, `--fileperf-against=origin/main` names the very commit that CI has checked out. The user then
+# means the branch before the push, if CI says what that was, or else the commit's first parent.
 
 
 def instead_of_itself(against: Against, name: str, source: Source, env: Mapping[str, str] = os.environ) -> Against:
-    """Returns the commit before the one that is checked out, where that one is compared with and no file has changed.
+    """Returns the commit before the one that is checked out, if `against` is that one and no file has changed.
 
-    All else is returned as it is, and a first commit too. `name` is how the user wrote it. Raises PlanError where the
+    Anything else is returned as it is, and a first commit too. `name` is how the user wrote it. Raises PlanError if the
     clone does not have the commit before.
     """
     repository, commit = against.repository, against.commit
@@ -546,7 +518,7 @@ def instead_of_itself(against: Against, name: str, source: Source, env: Mapping[
 
 
 def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) -> str | None:
-    """Returns what the branch was before the push of a commit; None where CI does not say it, or it is not here."""
+    """Returns what the branch was before the push of a commit; None if CI does not say it, or it is not here."""
     pushed, before = env.get("CI_COMMIT_SHA"), env.get("CI_COMMIT_BEFORE_SHA")
     if env.get("GITHUB_EVENT_NAME") == "push":
         pushed, before = env.get("GITHUB_SHA"), None

@@ -1,8 +1,4 @@
-"""Where the code of one side of a comparison lives: the tree it is read from, and the Python that runs it.
-
-Most servers run the code of the test run. The other side of an A/B comparison runs another tree, or by another
-interpreter. Paths of this side then have counterparts there.
-"""
+"""Where the code of one side of a comparison lives: the tree it is read from, and the Python that runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from functools import cache
 from pathlib import Path
 
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
-"""Environment variables that are for one interpreter, and not for another one."""
 _PACKAGE = Path(__file__).parents[1]
 _FINDER_PREFIX = "__editable___"
 """How the names of modules begin by which setuptools finds editable installs. Each has a `MAPPING`: names to paths."""
@@ -40,34 +35,25 @@ class CodeTree:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is the code of the test run itself."""
         return self.there is None and self.python is None and self.url is None
 
     @property
     def interpreter(self) -> str:
-        """The Python that runs this side."""
         return self.python or sys.executable
 
     def path(self, entry: Path) -> Path:
-        """Returns the counterpart of a path in the tree, where there is one; otherwise the path as it is.
+        """Returns the path's counterpart in the tree there, or the path as it is if there is none.
 
         A virtual environment in the tree, such as `.venv`, has none: both sides run with it.
         """
-        inner = self._inner(entry)
-        if inner is None or self.there is None:
-            return entry
-        counterpart = self.there / inner
-        return counterpart if counterpart.exists() else entry
+        counterpart = self._counterpart(entry)
+        return entry if counterpart is None or not counterpart.exists() else counterpart
 
     def cwd(self) -> Path:
-        """Returns the working directory of this side."""
         return self.path(Path.cwd())
 
     def word(self, text: str) -> str:
-        """Returns a word of a command, or the value of an environment variable, with the paths in it mapped.
-
-        Only absolute paths are seen: alone, in a list as in PATH, or behind a `=`, as in an option.
-        """
+        """Returns a text with the counterparts of absolute paths: alone, in a list as in PATH, or behind a `=`."""
         option, equals, value = ("", "", text) if Path(text).is_absolute() else text.rpartition("=")
         entries = value.split(os.pathsep)
         if all(Path(entry).is_absolute() for entry in entries):
@@ -77,9 +63,8 @@ class CodeTree:
     def sys_path(self, entries: Iterable[str]) -> tuple[str | None, ...]:
         """Returns the `sys.path` of this side for that of the test run; None stands for the interpreter's own entries.
 
-        What belongs to the interpreter of the test run, such as its site-packages, is never mapped. Another interpreter
-        does not get it. Its own packages come first, so that a version installed there is used, unless the code of a
-        tree was asked for.
+        What belongs to this interpreter, such as its site-packages, is never mapped, and another one doesn't get it.
+        That one's own packages come first, so that a version installed there is used, unless a tree was asked for.
         """
         if self.is_here:
             return tuple(entries)
@@ -93,8 +78,8 @@ class CodeTree:
     def env(self, env: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
         """Returns the environment variables of this side's processes for those of the test run.
 
-        What the user asked for stays, with its paths mapped. PYTHONPATH leads to the code of this side, also to that of
-        editable installs: any Python program would otherwise find it in the tree of the test run.
+        Those that the user has `given` stay, with their paths mapped. PYTHONPATH leads to the code of this side, even
+        to editable installs: any Python program would otherwise find them in the tree of the test run.
         """
         if self.is_here:
             return dict(env)
@@ -114,19 +99,19 @@ class CodeTree:
         return result
 
     def holds(self, file: Path) -> bool:
-        """Returns whether the file itself, links followed, is of the tree on the other side."""
+        """Returns whether the file, links followed, is of the tree there."""
         if self.there is None:
             return False
         there = self.there.resolve()
         return _is_of(file.resolve(), there, there if self.here is None else self.here.resolve())
 
     def is_only_here(self, file: Path) -> bool:
-        """Returns whether the file is of the tree here, and the tree there has none in its place."""
-        inner = self._inner(file)
-        return inner is not None and self.there is not None and not (self.there / inner).exists()
+        """Returns whether the tree here has the file, and the tree there has none in its place."""
+        counterpart = self._counterpart(file)
+        return counterpart is not None and not counterpart.exists()
 
     def strays(self, files: Iterable[str]) -> tuple[str, ...]:
-        """Returns those of the files that are of the tree here, though the tree there has them too."""
+        """Returns the files of the tree here that the tree there has too."""
         if self.here is None or self.there is None:
             return ()
         top = self.here.resolve()
@@ -143,21 +128,20 @@ class CodeTree:
         """
         return tuple(self.path(path) for path in paths if self.python is not None or self.path(path) != path)
 
-    def _inner(self, path: Path) -> Path | None:
-        """Returns the path from the top on; None where it is not in the tree, or belongs to the interpreter.
+    def _counterpart(self, path: Path) -> Path | None:
+        """Returns where the path would be there; None if it isn't in the tree here, or belongs to the interpreter.
 
-        Paths are compared as they are written, and then with links followed: Git names the top of a repository so.
+        Paths are compared as they are written, and then with links followed, as Git names the top of a repository.
         """
         if self.here is None or self.there is None or is_of_the_interpreter(path, top=self.here):
             return None
         for written in (_absolute, Path.resolve):
             one, here, there = written(path), written(self.here), written(self.there)
             if _is_of(one, here, there):
-                return one.relative_to(here)
+                return self.there / one.relative_to(here)
         return None
 
     def _mapped(self, text: str) -> str:
-        """Returns the counterpart of an absolute path, and any other text as it is."""
         path = Path(text)
         return text if not path.is_absolute() or self.path(path) == path else str(self.path(path))
 
@@ -169,11 +153,10 @@ HERE = CodeTree()
 def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
     """Returns whether the path belongs to the Python of this process: its library, its packages.
 
-    All of its virtual environment counts, programs too, where that lies below the given top of a tree.
+    All of its virtual environment counts, programs too, if that lies below the given top of a tree.
     """
     path = _absolute(path)
-    directories = _directories_of_the_interpreter(sys.prefix, site.getusersitepackages())
-    if any(path.is_relative_to(directory) for directory in directories):
+    if any(path.is_relative_to(directory) for directory in _directories(sys.prefix, site.getusersitepackages())):
         return True
     environment = Path(sys.prefix)
     return top is not None and top in environment.parents and path.is_relative_to(environment)
@@ -186,8 +169,8 @@ def is_of_the_user(file: str) -> bool:
 
 
 def is_installed(path: Path) -> bool:
-    """Returns whether the path is that of an installed package: in a directory that pip installs into."""
-    directories = _installed_in(sys.prefix, site.getusersitepackages())
+    """Returns whether the path is in a directory that pip installs into."""
+    directories = _directories(sys.prefix, site.getusersitepackages(), with_library=False)
     return any(_absolute(path).is_relative_to(directory) for directory in directories)
 
 
@@ -195,9 +178,9 @@ def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
     """Returns the directories of files that the server of a tree loaded from outside it, shortest first.
 
     No comparison of trees sees that code, and both sides run the same: editable installs elsewhere, directories on
-    `sys.path`, and, on the side of another tree, what Git ignores here. The interpreter's own is left out. A package
-    counts by the directory it lies in, links followed; none lies in another. The working directory of a command, which
-    is among its files, is no code.
+    `sys.path`, and, on the side of another tree, what Git ignores here. The interpreter's own files are left out, and
+    the working directory of a command. A package counts by the directory it lies in, links followed; none is below
+    another one.
     """
     if tree.here is None:
         return ()
@@ -230,17 +213,14 @@ def _is_of(path: Path, tree: Path, other: Path) -> bool:
 
 
 @cache
-def _directories_of_the_interpreter(_prefix: str, _user_packages: str) -> tuple[Path, ...]:
-    """Returns the directories of this Python. The arguments are what a program may set, so that it is known anew."""
-    library = sysconfig.get_paths()
-    archive = Path(library["stdlib"]).with_name(f"python{sys.version_info.major}{sys.version_info.minor}.zip")
-    found = {archive, Path(library["stdlib"]), Path(library["platstdlib"]), *_package_directories()}
-    return tuple(found | {directory.resolve() for directory in found})
-
-
-@cache
-def _installed_in(_prefix: str, _user_packages: str) -> tuple[Path, ...]:
-    return tuple(dict.fromkeys(place for one in _package_directories() for place in (one, one.resolve())))
+def _directories(_prefix: str, _user_packages: str, *, with_library: bool = True) -> frozenset[Path]:
+    """Returns this Python's directories, links followed too. The two texts are what a program may set meanwhile."""
+    found = set(_package_directories())
+    if with_library:
+        standard = Path(sysconfig.get_path("stdlib"))
+        archive = standard.with_name(f"python{sys.version_info.major}{sys.version_info.minor}.zip")
+        found |= {archive, standard, Path(sysconfig.get_path("platstdlib"))}
+    return frozenset(found | {directory.resolve() for directory in found})
 
 
 def _package_directories() -> tuple[Path, ...]:

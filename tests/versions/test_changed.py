@@ -45,6 +45,7 @@ def test_modules_that_are_named_count_although_they_were_not_loaded(tmp_path: Pa
         ("json.py", "A", True),  # it hides one of Python's own
         ("pytest/__init__.py", "A", True),  # it hides an installed one
         ("tools/json.py", "A", True),
+        ("__init__.py", "A", False),
         ("web.py", "A", False),
         ("tools/jobs.py", "A", False),
         ("tools/users.py", "M", False),
