@@ -17,6 +17,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.work import EVENT, Each, Stream, counted, parse_each, why_ended_early, why_unfit
 from pytest_fileperf.units import format_duration
+from pytest_fileperf.wire.family import kind
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.pieces import piece_counter
 from pytest_fileperf.wire.request import LoadClient, WireRequest
@@ -277,8 +278,8 @@ def watch_answers(client: LoadClient, tally: Tally) -> None:
         each = _each_of(response)
         if each is not None:
             times = StreamTimes(tally, each, started_ns=response.request.extensions[_SENT_NS])
-            kind = client.family.kind(_TimedBody, "AsyncByteStream")
-            response.stream = kind(cast(httpx.AsyncByteStream, response.stream), times)
+            timed = kind(client.family, _TimedBody, "AsyncByteStream")
+            response.stream = timed(cast(httpx.AsyncByteStream, response.stream), times)
 
     client.event_hooks["request"].append(on_request)
     client.event_hooks["response"].append(on_response)

@@ -24,7 +24,6 @@ from pytest_fileperf.wire.eventloop import new_event_loop
 if TYPE_CHECKING:
     import httpx
 
-    from pytest_fileperf.wire.family import Family
     from pytest_fileperf.wire.lifespan import ASGIApp
 
 T = TypeVar("T")
@@ -90,8 +89,8 @@ class RunningInProcess(RunningServer):
     def _transport(self) -> httpx.AsyncBaseTransport:
         return self.transport
 
-    def _sync_transport(self, family: Family) -> httpx.BaseTransport:
-        return cast("httpx.BaseTransport", family.module.MockTransport(partial(self._answer, family.module)))
+    def _sync_transport(self, family: ModuleType) -> httpx.BaseTransport:
+        return cast("httpx.BaseTransport", family.MockTransport(partial(self._answer, family)))
 
     def _answer(self, of: ModuleType, request: httpx.Request) -> httpx.Response:
         async def sent(body: bytes) -> tuple[int, httpx.Headers, bytes]:

@@ -6,6 +6,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import ModuleType
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
 
@@ -21,8 +22,6 @@ from pytest_fileperf.versions.loaded import LoadedFiles
 
 if TYPE_CHECKING:
     import httpx
-
-    from pytest_fileperf.wire.family import Family
 
 
 class ClientOptions(TypedDict, total=False):
@@ -131,9 +130,9 @@ class RunningServer(ABC):
         transport = self._sync_transport(family_named(options["family"]))
         return cast("httpx.Client", SyncFamilyClient(base_url=self.url, transport=transport, **options))
 
-    def _sync_transport(self, family: Family) -> httpx.BaseTransport:
+    def _sync_transport(self, family: ModuleType) -> httpx.BaseTransport:
         # Else it reads the certificates that the environment names, which may not be there, also where none is needed.
-        return cast("httpx.BaseTransport", family.module.HTTPTransport(trust_env=self.url.startswith("https://")))
+        return cast("httpx.BaseTransport", family.HTTPTransport(trust_env=self.url.startswith("https://")))
 
     def _transport(self) -> httpx.AsyncBaseTransport:
         from pytest_fileperf.wire.transport import LoadTransport

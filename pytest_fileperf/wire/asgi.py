@@ -14,11 +14,12 @@ import logging
 import math
 from collections.abc import AsyncIterator, Mapping
 from contextvars import Context
+from types import ModuleType
 from typing import Any, cast
 
 import httpx
 
-from pytest_fileperf.wire.family import Family, family_of
+from pytest_fileperf.wire.family import error_of, family_of, kind
 from pytest_fileperf.wire.framing import BODYLESS_STATUSES
 from pytest_fileperf.wire.lifespan import ASGI_VERSION, CLOSE_GRACE_S, ASGIApp, Message, ended
 
@@ -66,8 +67,8 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Starts the app on the request and returns the response when the app has started it."""
         loop, family = asyncio.get_running_loop(), family_of(request)
-        kind = family.kind(_Exchange, "AsyncByteStream")
-        exchange = kind(loop, request, family, self._scope(request), self._logged)
+        own = kind(family, _Exchange, "AsyncByteStream")
+        exchange = own(loop, request, family, self._scope(request), self._logged)
         # An empty context: a server's handlers do not see the context variables of its clients.
         task = loop.create_task(exchange.run(self._app), context=Context())
         self._running[task] = exchange
@@ -117,7 +118,7 @@ class _Exchange(httpx.AsyncByteStream):
         self,
         loop: asyncio.AbstractEventLoop,
         request: httpx.Request,
-        family: Family,
+        family: ModuleType,
         scope: dict[str, Any],
         logged: set[tuple[type[BaseException], str]],
     ) -> None:
@@ -129,10 +130,10 @@ class _Exchange(httpx.AsyncByteStream):
         self._rest = memoryview(b"")  # of a block of the request body that is larger than one message
         self._source: AsyncIterator[bytes] | None = None  # of further blocks
         stream: object = request.stream
-        if isinstance(stream, family.module.ByteStream):
+        if isinstance(stream, family.ByteStream):
             self._rest = memoryview(request.read())
         else:
-            assert isinstance(stream, family.module.AsyncByteStream)
+            assert isinstance(stream, family.AsyncByteStream)
             self._source = aiter(stream)
         self._request_read = False
         self._start: Message | None = None
@@ -150,7 +151,6 @@ class _Exchange(httpx.AsyncByteStream):
     # --- the app's side
 
     async def run(self, app: ASGIApp) -> None:
-        """Calls the app, and makes an answer where it gave none."""
         try:
             await app(self._scope, self.receive, self.send)
         except asyncio.CancelledError:
@@ -269,7 +269,7 @@ class _Exchange(httpx.AsyncByteStream):
                 raise self._failure
             await self._wait()
         status, headers = self._start["status"], self._start["headers"]
-        return cast(httpx.Response, self._family.module.Response(status, headers=headers, stream=self))
+        return cast(httpx.Response, self._family.Response(status, headers=headers, stream=self))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -290,7 +290,6 @@ class _Exchange(httpx.AsyncByteStream):
             raise
 
     async def aclose(self) -> None:
-        """Tells the app that nobody reads on, unless the response is complete."""
         self.disconnect()
 
     def disconnect(self) -> None:
@@ -298,7 +297,6 @@ class _Exchange(httpx.AsyncByteStream):
         self._lose(httpx.ReadError("the response was closed before its end"))
 
     async def _wait(self) -> None:
-        """Returns when the app has sent something, or failed to in time."""
         news = self._news = self._loop.create_future()
         if self._timeout_s is not None:
             self._timer = self._loop.call_later(self._timeout_s, self._look_at_silence, self._timeout_s)
@@ -320,7 +318,7 @@ class _Exchange(httpx.AsyncByteStream):
         """Ends an exchange that is not complete: the client gets the error, the app a disconnect."""
         if self._complete or self._failure is not None:
             return
-        self._failure = self._family.error(error)
+        self._failure = error_of(self._family, error)
         self._block = b""
         self._end()
         _wake(self._news)

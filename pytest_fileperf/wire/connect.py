@@ -107,7 +107,6 @@ async def _try(loop: asyncio.AbstractEventLoop, family: int, address: object) ->
 
 
 async def _encrypted(sock: socket.socket, origin: Origin, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """Returns the socket after the TLS handshake."""
     loop = asyncio.get_running_loop()
     try:
         wrapped = context.wrap_socket(sock, server_hostname=origin.host, do_handshake_on_connect=False)

@@ -367,7 +367,6 @@ class Connection:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is under way."""
         return self._exchange is not None
 
     @property
@@ -382,7 +381,6 @@ class Connection:
             self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
-        """Reads on."""
         if self._paused and not self.closed:
             self._paused = False
             self._loop.add_reader(self._fd, self._readable)

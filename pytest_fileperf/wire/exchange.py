@@ -28,7 +28,6 @@ class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):
     """Longer answers are parsed each time: their heads are known, and that is what costs."""
 
     def keep(self, raw: bytes, head: ResponseHead, body_bytes: int) -> None:
-        """Notes an answer."""
         if len(self) >= _KNOWN_MOST:
             self.clear()
         self[raw] = (head, body_bytes)
@@ -70,8 +69,6 @@ class Exchange(Protocol):
 
 
 class Sockets:
-    """Counts connections."""
-
     __slots__ = ("closed_said", "most_open", "open", "opened")
 
     def __init__(self) -> None:
@@ -84,7 +81,6 @@ class Sockets:
         """Those that the server closed after an answer that announced it (`Connection: close`)."""
 
     def add(self) -> None:
-        """A connection was opened."""
         self.opened += 1
         self.open += 1
         self.most_open = max(self.most_open, self.open)
@@ -106,5 +102,4 @@ class Scratch:
 
 @cache
 def _nowhere() -> mmap.mmap:
-    """Returns the memory that skipped data would go to; one for the whole process, as nothing is ever written there."""
     return mmap.mmap(-1, SKIP_BYTES)

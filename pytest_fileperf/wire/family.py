@@ -1,8 +1,8 @@
 """The two families of clients, httpx and httpx2, whose classes are alike and unrelated: what ours have to be of each.
 
-Requests are sent and answers are read in one way, with httpx's errors. Where a user sees a client, a request, a
-response, a body or an error, it is of the user's family. httpx2 is imported only if the user's code has imported it, or
-asks for it.
+Requests are sent and answers are read in one way, with httpx's errors. The clients, requests, responses, bodies and
+errors that a user sees are of the user's family. httpx2 is imported only if the user's code has imported it, or asks
+for it. A family is the module of its package.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import aclosing, closing
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from operator import attrgetter, methodcaller
@@ -33,75 +32,70 @@ _PLAIN: Mapping[str, Callable[[Any], object]] = {
 """What both families take in place of an object that is of one of them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Family:
-    """A package, and what our own classes have to be for it."""
-
-    module: ModuleType
-    other: str
-    """The name of the other family's package."""
-
-    def kind(self, own: type[_T], *names: str) -> type[_T]:
-        """Returns a class of ours that is also one of these classes of the family."""
-        return cast("type[_T]", _joined(self.module, cast(type, own), names))
-
-    def own(self, value: object) -> Any:
-        """Returns an argument of a client as this family takes it: one of the other family is converted."""
-        theirs = sys.modules.get(self.other)
-        if theirs is None or theirs is self.module:  # httpx2 can stand in for httpx
-            return value
-        if isinstance(value, theirs.Auth):
-            return self.kind(_Adapted, "Auth")(value, self, family_named(self.other))
-        if type(value).__module__ != self.other:
-            return value
-        name = type(value).__name__
-        return self.request(value) if name == "Request" else _PLAIN[name](value) if name in _PLAIN else value
-
-    def request(self, other: Any) -> Any:
-        """Returns a request of the other family as one of this family, with the same body."""
-        relayed = self.kind(_Relayed, "AsyncByteStream", "SyncByteStream")
-        is_known = type(other.stream).__name__ == "ByteStream"
-        stream = self.module.ByteStream(other.read()) if is_known else relayed(other.stream)
-        return self.module.Request(
-            other.method, str(other.url), headers=other.headers.raw, stream=stream, extensions=other.extensions
-        )
-
-    def response(self, other: Any, request: object) -> Any:
-        """Returns a response of the other family as one of this family, whose body is read only if somebody asks."""
-        headers = [(name, value) for name, value in other.headers.raw if name.lower() != b"content-encoding"]
-        stream = self.kind(_Relayed, "AsyncByteStream", "SyncByteStream")(_Content(other))
-        return self.module.Response(other.status_code, headers=headers, stream=stream, request=request)
-
-    def error(self, error: BaseException) -> BaseException:
-        """Returns an error of httpx's transports as one of this family; others stay what they are."""
-        if not isinstance(error, httpx.TransportError) or isinstance(error, self.module.TransportError):
-            return error
-        own: BaseException = getattr(self.module, classes_of(error)[0])(str(error))
-        own.__cause__ = error.__cause__
-        return own.with_traceback(error.__traceback__)
+def kind(family: ModuleType, own: type[_T], *names: str) -> type[_T]:
+    """Returns a class of ours that is also one of these classes of the family."""
+    return cast("type[_T]", _joined(family, cast(type, own), names))
 
 
-HTTPX = Family(httpx, "httpx2")
+def as_own(family: ModuleType, value: object) -> Any:
+    """Returns an argument of a client as this family takes it: one of the other family is converted."""
+    theirs = sys.modules.get(_other(family))
+    if theirs is None or theirs is family:  # httpx2 can stand in for httpx
+        return value
+    if isinstance(value, theirs.Auth):
+        return kind(family, _Adapted, "Auth")(value, family, theirs)
+    if type(value).__module__ != theirs.__name__:
+        return value
+    name = type(value).__name__
+    return _request(family, value) if name == "Request" else _PLAIN[name](value) if name in _PLAIN else value
+
+
+def error_of(family: ModuleType, error: BaseException) -> BaseException:
+    """Returns an error of httpx's transports as one of this family; others stay what they are."""
+    if not isinstance(error, httpx.TransportError) or isinstance(error, family.TransportError):
+        return error
+    own: BaseException = getattr(family, classes_of(error)[0])(str(error))
+    own.__cause__ = error.__cause__
+    return own.with_traceback(error.__traceback__)
+
+
+def _other(family: ModuleType) -> str:
+    return "httpx2" if family is httpx else "httpx"
+
+
+def _request(family: ModuleType, other: Any) -> Any:
+    """Returns a request of the other family as one of this family, with the same body."""
+    if type(other.stream).__name__ == "ByteStream":
+        stream = family.ByteStream(other.read())
+    else:
+        stream = kind(family, _Relayed, "AsyncByteStream", "SyncByteStream")(other.stream)
+    return family.Request(
+        other.method, str(other.url), headers=other.headers.raw, stream=stream, extensions=other.extensions
+    )
+
+
+def _response(family: ModuleType, other: Any, request: object) -> Any:
+    """Returns a response of the other family as one of this family, whose body is read only if somebody asks."""
+    headers = [(name, value) for name, value in other.headers.raw if name.lower() != b"content-encoding"]
+    stream = kind(family, _Relayed, "AsyncByteStream", "SyncByteStream")(_Content(other))
+    return family.Response(other.status_code, headers=headers, stream=stream, request=request)
 
 
 @cache
-def family_named(name: str) -> Family:
+def family_named(name: str) -> ModuleType:
     """Returns a family by the name of its package. Raises LoadError if that is not installed."""
-    if name == "httpx":
-        return HTTPX
     if name not in FAMILIES:
         raise ValueError(f"family: {name!r} is not one of {', '.join(FAMILIES)}")
     try:
-        return Family(import_module(name), "httpx")
+        return import_module(name)
     except ImportError as error:
         raise LoadError(
             f'{name} cannot be imported ({error}): install it with pip install "pytest-fileperf[{name}]"'
         ) from error
 
 
-def family_of(request: object) -> Family:
-    """Returns the family of a request."""
-    return HTTPX if isinstance(request, httpx.Request) or "httpx2" not in sys.modules else family_named("httpx2")
+def family_of(request: object) -> ModuleType:
+    return httpx if isinstance(request, httpx.Request) or "httpx2" not in sys.modules else family_named("httpx2")
 
 
 def classes_of(thing: object) -> list[str]:
@@ -129,37 +123,32 @@ class FamilyClient(_Client):
     """An `AsyncClient` of either family, which takes objects of both."""
 
     _BASE: ClassVar[str] = "AsyncClient"
-    family: Family
+    family: ModuleType
 
     def __new__(cls, *, family: str = "httpx", **_: object) -> Self:
-        """Makes a client of the family."""
         of = family_named(family)
-        made = object.__new__(of.kind(cls, cls._BASE))
+        made = object.__new__(kind(of, cls, cls._BASE))
         made.family = of
         return made
 
     def __init__(self, *, family: str = "httpx", **options: Any) -> None:
-        super().__init__(**{name: self.family.own(value) for name, value in options.items()})
+        super().__init__(**{name: as_own(self.family, value) for name, value in options.items()})
 
     def build_request(self, method: str, url: Any, **arguments: Any) -> httpx.Request:
-        """Builds the request as httpx does."""
-        if self.family.other in sys.modules:
-            url = self.family.own(url)
+        if _other(self.family) in sys.modules:
+            url = as_own(self.family, url)
             for name in ("params", "headers", "cookies", "timeout"):
                 if arguments.get(name) is not None:
-                    arguments[name] = self.family.own(arguments[name])
+                    arguments[name] = as_own(self.family, arguments[name])
         return super().build_request(method, url, **arguments)
 
     def send(self, request: Any, **options: Any) -> Coroutine[Any, Any, httpx.Response]:
-        """Sends the request as httpx does."""
         if "auth" in options:
-            options["auth"] = self.family.own(options["auth"])
-        return super().send(self.family.own(request), **options)
+            options["auth"] = as_own(self.family, options["auth"])
+        return super().send(as_own(self.family, request), **options)
 
 
 class SyncFamilyClient(FamilyClient):
-    """A `Client` of either family, which takes objects of both."""
-
     _BASE = "Client"
 
 
@@ -196,27 +185,27 @@ class _Content:
 class _Adapted:
     """An auth of the other family, which sees requests and responses of its own; `kind` adds the class `Auth`."""
 
-    def __init__(self, auth: Any, family: Family, its: Family) -> None:
+    def __init__(self, auth: Any, family: ModuleType, its: ModuleType) -> None:
         self._auth = auth
         self._family = family
         self._its = its
 
     def sync_auth_flow(self, request: object) -> Generator[Any, Any, None]:
-        with closing(self._auth.sync_auth_flow(self._its.request(request))) as flow:
+        with closing(self._auth.sync_auth_flow(_request(self._its, request))) as flow:
             asked = next(flow)
             while True:
-                response = yield self._family.request(asked)
+                response = yield _request(self._family, asked)
                 try:
-                    asked = flow.send(self._its.response(response, asked))
+                    asked = flow.send(_response(self._its, response, asked))
                 except StopIteration:
                     return
 
     async def async_auth_flow(self, request: object) -> AsyncGenerator[Any, Any]:
-        async with aclosing(self._auth.async_auth_flow(self._its.request(request))) as flow:
+        async with aclosing(self._auth.async_auth_flow(_request(self._its, request))) as flow:
             asked = await anext(flow)
             while True:
-                response = yield self._family.request(asked)
+                response = yield _request(self._family, asked)
                 try:
-                    asked = await flow.asend(self._its.response(response, asked))
+                    asked = await flow.asend(_response(self._its, response, asked))
                 except StopAsyncIteration:
                     return

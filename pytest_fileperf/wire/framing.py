@@ -144,8 +144,6 @@ def _checked_start(data: bytearray) -> bytearray:
 
 
 class _HeadEvents:
-    """Collects what httptools finds in a head."""
-
     def __init__(self) -> None:
         self.reason = b""
         self.headers: list[tuple[bytes, bytes]] = []

@@ -28,7 +28,6 @@ class FileSegment:
     size_bytes: int
 
     def after(self, sent_bytes: int) -> FileSegment:
-        """Returns the stretch without its first bytes."""
         return FileSegment(self.path, self.fd, self.offset + sent_bytes, self.size_bytes - sent_bytes)
 
     def read(self, size_bytes: int) -> bytes:
@@ -67,7 +66,6 @@ class PayloadFiles:
         return known
 
     def close(self) -> None:
-        """Closes and removes the files."""
         pieces = [piece for pieces in self._segments.values() for piece in pieces]
         for fd in {piece.fd for piece in pieces if isinstance(piece, FileSegment)}:
             os.close(fd)

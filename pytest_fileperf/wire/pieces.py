@@ -1,11 +1,12 @@
 """Counts the pieces of a body as it comes in: server-sent events, lines, or so many bytes.
 
+Each counter's `feed` takes the next bytes and returns how many pieces they complete; `rest` returns 1 if the end of the
+body completes a piece, else 0.
+
 Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from pytest_fileperf.plan.work import EVENT, Each
 
@@ -14,20 +15,7 @@ _NAME_BYTES = 8
 _BOM = b"\xef\xbb\xbf"
 
 
-class PieceCounter(Protocol):
-    """Counts the pieces of one body."""
-
-    def feed(self, data: bytes | memoryview) -> int:
-        """Takes the next bytes; returns how many pieces they complete."""
-        ...
-
-    def rest(self) -> int:
-        """Returns 1 where the end of the body completes a piece, else 0."""
-        ...
-
-
-def piece_counter(each: Each) -> PieceCounter:
-    """Returns a counter of such pieces."""
+def piece_counter(each: Each) -> _Events | _Lines | _Sizes:
     if isinstance(each, int):
         return _Sizes(each)
     return _Events() if each == EVENT else _Lines()

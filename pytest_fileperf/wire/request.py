@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, cast
 from uuid import uuid4
 
 import httpx
 
 from pytest_fileperf.plan.payload import Payload
-from pytest_fileperf.wire.family import HTTPX, Family, FamilyClient
+from pytest_fileperf.wire.family import FamilyClient, kind
 from pytest_fileperf.wire.payload_files import FileSegment, PayloadFiles
 
 _IN_ONE_PIECE_BYTES = 8 * 1024 * 1024
@@ -88,7 +89,6 @@ def head_of(request: httpx.Request) -> bytes:
 
 
 def asks_for_close(request: httpx.Request) -> bool:
-    """Returns whether the client wants the connection closed after the answer."""
     return "close" in request.headers.get("Connection", "").lower()
 
 
@@ -103,7 +103,7 @@ class BytesOfRequest:
     body_bytes: int
 
 
-def bytes_of(request: httpx.Request, family: Family = HTTPX) -> BytesOfRequest | None:
+def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfRequest | None:
     """Returns the request as bytes, or None when its body has to be streamed.
 
     Raises httpx.LocalProtocolError for what cannot be sent, for example with a wrong content-length.
@@ -112,7 +112,7 @@ def bytes_of(request: httpx.Request, family: Family = HTTPX) -> BytesOfRequest |
         return None
     if isinstance(request.stream, SegmentStream):
         segments = request.stream.segments
-    elif isinstance(request.stream, family.module.ByteStream):
+    elif isinstance(request.stream, family.ByteStream):
         segments = (request.read(),)
     elif _is_short_form(request):
         segments = whole_body(request, family)
@@ -135,15 +135,15 @@ def _is_short_form(request: httpx.Request) -> bool:
     return is_form and length.isdecimal() and int(length) <= _LONGEST_FORM_BYTES
 
 
-def whole_body(request: httpx.Request, family: Family = HTTPX) -> tuple[bytes | FileSegment, ...]:
+def whole_body(request: httpx.Request, family: ModuleType = httpx) -> tuple[bytes | FileSegment, ...]:
     """Returns the pieces of a body of any kind; none of one that comes asynchronously."""
     if isinstance(request.stream, SegmentStream):
         return request.stream.segments
     stream: object = request.stream
-    return (b"".join(stream),) if isinstance(stream, family.module.SyncByteStream) else ()
+    return (b"".join(stream),) if isinstance(stream, family.SyncByteStream) else ()
 
 
-def compile_request(request: httpx.Request, family: Family = HTTPX) -> WireRequest | None:
+def compile_request(request: httpx.Request, family: ModuleType = httpx) -> WireRequest | None:
     """Returns the request ready to be sent, or None when its body has to be streamed; raises what `bytes_of` raises."""
     found = bytes_of(request, family)
     return None if found is None else ready(found)
@@ -183,7 +183,7 @@ class LoadClient(FamilyClient):
     def _filled(self, request: httpx.Request, placeholders: dict[bytes, Payload]) -> httpx.Request:
         """Returns the request with the payloads in the places of their tokens and the right content-length."""
         of, stream = self.family, cast(object, request.stream)
-        if not isinstance(stream, of.module.SyncByteStream):
+        if not isinstance(stream, of.SyncByteStream):
             raise TypeError("a payload cannot be combined with an asynchronous body")
         rest = b"".join(stream)
         segments: list[bytes | FileSegment] = []
@@ -191,14 +191,13 @@ class LoadClient(FamilyClient):
             before, _, rest = rest.partition(token)
             segments += [before, *self._payload_files.segments(content)]
         segments.append(rest)
-        kind = of.kind(SegmentStream, "AsyncByteStream", "SyncByteStream")
-        body = kind(tuple(segment for segment in segments if _size(segment)))
+        own = kind(of, SegmentStream, "AsyncByteStream", "SyncByteStream")
+        body = own(tuple(segment for segment in segments if _size(segment)))
         headers = request.headers.copy()
         headers["Content-Length"] = str(sum(map(_size, body.segments)))
-        own, extensions = of.module.Request, dict(request.extensions)
-        return cast(
-            httpx.Request, own(request.method, request.url, headers=headers, stream=body, extensions=extensions)
-        )
+        extensions = dict(request.extensions)
+        made = of.Request(request.method, request.url, headers=headers, stream=body, extensions=extensions)
+        return cast(httpx.Request, made)
 
 
 def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:

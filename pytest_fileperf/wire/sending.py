@@ -63,12 +63,10 @@ class Sender:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the socket has not taken everything yet."""
         return bool(self._pieces)
 
     @property
     def unsent_bytes(self) -> int:
-        """How much it has not taken yet."""
         return sum(piece.size_bytes if isinstance(piece, FileSegment) else len(piece) for piece in self._pieces)
 
     def send(self, pieces: Iterable[memoryview | FileSegment]) -> None:

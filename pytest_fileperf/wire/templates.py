@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from enum import Enum, auto
 from functools import cache
 from typing import TypeAlias
 from uuid import uuid4
@@ -30,22 +31,18 @@ _JOINED_BYTES = 64 * 1024
 """Pieces up to here are joined with the head for each request: a copy of them costs less than another `send`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """The values of a field in one kind of place, a row each."""
+class _Filled(Enum):
+    """What is made for each request."""
 
-    of: Sequence[bytes]
-
-
-class _Unique:
-    """A value that no other request has."""
+    UNIQUE = auto()
+    """A text that no other request has."""
+    LENGTH = auto()
+    """The length of the body, if values make it differ."""
 
 
-class _Length:
-    """The length of the body, where values make it differ."""
-
-
-_Piece: TypeAlias = bytes | _Values | _Unique | _Length
+_Values: TypeAlias = list[bytes]
+"""The values of a field in one kind of place, a row each."""
+_Piece: TypeAlias = bytes | _Values | _Filled
 _Run: TypeAlias = tuple[_Piece, ...]
 """Pieces that are joined for each request."""
 _Runs: TypeAlias = tuple[_Run | memoryview | FileSegment, ...]
@@ -61,7 +58,7 @@ def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_val
 
     def fill(row: WireRequest, place: int) -> None:
         row.is_head, row.is_last = is_head, is_last
-        row.body_bytes = length = fixed_bytes + sum([len(values.of[place]) for values in body_values])
+        row.body_bytes = length = fixed_bytes + sum([len(values[place]) for values in body_values])
         if only is not None:
             row.whole = _joined(only, place, length)
             return
@@ -73,7 +70,7 @@ def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_val
     return fill
 
 
-def _with_one_value(request: BytesOfRequest, before: bytes, values: Sequence[bytes], after: bytes) -> Fill:
+def _with_one_value(request: BytesOfRequest, before: bytes, values: _Values, after: bytes) -> Fill:
     """Returns what makes requests that differ in one value of the head, as those of most templates do."""
     is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
 
@@ -114,10 +111,10 @@ def _joined(run: _Run, place: int, length: int) -> bytes:
         [
             piece
             if isinstance(piece, bytes)
-            else piece.of[place]
-            if isinstance(piece, _Values)
+            else piece[place]
+            if isinstance(piece, list)
             else unique_bytes()
-            if isinstance(piece, _Unique)
+            if piece is _Filled.UNIQUE
             else b"%d" % length
             for piece in run
         ]
@@ -134,8 +131,7 @@ def compiled(requests: Requests, build: Build) -> tuple[Fill, ...]:
     def values(place: Place | None, name: str) -> _Values:
         """Returns the values of a field in a kind of place, made once for all recipes; for None the URLs."""
         column = requests.urls if place is None else requests.columns[name]
-        what = f"feed: {name!r} of row" if name else "the URL of request"
-        return _Values(written(column, place, what))
+        return written(column, place, f"feed: {name!r} of row" if name else "the URL of request")
 
     return tuple(_compiled(recipe, requests, values, build) for recipe in requests.recipes)
 
@@ -147,7 +143,7 @@ def _compiled(
 
     def fill(place: Place, name: str) -> str:
         if name == UNIQUE:
-            return tokens.of(_Unique(), UNIQUE)
+            return tokens.of(_Filled.UNIQUE, UNIQUE)
         if name not in requests.columns:
             return f"{{{name}}}"
         return tokens.of(values(place, name), name, quoted=place is Place.JSON_VALUE)
@@ -156,13 +152,15 @@ def _compiled(
         recipe = replace(recipe, url="/" + tokens.of(values(None, ""), ""))
     request = build(filled(recipe, fill))
     head = list(tokens.cut(request.head))
-    body = [piece for segment in request.body for piece in _cut(segment, tokens)]
+    body: list[_Piece | FileSegment] = []
+    for segment in request.body:
+        body += [segment] if isinstance(segment, FileSegment) else tokens.cut(segment)
     if lost := tokens.lost:
         raise PlanError(
             f"{recipe.name}: {{{lost}}} is in no request that httpx makes of it: params take the place of a query in "
             "the URL, and what is behind a # is not sent. Write the field where it is sent"
         )
-    in_body = tuple(piece for piece in body if isinstance(piece, _Values))
+    in_body = tuple(piece for piece in body if isinstance(piece, list))
     fixed = request.body_bytes - sum(UNIQUE_BYTES + 2 * tokens.is_quoted(own) for own in in_body)
     if len(requests.recipes) == 1 and len(head) == 1 and body and isinstance(body[0], bytes):
         head, body = [request.head + body[0]], body[1:]  # nobody else sends this piece
@@ -196,9 +194,9 @@ def _folded(
         if all(isinstance(piece, bytes) for run in folded if isinstance(run, tuple) for piece in run):
             return _always_the_same(request, folded)
         match folded:
-            case (tuple((bytes() as before, _Values() as values, bytes() as after)),):
-                return _with_one_value(request, before, values.of, after)
-            case (memoryview() as start, (_Unique(), *rest)) if all(isinstance(piece, bytes) for piece in rest):
+            case (tuple((bytes() as before, list() as values, bytes() as after)),):
+                return _with_one_value(request, before, values, after)
+            case (memoryview() as start, (_Filled.UNIQUE, *rest)) if all(isinstance(piece, bytes) for piece in rest):
                 return _with_unique_end(request, start, b"".join(piece for piece in rest if isinstance(piece, bytes)))
     return _filling(request, folded, fixed_bytes=fixed_bytes, body_values=body_values)
 
@@ -209,14 +207,7 @@ def _with_length(part: _Piece) -> Iterator[_Piece]:
     if found is None or not isinstance(part, bytes):
         yield part
     else:
-        yield from (part[: found.start()], _Length(), part[found.end() :])
-
-
-def _cut(segment: bytes | FileSegment, tokens: _Tokens) -> Iterator[_Piece | FileSegment]:
-    if isinstance(segment, FileSegment):
-        yield segment
-    else:
-        yield from tokens.cut(segment)
+        yield from (part[: found.start()], _Filled.LENGTH, part[found.end() :])
 
 
 class _Tokens:
@@ -225,11 +216,11 @@ class _Tokens:
     def __init__(self) -> None:
         self._mark = uuid4().hex
         self._pattern = re.compile(self._mark.encode() + rb"([0-9]{16})")
-        self._pieces: list[tuple[_Values | _Unique, bool]] = []
+        self._pieces: list[tuple[_Values | _Filled, bool]] = []
         self._names: list[str] = []
         self._seen: set[int] = set()
 
-    def of(self, piece: _Values | _Unique, name: str, *, quoted: bool = False) -> str:
+    def of(self, piece: _Values | _Filled, name: str, *, quoted: bool = False) -> str:
         """Returns a token for the piece; a `quoted` one takes the place of the quotation marks around it too."""
         self._pieces.append((piece, quoted))
         self._names.append(name)
@@ -237,7 +228,7 @@ class _Tokens:
 
     @property
     def lost(self) -> str:
-        """The name of a field that no data had which was cut; an empty text where there is none."""
+        """The name of a field that no data had which was cut, or an empty text."""
         return next((name for number, name in enumerate(self._names) if number not in self._seen), "")
 
     def is_quoted(self, values: _Values) -> bool:

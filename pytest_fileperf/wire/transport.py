@@ -11,6 +11,7 @@ import ssl
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from time import monotonic_ns
+from types import ModuleType
 from typing import Any, cast
 
 import httpx
@@ -19,7 +20,7 @@ from pytest_fileperf.plan.network import Network
 from pytest_fileperf.wire.connect import Origin, open_socket
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import Breach, Scratch
-from pytest_fileperf.wire.family import HTTPX, Family, family_of
+from pytest_fileperf.wire.family import error_of, family_of, kind
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import compile_request
 
@@ -78,15 +79,15 @@ class LoadTransport(httpx.AsyncBaseTransport):
     def handle_async_request(self, request: httpx.Request) -> Coroutine[Any, Any, httpx.Response]:
         """Sends the request and returns the response when its head has arrived."""
         family = family_of(request)
-        return self._response(request) if family is HTTPX else self._foreign(request, family)
+        return self._response(request) if family is httpx else self._foreign(request, family)
 
-    async def _foreign(self, request: httpx.Request, family: Family) -> httpx.Response:
+    async def _foreign(self, request: httpx.Request, family: ModuleType) -> httpx.Response:
         try:
             return await self._response(request, family)
         except httpx.TransportError as error:
-            raise family.error(error) from error.__cause__
+            raise error_of(family, error) from error.__cause__
 
-    async def _response(self, request: httpx.Request, family: Family = HTTPX) -> httpx.Response:
+    async def _response(self, request: httpx.Request, family: ModuleType = httpx) -> httpx.Response:
         self._enter_loop()
         origin, compiled = _origin(request), compile_request(request, family)
         timeout: dict[str, float | None] = request.extensions.get("timeout", {})
@@ -100,8 +101,8 @@ class LoadTransport(httpx.AsyncBaseTransport):
                 if ended is not None:
                     ended(monotonic_ns())
                 raise
-        kind = family.kind(_Exchange, "AsyncByteStream")
-        exchange = kind(self, origin, connection, timeout.get("read"), ended, family)
+        own = kind(family, _Exchange, "AsyncByteStream")
+        exchange = own(self, origin, connection, timeout.get("read"), ended, family)
         try:
             if compiled is None:
                 await self._send_stream(request, connection, exchange, timeout.get("write"))
@@ -114,7 +115,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
             exchange.close()
             raise
         extensions = {"http_version": head.version, "reason_phrase": head.reason}
-        made = family.module.Response(head.status, headers=head.headers, stream=exchange, extensions=extensions)
+        made = family.Response(head.status, headers=head.headers, stream=exchange, extensions=extensions)
         return cast(httpx.Response, made)
 
     async def aclose(self) -> None:
@@ -242,7 +243,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
     ) -> None:
         """Sends a body that can be read once; in chunks, unless its length is declared."""
         stream: object = request.stream
-        if not isinstance(stream, exchange.family.module.AsyncByteStream):
+        if not isinstance(stream, exchange.family.AsyncByteStream):
             raise RuntimeError("Attempted to send a sync request with an AsyncClient instance.")
         chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
         left = None if chunked else int(request.headers.get("Content-Length", 0))
@@ -274,7 +275,7 @@ class _Exchange(httpx.AsyncByteStream):
         connection: Connection,
         read_timeout_s: float | None,
         ended: Callable[[int], None] | None,
-        family: Family,
+        family: ModuleType,
     ) -> None:
         self._transport = transport
         self._origin = origin
@@ -312,7 +313,7 @@ class _Exchange(httpx.AsyncByteStream):
         return False
 
     def on_failure(self, error: httpx.TransportError) -> None:
-        self._error = self.family.error(error)
+        self._error = error_of(self.family, error)
         self._give_back()
         self._wake()
 
@@ -349,7 +350,6 @@ class _Exchange(httpx.AsyncByteStream):
         self.close()
 
     def close(self) -> None:
-        """Lets go of the connection without waiting."""
         if self._connection is not None:
             self._connection.close()
             self._give_back()
