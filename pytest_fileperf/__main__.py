@@ -8,16 +8,12 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
 
 from pytest_fileperf.errors import FilePerfError
 
-if TYPE_CHECKING:
-    from pytest_fileperf.judge.groups import SessionRecord
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns the exit code: 0, 1 where a file cannot be read or written, 2 for wrong usage."""
+    """Runs the command line; returns the exit code: 0, 1 if a file cannot be read or written, 2 for wrong usage."""
     parser = _parser()
     given = parser.parse_args(arguments)
     if given.command is None:
@@ -56,28 +52,24 @@ def _report(given: argparse.Namespace) -> None:
     from pytest_fileperf.host.files import write_text
     from pytest_fileperf.report.record_file import read_record
 
-    record = read_record(given.run)
+    record, out = read_record(given.run), sys.stdout
     if given.html is not None:
         from pytest_fileperf.report.page.document import results_html
 
         write_text(given.html, results_html(record))
-        sys.stdout.write(f"wrote {given.html}\n")
+        out.write(f"wrote {given.html}\n")
     if given.markdown is not None:
         from pytest_fileperf.report.markdown import markdown_report
 
         write_text(given.markdown, markdown_report(record))
-        sys.stdout.write(f"wrote {given.markdown}\n")
+        out.write(f"wrote {given.markdown}\n")
     if given.text or (given.html is None and given.markdown is None):
-        _show(record, sys.stdout, verbose=given.verbose)
+        from pytest_fileperf.report.terminal import session_text
+        from pytest_fileperf.report.text import Screen, show_what_it_can
 
-
-def _show(record: SessionRecord, stream: TextIO, *, verbose: bool) -> None:
-    from pytest_fileperf.report.terminal import session_text
-    from pytest_fileperf.report.text import Screen, show_what_it_can
-
-    show_what_it_can(stream)
-    screen = Screen(width=shutil.get_terminal_size().columns, colour=True) if stream.isatty() else Screen()
-    stream.write(session_text(record, screen, verbosity=int(verbose)))
+        show_what_it_can(out)
+        screen = Screen(width=shutil.get_terminal_size().columns, colour=True) if out.isatty() else Screen()
+        out.write(session_text(record, screen, verbosity=int(given.verbose)))
 
 
 if __name__ == "__main__":
