@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from serve.processes import posix
 from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
+from pytest_fileperf.versions.checkout import Against, parse_against
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.repository import find_repository
-from pytest_fileperf.versions.source import Source, SourceState, needed_among
+from pytest_fileperf.versions.source import Source, SourceState, instead_of_itself, needed_among
 from pytest_fileperf.versions.tree import CodeTree
 
 pytestmark = needs_git
@@ -714,3 +716,113 @@ def test_code_is_kept_where_git_cannot_say_in_time_who_needs_it(repo: Repo, monk
     assert needed_among(found, ["1" * 40], repo.top / BASELINES) == set()
     monkeypatch.setattr("pytest_fileperf.versions.source._NEEDED_PATIENCE_S", 0)
     assert needed_among(found, ["1" * 40], repo.top / BASELINES) == {"1" * 40}
+
+
+# --- What is compared with if the commit that is checked out is named: what was there before
+
+
+@pytest.fixture
+def pushed(tmp_path: Path) -> Repo:
+    """Three commits on main; a remote branch of that name is there too."""
+    pushed = Repo.make(tmp_path / "repo")
+    for number in range(3):
+        pushed.commit(app_py=f"{number}")
+    pushed.git("update-ref", "refs/remotes/origin/main", "main")
+    return pushed
+
+
+def instead(name: str, pushed: Repo, env: Mapping[str, str] | None = None) -> Against:
+    against = parse_against(name, cwd=pushed.top, rootdir=pushed.top)
+    with Source(pushed.top, Path(".fileperf")) as source:
+        return instead_of_itself(against, name, source, env or {})
+
+
+def test_the_commit_before_the_one_that_is_checked_out(pushed: Repo) -> None:
+    parent = pushed.git("rev-parse", "HEAD~1")
+    pushed.write(".fileperf/test_it.json", "{}")
+    pushed.write("__pycache__/app.pyc", "")
+    for name in ("origin/main", "HEAD"):
+        against = instead(name, pushed)
+        assert (against.commit, against.title) == (parent, f"{parent[:7]} (the commit before {name})")
+        said = f"{name} is the commit that is checked out, so it is compared with the commit before it, {parent[:7]}"
+        assert against.notes == (said,)
+
+
+def test_of_a_merge_it_is_the_first_parent(pushed: Repo) -> None:
+    pushed.git("checkout", "--quiet", "-b", "side", "HEAD~1")
+    pushed.commit(other_py="")
+    pushed.git("checkout", "--quiet", "main")
+    before = pushed.git("rev-parse", "HEAD")
+    pushed.git("merge", "--quiet", "--no-ff", "--no-edit", "side")
+    assert instead("main", pushed).commit == before
+
+
+def test_files_that_changed_are_compared_with_the_commit_itself(pushed: Repo) -> None:
+    pushed.write("app.py", "changed")
+    against = instead("HEAD", pushed)
+    assert (against.commit, against.notes) == (pushed.git("rev-parse", "HEAD"), ())
+
+
+def test_another_commit_and_a_first_one_stay(pushed: Repo) -> None:
+    first = pushed.git("rev-parse", "HEAD~2")
+    assert instead("HEAD~2", pushed).commit == first
+    pushed.git("checkout", "--quiet", first)
+    assert instead("HEAD", pushed).commit == first
+
+
+def of_github(pushed: Repo, before: object) -> dict[str, str]:
+    event = pushed.write(".git/event.json", json.dumps({"before": before}))
+    sha = pushed.git("rev-parse", "HEAD")
+    return {"GITHUB_EVENT_NAME": "push", "GITHUB_SHA": sha, "GITHUB_EVENT_PATH": str(event)}
+
+
+def of_gitlab(pushed: Repo, before: str) -> dict[str, str]:
+    return {"CI_COMMIT_SHA": pushed.git("rev-parse", "HEAD"), "CI_COMMIT_BEFORE_SHA": before}
+
+
+@pytest.mark.parametrize("service", [of_github, of_gitlab])
+def test_what_ci_says_was_there_before_the_push(service: object, pushed: Repo) -> None:
+    assert callable(service)
+    first = pushed.git("rev-parse", "HEAD~2")
+    against = instead("origin/main", pushed, service(pushed, first))
+    assert (against.commit, against.title) == (first, f"{first[:7]} (origin/main before this push)")
+    assert against.notes[0].endswith(f"so it is compared with what was there before this push, {first[:7]}")
+
+
+def test_what_ci_says_is_left_where_it_is_no_use(pushed: Repo) -> None:
+    head, parent, first = (pushed.git("rev-parse", f"HEAD~{back}") for back in range(3))
+    pushed.git("checkout", "--quiet", "--orphan", "elsewhere")
+    rewritten = pushed.commit()
+    pushed.git("checkout", "--quiet", "main")
+    for before in ("0" * 40, "f" * 40, head, rewritten, "HEAD~2", None, 1):
+        assert instead("main", pushed, of_github(pushed, before)).commit == parent
+    assert instead("main", pushed, {**of_gitlab(pushed, first), "CI_COMMIT_SHA": first}).commit == parent
+    assert instead("main", pushed, {**of_github(pushed, first), "GITHUB_EVENT_PATH": "nowhere"}).commit == parent
+    assert instead("main", pushed, {**of_github(pushed, first), "GITHUB_EVENT_NAME": "schedule"}).commit == parent
+
+
+@pytest.mark.parametrize(
+    "variable,advice", [("GITHUB_ACTIONS", "`fetch-depth: 0` at actions/checkout"), ("GITLAB_CI", "`GIT_DEPTH: 0`")]
+)
+def test_a_clone_without_it_is_told_how_to_get_it(
+    variable: str, advice: str, pushed: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "clone", "--quiet", "--depth=1", pushed.top.as_uri(), "shallow")
+    monkeypatch.setenv(variable, "true")
+    with pytest.raises(PlanError) as raised:
+        instead("origin/main", Repo(tmp_path / "shallow"))
+    said = str(raised.value)
+    assert "the commit before it is not here" in said
+    assert "`git fetch --depth=2`" in said
+    assert advice in said
+
+
+def test_the_same_code_is_recognised(pushed: Repo) -> None:
+    pushed.commit()
+    with Source(pushed.top, Path(".fileperf")) as source:
+        assert source.is_that_of("HEAD~1")
+        assert not source.is_that_of("HEAD~2")
+        assert not source.is_that_of("f" * 40)
+    pushed.write("app.py", "changed")
+    with Source(pushed.top, Path(".fileperf")) as source:
+        assert not source.is_that_of("HEAD")
