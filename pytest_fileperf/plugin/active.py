@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pytest_fileperf.judge.record import Result
     from pytest_fileperf.session.selection import Selection
     from pytest_fileperf.session.session import Session
-    from pytest_fileperf.versions.checkout import Against
     from pytest_fileperf.versions.source import Source
     from pytest_fileperf.versions.tree import CodeTree
 
@@ -54,7 +53,7 @@ def activate(config: pytest.Config) -> None:
     except PlanError as error:
         raise pytest.UsageError(_listed(*problems, *error.problems)) from None
     problems += server_problems(settings.server, options.network)
-    against: Against | None = None
+    against: CodeTree | None = None
     selection: Selection | None = None
     named = (("against", options.against), ("changed", options.changed))
     for option, text in ((option, text) for option, text in named if text is not None):
@@ -115,7 +114,7 @@ class Active:
         config: pytest.Config,
         options: Options,
         settings: Settings,
-        against: Against | None,
+        against: CodeTree | None,
         selection: Selection | None,
     ) -> None:
         self._config = config
@@ -190,13 +189,12 @@ class Active:
         if self._against.commit is not None and source.is_that_of(self._against.commit):
             self._said += [f"fileperf: {note}" for note in self._against.notes]
             return CodeTree(title=self._against.title)
-        checkout = Checkout(self._against)
         try:
-            code_tree = self._held.enter_context(checkout)
+            code_tree = self._held.enter_context(Checkout(self._against))
         except PlanError as error:
             self._no_base = error
             raise
-        notes = [*self._against.notes, *checkout.notes]
+        notes = [*code_tree.notes]
         if self._against.commit is not None and code_tree.there is not None:
             notes += source.share_with(code_tree.there)
         if code_tree.here is not None and code_tree.there is not None:
@@ -204,8 +202,7 @@ class Active:
         if code_tree.python is not None:
             notes += environment_notes(Path(code_tree.python))
         self._said += [f"fileperf: {note}" for note in notes]
-        url = self._against.url
-        return code_tree if url is None else CodeTree(title=url, url=url)
+        return code_tree
 
     # --- collection
 

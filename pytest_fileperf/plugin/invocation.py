@@ -31,7 +31,7 @@ from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import printable
 
 if TYPE_CHECKING:
-    from pytest_fileperf.versions.checkout import Against
+    from pytest_fileperf.versions.tree import CodeTree
 
 # --- What the command line and the ini file say of networks: where servers listen, and where load may go
 
@@ -355,7 +355,7 @@ def _is_free(path: Path, beginning: bytes) -> bool:
 
 
 def header_words(
-    config: pytest.Config, options: Options, settings: Settings, against: Against | None, since: str | None
+    config: pytest.Config, options: Options, settings: Settings, against: CodeTree | None, since: str | None
 ) -> list[str]:
     """Returns what the run is about to do, by options and ini alone."""
     said = ["smoke, a few requests each" if options.smoke else "measuring"]

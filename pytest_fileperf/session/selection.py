@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from pytest_fileperf.errors import BaselineError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry
 from pytest_fileperf.judge.environment import Environment, condition_changes, package_changes
-from pytest_fileperf.versions.checkout import Against
 from pytest_fileperf.versions.loaded import changed_beside
 from pytest_fileperf.versions.source import Source
+from pytest_fileperf.versions.tree import CodeTree
 
 _OF_DIRECTORIES = ("conftest.py", "__init__.py", "pytest.ini", "pytest.toml")
 """Files that pytest reads in directories above a test. If its settings file is gone, it takes another one."""
@@ -22,7 +22,7 @@ _OF_DIRECTORIES = ("conftest.py", "__init__.py", "pytest.ini", "pytest.toml")
 class Selection:
     """The choice of one session, made before any test runs."""
 
-    def __init__(self, since: Against, source: Source, baselines: Path, rootdir: Path, ini: Path | None) -> None:
+    def __init__(self, since: CodeTree, source: Source, baselines: Path, rootdir: Path, ini: Path | None) -> None:
         """Raises PlanError, which says why it cannot be told what has changed."""
         if since.commit is None:
             raise PlanError("it is no Git ref: name a branch, a tag or a commit")

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from pytest_fileperf.plan.network import url_problem
 from pytest_fileperf.plan.request import without_queries
 from pytest_fileperf.versions.packages import installed_packages, name_and_version, packages_of
 from pytest_fileperf.versions.repository import NO_GIT, Repository, find_repository, is_git_installed
-from pytest_fileperf.versions.tree import HERE, CodeTree
+from pytest_fileperf.versions.tree import CodeTree
 
 _PYTHON = "python:"
 _OLDEST = (3, 11)
@@ -35,42 +34,21 @@ _PATIENCE_S = 30.0
 """An interpreter has so long to say which Python it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Against:
-    """What the code here is compared with. It was there when this was made."""
-
-    code_tree: CodeTree
-    """Where its code lives. A commit has a tree `there` within a `Checkout` only. A server has the code here."""
-    commit: str | None = None
-    """The full hash of a commit, or of a tree."""
-    url: str | None = None
-    """The address of a server that already runs."""
-    repository: Repository | None = None
-    """That of the commit."""
-    notes: tuple[str, ...] = ()
-    """Sentences for the user, who may have meant something else."""
-
-    @property
-    def title(self) -> str:
-        """How reports call it: `origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`, `python /opt/bin/python`."""
-        return self.url or self.code_tree.title
-
-
-def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against") -> Against:
+def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against") -> CodeTree:
     """Returns what the text of an option means: `python:INTERPRETER`, a URL, a directory seen from `cwd`, or a commit.
 
-    Raises PlanError, which says what to do.
+    What it means is there. Raises PlanError, which says what to do.
     """
     text = text.strip()
     try:
         if not text:
             raise PlanError("name a Git ref, a directory, a URL or python:INTERPRETER")
         if text.startswith(_PYTHON):
-            return Against(code_tree=_interpreter(text.removeprefix(_PYTHON), cwd))
+            return _interpreter(text.removeprefix(_PYTHON), cwd)
         if text.lower().startswith(("http://", "https://")):
             if problem := url_problem(text):
                 raise PlanError(problem)
-            return Against(code_tree=HERE, url=text)
+            return CodeTree(title=text, url=text)
         return _ref_or_directory(text, cwd, rootdir)
     except PlanError as error:
         raise PlanError(*error.problems, where=f"--fileperf-{option}={without_queries(text)}") from error.__cause__
@@ -79,38 +57,38 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against
 
 
 class Checkout:
-    """Gives the `CodeTree` of what is compared with. In the block, a commit's files are there; end all servers in it.
+    """Gives a `CodeTree` whose files are there for the length of a block, those of a commit too; end all servers in it.
 
     Git's index, the files, branches, stash and worktrees of the user stay as they are. It is no generator, whose end a
     fork of the test process would run too, as it collects what it got from its parent.
     """
 
-    def __init__(self, against: Against) -> None:
-        self._against = against
+    def __init__(self, code_tree: CodeTree) -> None:
+        self._code_tree = code_tree
         self._directory: Path | None = None
-        self.notes: tuple[str, ...] = ()
-        """Sentences about submodules that are empty, known within the block."""
 
     def __enter__(self) -> CodeTree:
-        against = self._against
-        if against.repository is None or against.commit is None:
-            return against.code_tree
+        title, here, commit = self._code_tree.title, self._code_tree.here, self._code_tree.commit
+        if here is None or commit is None:
+            return self._code_tree
+        if (repository := find_repository(here)) is None:
+            raise PlanError(f"{here} is in no Git repository any more")
         self._directory = scratch.make("base")
-        tree = self._directory / against.repository.top.name  # some code cares what its directory is called
+        tree = self._directory / here.name  # some code cares what its directory is called
         try:
-            empty = against.repository.copy(against.commit, tree, index=self._directory / ".index")
+            empty = repository.copy(commit, tree, index=self._directory / ".index")
         except BaseException:
             self.__exit__()
             raise
-        self.notes = tuple(f"the submodule {path} is empty on the side of {against.title}" for path in empty)
-        return CodeTree(title=against.title, here=against.code_tree.here, there=tree)
+        notes = (f"the submodule {path} is empty on the side of {title}" for path in empty)
+        return CodeTree(title=title, here=here, there=tree, notes=(*self._code_tree.notes, *notes))
 
     def __exit__(self, *_: object) -> None:
         if self._directory is not None:
             scratch.remove(self._directory)
 
 
-def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> Against:
+def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> CodeTree:
     directory = Path(os.path.abspath(cwd / text))  # noqa: PTH100 # Path.absolute keeps `..`
     # No ref begins with `..`, which Git takes for a range.
     if Path(text).is_absolute() or Path(text).parts[:1] in ((), ("..",)) or text.startswith(("./", f".{os.sep}")):
@@ -121,10 +99,9 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> Against:
     commit = None if repository is None else _commit(repository, text)
     if repository is not None and commit is not None:
         title = commit[:7] if commit.startswith(text) else f"{text} ({commit[:7]})"
-        code_tree = CodeTree(title=title, here=repository.top)
         both = f"{text!r} is a Git ref, which is used, and a directory: write ./{text} for the directory"
         notes = (both,) if directory.is_dir() else ()
-        return Against(code_tree=code_tree, commit=commit, repository=repository, notes=notes)
+        return CodeTree(title=title, here=repository.top, commit=commit, notes=notes)
     if directory.is_dir():
         return _directory(text, directory, rootdir)
     if repository is None:
@@ -141,7 +118,7 @@ def _usable_repository(directory: Path) -> Repository | None:
         return None
 
 
-def _directory(text: str, directory: Path, rootdir: Path) -> Against:
+def _directory(text: str, directory: Path, rootdir: Path) -> CodeTree:
     there, here = _usable_repository(directory), _usable_repository(rootdir)
     is_whole = here is not None and there is not None and there.top.samefile(directory)
     top = here.top if is_whole and here is not None else rootdir
@@ -150,7 +127,7 @@ def _directory(text: str, directory: Path, rootdir: Path) -> Against:
             f"{directory} is the tree that is tested: both sides would be the same "
             "(--fileperf-aa compares it with itself)"
         )
-    return Against(code_tree=CodeTree(title=text, here=top, there=directory))
+    return CodeTree(title=text, here=top, there=directory)
 
 
 def _no_directory(directory: Path) -> str:

@@ -21,7 +21,7 @@ from typing import Self
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.host import scratch
 from pytest_fileperf.versions.changed import Change
-from pytest_fileperf.versions.checkout import Against, Checkout, commit_info
+from pytest_fileperf.versions.checkout import Checkout, commit_info
 from pytest_fileperf.versions.loaded import Digests, LoadedFiles, is_code, loaded_beside, loaded_inside
 from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, find_repository, is_git_installed
 from pytest_fileperf.versions.snapshot import Snapshots
@@ -441,8 +441,8 @@ class Source:
             if _is_whole(repository, tree):
                 place, dirty = tree, commit is None or _tree_of(snapshots, commit) != tree
             else:
-                found = (one for one in _candidates(snapshots, tree, commit) if _tree_of(snapshots, one) == tree)
-                place = commit = next(found, "")
+                likely = _candidates(snapshots, tree, commit)
+                place = commit = next((one for one in likely if _tree_of(snapshots, one) == tree), "")
                 dirty = False
         except (GitError, OSError) as error:
             raise PlanError(f"Git cannot look for the baseline's code ({_said(error)}): {_STORE_AGAIN}") from error
@@ -450,12 +450,12 @@ class Source:
             raise PlanError(_why_not_found(repository))
         title = SourceState(tree=tree, commit=commit, dirty=dirty).title
         if tree not in self._checked_out:
-            code_tree = CodeTree(title=title, here=repository.top)
-            checkout = Checkout(Against(code_tree=code_tree, commit=place, repository=repository))
-            self._checked_out[tree] = there = self._open.enter_context(checkout).there
-            self._notes += checkout.notes
-            if there is not None:
-                self._notes += snapshots.share(there)
+            checkout = Checkout(CodeTree(title=title, here=repository.top, commit=place))
+            found = self._open.enter_context(checkout)
+            self._checked_out[tree] = found.there
+            self._notes += found.notes
+            if found.there is not None:
+                self._notes += snapshots.share(found.there)
         return CodeTree(title=title, here=repository.top, there=self._checked_out[tree])
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
@@ -489,13 +489,14 @@ def _said(error: Exception) -> str:
 # means the branch before the push, if CI says what that was, or else the commit's first parent.
 
 
-def instead_of_itself(against: Against, name: str, source: Source, env: Mapping[str, str] = os.environ) -> Against:
+def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping[str, str] = os.environ) -> CodeTree:
     """Returns the commit before the one that is checked out, if `against` is that one and no file has changed.
 
     Anything else is returned as it is, and a first commit too. `name` is how the user wrote it. Raises PlanError if the
     clone does not have the commit before.
     """
-    repository, commit = against.repository, against.commit
+    commit = against.commit
+    repository = None if against.here is None or commit is None else find_repository(against.here)
     if repository is None or commit is None or commit != repository.head():
         return against
     here = source.here
@@ -513,8 +514,7 @@ def instead_of_itself(against: Against, name: str, source: Source, env: Mapping[
         raise PlanError(f"{found}, and the commit before it is not here; {advice}")
     else:
         return against
-    code_tree = CodeTree(title=title, here=against.code_tree.here)
-    return Against(code_tree=code_tree, commit=before, repository=repository, notes=(*against.notes, note))
+    return CodeTree(title=title, here=against.here, commit=before, notes=(*against.notes, note))
 
 
 def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) -> str | None:

@@ -23,7 +23,7 @@ class CodeTree:
     """The code of one side; the default is that of the test run. Its methods only read."""
 
     title: str = "this tree"
-    """How messages call it: `origin/main (1a2b3c4)`, `../old`, `python /opt/py/bin/python`."""
+    """How messages call it: `origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`, `python /opt/py/bin/python`."""
     here: Path | None = None
     """The top of the tree that the test run is in. None leaves every path as it is."""
     there: Path | None = None
@@ -32,6 +32,10 @@ class CodeTree:
     """Another interpreter, with its own environment."""
     url: str | None = None
     """A server that runs already, in place of code that is booted."""
+    commit: str | None = None
+    """The full hash of a commit, or of a tree, whose files are there within a `Checkout` only."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user, who may have meant something else, or misses something in it."""
 
     @property
     def is_here(self) -> bool:

@@ -314,7 +314,7 @@ def packages_of(environment: Path) -> Path:
 
 @pytest.fixture
 def other(environment: Path, tmp_path: Path) -> CodeTree:
-    return parse_against(f"python:{environment}/bin/python", cwd=tmp_path, rootdir=tmp_path).code_tree
+    return parse_against(f"python:{environment}/bin/python", cwd=tmp_path, rootdir=tmp_path)
 
 
 @pytest.mark.usefixtures("trees")

@@ -24,7 +24,6 @@ from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.checkout import (
-    Against,
     Checkout,
     changed_packages,
     commit_info,
@@ -34,7 +33,7 @@ from pytest_fileperf.versions.checkout import (
     project_name,
 )
 from pytest_fileperf.versions.packages import packages_of
-from pytest_fileperf.versions.tree import HERE, CodeTree
+from pytest_fileperf.versions.tree import CodeTree
 
 pytestmark = needs_git
 
@@ -65,7 +64,7 @@ def temporary(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) ->
     return directory
 
 
-def against(text: str, repo: Repo, *, below: str = ".") -> Against:
+def against(text: str, repo: Repo, *, below: str = ".") -> CodeTree:
     return parse_against(text, cwd=repo.top / below, rootdir=repo.top / below)
 
 
@@ -89,15 +88,13 @@ def test_a_commit_is_there_for_the_length_of_the_block(repo: Repo, temporary: Pa
     with unchanged(repo, temporary):
         found = against("HEAD~1", repo)
         assert (found.commit, found.title) == (old, f"HEAD~1 ({old[:7]})")
-        checkout = Checkout(found)
-        with checkout as code_tree:
+        with Checkout(found) as code_tree:
             assert code_tree == CodeTree(title=found.title, here=repo.top, there=code_tree.there)
             assert code_tree.there is not None
             assert sorted(path.name for path in code_tree.there.iterdir()) == ["app.py"]
             assert code_tree.there.name == repo.top.name
             assert code_tree.path(repo.top / "app.py").read_text() == "old"
-            assert checkout.notes == ()
-            assert found.notes == ()
+            assert code_tree.notes == found.notes == ()
 
 
 def test_names_and_hashes_of_commits(repo: Repo, temporary: Path) -> None:
@@ -133,7 +130,7 @@ def test_detached_heads_linked_worktrees_and_a_rootdir_below_the_top(
     linked = Repo(tmp_path / "linked")
     with unchanged(repo, temporary):
         assert content("main", linked, temporary) == "new"
-        assert against("main", linked).code_tree.here == linked.top
+        assert against("main", linked).here == linked.top
     repo.git("checkout", "--quiet", "--detach", "HEAD~1")
     assert content("main", repo, temporary) == "new"
     repo.write("service/main.py", "")
@@ -282,14 +279,17 @@ def nested(two_submodules: Repo, tmp_path: Path) -> Repo:
 
 def test_submodules_are_there_as_they_were_recorded(nested: Repo, temporary: Path) -> None:
     inner, deep = Repo(nested.top / "libs" / "core"), Repo(nested.top / "libs" / "core" / "deep")
-    with unchanged(inner, temporary), unchanged(deep, temporary), unchanged(nested, temporary):
-        checkout = Checkout(against("HEAD~1", nested))
-        with checkout as code_tree:
-            assert code_tree.there is not None
-            assert (code_tree.there / "libs" / "core" / "lib.py").read_text() == "old"
-            assert (code_tree.there / "libs" / "core" / "deep" / "deep.py").read_text() == "deep"
-            assert not list(code_tree.there.rglob(".git"))
-            assert checkout.notes == ()
+    with (
+        unchanged(inner, temporary),
+        unchanged(deep, temporary),
+        unchanged(nested, temporary),
+        Checkout(against("HEAD~1", nested)) as code_tree,
+    ):
+        assert code_tree.there is not None
+        assert (code_tree.there / "libs" / "core" / "lib.py").read_text() == "old"
+        assert (code_tree.there / "libs" / "core" / "deep" / "deep.py").read_text() == "deep"
+        assert not list(code_tree.there.rglob(".git"))
+        assert code_tree.notes == ()
     nested.git("rm", "--quiet", "-r", "libs/core")  # it is found by its name
     nested.commit()
     assert content("HEAD~1", nested, temporary, "libs/core/lib.py") == "new"
@@ -299,11 +299,10 @@ def test_a_submodule_without_files_here_has_none_there(nested: Repo, tmp_path: P
     git(tmp_path, "clone", "--quiet", str(nested.top), "fresh")
     fresh = Repo(tmp_path / "fresh")
     found = against("HEAD", fresh)
-    checkout = Checkout(found)
-    with unchanged(fresh, temporary), checkout as code_tree:
+    with unchanged(fresh, temporary), Checkout(found) as code_tree:
         assert code_tree.there is not None
         assert list((code_tree.there / "libs" / "core").iterdir()) == []
-        assert checkout.notes == (f"the submodule libs/core is empty on the side of {found.title}",)
+        assert code_tree.notes == (f"the submodule libs/core is empty on the side of {found.title}",)
 
 
 def test_a_submodule_that_lacks_the_recorded_commit_is_named_with_what_fetches_it(
@@ -325,16 +324,16 @@ def test_a_directory_is_compared_from_the_rootdir_and_a_clone_from_the_top(repo:
     (tmp_path / "old").mkdir()
     found = against("../old", repo)
     assert (found.title, found.commit) == ("../old", None)
-    assert found.code_tree == CodeTree(title="../old", here=repo.top, there=tmp_path / "old")
+    assert found == CodeTree(title="../old", here=repo.top, there=tmp_path / "old")
     with Checkout(found) as code_tree:
-        assert code_tree == found.code_tree
+        assert code_tree is found
     (repo.top / "service").mkdir()
     git(tmp_path, "clone", "--quiet", str(repo.top), "clone")
     (tmp_path / "clone" / "service").mkdir()
     whole = against("../../clone", repo, below="service")
     part = against("../../clone/service", repo, below="service")
-    assert (whole.code_tree.here, whole.code_tree.there) == (repo.top, tmp_path / "clone")
-    assert (part.code_tree.here, part.code_tree.there) == (repo.top / "service", tmp_path / "clone" / "service")
+    assert (whole.here, whole.there) == (repo.top, tmp_path / "clone")
+    assert (part.here, part.there) == (repo.top / "service", tmp_path / "clone" / "service")
 
 
 def test_a_directory_needs_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +342,7 @@ def test_a_directory_needs_no_repository_and_no_git(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(tmp_path))
     for text in ("../old", str(tmp_path / "old")):
         found = parse_against(text, cwd=tmp_path / "here", rootdir=tmp_path / "here")
-        assert (found.code_tree.here, found.code_tree.there) == (tmp_path / "here", tmp_path / "old")
+        assert (found.here, found.there) == (tmp_path / "here", tmp_path / "old")
     assert is_directory(parse_against("old", cwd=tmp_path, rootdir=tmp_path / "here"))
 
 
@@ -358,13 +357,13 @@ def test_a_ref_wins_over_a_directory_of_its_name_and_a_note_says_so(repo: Repo) 
 
 def test_a_url_is_a_server(repo: Repo) -> None:
     found = against("http://127.0.0.1:8000", repo)
-    assert (found.url, found.code_tree, found.title) == ("http://127.0.0.1:8000", HERE, "http://127.0.0.1:8000")
+    assert found == CodeTree(title="http://127.0.0.1:8000", url="http://127.0.0.1:8000")
     with Checkout(found) as code_tree:
-        assert code_tree is HERE
+        assert code_tree is found
 
 
-def is_directory(found: Against) -> bool:
-    return found.code_tree.there is not None and found.commit is found.url is None
+def is_directory(found: CodeTree) -> bool:
+    return found.there is not None and found.commit is found.url is None
 
 
 def problem(text: str, directory: Path) -> str:
@@ -517,12 +516,12 @@ def test_an_interpreter(interpreter: Callable[[str], Path], tmp_path: Path, monk
     path = interpreter("printf '3 13 /opt/a b'")
     texts = (f"python:{path}", "python:bin dir/python", "python:bin dir/../bin dir/python")
     for found in [parse_against(text, cwd=tmp_path, rootdir=tmp_path) for text in texts]:
-        assert found == Against(code_tree=CodeTree(title=f"python {path}", python=str(path)))
+        assert found == CodeTree(title=f"python {path}", python=str(path))
         assert found.title == f"python {path}"
         with Checkout(found) as code_tree:
-            assert code_tree == found.code_tree
+            assert code_tree is found
     monkeypatch.setenv("PATH", str(path.parent))
-    assert parse_against("python:python", cwd=tmp_path, rootdir=tmp_path).code_tree.python == str(path)
+    assert parse_against("python:python", cwd=tmp_path, rootdir=tmp_path).python == str(path)
 
 
 NO_INTERPRETERS = (

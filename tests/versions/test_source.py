@@ -15,7 +15,7 @@ from serve.processes import posix
 from versions.repositories import Repo, git, needs_git
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.versions.checkout import Against, parse_against
+from pytest_fileperf.versions.checkout import parse_against
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.repository import find_repository
 from pytest_fileperf.versions.source import Source, SourceState, instead_of_itself, needed_among
@@ -731,7 +731,7 @@ def pushed(tmp_path: Path) -> Repo:
     return pushed
 
 
-def instead(name: str, pushed: Repo, env: Mapping[str, str] | None = None) -> Against:
+def instead(name: str, pushed: Repo, env: Mapping[str, str] | None = None) -> CodeTree:
     against = parse_against(name, cwd=pushed.top, rootdir=pushed.top)
     with Source(pushed.top, Path(".fileperf")) as source:
         return instead_of_itself(against, name, source, env or {})
