@@ -12,10 +12,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
@@ -27,9 +29,11 @@ PYTHONPATH = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH
 """With it a test can name apps of `bench_apps`."""
 INI = "[pytest]\npythonpath = .\nfileperf_app = {app}\n"
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly")
-LONGEST_RUN_S = 600
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTHONDONTWRITEBYTECODE")}
+"""With CI a test without a baseline fails; with the other variable each start would compile every plugin anew."""
 READY_WITHIN_S = 20
 END_WITHIN_S = 10
+NGINX = shutil.which("nginx", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin")))
 _NGINX_CONF = """
 daemon off;
 worker_processes 1;
@@ -58,7 +62,6 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Returns a parser that shows a script's docstring as it is."""
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
@@ -115,23 +118,17 @@ def uvicorn(app: str, *, directory: Path = HERE, path: str = "/tiny", **environm
         yield url
 
 
-def nginx_program() -> str | None:
-    """Returns the path of nginx; None if it is not installed."""
-    return shutil.which("nginx", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin")))
-
-
 @contextmanager
 def nginx() -> Iterator[str]:
     """Runs nginx, which answers `/tiny` and never closes a connection; gives its URL."""
-    program = nginx_program()
-    assert program is not None
+    assert NGINX is not None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="fileperf-nginx-") as directory:
         configuration = Path(directory) / "nginx.conf"
         configuration.write_text(_NGINX_CONF.format(directory=directory, port=port), encoding="utf-8")
-        command = [program, "-e", f"{directory}/error.log", "-p", directory, "-c", str(configuration)]
+        command = [NGINX, "-e", f"{directory}/error.log", "-p", directory, "-c", str(configuration)]
         with on_cores(SERVER_CORES):
             process = subprocess.Popen(command)
         with _serving(process, port, "/tiny") as url:
@@ -140,8 +137,17 @@ def nginx() -> Iterator[str]:
 
 @contextmanager
 def _serving(process: subprocess.Popen[bytes], port: int, path: str) -> Iterator[str]:
+    deadline_s = time.monotonic() + READY_WITHIN_S
     try:
-        _wait_until_ready(process, port, path)
+        while True:
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise SystemExit(f"no answer within {READY_WITHIN_S} s; the server ended with {process.returncode}")
+            asking = HTTPConnection("127.0.0.1", port, timeout=READY_WITHIN_S)
+            with suppress(ConnectionError), closing(asking):
+                asking.request("GET", path)
+                if asking.getresponse().status == 200:
+                    break
+            time.sleep(0.01)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -152,37 +158,13 @@ def _serving(process: subprocess.Popen[bytes], port: int, path: str) -> Iterator
             process.wait()
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int, path: str) -> None:
-    deadline_s = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < deadline_s:
-        if process.poll() is not None:
-            raise SystemExit(f"the server ended with {process.returncode}")
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=READY_WITHIN_S) as connection:
-                connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-                if connection.recv(16).startswith(b"HTTP/1.1 200"):
-                    return
-        except ConnectionRefusedError:
-            time.sleep(0.01)
-    raise SystemExit(f"the server did not answer within {READY_WITHIN_S} s")
-
-
 # --- runs of pytest
 
 
 def pytest(directory: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs pytest in a process of its own."""
-    # With CI a test without a baseline fails; with the other one each start would compile every plugin anew.
-    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTHONDONTWRITEBYTECODE")}
-    return subprocess.run(
-        [*PYTEST, *options],
-        cwd=directory,
-        env={**kept, **environment},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_RUN_S,
-        check=False,
-    )
+    """Runs pytest in a process of its own, for at most ten minutes."""
+    command, env = [*PYTEST, *options], {**ENVIRONMENT, **environment}
+    return subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def reported(
@@ -208,9 +190,8 @@ def reported(
 def measured(call: str, *, generators: int = 1) -> list[dict[str, Any]]:
     """Returns the results of `fileperf.…` in a test of its own, on a core for each generator if there are enough."""
     with tempfile.TemporaryDirectory(prefix="fileperf-measured-") as directory:
-        names = "from pathlib import Path\n\nfrom pytest_fileperf import Url, part, payload"
-        text = f"{names}\n\n\ndef test_it(fileperf):\n    fileperf.{call}\n"
-        (Path(directory) / "test_it.py").write_text(text, encoding="utf-8")
+        names = "from pathlib import Path\nfrom pytest_fileperf import Url, part, payload"
+        (Path(directory) / "test_it.py").write_text(f"{names}\ndef test_it(fileperf):\n    fileperf.{call}\n")
         with on_cores(client_cores(generators)):
             status, results = reported(Path(directory), PYTHONPATH=PYTHONPATH)
     if status:
@@ -222,31 +203,46 @@ def measured(call: str, *, generators: int = 1) -> list[dict[str, Any]]:
 
 
 def campaign(
-    results: Path, cases: Sequence[str], run: Callable[[str], tuple[Row, str]], *, runs: int, minutes: float
+    results: Path,
+    cases: Sequence[str],
+    run: Callable[[str], tuple[Row, str]],
+    *,
+    runs: int,
+    minutes: float,
+    at_once: int = 1,
 ) -> None:
     """Makes runs until each case has enough of them or the time is over, and adds each to the results at once.
 
-    Cases take turns, so that all of them have seen the same machine. `run` returns a row and what is printed of it.
+    Cases take turns, so that all of them have seen the same machine. `run` returns a row and what is printed of it; one
+    with a `problem` does not count for later campaigns.
     """
-    ends_s = time.monotonic() + 60 * minutes
-    while time.monotonic() < ends_s:
-        counts = Counter(row["case"] for row in read(results))
-        missing = [case for case in cases if counts[case] < runs]
-        if not missing:
-            return
-        fewest = min(counts[case] for case in missing)
-        case = random.choice([case for case in missing if counts[case] == fewest])
-        began_s = time.monotonic()
-        row, said = run(case)
-        seconds = round(time.monotonic() - began_s, 1)
-        line = {"case": case, "at": round(time.time()), "seconds": seconds, **row}
-        with results.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line) + "\n")
-        print(f"{case} {counts[case] + 1}/{runs} in {seconds:.0f} s: {said}", flush=True)
+    ends_s, guard = time.monotonic() + 60 * minutes, threading.Lock()
+    counts = Counter(row["case"] for row in read(results) if "problem" not in row)
+
+    def work() -> None:
+        while time.monotonic() < ends_s:
+            with guard:
+                fewest = min((counts[case] for case in cases), default=runs)
+                if fewest >= runs:
+                    return
+                case = random.choice([case for case in cases if counts[case] == fewest])
+                counts[case] += 1
+            began_s = time.monotonic()
+            row, said = run(case)
+            line = {"case": case, "at": round(time.time()), "seconds": round(time.monotonic() - began_s, 1), **row}
+            with guard, results.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")
+            print(f"{case} {counts[case]}/{runs} in {line['seconds']:.0f} s: {said}", flush=True)
+
+    others = [threading.Thread(target=work) for _ in range(at_once - 1)]
+    for other in others:
+        other.start()
+    work()
+    for other in others:
+        other.join()
 
 
 def read(results: Path) -> list[dict[str, Any]]:
-    """Returns all rows so far."""
     return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
 
 

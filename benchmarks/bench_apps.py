@@ -1,4 +1,4 @@
-"""The apps that benchmarks load: `files`, `counted`, `limited`, and `gate(…)`, whose cost is known."""
+"""The apps that benchmarks load: `files`, `counted`, `limited`, and `Gate(…)`, whose cost is known."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 # --- files: as little work as FastAPI allows, for peers.py
 
@@ -30,13 +30,11 @@ files = FastAPI()
 
 @files.get("/tiny")
 async def tiny() -> dict[str, bool]:
-    """Answers with a few bytes."""
     return {"ok": True}
 
 
 @files.post("/upload")
 async def upload(request: Request) -> dict[str, int]:
-    """Counts the body and forgets it: nothing is kept, however long the load."""
     size_bytes = 0
     async for block in request.stream():
         size_bytes += len(block)
@@ -45,59 +43,34 @@ async def upload(request: Request) -> dict[str, int]:
 
 @files.get("/download")
 async def download() -> Response:
-    """Answers with 256 KiB."""
     return Response(BLOCK, media_type="application/octet-stream")
 
 
 # --- gate: known changes, for gate.py. Each side of a comparison has a copy of this file.
 
-WORK = {"item": 5_000, "file": 10_000, "upload": 7_500}
-"""Rounds of hashing for the parts of a mix, about 0.4 µs each."""
 STALL_S = 0.030
+gated = FastAPI()
+gated.post("/upload")(upload)
 
 
-def gate(
-    *, slower: float = 0.0, delayed: int = 0, delay_s: float = 0.0, stall_every_s: float = 0.0, slower_part: str = ""
-) -> ASGIApp:
-    """Returns an app whose requests cost a share more CPU, of which one of so many waits, or all wait now and then.
-
-    The share is `slower` of all that a request costs, or for `slower_part` of the part's own work.
-    """
-    app = FastAPI()
-
-    @app.get("/tiny")
-    async def small() -> Response:
-        return Response(b"hello")
-
-    @app.api_route("/mixed/{part}", methods=["GET", "POST"])
-    async def mixed(part: str, request: Request) -> Response:
-        await request.body()
-        rounds = WORK[part] * (1 + slower if part == slower_part else 1)
-        hashlib.pbkdf2_hmac("sha256", b"password", b"salt", round(rounds))
-        return Response(BLOCK[: 64 * 1024] if part == "file" else b"done")
-
-    app.post("/upload")(upload)
-    return Changed(app, 0.0 if slower_part else slower, delayed, delay_s, stall_every_s)
+@gated.get("/tiny")
+async def small() -> Response:
+    return Response(b"hello")
 
 
-class Changed:
-    """Burns a share of what the process has used since the last request, and lets requests wait."""
+class Gate:
+    """Burns a share of what the process has used since the last request, and lets one of so many wait, or all."""
 
-    def __init__(self, app: ASGIApp, slower: float, delayed: int, delay_s: float, stall_every_s: float) -> None:
-        self.app = app
-        self.slower = slower
-        self.delayed = delayed
-        self.delay_s = delay_s
-        self.stall_every_s = stall_every_s
+    def __init__(self, *, slower: float, delayed: int, delay_s: float, stall_every_s: float) -> None:
+        self.slower, self.delayed, self.delay_s, self.stall_every_s = slower, delayed, delay_s, stall_every_s
         self._mark_s = time.process_time()
         self._owed_s = 0.0
         self._requests = 0
         self._stalls_at_s = time.monotonic() + stall_every_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Changes the request, and serves it."""
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            await gated(scope, receive, send)
             return
         now_s = time.process_time()
         self._owed_s += self.slower * (now_s - self._mark_s)
@@ -112,7 +85,7 @@ class Changed:
         self._requests += 1
         if self.delayed and self._requests % self.delayed == 0:
             await asyncio.sleep(self.delay_s)
-        await self.app(scope, receive, send)
+        await gated(scope, receive, send)
 
 
 def slow_function(until_s: float) -> None:
@@ -137,13 +110,7 @@ async def counted(scope: Scope, receive: Receive, send: Send) -> None:
 
     `/events` sends 20 events a second without end, and `/log` says what came since it was last asked.
     """
-    if scope["type"] == "lifespan":
-        while True:
-            message = await receive()
-            await send({"type": message["type"] + ".complete"})
-            if message["type"] == "lifespan.shutdown":
-                return
-    kind = scope["path"].split("/")[1]
+    kind = scope["path"].split("/")[1]  # which a lifespan does not have: this app does without
     if kind == "events":
         await _send_events(receive, send)
         return
@@ -158,8 +125,7 @@ async def counted(scope: Scope, receive: Receive, send: Send) -> None:
     if COST_S:
         slow_function(time.process_time() + COST_S)
     kinds[kind] += 1
-    fails = kind == "bad" or (scope["path"] == "/chance/failing" and random.random() < 0.1)
-    await _answer(send, ANSWERS[kind], 503 if fails else 200)
+    await _answer(send, ANSWERS[kind], 503 if kind == "bad" else 200)
 
 
 async def _answer(send: Send, body: bytes, status: int = 200) -> None:
@@ -173,17 +139,13 @@ async def _send_events(receive: Receive, send: Send) -> None:
     streams.append(own)
     headers = [(b"content-type", b"text/event-stream")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    gone = asyncio.create_task(_gone(receive))
+    await receive()  # the request has no body
+    gone = asyncio.ensure_future(receive())
     while not gone.done():
         await asyncio.sleep(own[0] + len(own) * EVENT_EVERY_S - time.monotonic())
         if not gone.done():
             own.append(time.monotonic())
             await send({"type": "http.response.body", "body": b"data: %d\n\n" % len(own), "more_body": True})
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 # --- limited: endpoints with one limit each, for limits.py
@@ -205,11 +167,9 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     """Makes the first worker the hot one, and connections slow if that is asked for."""
     global hot
     with (SCRATCH / "hot").open("w") as file:
-        try:
+        with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             hot = True
-        except BlockingIOError:
-            hot = False
         if os.environ.get("LIMITS_PACED"):
             pace()
         yield
@@ -218,11 +178,8 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 def pace() -> None:
     """Lets every connection that is accepted from here on send at a limited rate, as a slow network would."""
     for path in Path("/proc/self/fd").iterdir():
-        try:
-            listener = socket.socket(fileno=os.dup(int(path.name)))
-        except OSError:
-            continue  # no socket
-        with listener:
+        # Others are no sockets.
+        with suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as listener:
             if listener.family == socket.AF_INET:
                 listener.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, PACED_BYTES_PER_SECOND)
 
@@ -241,14 +198,12 @@ async def limited(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def burn(seconds: float) -> None:
-    """Keeps a core busy, and the interpreter's lock."""
     end_s = time.thread_time() + seconds
     while time.thread_time() < end_s:
         hashlib.sha256(b"x" * 1000).digest()
 
 
 def write(times: int) -> None:
-    """Writes a little so often, and waits each time until the disk has it."""
     with (SCRATCH / f"written-{os.getpid()}-{threading.get_ident()}").open("wb", buffering=0) as file:
         for _ in range(times):
             file.seek(0)
@@ -271,8 +226,6 @@ def read(times: int) -> None:
 
 
 def in_pool(path: str, work: Callable[[], None]) -> None:
-    """Answers a path when this is done, in the framework's thread pool."""
-
     def answer() -> Response:
         work()
         return Response()
@@ -281,8 +234,6 @@ def in_pool(path: str, work: Callable[[], None]) -> None:
 
 
 def on_loop(path: str, work: Callable[[], Awaitable[None] | None]) -> None:
-    """Answers a path when this is done, on the event loop."""
-
     async def answer() -> Response:
         waits = work()
         if waits is not None:
@@ -293,13 +244,11 @@ def on_loop(path: str, work: Callable[[], Awaitable[None] | None]) -> None:
 
 
 def locked() -> None:
-    """Sleeps, one thread at a time."""
     with lock:
         time.sleep(0.002)
 
 
 async def sleep_and_thread() -> None:
-    """Waits, and does a little in a thread."""
     await asyncio.to_thread(time.sleep, 0.001)
     await asyncio.sleep(0.1)
 
@@ -327,8 +276,6 @@ on_loop("/read-on-loop", lambda: read(4))
 
 @api.get("/stream")
 async def stream() -> StreamingResponse:
-    """Answers slowly, bit by bit."""
-
     async def blocks() -> AsyncIterator[bytes]:
         for _ in range(10):
             yield BLOCK[:10_000]

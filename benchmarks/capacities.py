@@ -1,15 +1,15 @@
 """Searches for capacities that are known, again and again, and counts how near the searches come.
 
     python benchmarks/capacities.py --results FILE [--cases queue,threads] [--searches 10] [--minutes 60]
-    python benchmarks/capacities.py --results FILE --table
 
 Four servers take turns. `queue` answers one request after the other, 5 ms each: theory (M/D/1) says at which rate 1 %
-of requests take longer than the limit. Of the other three, nothing says so but loads of their own, and those say it
-only for their boot and their seconds: one server's pace changes by 10 % from one minute to the next. So each load of
-a search is followed by two of a second search, on the same boot, which knows nothing of the first; its time does
-not count. The first search is held against what the second one finds, which has twice as many loads, unless it is
-sure sooner. What is found is added to FILE at once, so the script can be stopped at any time and goes on where it was.
-Needs an idle machine with two cores.
+of requests take longer than the limit. For the other three, only loads of their own say so, and only for their boot and
+their seconds: one server's pace changes by 10 % from one minute to the next. So each load of a search is followed by
+two of a second search, on the same boot, which knows nothing of the first; its time does not count. The first search
+is held against what the second one finds.
+
+What is found is added to FILE at once, so the script can be stopped at any time and goes on where it was.
+`--minutes 0` only prints the table. It needs an idle machine with two cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -52,27 +51,20 @@ CASES = {
     "queue": ("capacity.app:app", Operation(method="GET", url="/queue")),
     "download": ("file_endpoints.app:app", Operation(method="GET", url="/files/download/stream/async_read")),
     "threads": ("capacity.app:app", Operation(method="GET", url="/threads")),
-    "upload": (
-        "file_endpoints.app:app",
-        Operation(method="POST", url=UPLOAD, arguments={"content": payload("64KiB")}),
-    ),
+    "upload": ("file_endpoints.app:app", Operation(method="POST", url=UPLOAD, arguments={"content": payload("64KiB")})),
 }
-"""An example's app, and what it is asked for."""
 
 
 def main() -> None:
-    """Makes the searches that are missing, or prints the table."""
     options = parser(__doc__)
     options.add_argument("--results", type=Path, required=True)
     options.add_argument("--cases", default="", help=f"servers to search, of several: {','.join(CASES)}")
     options.add_argument("--searches", type=int, default=10, help="searches for each server")
     options.add_argument("--minutes", type=float, default=120.0, help="stop after so long")
-    options.add_argument("--table", action="store_true", help="print what is in the results, and search for nothing")
     asked = options.parse_args()
     sys.path.append(str(HERE.parent / "examples"))
-    if not asked.table:
-        cases = chosen(options, asked.cases, CASES)
-        campaign(asked.results, cases, search, runs=asked.searches, minutes=asked.minutes)
+    cases = chosen(options, asked.cases, CASES)
+    campaign(asked.results, cases, search, runs=asked.searches, minutes=asked.minutes)
     print(found_table(read(asked.results)))
 
 
@@ -86,11 +78,10 @@ class Interleaved(Loader):
         self._other_s = 0.0
 
     def clock(self) -> float:
-        """Returns the time without that of the other search, in seconds."""
+        """Returns the time without that of the other search."""
         return time.monotonic() - self._other_s
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
-        """Makes this load, and then those of the other search."""
         run = super().make(work, plan, index, server, cores, tell)
         begun_s = time.monotonic()
         if not self._begun:
@@ -107,7 +98,6 @@ class Interleaved(Loader):
 
 
 def search(name: str) -> tuple[Row, str]:
-    """Returns what one search found, and what the other one shows that took turns with it."""
     app, operation = CASES[name]
     settings = for_capacity(Settings(app=app, server=Uvicorn(), limits=LIMITS, gate=()))
     test = TestId(nodeid=f"benchmarks/capacities.py::{name}", module="benchmarks/capacities.py", name=name)
@@ -124,18 +114,9 @@ def search(name: str) -> tuple[Row, str]:
     other, known = loads.other.capacity(), loads.other.estimate()
     row = {
         "seconds": seconds,
-        "rate": found.rate,
-        "low": found.low,
-        "high": found.high,
-        "closed": found.closed_rps,
+        **{name: getattr(found, name) for name in ("rate", "low", "high", "closed_rps")},
         "ended": found.ended.name,
-        "loads": [asdict(load) for load in found.tried],
-        "other": {
-            "rate": other.rate,
-            "sd": None if known is None else known.sd,
-            "ended": other.ended.name,
-            "loads": [asdict(load) for load in other.tried],
-        },
+        "other": {"rate": other.rate, "sd": None if known is None else known.sd, "ended": other.ended.name},
     }
     return row, f"{found.rate:.0f} [{found.low:.0f}, {found.high:.0f}] in {seconds} s"
 
@@ -156,7 +137,6 @@ def _beyond(rate: float, service_s: float, wait_s: float) -> float:
 
 
 def found_table(rows: Sequence[Row]) -> str:
-    """Returns what searches found, against theory or loads of their own."""
     lines = []
     for name in CASES:
         own = [row for row in rows if row["case"] == name]
@@ -167,17 +147,10 @@ def found_table(rows: Sequence[Row]) -> str:
         if name != "queue":
             against = f"{spread(truths, ',.0f')}, each ± {median(row['other']['sd'] for row in own):.1%}"
         pairs = list(zip(own, truths, strict=True))
-        lines.append(
-            [
-                name,
-                f"{median(row['closed'] for row in own):,.0f}",
-                spread((row["rate"] for row in own), ",.0f"),
-                against,
-                f"{sum(abs(row['rate'] / truth - 1) <= WITHIN for row, truth in pairs)} of {len(own)}",
-                f"{sum(row['low'] <= truth <= row['high'] for row, truth in pairs)} of {len(own)}",
-                f"{median(row['seconds'] for row in own):.0f}",
-            ]
-        )
+        closed, seconds = (f"{median(row[fact] for row in own):,.0f}" for fact in ("closed_rps", "seconds"))
+        near = f"{sum(abs(row['rate'] / truth - 1) <= WITHIN for row, truth in pairs)} of {len(own)}"
+        held = f"{sum(row['low'] <= truth <= row['high'] for row, truth in pairs)} of {len(own)}"
+        lines.append([name, closed, spread((row["rate"] for row in own), ",.0f"), against, near, held, seconds])
     heading = ("server", "closed loop", "searches", "held against", "within 5 %", "interval holds it", "seconds")
     return table(heading, lines)
 

@@ -1,8 +1,6 @@
 """The clients that `peers.py` compares: each loads one URL for some seconds, and says what it saw and what it cost.
 
-Ours runs in pytest, as users run it. httpx's loops run here, each in a fresh Python. [wrk](https://github.com/wg/wrk),
-[oha](https://github.com/hatoo/oha), [vegeta](https://github.com/tsenart/vegeta) and [k6](https://github.com/grafana/k6)
-are taken from PATH. All of them run on cores of their own.
+Ours runs in pytest, as users run it, httpx's loops in a fresh Python, the other programs are taken from PATH.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -20,10 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 import psutil
+import uvloop
 from bench import client_cores, measured, on_cores
 
 from pytest_fileperf import LoadTransport
@@ -31,21 +29,15 @@ from pytest_fileperf.units import parse_duration_ns
 
 OURS, TWO_OF_OURS = "fileperf", "fileperf ×2"
 TIMEOUT_S = 30
-POLL_S = 0.05
 WARM_UP_S = 0.3
-MIX = {"item": 6, "file": 3, "upload": 1}
-"""How often the parts of a mix come, among ten."""
-MANY = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is asked of the server."""
-
     title: str
     method: str = "GET"
     path: str = "/tiny"
-    """With `{number}` each of `MANY` requests has another one; `mix` is the parts of `MIX`, whose upload has `body`."""
+    """`mix` is three parts, of which the upload has `body`."""
     body: str = ""
     """File with the request's body; empty for none."""
     connections: int = 32
@@ -55,8 +47,6 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What one client saw in one run."""
-
     rps: float
     p50_s: float
     p99_s: float
@@ -66,21 +56,13 @@ class Figures:
     """Most memory its process ever held."""
 
 
-# --- ours
-
-
 def fileperf(case: Case, url: str, seconds: int, *, generators: int = 1) -> Figures:
     """Loads as a test does, without a comparison."""
     body = f"content=payload(Path({case.body!r}))" if case.body else ""
     if case.path == "mix":
-        arguments = {"item": "'/item/1'", "file": "'/file/1'", "upload": f"'/upload/1', {body}"}
-        parts = (
-            f"part.{'post' if part == 'upload' else 'get'}({arguments[part]}): {weight}" for part, weight in MIX.items()
-        )
-        verb, asked = "mix", "{" + ", ".join(parts) + "}"
+        verb, asked = "mix", f"{{part.get('/item/1'): 6, part.get('/file/1'): 3, part.post('/upload/1', {body}): 1}}"
     else:
-        feed = f"feed=[str(number) for number in range({MANY})]" if "{number}" in case.path else ""
-        verb, asked = case.method.lower(), ", ".join(filter(None, (repr(case.path), body, feed)))
+        verb, asked = case.method.lower(), f"{case.path!r}, {body}" if body else repr(case.path)
     call = (
         f"{verb}({asked}, server=Url({url!r}), connections={case.connections}, generators={generators},"
         f" duration={seconds}, rounds={2 * seconds}, warmup={WARM_UP_S}, timeout={TIMEOUT_S}, boots=1, gate='none')"
@@ -99,30 +81,19 @@ def fileperf(case: Case, url: str, seconds: int, *, generators: int = 1) -> Figu
     )
 
 
-# --- httpx
-
-
 def _in_python(name: str) -> Callable[[Case, str, int], Figures]:
     """Returns a client that sends by `TRANSPORTS[name]` in a fresh Python."""
 
     def load(case: Case, url: str, seconds: int) -> Figures:
         job = json.dumps({"name": name, "case": asdict(case), "url": url, "seconds": seconds})
         output, looks = _finished([sys.executable, __file__, job], seconds)
-        return Figures(**{**json.loads(output), "peak_bytes": _peak(looks)})
+        return Figures(**{**json.loads(output), "peak_bytes": max(look[2] for look in looks)})
 
     return load
 
 
-def _pool(case: Case) -> httpx.AsyncBaseTransport:
-    limits = httpx.Limits(max_connections=case.connections, max_keepalive_connections=case.connections)
-    return httpx.AsyncHTTPTransport(limits=limits)
-
-
-def send_in_loops(case: Case, url: str, seconds: int, transport: httpx.AsyncBaseTransport) -> Figures:
+async def send_in_loops(case: Case, name: str, url: str, seconds: int, content: bytes | None) -> Figures:
     """Loads with a shared `httpx.AsyncClient`."""
-    import uvloop
-
-    content = Path(case.body).read_bytes() if case.body else None
     latencies: list[float] = []
 
     async def connection(client: httpx.AsyncClient, request: httpx.Request, until_s: float) -> None:
@@ -131,25 +102,21 @@ def send_in_loops(case: Case, url: str, seconds: int, transport: httpx.AsyncBase
             latencies.append(time.perf_counter() - started_s)
             response.raise_for_status()
 
-    async def load() -> float:
-        async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S) as client:
-            request = client.build_request(case.method, url + case.path, content=content)
+    cpu_s = 0.0
+    async with httpx.AsyncClient(transport=TRANSPORTS[name](case), timeout=TIMEOUT_S) as client:
+        request = client.build_request(case.method, url + case.path, content=content)
+        for length_s in (WARM_UP_S, seconds):
+            latencies.clear()
+            before_s, until_s = time.process_time(), time.perf_counter() + length_s
+            await asyncio.gather(*(connection(client, request, until_s) for _ in range(case.connections)))
+            cpu_s = time.process_time() - before_s
+    percentiles, count = statistics.quantiles(latencies, n=100), len(latencies)
+    return Figures(rps=count / seconds, p50_s=percentiles[49], p99_s=percentiles[98], cpu_s=cpu_s / count)
 
-            async def load_for(length_s: float) -> float:
-                latencies.clear()
-                started_s = time.process_time()
-                until_s = time.perf_counter() + length_s
-                await asyncio.gather(*(connection(client, request, until_s) for _ in range(case.connections)))
-                return time.process_time() - started_s
 
-            await load_for(WARM_UP_S)
-            return await load_for(seconds)
-
-    cpu_s: float = uvloop.run(load())
-    percentiles = statistics.quantiles(latencies, n=100)
-    return Figures(
-        rps=len(latencies) / seconds, p50_s=percentiles[49], p99_s=percentiles[98], cpu_s=cpu_s / len(latencies)
-    )
+def _pool(case: Case) -> httpx.AsyncBaseTransport:
+    limits = httpx.Limits(max_connections=case.connections, max_keepalive_connections=case.connections)
+    return httpx.AsyncHTTPTransport(limits=limits)
 
 
 TRANSPORTS: Mapping[str, Callable[[Case], httpx.AsyncBaseTransport]] = {
@@ -161,13 +128,7 @@ TRANSPORTS: Mapping[str, Callable[[Case], httpx.AsyncBaseTransport]] = {
 # --- other programs
 
 
-def absent() -> frozenset[str]:
-    """Returns which of the programs are not on PATH."""
-    return frozenset(name for name in PROGRAMS if shutil.which(name) is None)
-
-
 def wrk(case: Case, url: str, seconds: int) -> Figures:
-    """Loads with wrk, one thread."""
     command = ["wrk", "-t1", f"-c{case.connections}", f"-d{seconds}s", f"--timeout={TIMEOUT_S}s", "--latency"]
     if case.body:
         script = Path(case.body).with_suffix(".lua")
@@ -176,15 +137,12 @@ def wrk(case: Case, url: str, seconds: int) -> Figures:
     output, looks = _finished([*command, url + case.path], seconds)
     if "Socket errors" in output or "Non-2xx" in output or " 0 requests in" in output:
         raise SystemExit(f"wrk saw failures, or no answer in time:\n{output}")
-    percentiles = dict(re.findall(r"^\s+(50|99)%\s+(\S+) *$", output, re.MULTILINE))
-    rate = re.search(r"^Requests/sec:\s+([\d.]+)", output, re.MULTILINE)
-    assert rate
-    p50_s, p99_s = (parse_duration_ns(percentiles[name]) / 1e9 for name in ("50", "99"))
-    return _figures(float(rate[1]), p50_s, p99_s, looks, seconds)
+    found = dict(re.findall(r"^\s*(50%|99%|Requests/sec:)\s+(\S+) *$", output, re.MULTILINE))
+    p50_s, p99_s = (parse_duration_ns(found[name]) / 1e9 for name in ("50%", "99%"))
+    return _figures(float(found["Requests/sec:"]), p50_s, p99_s, looks, seconds)
 
 
 def oha(case: Case, url: str, seconds: int) -> Figures:
-    """Loads with oha."""
     command = ["oha", "--no-tui", "--output-format=json", f"-z{seconds}s", f"-c{case.connections}", f"-m{case.method}"]
     command += [f"-t{TIMEOUT_S}s", *(["-D", case.body] if case.body else []), url + case.path]
     output, looks = _finished(command, seconds)
@@ -202,9 +160,7 @@ def vegeta(case: Case, url: str, seconds: int) -> Figures:
     with tempfile.TemporaryDirectory(prefix="fileperf-peers-") as directory:
         targets, results = Path(directory) / "targets", Path(directory) / "vegeta.bin"
         body = f"@{case.body}\n" if case.body else ""
-        paths = dict.fromkeys(case.path.replace("{number}", str(number)) for number in range(MANY))
-        text = "\n".join(f"{case.method} {url}{path}\n{body}" for path in paths)
-        targets.write_text(text, encoding="utf-8")
+        targets.write_text(f"{case.method} {url}{case.path}\n{body}", encoding="utf-8")
         command = ["vegeta", "attack", f"-targets={targets}", f"-duration={seconds}s", f"-output={results}"]
         command += [f"-timeout={TIMEOUT_S}s", "-rate=0", f"-max-connections={case.connections}"]
         command += [f"-workers={case.connections}", f"-max-workers={case.connections}"]
@@ -220,15 +176,10 @@ def vegeta(case: Case, url: str, seconds: int) -> Figures:
 _K6_SCRIPT = """
 import http from "k6/http";
 
-export const options = {{ discardResponseBodies: true, scenarios: {{ load: {scenario} }} }};
+export const options = {{ discardResponseBodies: true, vus: {vus}, duration: "{seconds}s" }};
 const body = {body};
-export default function () {{
-  {code}
-}}
-
-export function handleSummary(data) {{
-  return {{ {summary}: JSON.stringify(data.metrics) }};
-}}
+export default function () {{ {code} }}
+export function handleSummary(data) {{ return {{ {summary}: JSON.stringify(data.metrics) }}; }}
 """
 _K6_MIX = """const chance = Math.random() * 10;
   if (chance < 6) http.get("URL/item/1");
@@ -239,15 +190,11 @@ _K6_MIX = """const chance = Math.random() * 10;
 def k6(case: Case, url: str, seconds: int) -> Figures:
     """Loads with k6; in a mix chance chooses among the parts."""
     code = f'http.request("{case.method}", "{url}{case.path}", body);'
+    code, body = _K6_MIX.replace("URL", url) if case.path == "mix" else code, f'open("{case.body}", "b")'
     with tempfile.TemporaryDirectory(prefix="fileperf-peers-") as directory:
         script, summary = Path(directory) / "script.js", Path(directory) / "summary.json"
-        scenario = {"duration": f"{seconds}s", "executor": "constant-vus", "vus": case.connections}
-        text = _K6_SCRIPT.format(
-            scenario=json.dumps(scenario),
-            body=f'open("{case.body}", "b")' if case.body else "null",
-            code=_K6_MIX.replace("URL", url) if case.path == "mix" else code,
-            summary=json.dumps(str(summary)),
-        )
+        facts = {"vus": case.connections, "seconds": seconds, "summary": json.dumps(str(summary))}
+        text = _K6_SCRIPT.format(code=code, body=body if case.body else "null", **facts)
         script.write_text(text, encoding="utf-8")
         command = ["k6", "run", "--quiet", "--no-usage-report", "--address=", "--summary-trend-stats=med,p(99)"]
         _, looks = _finished([*command, str(script)], seconds, directory=directory)
@@ -260,41 +207,35 @@ def k6(case: Case, url: str, seconds: int) -> Figures:
 
 
 PROGRAMS: Mapping[str, Callable[[Case, str, int], Figures]] = {"wrk": wrk, "oha": oha, "vegeta": vegeta, "k6": k6}
-"""Each of them by its name on PATH."""
 CLIENTS: Mapping[str, Callable[[Case, str, int], Figures]] = {
     OURS: fileperf,
     TWO_OF_OURS: lambda case, url, seconds: fileperf(case, url, seconds, generators=2),
     **PROGRAMS,
     **{name: _in_python(name) for name in TRANSPORTS},
 }
-"""Every client by name."""
 
 
 # --- watching
 
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a process had used when it was looked at."""
-
-    at_s: float
-    """Since it began."""
-    cpu_s: float
-    peak_bytes: int
-    """The most memory that it ever held."""
+Look: TypeAlias = tuple[float, float, int]
+"""When a process was looked at, since it began, its CPU time until then, and the most memory that it ever held."""
 
 
 def _finished(command: list[str], seconds: int, *, directory: str | None = None) -> tuple[str, list[Look]]:
     """Returns the output of a process, and how it looked meanwhile; raises if it fails or hangs."""
+    looks, began_s = list[Look](), time.perf_counter()
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
         with on_cores(client_cores()):
             process = subprocess.Popen(command, cwd=directory, stdout=output)
-        looks, began_s = list[Look](), time.perf_counter()
         try:
             while process.poll() is None and (at_s := time.perf_counter() - began_s) < seconds + 2 * TIMEOUT_S:
                 with suppress(psutil.Error, OSError):
-                    looks.append(_look(process.pid, at_s))
-                time.sleep(POLL_S)
+                    times = psutil.Process(process.pid).cpu_times()
+                    # `ru_maxrss` of a child would begin at its parent's.
+                    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+                    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+                    looks.append((at_s, times.user + times.system, int(peak[1]) * 1024 if peak else 0))
+                time.sleep(0.05)
         finally:
             process.kill()
             process.wait()
@@ -304,26 +245,17 @@ def _finished(command: list[str], seconds: int, *, directory: str | None = None)
         return output.read(), looks
 
 
-def _look(pid: int, at_s: float) -> Look:
-    times = psutil.Process(pid).cpu_times()
-    # `ru_maxrss` of a child would begin at its parent's.
-    peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
-    return Look(at_s, times.user + times.system, int(peak[1]) * 1024 if peak else 0)
-
-
-def _peak(looks: Sequence[Look]) -> int:
-    return max(look.peak_bytes for look in looks)
-
-
 def _figures(rps: float, p50_s: float, p99_s: float, looks: Sequence[Look], seconds: int) -> Figures:
     """Returns figures with CPU as of the steady part of the run: what comes before it may cost more than the load."""
-    first, *_, last = (look for look in looks if seconds / 4 <= look.at_s <= seconds)
-    cpu_share = (last.cpu_s - first.cpu_s) / (last.at_s - first.at_s)
-    return Figures(rps=rps, p50_s=p50_s, p99_s=p99_s, cpu_s=cpu_share / rps, peak_bytes=_peak(looks))
+    steady = [look for look in looks if seconds / 4 <= look[0] <= seconds]
+    (first_s, first_cpu_s, _), (last_s, last_cpu_s, _) = steady[0], steady[-1]
+    cpu_s = (last_cpu_s - first_cpu_s) / (last_s - first_s) / rps
+    return Figures(rps=rps, p50_s=p50_s, p99_s=p99_s, cpu_s=cpu_s, peak_bytes=max(look[2] for look in looks))
 
 
 if __name__ == "__main__":
     job = json.loads(sys.argv[1])
     asked = Case(**job["case"])
-    seen = send_in_loops(asked, job["url"], job["seconds"], TRANSPORTS[job["name"]](asked))
+    content = Path(asked.body).read_bytes() if asked.body else None
+    seen = uvloop.run(send_in_loops(asked, job["name"], job["url"], job["seconds"], content))
     print(json.dumps(asdict(seen)))

@@ -1,20 +1,16 @@
 """Runs the gate on real servers whose difference is known, and counts what it says.
 
     python benchmarks/gate.py [--results FILE] [--cases aa-tiny,slower5-upload] [--runs 30] [--minutes 60] [--keep DIR]
-    python benchmarks/gate.py --table [--results FILE]
-    python benchmarks/gate.py --projects DIR [--store] [--cases same,slower10] [--runs 20] [--minutes 60] [--table]
+    python benchmarks/gate.py --stored DIR [--cases same,slower10] [--runs 20] [--minutes 60]
 
-Without `--projects` each run is `pytest --fileperf --fileperf-against=DIRECTORY` with default settings on one test, in
-a process of its own. The cases `item-mix`, `file-mix` and `upload-mix` make one part of a mix 15 % slower. `--keep`
-keeps what was measured, for simulate.py to draw from that of the same code.
+Each run is `pytest --fileperf --fileperf-against=DIRECTORY` with default settings on one test. `--keep` keeps what was
+measured, for simulate.py to draw from that of the same code.
 
-With `--projects` the gate is against stored baselines. A project is a Git repository with one app and its load tests:
-`gate` has a tiny GET and a 256 KiB upload, `quickstart` is the example of that name. Its baselines are stored once and
-committed; with `--store` nothing else is done. A run changes the app's code, by a comment at least, so that the
-baseline's code is measured again.
+With `--stored` the gate is against baselines, of a Git repository that is made in DIR once. A run changes the app's
+code, by a comment at least, so that the baseline's code is measured again.
 
-The outcome of a run is added to the results at once, so the script can be stopped at any time and goes on where it was.
-Needs Linux and two cores.
+What a run said is added to the results at once, so the script can be stopped at any time and goes on where it was.
+`--minutes 0` only prints the table. It needs Linux and two cores.
 """
 
 from __future__ import annotations
@@ -33,27 +29,15 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench import HERE, INI, Row, campaign, parser, pytest, read, reported, spread, table
+from bench import HERE, INI, Row, campaign, chosen, parser, pytest, read, reported, spread, table
 
 TINY = 'def test_tiny(fileperf):\n    fileperf.get("/tiny")\n'
 UPLOAD = (
     "from pytest_fileperf import payload\n\n\n"
     'def test_upload(fileperf):\n    fileperf.post("/upload", content=payload("256KiB"))\n'
 )
-MIX = """
-from pytest_fileperf import part, payload
-
-NUMBERS = [f"{number:05}" for number in range(10_000)]
-ITEM = part.get("/mixed/item?number={id}", feed=NUMBERS, name="item", gate="p50")
-FILE = part.get("/mixed/file?number={id}", feed=NUMBERS, name="file", gate="p50")
-UPLOAD = part.post("/mixed/upload", content=payload("64KiB", unique=True), name="upload", gate="p50")
-
-def test_mix(fileperf):
-    fileperf.mix({ITEM: 2, FILE: 1, UPLOAD: 1}, connections=1, gate="none")
-"""
-"""On one connection no request waits for another, so that a slower part makes no other part slower."""
-TESTS = {"tiny": TINY, "upload": UPLOAD, "mix": MIX}
-USUAL_S = {"tiny": 0.0024, "upload": 0.006, "mix": 0.0}
+TESTS = {"tiny": TINY, "upload": UPLOAD}
+USUAL_S = {"tiny": 0.0024, "upload": 0.006}
 """What a request usually takes here, so that one of 100 can be made to take ten times as long."""
 OUTCOMES = ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE", "NEW")
 
@@ -64,25 +48,18 @@ class Case:
 
     slower: float = 0.0
     """CPU that a request costs more, as a share."""
-    slower_part: str = ""
-    """The part of a mix whose own work is so much more; empty for all that requests cost."""
     delayed: int = 0
     """One request of so many takes ten times as long, and nothing else changes."""
     stall_every_s: float = 0.0
     """All requests wait for 30 ms, once in about so many seconds."""
     busy: bool = False
     """Another process burns one core half of the time."""
-    project: str = "gate"
-    """Where the stored baselines are."""
-    changed: bool = True
-    """Whether the code differs from the stored baseline's at all."""
     options: tuple[str, ...] = ()
 
     def app(self, usual_s: float = 0.0, *, run: float = 0.0) -> str:
-        """Returns the module of the app."""
         known = f"slower={self.slower}, delayed={self.delayed}, delay_s={9 * usual_s}"
-        known += f", stall_every_s={self.stall_every_s}, slower_part={self.slower_part!r}"
-        return f"import bench_apps\n\napp = bench_apps.gate({known})\n# run {run}\n"
+        known += f", stall_every_s={self.stall_every_s}"
+        return f"import bench_apps\n\napp = bench_apps.Gate({known})\n# run {run}\n"
 
 
 AGAINST = {
@@ -94,12 +71,6 @@ AGAINST = {
     "tail": Case(delayed=100),
     "busy": Case(busy=True),
 }
-MIXED = {
-    # So much more work makes the median of a part's latency 15 % longer: the rest of it is the framework's.
-    "item": Case(slower=0.19, slower_part="item"),
-    "file": Case(slower=0.16, slower_part="file"),
-    "upload": Case(slower=0.17, slower_part="upload"),
-}
 STORED = {
     "same": Case(),
     "busy": Case(busy=True),
@@ -108,42 +79,27 @@ STORED = {
     "slower5": Case(slower=0.05),
     "slower5-1%": Case(slower=0.05, options=("-o", "fileperf_tolerance=1%", "--fileperf-max-duration=60s")),
     "stalls": Case(stall_every_s=0.3),
-    "unchanged": Case(changed=False),
-    "quickstart": Case(project="quickstart", changed=False),
 }
 
 
 def main() -> None:
-    """Runs what is missing, or prints the table."""
     options = parser(__doc__)
     options.add_argument("--results", type=Path, default=HERE / "gate.jsonl")
-    options.add_argument("--cases", default="", help="which of them (default: all but those of a mix)")
+    options.add_argument("--cases", default="", help="which of them (default: all)")
     options.add_argument("--keep", type=Path, help="where to keep what each run measured, for simulate.py")
-    options.add_argument(
-        "--projects", type=Path, help="the directory of projects with stored baselines, and of results"
-    )
-    options.add_argument(
-        "--store", action="store_true", help="make the projects and store their baselines, and no more"
-    )
+    options.add_argument("--stored", type=Path, help="the directory of a project with baselines, and of results")
     options.add_argument("--runs", type=int, help="runs of each case (default: 30, of stored ones 20)")
     options.add_argument("--minutes", type=float, default=600.0, help="stop after so long")
-    options.add_argument("--table", action="store_true", help="print what is in the results file, and run nothing")
     asked = options.parse_args()
-    cases = asked.cases.split(",") if asked.cases else []
-    if asked.projects is None:
-        results, runs = asked.results, asked.runs or 30
-        cases = cases or [f"{case}-{test}" for case in AGAINST for test in ("tiny", "upload")]
-        run = partial(run_against, asked.keep)
+    if asked.stored is None:
+        all_cases = [f"{case}-{test}" for case in AGAINST for test in TESTS]
+        results, runs, run = asked.results, asked.runs or 30, partial(run_against, asked.keep)
     else:
-        directory: Path = asked.projects.absolute()
-        results, runs = directory / "results.jsonl", asked.runs or 20
-        cases = cases or list(STORED)
-        run = partial(run_stored, directory)
-        if not asked.table:
-            for project in {STORED[case].project for case in cases}:
-                make_project(directory / project)
-    if not asked.table and not asked.store:
-        campaign(results, cases, run, runs=runs, minutes=asked.minutes)
+        directory: Path = asked.stored.absolute()
+        project, all_cases = directory / "gate", list(STORED)
+        make_project(project)
+        results, runs, run = directory / "results.jsonl", asked.runs or 20, partial(run_stored, project)
+    campaign(results, chosen(options, asked.cases, all_cases), run, runs=runs, minutes=asked.minutes)
     print(outcomes_table(read(results)))
 
 
@@ -153,7 +109,7 @@ def main() -> None:
 def run_against(keep: Path | None, name: str) -> tuple[Row, str]:
     """Returns what one run said; keeps what it measured."""
     case_name, _, test = name.partition("-")
-    case = (MIXED if test == "mix" else AGAINST)[case_name]
+    case = AGAINST[case_name]
     with tempfile.TemporaryDirectory(prefix="fileperf-gate-") as directory:
         base, now = Path(directory) / "base", Path(directory) / "work"
         sides = {base: Case(slower=max(0.0, -case.slower)), now: case if case.slower >= 0 else Case()}
@@ -163,15 +119,10 @@ def run_against(keep: Path | None, name: str) -> tuple[Row, str]:
         kept = keep / f"{name}-{time.time():.0f}.json.gz" if keep is not None else None
         with burning(case.busy):
             status, results = reported(now, f"--fileperf-against={base}", keep=kept)
-    if test == "mix":
-        tests = {result["test"]["part"]: seen(result) for result in results if result["test"]["part"]}
-        return {"status": status, "tests": tests}, str({part: found["outcomes"] for part, found in tests.items()})
-    found = seen(results[0])
-    return {"status": status, **found}, str(found["outcomes"])
+    return row_of(status, {"": seen(results[0])})
 
 
 def write_app(path: Path, app: str) -> None:
-    """Makes a directory with an app and what it needs."""
     path.mkdir(parents=True)
     (path / "gate_app.py").write_text(app, encoding="utf-8")
     (path / "pytest.ini").write_text(INI.format(app="gate_app:app"), encoding="utf-8")
@@ -208,15 +159,9 @@ def make_project(path: Path) -> None:
     """Makes a repository with an app, its tests and their baselines, unless it is there."""
     if path.exists():
         return
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    if path.name == "quickstart":
-        shutil.copytree(HERE.parent / "examples" / "quickstart", unfinished, ignore=shutil.ignore_patterns(".*", "__*"))
-    else:
-        write_app(unfinished, Case().app())
-        (unfinished / "test_gate.py").write_text(f"{UPLOAD}\n\n{TINY}", encoding="utf-8")
-    (unfinished / ".gitignore").write_text("__pycache__/\n", encoding="utf-8")
-    unfinished.rename(path)
+    write_app(path, Case().app())
+    (path / "test_gate.py").write_text(f"{UPLOAD}\n\n{TINY}", encoding="utf-8")
+    (path / ".gitignore").write_text("__pycache__/\n", encoding="utf-8")
     git(path, "init", "-q")
     commit(path, "The app")
     done = pytest(path, "--fileperf", "--fileperf-update=new")
@@ -227,74 +172,61 @@ def make_project(path: Path) -> None:
 
 
 def git(path: Path, *words: str) -> None:
-    """Runs Git in a project."""
     who = ("-c", "user.name=fileperf", "-c", "user.email=fileperf@example.org", "-c", "commit.gpgsign=false")
     subprocess.run(("git", *who, *words), cwd=path, check=True)
 
 
 def commit(path: Path, message: str) -> None:
-    """Commits everything."""
     git(path, "add", "-A")
     git(path, "commit", "-q", "-m", message)
 
 
-def run_stored(directory: Path, name: str) -> tuple[Row, str]:
-    """Returns what one run said."""
+def run_stored(path: Path, name: str) -> tuple[Row, str]:
     case = STORED[name]
-    path = directory / case.project
-    if case.changed:
-        (path / "gate_app.py").write_text(case.app(run=time.time()), encoding="utf-8")
+    (path / "gate_app.py").write_text(case.app(run=time.time()), encoding="utf-8")
     with burning(case.busy):
         status, results = reported(path, *case.options)
     git(path, "checkout", "-q", "--", ".")
-    tests = {result["test"]["name"]: seen(result) for result in results}
-    return {"status": status, "tests": tests}, str({test: found["outcomes"] for test, found in tests.items()})
+    return row_of(status, {result["test"]["name"]: seen(result) for result in results})
 
 
 # --- what was seen
 
 
+def row_of(status: int, tests: Mapping[str, Row]) -> tuple[Row, str]:
+    return {"status": status, "tests": tests}, ", ".join(str(found["outcomes"]) for found in tests.values())
+
+
 def seen(result: Row) -> Row:
-    """Returns what one test said."""
     verdict, profile, base = result["verdict"], result["profile"] or {}, result["base"] or {}
     comparisons = verdict["comparisons"]
     return {
         "outcomes": {item["metric"]: item["outcome"] for item in comparisons},
         "changes": {item["metric"]: item["change"] for item in comparisons},
-        "world": {item["metric"]: [item["outcome"], item["change"]] for item in verdict["world"]},
-        "code": verdict["code"],
-        "pairs": comparisons[0]["pairs"] if comparisons else None,
+        "world": {item["metric"]: item["change"] for item in verdict["world"]},
         "compared": base.get("seconds"),
         "named": [function["function"] for function in profile.get("functions", [])],
     }
 
 
 def outcomes_table(rows: Sequence[Row]) -> str:
-    """Returns for each case and test how often each outcome came, what it saw, and how long it took."""
-    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    found: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        for test, one in row.get("tests", {"": row}).items():
-            found[row["case"], test].append(one)
+        for test, one in row["tests"].items():
+            found[f"{row['case']} {test}".strip()].append(one)
     named = ", ".join(outcome.lower() for outcome in OUTCOMES)
     heading = ("case", "runs", named, "first changed by (median, range)", "world", "median s", "longest s")
-    return table(heading, (_cells(f"{case} {test}".strip(), own) for (case, test), own in sorted(found.items())))
+    return table(heading, (_cells(title, own) for title, own in sorted(found.items())))
 
 
 def _cells(title: str, own: Sequence[Row]) -> list[str]:
     metrics = dict.fromkeys(metric for one in own for metric in one["outcomes"])
     counts = {metric: Counter(one["outcomes"].get(metric) for one in own) for metric in metrics}
-    first = next(iter(metrics), "")
-    world: list[Mapping[str, Sequence[float]]] = [one.get("world", {}) for one in own]
-    seconds = [one["compared"] for one in own if one["compared"] is not None]
-    return [
-        title,
-        str(len(own)),
-        "; ".join(f"{metric} {' / '.join(str(count[name]) for name in OUTCOMES)}" for metric, count in counts.items()),
-        spread((one["changes"].get(first) for one in own), "+.1%"),
-        spread((one[first][1] for one in world if first in one), "+.1%"),
-        f"{median(seconds):.0f}" if seconds else "–",
-        f"{max(seconds):.0f}" if seconds else "–",
-    ]
+    told = (f"{metric} {' / '.join(str(count[name]) for name in OUTCOMES)}" for metric, count in counts.items())
+    first, seconds = next(iter(metrics), ""), [one["compared"] for one in own if one["compared"] is not None]
+    changes, world = (spread((one[what].get(first) for one in own), "+.1%") for what in ("changes", "world"))
+    times = [f"{median(seconds):.0f}", f"{max(seconds):.0f}"] if seconds else ["–", "–"]
+    return [title, str(len(own)), "; ".join(told), changes, world, *times]
 
 
 if __name__ == "__main__":

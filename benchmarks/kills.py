@@ -3,40 +3,32 @@
     python benchmarks/kills.py RESULTS [--each 10] [--minutes 60] [--at-once 2] [--only uvicorn,load]
 
 A case is a kind of server, a stage of the run, an app (one that behaves, or one that takes Python's lock at that stage
-and never gives it back) and a signal. Each app has also detached a process from itself. What counts as left: processes,
-known by a variable of their environment; ports that accept connections; directories. They are counted until nothing is
-left, for 5 s at the longest from the end of pytest. Ctrl-C (SIGINT) goes to pytest and what shares its terminal.
+and never gives it back) and a signal. Each app has also detached a process from itself. Processes, known by a variable
+of their environment, ports that accept connections, and directories are counted until nothing is left, for at most 5 s
+from the end of pytest. Ctrl-C (SIGINT) goes to pytest and what shares its terminal.
 
-Each result is a line of the file RESULTS, in random order, until each case has as many as asked for; another call goes
-on where one has ended. Several runs at once make each of them slower, so that what is left after 5 s can only be more.
-Linux only.
+Each result is added to RESULTS at once, so another call goes on where one has ended. Linux only.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
 import psutil
-from bench import PYTEST, Row, parser, read, table
+from bench import PYTEST, Row, campaign, parser, read, table
 
-WAIT_S = 5.0
-REACHED_S = 60.0
-ENDED_S = 60.0
+WAIT_S, REACHED_S, ENDED_S = 5.0, 60.0, 60.0
 MARK = "FILEPERF_KILLS"
 KINDS = {
     "uvicorn": "Uvicorn()",
@@ -98,21 +90,15 @@ def test_it(fileperf):
     fileperf.get("/", app="app:app", server={server}, connections=2, gate="none", **times)
 """
 
-Case = tuple[str, str, str, str]
-"""Kind, stage, app, signal."""
-
-
-def cases() -> list[Case]:
-    """Returns all that can be: an app that holds the lock of pytest's own process keeps that from seeing a Ctrl-C."""
-    return [
-        case
-        for case in product(KINDS, STAGES, APPS, SIGNALS)
-        if case[0] != "in-process" or (case[1] != "profile" and (case[2] == "polite" or case[3] != "SIGINT"))
-    ]
+CASES = [
+    case
+    for case in product(KINDS, STAGES, APPS, SIGNALS)
+    # An app that holds the lock of pytest's own process keeps that from seeing a Ctrl-C.
+    if case[0] != "in-process" or (case[1] != "profile" and (case[2] == "polite" or case[3] != "SIGINT"))
+]
 
 
 def marked(value: str) -> list[psutil.Process]:
-    """Returns the live processes that belong to a run."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -122,20 +108,18 @@ def marked(value: str) -> list[psutil.Process]:
 
 
 def words_of(process: psutil.Process) -> list[str]:
-    """Returns its command line; nothing if it is gone."""
     with suppress(psutil.Error, OSError):
         return list(process.cmdline())
     return []
 
 
 def is_open(port: int) -> bool:
-    """Returns whether a port accepts connections."""
-    with socket.socket() as connection:
-        connection.settimeout(1)
-        return connection.connect_ex(("127.0.0.1", port)) == 0
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
-def killed(case: Case, *, ignores_ctrl_c: bool = False) -> dict[str, object]:
+def killed(case: Sequence[str], *, ignores_ctrl_c: bool = False) -> dict[str, object]:
     """Makes a run, kills it, and returns what was left.
 
     One that ignores Ctrl-C from its start, as those that a shell has started in the background, has a short load.
@@ -226,34 +210,30 @@ def _left(value: str, ports: set[int], temporary: Path, project: Path, until_s: 
         time.sleep(0.1)
 
 
+def made(case: str) -> tuple[Row, str]:
+    row = killed(case.split(", "))
+    found = {what: row[what] for what in (*LEFT, "names", "problem") if row.get(what)}
+    return row, str(found or "nothing is left")
+
+
 def summary(rows: Sequence[Row], each: int) -> str:
     """Returns a table: of each kind the runs, those of them that left something, and what that was."""
-    made = [row for row in rows if "problem" not in row]
-    counts = Counter(tuple(row["case"]) for row in made)
-    by_signal = Counter(row["case"][3] for row in made)
+    counts = Counter(row["case"] for row in rows if "problem" not in row)
     lines = []
     for kind in KINDS:
-        own = [row for row in made if row["case"][0] == kind]
-        missed = sum(row["case"][0] == kind for row in rows) - len(own)
+        of_kind = [row for row in rows if row["case"].startswith(f"{kind}, ")]
+        own = [row for row in of_kind if "problem" not in row]
         left = [sum(bool(row[what]) for row in own) for what in LEFT]
         slowest_s = max((row["ends_s"] + row["clean_s"] for row in own), default=0.0)
-        lines.append([kind, *map(str, (len(own), missed, *left)), f"{slowest_s:.1f}"])
-    told = ", ".join(f"{count:,} {name}" for name, count in sorted(by_signal.items()))
+        lines.append([kind, *map(str, (len(own), len(of_kind) - len(own), *left)), f"{slowest_s:.1f}"])
     enough = sum(count >= each for count in counts.values())
-    said = f"{len(made):,} runs ({told}); {enough} of {len(cases())} cases have {each}"
-    bad = Counter(tuple(row["case"]) for row in rows if any(row.get(what) for what in (*LEFT, "problem")))
+    said = f"{counts.total():,} runs; {enough} of {len(CASES)} cases have {each}\n"
+    bad = Counter(row["case"] for row in rows if any(row.get(what) for what in (*LEFT, "problem")))
     heading = ("server", "runs", "not reached", *(f"left {what}" for what in LEFT), "slowest end, s")
-    return "\n".join(
-        [
-            f"{said}, {len(cases()) - len(counts)} have none\n",
-            table(heading, lines),
-            *(f"{count}× {', '.join(case)}" for case, count in sorted(bad.items())),
-        ]
-    )
+    return "\n".join([said, table(heading, lines), *(f"{count}× {case}" for case, count in sorted(bad.items()))])
 
 
 def main() -> None:
-    """Makes the runs that are missing, and prints the table."""
     options = parser(__doc__)
     options.add_argument("results", type=Path)
     options.add_argument("--each", type=int, default=10)
@@ -262,26 +242,10 @@ def main() -> None:
     options.add_argument("--only", default="", help="words that a case must have, with commas")
     asked = options.parse_args()
     wanted = {word for word in asked.only.split(",") if word}
-    until_s = time.monotonic() + 60 * asked.minutes
+    cases = [", ".join(case) for case in CASES if wanted <= set(case)]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and all below
-    made = Counter(tuple(row["case"]) for row in read(asked.results) if "problem" not in row)
-    left = [case for case in cases() if wanted <= set(case) for _ in range(asked.each - made[case])]
-    random.shuffle(left)
-    writing = threading.Lock()
-    with ThreadPoolExecutor(asked.at_once) as pool, asked.results.open("a") as file:
-
-        def make(case: Case) -> None:
-            if time.monotonic() > until_s:
-                return
-            result = killed(case)
-            with writing:
-                file.write(json.dumps({"case": case, **result}) + "\n")
-                file.flush()
-            if any(result.get(what) for what in (*LEFT, "problem")):
-                sys.stderr.write(f"{case}: {result}\n")
-
-        list(pool.map(make, left))
-    sys.stdout.write(summary(read(asked.results), asked.each) + "\n")
+    campaign(asked.results, cases, made, runs=asked.each, minutes=asked.minutes, at_once=asked.at_once)
+    print(summary(read(asked.results), asked.each))
 
 
 if __name__ == "__main__":

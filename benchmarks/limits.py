@@ -2,8 +2,7 @@
 
     python benchmarks/limits.py [--runs 10] [--seconds 2] [--cases sleep,burn]
 
-Every run is a measurement of its own, in a test. It needs Linux, two cores, and a disk below the directory for
-temporary files. Takes about ten minutes as it stands.
+It needs Linux, two cores, and a disk below the directory for temporary files, and takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
-from bench import PYTHONPATH, Row, chosen, parser, reported
+from bench import PYTHONPATH, Row, chosen, parser, reported, table
 
 TEST = """
 import pytest
@@ -59,7 +57,7 @@ CASES = {
 
 
 def limits_named(name: str, runs: int, seconds: float) -> list[Row]:
-    """Returns the kind and the evidence of the limit that each run named."""
+    """Returns the limit that each run named."""
     with tempfile.TemporaryDirectory(prefix="fileperf-limits-") as directory:
         text = TEST.format(runs=runs, seconds=seconds, load=CASES[name][1])
         (Path(directory) / "test_limit.py").write_text(text, encoding="utf-8")
@@ -68,28 +66,21 @@ def limits_named(name: str, runs: int, seconds: float) -> list[Row]:
     return [result["limit"] for result in results]
 
 
-def row(name: str, found: Sequence[Row]) -> Sequence[str]:
-    """Returns the case's line of the table."""
-    kind, _ = CASES[name]
-    others = Counter(limit["kind"] for limit in found if limit["kind"] != kind)
-    right = [limit["evidence"] for limit in found if limit["kind"] == kind]
-    said = ", ".join(f"{count} × {other}" for other, count in others.most_common()) or "–"
-    return name, kind, f"{len(right)} of {len(found)}", said, (right or [found[0]["evidence"]])[0]
-
-
 def main() -> None:
-    """Runs what the command line asks for."""
     options = parser(__doc__)
     options.add_argument("--runs", type=int, default=10, help="measurements of each case (default: 10)")
     options.add_argument("--seconds", type=float, default=2.0, help="length of a measurement (default: 2)")
     options.add_argument("--cases", default="", help="which cases (default: all)")
     asked = options.parse_args()
-    names = chosen(options, asked.cases, CASES)
-    print("| load | limit | named | what else was said | example |\n| --- | --- | ---: | --- | --- |")
-    for name in names:
+    rows = []
+    for name in chosen(options, asked.cases, CASES):
         found = limits_named(name, asked.runs, asked.seconds)
         print(f"{name}: {found}", file=sys.stderr)
-        print("| " + " | ".join(row(name, found)) + " |", flush=True)
+        kinds = Counter(limit["kind"] for limit in found)
+        right = kinds.pop(CASES[name][0], 0)
+        others = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
+        rows.append([name, CASES[name][0], f"{right} of {len(found)}", others or "–", found[0]["evidence"]])
+    print(table(("load", "limit", "named", "what else was said", "example"), rows))
 
 
 if __name__ == "__main__":

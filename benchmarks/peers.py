@@ -2,10 +2,9 @@
 
     python benchmarks/peers.py [--pairs 9] [--seconds 4] [--cases tiny,upload,nginx-1] [--clients wrk,k6]
 
-One uvicorn or nginx with one worker runs on core 0, the client under test on core 1; two of our generators have a core
-each if there are more. Clients alternate, in turns of reversed order, so that drift hits all alike. A ratio is
-taken within a turn; the table shows the median of the turns and, in brackets, their quartiles. Programs that are not
-on PATH are left out and listed. Loopback only; takes about an hour as it stands.
+One uvicorn or nginx with one worker runs on core 0, the client under test on core 1. Clients alternate, in turns of
+reversed order, so that drift hits all alike. A ratio is taken within a turn; the table shows the median of the turns
+and, in brackets, their quartiles. It takes about an hour as it stands.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import shutil
 import statistics
 import sys
 import tempfile
@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from bench import MIB, chosen, client_cores, nginx, nginx_program, parser, table, uvicorn
-from clients import CLIENTS, OURS, PROGRAMS, TWO_OF_OURS, Case, Figures, absent
+from bench import MIB, NGINX, chosen, client_cores, nginx, parser, table, uvicorn
+from clients import CLIENTS, OURS, PROGRAMS, TWO_OF_OURS, Case, Figures
 
 from pytest_fileperf import payload
 
@@ -52,17 +52,15 @@ class Served:
     """A case, the server that it is for, and the clients that make it: ours first."""
 
     case: Case
-    clients: tuple[str, ...]
+    clients: tuple[str, ...] = (OURS, *PROGRAMS, "httpx")
     server: str = "files"
     """An app of `bench_apps`, or `nginx`."""
 
     @property
     def title(self) -> str:
-        """As it stands in the tables."""
         return f"{self.case.title}, {'nginx' if self.server == 'nginx' else 'uvicorn'}"
 
     def serve(self) -> AbstractContextManager[str]:
-        """Runs the server; gives its URL."""
         if self.server == "nginx":
             return nginx()
         return uvicorn(f"bench_apps:{self.server}", COST_S=COST_S)
@@ -75,23 +73,20 @@ def cases_in(directory: Path) -> dict[str, Served]:
         bodies[name] = str(directory / name)
         with Path(bodies[name]).open("wb") as file:
             file.writelines(payload(size_bytes).blocks())
-    everyone = (OURS, *PROGRAMS, "httpx")
     tiny = Case(title="tiny GET")
     upload = Case(title="256 KiB upload", method="POST", path="/upload", body=bodies["body"])
     large = replace(upload, title="100 MB upload, 8 at once", body=bodies["large"], connections=8, times_longer=3)
-    many = Case(title="10,000 URLs", path="/item/{number}")
     mix = Case(title="mix of three", path="mix", body=bodies["small"])
     return {
-        "tiny": Served(case=tiny, clients=everyone),
-        "upload": Served(case=upload, clients=everyone),
-        "download": Served(case=Case(title="256 KiB download", path="/download"), clients=everyone),
-        "one": Served(case=replace(tiny, title="tiny GET, 1 connection", connections=1), clients=everyone),
+        "tiny": Served(case=tiny),
+        "upload": Served(case=upload),
+        "download": Served(case=Case(title="256 KiB download", path="/download")),
+        "one": Served(case=replace(tiny, title="tiny GET, 1 connection", connections=1)),
         "journey": Served(
             case=replace(tiny, title="tiny GET through `httpx.AsyncClient.send`"),
             clients=("httpx on LoadTransport", "httpx"),
         ),
         "file": Served(case=large, clients=(OURS, "wrk")),
-        "many": Served(case=many, clients=(OURS, "vegeta"), server="counted"),
         "mix": Served(case=mix, clients=(OURS, "k6"), server="counted"),
         **{f"nginx-{connections}": _on_nginx(connections) for connections in (1, 32, 256, MANY)},
     }
@@ -109,48 +104,30 @@ def _on_nginx(connections: int) -> Served:
     return Served(case=case, clients=(*ours, *others), server="nginx")
 
 
-def made(served: Served, names: Sequence[str], *, pairs: int, seconds: int) -> list[Turn]:
-    """Returns the turns of a case, on one server; on one each if a port has no room for the connections of all."""
+def turns_of(served: Served, names: Sequence[str], *, pairs: int, seconds: int) -> list[Turn]:
+    """Returns the figures of each turn, of which every other one goes the other way round.
+
+    All are on one server, or on one each if a port has no room for the connections of all.
+    """
+    turns: list[Turn] = []
     with served.serve() as url:
         CLIENTS[names[0]](served.case, url, 1)  # what a server does only once does not count
-        if served.case.connections < MANY:
-            return take_turns(served, names, lambda: nullcontext(url), pairs=pairs, seconds=seconds)
-    return take_turns(served, names, served.serve, pairs=pairs, seconds=seconds)
-
-
-def take_turns(
-    served: Served,
-    names: Sequence[str],
-    serving: Callable[[], AbstractContextManager[str]],
-    *,
-    pairs: int,
-    seconds: int,
-) -> list[Turn]:
-    """Returns the figures of each turn; every other turn goes the other way round. `serving` gives the server's URL."""
-
-    def figures(name: str) -> Figures:
-        with serving() as url:
-            return CLIENTS[name](served.case, url, seconds * served.case.times_longer)
-
-    turns: list[Turn] = []
-    for number in range(pairs):
-        turns.append({name: figures(name) for name in (names if number % 2 == 0 else names[::-1])})
-        rates = ", ".join(f"{name} {turns[-1][name].rps:,.0f}/s" for name in names)
-        print(f"{served.case.title}, turn {number + 1} of {pairs}: {rates}", file=sys.stderr)
+        for number in range(pairs):
+            turn: dict[str, Figures] = {}
+            for name in names[:: 1 if number % 2 == 0 else -1]:
+                with nullcontext(url) if served.case.connections < MANY else served.serve() as own:
+                    turn[name] = CLIENTS[name](served.case, own, seconds * served.case.times_longer)
+            turns.append(turn)
+            rates = ", ".join(f"{name} {turn[name].rps:,.0f}/s" for name in names)
+            print(f"{served.title}, turn {number + 1} of {pairs}: {rates}", file=sys.stderr)
     return turns
 
 
 def figures_table(results: Mapping[str, Sequence[Turn]]) -> str:
-    """Returns every client's medians."""
-    rows = (
-        [
-            title,
-            name,
-            *(f"{statistics.median(of(turn[name]) for turn in turns):{form}}" for of, form in FIGURES.values()),
-        ]
-        for title, turns in results.items()
-        for name in turns[0]
-    )
+    def cells(turns: Sequence[Turn], name: str) -> list[str]:
+        return [f"{statistics.median(of(turn[name]) for turn in turns):{form}}" for of, form in FIGURES.values()]
+
+    rows = ([title, name, *cells(turns, name)] for title, turns in results.items() for name in turns[0])
     return table(("case", "client", *FIGURES), rows)
 
 
@@ -173,8 +150,7 @@ def ratio(turns: Sequence[Turn], name: str, other: str, value: Callable[[Figures
 
 
 def why_not(served: Served) -> str:
-    """Returns why a case is left out here; empty if it is not."""
-    if served.server == "nginx" and nginx_program() is None:
+    if served.server == "nginx" and NGINX is None:
         return "nginx is not installed (Debian and Ubuntu: apt install nginx-core)"
     needed, (_, allowed) = served.case.connections + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed != resource.RLIM_INFINITY and allowed < needed:
@@ -183,7 +159,6 @@ def why_not(served: Served) -> str:
 
 
 def main() -> None:
-    """Runs what the command line asks for."""
     options = parser(__doc__)
     options.add_argument("--pairs", type=int, default=9, help="turns per case (default: 9)")
     options.add_argument("--seconds", type=int, default=4, help="length of one client's turn (default: 4)")
@@ -191,7 +166,7 @@ def main() -> None:
     options.add_argument("--clients", default="", help="which clients beside ours (default: all)")
     asked = options.parse_args()
     client_cores()
-    gone, results = absent(), dict[str, list[Turn]]()
+    gone, results = {name for name in PROGRAMS if shutil.which(name) is None}, dict[str, list[Turn]]()
     left_out = dict.fromkeys(sorted(gone), "not on PATH")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # clients and servers open as many files as they may
@@ -202,10 +177,10 @@ def main() -> None:
                 left_out[served.title] = why
                 continue
             first, *others = served.clients
-            wanted = set(asked.clients.split(",")) if asked.clients else set(others)
-            present = [first, *(name for name in others if name in wanted - gone)]
+            wanted = set(asked.clients.split(",") if asked.clients else others) - gone
+            present = [first, *(name for name in others if name in wanted)]
             try:
-                results[served.title] = made(served, present, pairs=asked.pairs, seconds=asked.seconds)
+                results[served.title] = turns_of(served, present, pairs=asked.pairs, seconds=asked.seconds)
             except SystemExit as error:  # of a client that failed: what the others showed is worth a table
                 left_out[served.title] = str(error)
     print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()};")

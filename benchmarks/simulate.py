@@ -5,14 +5,11 @@
 
 The noise is that of the runs of the same code that gate.py has kept. A simulated test takes a real run's first three
 pairs of boots, then stretches of two later pairs that followed each other; swaps their sides by chance, as both are the
-same code; and draws stretches of cycles within each pair, with all that they showed, latencies too: so boots differ,
-rounds hang together and drift as they really did. Then the known change is put in. Sessions come in lots: each lot
-draws some hundred such stretches and puts its sessions together from them. A pair takes as long as it did, boots too.
-Chance is seeded by the numbers of lot, session and test: two versions of the judge see the same evidence.
+same code; and draws stretches of cycles within each pair: so boots differ, rounds hang together and drift as they
+really did. Then the known change is put in. Chance is seeded: two versions of the judge see the same evidence.
 
-A quieter hour: `--calmer` takes only the real runs in which the log ratios of cycles deviate by less than this within
-a pair, in the median of their pairs. `--scale` then multiplies those log ratios, and so what two boots differ by; the
-cycles' common pace stays, and latencies do, so p99 says nothing of a quieter hour. No machine has shown such noise.
+`--calmer` takes only real runs in which the log ratios of cycles deviate by less than this within a pair. `--scale`
+multiplies those log ratios, and so what two boots differ by, but no latencies: p99 says nothing of a quieter hour.
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ from pytest_fileperf.settings.settings import DEFAULT_MAX_DURATION_NS
 TESTS = 5
 """Of a session; each has two gates."""
 LOTS = 4
-"""The more, the less depends on what one of them has drawn."""
+"""Sessions come in lots. The more, the less depends on what one of them has drawn."""
 GATES = ("rps", "p99")
 TAILS = vars(ranks)["_tails"]
 """As it is: each lot remembers what it returned."""
@@ -67,15 +64,10 @@ class Real:
     seconds: float
 
 
+Cycles: TypeAlias = tuple[Mapping[str, float], ...]
 Stretch: TypeAlias = tuple[Real, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """What a lot puts the tests of one kind together from."""
-
-    firsts: tuple[Stretch, ...]
-    laters: tuple[Stretch, ...]
+Drawn: TypeAlias = tuple[Sequence[Stretch], Sequence[Stretch]]
+"""First and later stretches, which a lot puts the tests of one kind together from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +77,6 @@ class Truth:
     title: str
     slower: float = 0.0
     """CPU that a request costs more, as a share: all of its latency grows by it, and the rate falls."""
-    delayed: float = 0.0
-    """Share of the requests that take ten times as long."""
     stalled: float = 0.0
     """Share of the time in which the server stands still, for `STALL_S` at once: it is lost to requests/s."""
     tests: int = 1
@@ -97,17 +87,13 @@ TRUTHS = {
     "5": Truth("5 % slower", slower=0.05),
     "10": Truth("10 % slower", slower=0.10),
     "20": Truth("20 % slower", slower=0.20),
-    "faster": Truth("5 % faster", slower=-0.05),
-    "tail": Truth("1 in 100 takes ten times as long", delayed=0.01),
     "stalls10": Truth("30 ms stalls that cost 10 % of requests/s", stalled=0.10),
     "stalls5": Truth("30 ms stalls that cost 5 % of requests/s", stalled=0.05),
 }
-"""By the name that `--changes` takes."""
 COLUMNS = ("REGRESSED", "PASS", "IMPROVED", "INCONCLUSIVE")
 
 
 def main() -> None:
-    """Prints a row for each known change and kind of test."""
     options = parser(__doc__)
     options.add_argument("--kept", type=Path, required=True, help="the directory that gate.py --keep has filled")
     options.add_argument("--sessions", type=int, default=2000)
@@ -128,13 +114,11 @@ def main() -> None:
     heading = ["change", "test", "simulated", "any REGRESSED", *(f"rps {name}" for name in COLUMNS)]
     print(table([*heading, "p99 REGRESSED", "p99 PASS", "both PASS", "median s"], []))
     for truth in (TRUTHS[name] for name in asked.changes.split(",")):
-        kinds = [tuple(kept)] if truth.tests > 1 else [(kind,) for kind in kept]
-        for own in kinds:
-            row({kind: kept[kind] for kind in own}, truth, judge, asked.sessions)
+        for own in [kept] if truth.tests > 1 else [{kind: runs} for kind, runs in kept.items()]:
+            row(own, truth, judge, asked.sessions)
 
 
 def row(kept: Mapping[str, Sequence[Stretch]], truth: Truth, judge: Callable[..., Sequential], sessions: int) -> None:
-    """Simulates one known change."""
     with multiprocessing.Pool() as workers:
         lots = workers.map(partial(simulated, kept, truth, judge, sessions), range(LOTS), chunksize=1)
     found = [tests_found for lot in lots for tests_found in lot]
@@ -198,15 +182,14 @@ def one_test(pool: Drawn, gates: Sequential, rng: np.random.Generator) -> tuple[
     def pick(stretches: Sequence[Stretch]) -> list[Real]:
         return list(stretches[int(rng.integers(len(stretches)))])
 
-    pairs: list[Pair] = []
-    elapsed_s = 0.0
-    queue = pick(pool.firsts)
+    firsts, laters = pool
+    pairs, elapsed_s, queue = list[Pair](), 0.0, pick(firsts)
     while True:
-        queue = queue or pick(pool.laters)
+        queue = queue or pick(laters)
         real = queue.pop(0)
         pairs.append(real.pair)
         elapsed_s += real.seconds
-        found = gates.look(pairs, elapsed_s=elapsed_s, next_s=(queue or pool.laters[0])[0].seconds)
+        found = gates.look(pairs, elapsed_s=elapsed_s, next_s=(queue or laters[0])[0].seconds)
         if found is not None:
             return (found[0].outcome.value, found[1].outcome.value), elapsed_s
 
@@ -248,39 +231,28 @@ def scaled(run: Stretch, scale: float) -> Stretch:
 
 
 def _scaled(pair: Pair, scale: float) -> Pair:
-    def nearer(
-        base: Sequence[Mapping[str, float]], now: Sequence[Mapping[str, float]]
-    ) -> tuple[tuple[dict[str, float], ...], ...]:
-        cycles = []
-        for of_base, of_now in zip(base, now, strict=True):
-            by = 1.0
-            if of_base.get("rps") and of_now.get("rps"):
-                by = (of_now["rps"] / of_base["rps"]) ** ((1 - scale) / 2)
-            cycles.append(
-                ({name: own * by for name, own in of_base.items()}, {name: own / by for name, own in of_now.items()})
-            )
-        return tuple(zip(*cycles, strict=True)) if cycles else ((), ())
+    def nearer(own: Cycles, others: Cycles) -> Cycles:
+        found = []
+        for one, other in zip(own, others, strict=True):
+            both = one.get("rps") and other.get("rps")
+            by = (other["rps"] / one["rps"]) ** ((1 - scale) / 2) if both else 1.0
+            found.append({name: value * by for name, value in one.items()})
+        return tuple(found)
 
-    turns, typical = (nearer(getattr(pair.base, name), getattr(pair.now, name)) for name in ("turns", "typical"))
-    return replace(
-        pair,
-        base=replace(pair.base, turns=turns[0], typical=typical[0]),
-        now=replace(pair.now, turns=turns[1], typical=typical[1]),
-    )
+    def side(own: BootEvidence, other: BootEvidence) -> BootEvidence:
+        return replace(own, turns=nearer(own.turns, other.turns), typical=nearer(own.typical, other.typical))
+
+    return replace(pair, base=side(pair.base, pair.now), now=side(pair.now, pair.base))
 
 
 def pool_of(runs: Sequence[Stretch], truth: Truth, rng: np.random.Generator) -> Drawn:
-    """Returns what the tests of one kind are put together from."""
-    lasting = [run for run in runs if len(run) >= FIRST_PAIRS + STRETCH_PAIRS]
-    return Drawn(
-        firsts=tuple(drawn(runs[at % len(runs)][:FIRST_PAIRS], truth, rng) for at in range(FIRSTS)),
-        laters=tuple(drawn(_later(lasting[at % len(lasting)], rng), truth, rng) for at in range(LATERS)),
-    )
-
-
-def _later(run: Stretch, rng: np.random.Generator) -> Stretch:
-    begin = int(rng.integers(FIRST_PAIRS, len(run) - STRETCH_PAIRS + 1))
-    return run[begin : begin + STRETCH_PAIRS]
+    firsts = [drawn(runs[at % len(runs)][:FIRST_PAIRS], truth, rng) for at in range(FIRSTS)]
+    lasting, laters = [run for run in runs if len(run) >= FIRST_PAIRS + STRETCH_PAIRS], []
+    for at in range(LATERS):
+        run = lasting[at % len(lasting)]
+        begin = int(rng.integers(FIRST_PAIRS, len(run) - STRETCH_PAIRS + 1))
+        laters.append(drawn(run[begin : begin + STRETCH_PAIRS], truth, rng))
+    return firsts, laters
 
 
 def drawn(stretch: Stretch, truth: Truth, rng: np.random.Generator) -> Stretch:
@@ -301,33 +273,25 @@ def _drawn(pair: Pair, truth: Truth, *, swapped: bool, rng: np.random.Generator)
 def _side_of(
     turns: Sequence[Mapping[str, float]], typical: Sequence[Mapping[str, float]], stretches: Sequence[Histogram]
 ) -> BootEvidence:
+    latency = Histogram.merged(stretches)
     return BootEvidence(
-        turns=tuple(turns),
-        typical=tuple(typical),
-        latency=Histogram.merged(stretches),
-        stretches=tuple(stretches),
-        runs={},
+        turns=tuple(turns), typical=tuple(typical), latency=latency, stretches=tuple(stretches), runs={}
     )
 
 
 def _side(side: BootEvidence, places: Sequence[int]) -> BootEvidence:
-    return _side_of(
-        [side.turns[place] for place in places],
-        [side.typical[place] for place in places],
-        [side.stretches[place] for place in places],
-    )
+    turns, typical = ([cycles[at] for at in places] for cycles in (side.turns, side.typical))
+    return _side_of(turns, typical, [side.stretches[at] for at in places])
 
 
 def _changed(side: BootEvidence, truth: Truth, rng: np.random.Generator) -> BootEvidence:
     if truth.stalled:
         return _stalling(side, truth.stalled, rng)
-    if not truth.slower and not truth.delayed:
+    if not truth.slower:
         return side
-    late_ns = 9.0 * side.latency.percentile_ns(50)
 
     def values(stretch: Histogram) -> Histogram:
         found = np.repeat(middle_of(stretch.steps), stretch.counts) * (1 + truth.slower)
-        found += late_ns * (rng.random(found.size) < truth.delayed)
         return Histogram.of(found.astype(np.int64))
 
     stretches = [values(stretch) if stretch.count else stretch for stretch in side.stretches]
@@ -339,14 +303,14 @@ def _slower(turns: Sequence[Mapping[str, float]], slower: float) -> list[dict[st
 
 
 def _stalling(side: BootEvidence, share: float, rng: np.random.Generator) -> BootEvidence:
-    """Returns the side as it is where its server stands still now and then, as for a garbage collection or a lock.
+    """Returns the side as it is if its server stands still now and then, as for a garbage collection or a lock.
 
-    Stalls begin at instants of chance, and hold `share` of the time in which the side is loaded: a turn and the
-    handover before it, which is the requests of its stretch over its rate. A turn loses the requests/s of the time that
-    stalls hold of it, and its stretch as many requests, drawn by chance; one that a stall holds to its end goes on in
-    the next. All connections wait for a stall: as many of the requests left, drawn by chance, take `STALL_S` longer.
+    Stalls begin at instants of chance, and take `share` of the time in which the side is loaded: a turn and the
+    handover before it, which is the requests of its stretch over its rate. A turn loses the requests/s of that time,
+    and its stretch as many requests, drawn by chance; one that a stall takes to its end goes on in the next. All
+    connections wait for a stall: as many of the requests left, drawn by chance, take `STALL_S` longer.
     A typical pace is by the median time in which as many answers come as there are connections: it stays what it was
-    while fewer than half of such times hold a stall, and has all of it from then on; a turn with fewer than two such
+    while fewer than half of such times have a stall, and has all of it from then on; a turn with fewer than two such
     times has none.
     """
     rates = [turn.get("rps") or math.inf for turn in side.turns]

@@ -3,17 +3,16 @@
     python benchmarks/truth.py sums    [--requests 40000] [--generators 1,2,4]
     python benchmarks/truth.py rate    [--seconds 5] [--turns 5] [--generators 1,2,4]
     python benchmarks/truth.py streams
-    python benchmarks/truth.py steps   [--users 1] [--seconds 5]
+    python benchmarks/truth.py steps   [--seconds 5]
 
-- `sums`: a fixed number of requests, of which every tenth fails, on a server that burns 0.2 ms for each and so sets the
-  pace. What several generators have seen together stands next to what was asked for and what the server has counted.
+- `sums`: a fixed number of requests, of which every tenth fails, on a server that burns 0.2 ms for each.
 - `rate`: an open loop of 1,000/s on nginx: how many requests were sent in which time, and how late they were.
 - `streams`: 100 clients, 20 events a second each, next to the server's own log. One client after the other comes, 50 in
   a second: of requests that come all at once, some wait before the app, and its log, know of them.
-- `steps`: users who log in (30 ms), think for 20 ms, and download twice (5 ms). The server keeps a core busy, so that
-  it answers within a few microseconds of the exact time. A plain socket does as one user does.
+- `steps`: a user who logs in (30 ms), thinks for 20 ms, and downloads twice (5 ms). The server keeps a core busy, so
+  that it answers within a few microseconds of the exact time.
 
-Loopback only; needs Linux and two cores: the server runs on core 0, generators on the others.
+It needs Linux and two cores: the server runs on core 0, generators on the others.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter
 
 import httpx
-from bench import SERVER_CORES, Row, client_cores, measured, nginx, on_cores, parser, spread, table, uvicorn
+from bench import SERVER_CORES, Row, measured, nginx, parser, spread, table, uvicorn
 from hdrh.histogram import HdrHistogram
 
 CONNECTIONS, RATE = 32, 1_000
@@ -51,25 +50,20 @@ async def visit(client):
 
 
 def main() -> None:
-    """Runs what the command line asks for, and prints its table."""
     options = parser(__doc__)
     options.add_argument("what", choices=("sums", "rate", "streams", "steps"))
     options.add_argument("--requests", type=int, default=40_000)
     options.add_argument("--seconds", type=int, default=5)
     options.add_argument("--turns", type=int, default=5)
-    options.add_argument("--users", type=int, default=1)
     options.add_argument("--generators", default="1,2,4", help="how many, in turn (default: 1,2,4)")
     asked = options.parse_args()
     counts = [int(word) for word in asked.generators.split(",")]
-    match asked.what:
-        case "sums":
-            print(sums(counts, asked.requests))
-        case "rate":
-            print(rates(counts, asked.seconds, asked.turns))
-        case "streams":
-            print(streams())
-        case _:
-            print(steps(asked.users, asked.seconds))
+    if asked.what == "sums":
+        print(sums(counts, asked.requests))
+    elif asked.what == "rate":
+        print(rates(counts, asked.seconds, asked.turns))
+    else:
+        print(streams() if asked.what == "streams" else steps(asked.seconds))
 
 
 def load(url: str, **keys: object) -> str:
@@ -94,13 +88,13 @@ def sums(counts: Sequence[int], requests: int) -> str:
             samples = HdrHistogram.decode(result["histogram"]).get_total_count()
             answers = sum(kinds[name] for name in BYTES)
             in_bytes = sum(kinds[name] * size for name, size in BYTES.items())
-            figures = {
-                "answers": (len(good), seen["requests"], answers),
-                "errors": (requests - len(good), seen["errors"], kinds["bad"]),
-                "bytes": (sum(BYTES[name] for name in good), seen["bytes_received"], in_bytes),
-                "samples": (len(good), samples, answers),
-            }
-            rows += [[what, str(count), *(f"{value:,}" for value in values)] for what, values in figures.items()]
+            figures = (
+                ("answers", len(good), seen["requests"], answers),
+                ("errors", requests - len(good), seen["errors"], kinds["bad"]),
+                ("bytes", sum(BYTES[name] for name in good), seen["bytes_received"], in_bytes),
+                ("samples", len(good), samples, answers),
+            )
+            rows += [[what, str(count), *(f"{value:,}" for value in values)] for what, *values in figures]
     return table(("what", "generators", "asked for", "generators saw", "the server counted"), rows)
 
 
@@ -115,16 +109,12 @@ def rates(counts: Sequence[int], seconds: int, turns: int) -> str:
                 seen[count].append(result["summary"])
                 print(f"turn {number + 1} of {turns}, {count}: {seen[count][-1]['send_delay']}", file=sys.stderr)
     percentiles = ("p50", "p99", "p99.9", "max")
-    rows = [
-        [
-            f"{RATE:,}/s over {count}",
-            # From the first due time to the last one is one interval less than there are requests.
-            spread(((one["due"] - 1) / one["attack"] for one in own), ",.2f"),
-            *(spread((1e3 * one["send_delay"][name] for one in own), ".2f") for name in percentiles),
-        ]
-        for count, own in seen.items()
-    ]
-    print(f"generators have {len(client_cores(max(counts)))} core(s)", file=sys.stderr)
+    rows = []
+    for count, own in seen.items():
+        # From the first due time to the last one is one interval less than there are requests.
+        rate = spread(((one["due"] - 1) / one["attack"] for one in own), ",.2f")
+        late = (spread((1e3 * one["send_delay"][name] for one in own), ".2f") for name in percentiles)
+        rows.append([f"{RATE:,}/s over {count}", rate, *late])
     return table(("load", "requests/s", *(f"late ms, {name}" for name in percentiles)), rows)
 
 
@@ -152,29 +142,19 @@ def _off(seen: float, true: float) -> str:
     return f"{100 * (seen / true - 1):+.2f} %"
 
 
-# --- steps
-
-
-def steps(users: int, seconds: float) -> str:
-    """Returns how long steps took, next to what the server takes and what a plain socket sees."""
+def steps(seconds: float) -> str:
+    """Returns how long steps took, next to what the server takes."""
     with _exact_server() as port:
-        keys = load(f"http://127.0.0.1:{port}", connections=users, duration=seconds, warmup=0.3)
+        keys = load(f"http://127.0.0.1:{port}", connections=1, duration=seconds, warmup=0.3)
         whole, *parts = measured(JOURNEY.format(load=keys))
-        by_socket = _by_socket(port, whole["summary"]["requests"])
     seen = {result["test"]["step"]: result["summary"]["latency"] for result in parts}
-    rows = [
-        [
-            name,
-            *(f"{1e3 * time_s:.2f} ms" for time_s in (takes_s, by_socket[name], seen[name]["p50"])),
-            _off(seen[name]["p50"], takes_s),
-            _off(seen[name]["mean"], takes_s),
-        ]
-        for name, takes_s in TAKES_S.items()
-    ]
-    whole_s, latency = TAKES_S["login"] + 2 * TAKES_S["download"], whole["summary"]["latency"]
-    times = (f"{1e3 * whole_s:.2f} ms", "", f"{1e3 * latency['p50']:.2f} ms")
-    rows.append(["journey", *times, _off(latency["p50"], whole_s), _off(latency["mean"], whole_s)])
-    return table(("step", "the server's time", "a plain socket", "the step, p50", "off by", "mean off by"), rows)
+    seen["journey"] = whole["summary"]["latency"]
+    takes_s = {**TAKES_S, "journey": TAKES_S["login"] + 2 * TAKES_S["download"]}
+    rows = []
+    for name, true_s in takes_s.items():
+        times = (f"{1e3 * time_s:.2f} ms" for time_s in (true_s, seen[name]["p50"]))
+        rows.append([name, *times, *(_off(seen[name][figure], true_s) for figure in ("p50", "mean"))])
+    return table(("step", "the server's time", "the step, p50", "off by", "mean off by"), rows)
 
 
 @contextmanager
@@ -211,22 +191,6 @@ def _serve(listening: socket.socket) -> None:
                 due.remove(answer)
                 with suppress(OSError):  # the client may have gone
                     answer[1].sendall(ANSWER)
-
-
-def _by_socket(port: int, visits: int) -> dict[str, float]:
-    """Returns the median time from sending a request to having its answer, of each step."""
-    taken: dict[str, list[float]] = {name: [] for name in TAKES_S}
-    with on_cores(client_cores()), socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for _ in range(visits):
-            for name in ("login", "download", "download"):
-                began_s = perf_counter()
-                connection.sendall(f"GET /{name} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-                connection.recv(65536)
-                taken[name].append(perf_counter() - began_s)
-                if name == "login":
-                    sleep(0.020)
-    return {name: median(times) for name, times in taken.items()}
 
 
 if __name__ == "__main__":
