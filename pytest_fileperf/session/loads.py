@@ -38,7 +38,7 @@ from pytest_fileperf.plan.pacing import ClosedLoop
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.session.processes import STILL, ServerTree, TreeWatch
+from pytest_fileperf.session.processes import STILL, TreeWatch
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
 BothWorks: TypeAlias = tuple[Work, Work]
@@ -127,7 +127,12 @@ class Loader:
         if isinstance(plan, LoadPlan):
             if servers[0] in self._at_work and _leaves_work(plan) and trees.idle()[0] >= self._idle[servers[0]] + STILL:
                 before, left_before = self._at_work[servers[0]]
-            watch = self._watch(servers[0], trees.trees[0], plan)
+            watch = Watch(
+                pids=lambda: trees.trees[0].pids,
+                port=None if in_process else httpx.URL(servers[0].url).port,
+                generators=tuple if in_process else lambda: self._generators.pids,
+                interval_s=_CLOSE_S if plan.close else _USUAL_S,
+            )
         with ExitStack() as looks:
             left = looks.enter_context(self._left(servers, works, trees, plan))
             looks.enter_context(trees)
@@ -183,15 +188,6 @@ class Loader:
             )
             runs.append(replace(result, rounds=rounds, boot=boot, pinned=cores is not None))
         return runs
-
-    def _watch(self, server: RunningServer, tree: ServerTree, plan: LoadPlan) -> Watch:
-        in_process = isinstance(server, RunningInProcess)
-        return Watch(
-            pids=(lambda: server.pids) if in_process else (lambda: tree.pids),
-            port=None if in_process else httpx.URL(server.url).port,
-            generators=tuple if in_process else lambda: self._generators.pids,
-            interval_s=_CLOSE_S if plan.close else _USUAL_S,
-        )
 
     @contextmanager
     def _left(

@@ -167,14 +167,17 @@ class VerbCall:
     """The call, for messages: `POST /upload`."""
     name: str | None = None
     """What a part of a load is called, if it has a name."""
-    default_gate: tuple[str, ...] = DEFAULT_GATE
-    """What is gated where nobody says it."""
 
     @classmethod
     def of(cls, work: Work | None, arguments: Mapping[str, object], problems: Iterable[str], where: str) -> VerbCall:
         problems = tuple(problems)
         keys = {key: value for key, value in arguments.items() if key in KEYS}
         return cls(work=None if problems else work, keys=keys, problems=problems, where=where)
+
+    @property
+    def default_gate(self) -> tuple[str, ...]:
+        """What is gated where nobody says it."""
+        return STREAM_GATE if isinstance(self.work, Stream) else DEFAULT_GATE
 
 
 def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
@@ -421,13 +424,7 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
             problems.append("a HEAD request has an answer without a body: there is nothing to stream")
     elif call.work is not None:
         problems.append(_OF_A_FEED if arguments.get("feed") is not None else _UNIQUE)
-    return VerbCall(
-        work=None if problems else stream,
-        keys=call.keys,
-        problems=tuple(problems),
-        where=f"stream {call.where}",
-        default_gate=STREAM_GATE,
-    )
+    return VerbCall.of(stream, arguments, problems, f"stream {call.where}")
 
 
 def _parsed(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Never, TypeAlias, TypedDict, Unpack
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.payload import Payload
 from pytest_fileperf.plan.request import AnyRequest, AnyUrl, Auth, Content, Cookies, Files, Headers, Params
-from pytest_fileperf.plan.work import Mix, Pause, Stream, Work, why_no_name
+from pytest_fileperf.plan.work import Mix, PartWork, Pause, why_no_name
 from pytest_fileperf.plan.work import Part as MixPart
 from pytest_fileperf.serve.spec import ServerSpec
 from pytest_fileperf.settings.arguments import VerbCall, journey_from, judged_by, request_from
@@ -316,6 +316,7 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
     """Returns the call of `mix`: weights by parts, which are parts, or journeys as they are."""
     problems = [*unknown_keys(arguments, KEYS)]
     parts: list[MixPart] = []
+    default_gate = "none" if arguments.get("gate") in (False, "none") else _GATE
     if not isinstance(weights, Mapping) or not weights:
         problems.append("mix takes weights by parts, as in {part.get('/a'): 1, part.get('/b'): 9}")
         weights = {}
@@ -332,21 +333,16 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
             problems.append(f"{where}: its weight is {weight!r}, not a number above 0: leave out what has no turn")
             weight = 1
         problems += (f"{where}: {problem}" for problem in own.problems)
-        if own.work is not None and not own.problems:
+        if isinstance(own.work, PartWork) and not own.problems:
             try:
-                parts.append(_part(own, own.work, float(weight), gated=arguments.get("gate") not in (False, "none")))
+                gate, tolerances, limits = judged_by(own.keys, default_gate)
             except PlanError as error:
                 problems += (f"{where}: {problem}" for problem in error.problems)
+                continue
+            name, share = where.replace("#", ""), float(weight)
+            one = MixPart(name=name, work=own.work, weight=share, gate=gate, tolerances=tolerances, limits=limits)
+            parts.append(one)
     names = [one.name for one in parts]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         problems.append(f"two parts are called {twice[0]!r}: give them names, as in part.get('/', name='front')")
     return VerbCall.of(Mix(parts=tuple(parts)), arguments, problems, "mix")
-
-
-def _part(own: PartOfLoad, work: Work, weight: float, *, gated: bool) -> MixPart:
-    """Returns the part, with the gate that it has of its own; raises PlanError."""
-    if isinstance(work, Mix | Stream):
-        raise PlanError("only requests and journeys are parts of a mix")
-    gate, tolerances, limits = judged_by(own.keys, _GATE if gated else "none")
-    name = own.title.replace("#", "")
-    return MixPart(name=name, work=work, weight=weight, gate=gate, tolerances=tolerances, limits=limits)
