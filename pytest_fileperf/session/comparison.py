@@ -517,12 +517,12 @@ class Comparison:
             base_capacity=base_capacity,
             notes=notes_of(server),
         )
-        results: list[tuple[Plan, Result]] = []
-        for subject, result in with_parts(plan, self._runs[Side.NOW], whole):
+
+        def judged(subject: Plan, result: Result) -> Result:
             is_whole, test = subject is plan, subject.test
             own_base = base if is_whole else recording_of(self._runs[Side.BASE], test.part, test.step)
             comparisons = self._judged(subject, result.measurement, own_base, by_others)
-            judged = result.having(
+            return result.having(
                 comparisons=comparisons,
                 base=own_base,
                 other_answers=differing(answers_of(own_base), answers_of(result.recording)),
@@ -530,8 +530,9 @@ class Comparison:
                 noise=noise if is_whole else (),
                 explanation=self._explanation(comparisons, looked, loss) if is_whole else None,
             )
-            results.append((subject, judged))
-        return Measured(results=tuple(results), loaded=servers[Side.BASE].loaded, base_alone=base_alone)
+
+        results = with_parts(plan, self._runs[Side.NOW], whole)
+        return Measured(results=results, loaded=servers[Side.BASE].loaded, base_alone=base_alone).judged(judged)
 
     def _judged(
         self, subject: Plan, measurement: Measurement, base: Recording, by_others: float
