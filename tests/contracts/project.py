@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+
+import psutil
 
 __all__ = ("Project", "Ran", "results")
 
@@ -66,29 +72,14 @@ class Project:
         written = self.top / ".run.json"
         written.unlink(missing_ok=True)
         own = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_")}
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "fileperf",
-            "--fileperf",
-            f"--fileperf-json={written}",
-            *options,
-        ]
-        done = subprocess.run(
-            command,
-            cwd=self.top,
-            env={**own, **_ENVIRONMENT, "COLUMNS": str(width), **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=longest_s,
-            check=False,
-        )
+        given = {**own, **_ENVIRONMENT, "COLUMNS": str(width), **(env or {})}
+        arguments = ["-p", "fileperf", "--fileperf", f"--fileperf-json={written}", *options]
+        # Python reads such variables when it starts.
+        afresh = sys.platform != "linux" or any(name.startswith("PYTHON") for name in env or ())
+        status, text = (_started if afresh else _forked)(self.top, given, arguments, longest_s)
         record = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
         written.unlink(missing_ok=True)
-        return Ran(status=done.returncode, text=done.stdout.decode("utf-8", "replace"), record=record)
+        return Ran(status=status, text=text, record=record)
 
     def told(self, words: str, *options: str, env: Mapping[str, str] | None = None, width: int = 80) -> Ran:
         """Runs it until what it says has these words (a regular expression), or the machine was not busy.
@@ -118,6 +109,60 @@ class Project:
             if not asked or "the machine was busy" not in ran.said:
                 break
         return last
+
+
+def _started(top: Path, env: Mapping[str, str], arguments: Sequence[str], longest_s: float) -> tuple[int, str]:
+    """Runs pytest in a process that is started for it; returns its exit code, and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=top,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=longest_s,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+@cache
+def _forking() -> subprocess.Popen[str]:
+    """Starts the process whose forks are runs. It ends when nothing can be read from here any more."""
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("forking.py"))],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # threads are not there in a fork
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(process.communicate)
+    return process
+
+
+def _forked(top: Path, env: Mapping[str, str], arguments: Sequence[str], longest_s: float) -> tuple[int, str]:
+    """Does the same by a fork of a process that has imported what most of a start is spent on."""
+    import resource
+
+    forking, files = _forking(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert forking.stdin is not None
+    assert forking.stdout is not None
+    with tempfile.NamedTemporaryFile() as output:
+        order = {"directory": str(top), "env": env, "arguments": arguments, "files": files, "output": output.name}
+        try:
+            forking.stdin.write(json.dumps([longest_s, order]) + "\n")
+            forking.stdin.flush()
+            status = int(forking.stdout.readline())
+        except BaseException:  # as by pytest-timeout: no later run gets this one's answer
+            for process in psutil.Process(forking.pid).children():
+                process.kill()
+            forking.kill()
+            _forking.cache_clear()
+            raise
+        text = output.read().decode("utf-8", "replace")
+    if status == -signal.SIGKILL:
+        raise subprocess.TimeoutExpired("pytest", longest_s, text)
+    return status, text
 
 
 def results(ran: Ran) -> Mapping[str, Mapping[str, Any]]:
