@@ -32,9 +32,10 @@ def listeners(host: str, port: int) -> tuple[int, ...]:
         found = psutil.net_connections(kind="tcp")
     except (OSError, psutil.Error):
         return ()
-    of_this_machine = {one.address.partition("%")[0] for each in psutil.net_if_addrs().values() for one in each}
-    if not any(is_loopback(ip) or ip in of_this_machine for ip in hosts):
-        return ()
+    if not any(map(is_loopback, hosts)):
+        own = {one.address.partition("%")[0] for each in psutil.net_if_addrs().values() for one in each}
+        if hosts.isdisjoint(own):
+            return ()
     addresses = {(ip, port) for ip in (*hosts, *_ANY_ADDRESS)}
     listening = (one for one in found if one.status == psutil.CONN_LISTEN and tuple(one.laddr) in addresses)
     return tuple(sorted({_topmost(one.pid, addresses) for one in listening if one.pid is not None}))

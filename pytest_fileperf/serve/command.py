@@ -213,8 +213,6 @@ class CommandLaunch(ProcessLaunch[Command]):
         self._host = start_up.host
         self._port = 0
         self._env: Mapping[str, str] = {}
-        self._resolved: tuple[Sequence[str], Path, Path] = ((), Path(), Path())
-        """Its words, working directory and program."""
 
     def prepare(self, run_directory: Path) -> Invocation:
         if not scratch.IS_SUPERVISED:  # without process groups and signals nothing would end it for sure
@@ -234,7 +232,7 @@ class CommandLaunch(ProcessLaunch[Command]):
         self._port = port = free_port(host)
         self._env = env_filled(at.env(spec), dict(spec.env), boot=at.serial, host=host, port=port, worker=0)
         words = [filled(word, boot=at.serial, host=host, port=port) for word in spec.command]
-        self._resolved = words, directory, program = _resolved(words, spec, self._env, code_tree)
+        words, directory, program = _resolved(words, spec, self._env, code_tree)
         _require_difference(spec, directory, program, code_tree)
         command = scratch.supervised(
             words, run_directory, program=str(program), cores=at.cores, stabilise=spec.stabilise
@@ -264,8 +262,10 @@ class CommandLaunch(ProcessLaunch[Command]):
             return None
         running = RunningCommand(self.spec, self.process, self._host, self._port)
         running.tracer = tracer_in(self._env)
+        # Files that are named for one boot are not its code: the names in braces stay.
+        code = _resolved(self.spec.command, self.spec, self._env, self.code_tree)
         search_path = self._env.get("PYTHONPATH", "")
-        running.loaded = _loaded_by(*self._resolved, search_path=search_path, code_tree=self.code_tree)
+        running.loaded = _loaded_by(*code, search_path=search_path, code_tree=self.code_tree)
         return running
 
     def why_late(self) -> str:

@@ -107,6 +107,13 @@ def test_a_program_is_told_its_port_directory_and_variables(
     assert found.loaded.modules == (str(tmp_path), str(script))
 
 
+def test_a_file_that_is_named_for_one_start_up_is_not_its_code(boot: Boot, tmp_path: Path) -> None:
+    (tmp_path / "data-0000").touch()
+    server = boot(Command(("sh", "-c", 'exec "$0" "$1" "$2"', *SERVER, str(tmp_path / "data-{boot}"))))
+    assert PROGRAM in server.loaded.modules
+    assert str(tmp_path / "data-0000") not in server.loaded.modules
+
+
 @pytest.mark.parametrize(
     "command,without",
     [
