@@ -13,7 +13,7 @@ from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
 
 _KEPT_UP = 0.03
 """By at most this share of the time may latencies grow in an open loop whose rate is reached, and by at most this
-share of what is due the backlog."""
+share of what is due the backlog. Of a server that does not keep up it is the share that it cannot keep up with."""
 _LEAST_ROUNDS = 3
 """Fewer do not show whether a backlog grows."""
 _A_FEW = 2
@@ -21,11 +21,7 @@ _A_FEW = 2
 
 
 def keeps_up(recording: Recording) -> bool:
-    """Returns whether neither latencies nor the backlog of an open loop grow; not where that cannot be told.
-
-    Latencies grow by 0 of the time where a server keeps up, and by the share that it cannot keep up with where it does
-    not.
-    """
+    """Returns whether neither latencies nor the backlog of an open loop grow; not where that cannot be told."""
     grown = [_between_thirds(boot.leads) for boot in recording.boots if boot.leads is not None]
     slopes = [rise_ns / run_ns for rise_ns, _, run_ns, _ in filter(None, grown)]
     if not slopes or fmean(slopes) > _KEPT_UP:

@@ -198,7 +198,6 @@ class Decoder:
         self._histograms = [_histogram(item) for item in histograms.items()]
 
     def decode(self, stored: Placed, type_: Any) -> Any:
-        """Returns the value of this type."""
         origin, arguments = get_origin(type_), get_args(type_)
         if origin in (Union, UnionType):
             return None if stored.value is None else self.decode(stored, _present(arguments))

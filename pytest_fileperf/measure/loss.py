@@ -51,7 +51,6 @@ class Served:
 
     @property
     def per_second(self) -> float:
-        """Answers per second."""
         return self.connections / self.latency_s if self.rate is None else self.rate
 
     @property
@@ -93,7 +92,6 @@ class Loss:
 
     @property
     def cpu_share(self) -> float:
-        """The share that is CPU time."""
         return self.cpu_s / self.total_s
 
 

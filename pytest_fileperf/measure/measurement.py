@@ -353,7 +353,6 @@ class Background:
 
 
 def background_of(base: Recording, now: Recording) -> Background:
-    """Returns what each side did in the other one's turns, over all pairs of boots."""
     (of_base, surely_base), (of_now, surely_now) = _shares(base, now), _shares(now, base)
     return Background(base=of_base, now=of_now, surely_base=surely_base, surely_now=surely_now)
 

@@ -49,7 +49,7 @@ class LittlesLaw:
 
     @property
     def by_law(self) -> float:
-        """Requests/s by the law."""
+        """Requests/s."""
         return self.in_flight / self.latency
 
     @property

@@ -178,10 +178,7 @@ class Span:
         return tuple(use for use in sample.server if self.is_worker(use.pid))
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
-        """Returns by how much a value that only grows did so per nanosecond; None where that is not known.
-
-        Its values at the ends of the rounds are read off the straight lines between samples.
-        """
+        """Returns by how much a value grew per nanosecond, on straight lines between samples; None if not known."""
         seen = [(sample.at_ns, known) for sample in self.boot.samples if (known := value(sample)) is not None]
         if len(seen) < 2:
             return None
@@ -202,10 +199,7 @@ def spans_of(recording: Recording) -> Iterator[Span]:
 
 
 class Usage:
-    """What went on during the rounds of a recording that count, worked out when it is asked for.
-
-    None, or empty, where it is not known.
-    """
+    """What went on in the rounds of a recording that count, when it is asked for; None or empty if it is not known."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
