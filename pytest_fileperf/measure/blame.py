@@ -202,17 +202,18 @@ _Cause: TypeAlias = tuple[CodePlace, Sequence[_Part]]
 """A function, and its part in the work of both sides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
     """Looks for the causes of a growth."""
 
-    whole: Sequence[_Part]
-    """All work."""
-    sample_s: tuple[float, float]
-    """What a sample stands for, before and after."""
-    least_s: float
-    around: Collection[str]
-    """The packages that serve the app: server and framework."""
+    def __init__(
+        self, works: Sequence[Work], sample_s: tuple[float, float], *, least_s: float, around: Collection[str]
+    ) -> None:
+        """A sample stands for `sample_s`, before and after; `around` are the packages of server and framework."""
+        self._whole = [(work, -1) for work in works]
+        self._whole_s = _sums(self._whole)
+        self._sample_s = sample_s
+        self._least_s = least_s
+        self._around = around
 
     def causes(self) -> list[_Cause]:
         """Returns the functions that grew clearly, and by more than the rest of the program did."""
@@ -232,7 +233,7 @@ class _Search:
         """Returns by how many standard deviations it grew more than all that is not explained yet."""
         others_before_s, others_after_s = _sums(self._without([*kept, cause]))
         even = max(1.0, others_after_s / others_before_s) if others_before_s else 1.0
-        if others_before_s < _FEW * self.sample_s[0]:
+        if others_before_s < _FEW * self._sample_s[0]:
             even = min(even, _AT_MOST_EVEN)
         _, parts = cause
         before_s, after_s = _sums(parts)
@@ -240,15 +241,15 @@ class _Search:
 
     def _without(self, causes: Sequence[_Cause]) -> list[_Part]:
         taken = {id(work) for _, parts in causes for work, _ in parts}
-        return [part for part in self.whole if id(part[0]) not in taken]
+        return [part for part in self._whole if id(part[0]) not in taken]
 
     def _is_clear(self, parts: Sequence[_Part]) -> bool:
-        return _rise(parts) >= max(self.least_s, _CLEAR * self._spread_s(parts))
+        return _rise(parts) >= max(self._least_s, _CLEAR * self._spread_s(parts))
 
     def _spread_s(self, parts: Sequence[_Part]) -> float:
         """Returns the standard deviation of the growth of some work: that of counts of samples, and of frameworks."""
         variance = 0.0
-        for all_s, own_s, sample_s in zip(_sums(self.whole), _sums(parts), self.sample_s, strict=True):
+        for all_s, own_s, sample_s in zip(self._whole_s, _sums(parts), self._sample_s, strict=True):
             share = (own_s + sample_s) / (all_s + 2 * sample_s)  # drawn to the middle: none of ten is not surely none
             variance += (own_s + sample_s) * sample_s * (1 - share)
         frame_s = sum(work.before_s for work, _ in parts if self.serves(work.path))
@@ -260,7 +261,7 @@ class _Search:
             return False
         beneath = list(takewhile(lambda place: not place.own_code, reversed(path)))
         is_called = len(beneath) < len(path)
-        return not is_called or (bool(beneath) and all(_package(place) in self.around for place in beneath))
+        return not is_called or (bool(beneath) and all(_package(place) in self._around for place in beneath))
 
     def _below(self, place: CodePlace | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
         """Yields the causes in what a function calls, or else the function itself; None stands for the whole.
@@ -277,7 +278,7 @@ class _Search:
         found = [
             cause
             for called, own in _called(parts).items()
-            if sum(max(0.0, work.after_s - work.before_s) for work, _ in own) >= self.least_s
+            if sum(max(0.0, work.after_s - work.before_s) for work, _ in own) >= self._least_s
             for cause in self._below(called, own, total_s=self._risen(own))
         ]
         itself = [(work, at) for work, at in parts if at == len(work.path) - 1]
@@ -317,7 +318,7 @@ class _Search:
     def _is_by_itself(self, parts: Sequence[_Part]) -> bool:
         """Returns whether a function can be the cause of a growth that its calls share out."""
         before_s = _sums(parts)[0]
-        return self._is_clear(parts) and (before_s <= _AROUND * _sums(self.whole)[0] or _rise(parts) >= before_s)
+        return self._is_clear(parts) and (before_s <= _AROUND * self._whole_s[0] or _rise(parts) >= before_s)
 
 
 def growth(
@@ -352,10 +353,9 @@ def growth(
     *in_looks, sides = map(costs, (*looks, (base, now)))
     samples_s = (base.per_sample_s, now.per_sample_s)
     works = aligned(*sides, sample_s=max(samples_s))
-    least_s = _WORTH_NAMING * whole_s
-    search = _Search(whole=[(work, -1) for work in works], sample_s=samples_s, least_s=least_s, around=around)
-    back = [(Work(path=work.path, before_s=work.after_s, after_s=work.before_s), -1) for work in works]
-    savings = _Search(whole=back, sample_s=samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s, around=around)
+    search = _Search(works, samples_s, least_s=_WORTH_NAMING * whole_s, around=around)
+    back = [Work(path=work.path, before_s=work.after_s, after_s=work.before_s) for work in works]
+    savings = _Search(back, samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s, around=around)
     grown = _without_callers(search.causes(), least_s=_OF_A_CALLER * whole_s)
     saved = [
         (place, parts)
