@@ -190,7 +190,7 @@ class Active:
             self._said += [f"fileperf: {note}" for note in self._against.notes]
             return CodeTree(title=self._against.title)
         try:
-            code_tree = self._held.enter_context(Checkout(self._against))
+            code_tree = self._held.enter_context(Checkout(self._against, self._config.rootpath))
         except PlanError as error:
             self._no_base = error
             raise

@@ -63,16 +63,17 @@ class Checkout:
     fork of the test process would run too, as it collects what it got from its parent.
     """
 
-    def __init__(self, code_tree: CodeTree) -> None:
-        self._code_tree = code_tree
+    def __init__(self, code_tree: CodeTree, rootdir: Path) -> None:
+        """Takes the directory of the test run too: from there, the repository of a commit is found."""
+        self._code_tree, self._rootdir = code_tree, rootdir
         self._directory: Path | None = None
 
     def __enter__(self) -> CodeTree:
         title, here, commit = self._code_tree.title, self._code_tree.here, self._code_tree.commit
         if here is None or commit is None:
             return self._code_tree
-        if (repository := find_repository(here)) is None:
-            raise PlanError(f"{here} is in no Git repository any more")
+        if (repository := find_repository(self._rootdir)) is None:
+            raise PlanError(f"{self._rootdir} is in no Git repository any more")
         self._directory = scratch.make("base")
         tree = self._directory / here.name  # some code cares what its directory is called
         try:

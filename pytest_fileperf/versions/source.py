@@ -185,7 +185,7 @@ class Source:
 
         Relative paths are as seen from the first. Outputs are no code, but for Python files in them.
         """
-        self._rootdir = rootdir
+        self.rootdir = rootdir
         self._baselines = baselines
         self._keeps_trees = keeps_trees
         self._outputs = tuple(outputs)
@@ -232,7 +232,7 @@ class Source:
         return SourceState(tree=tree, commit=commit, dirty=dirty)
 
     def commit_info(self) -> Mapping[str, object] | None:
-        return commit_info(self._rootdir)
+        return commit_info(self.rootdir)
 
     def changed(self) -> tuple[str, ...]:
         """Returns the files that are not as they were when `here` was found out, new ones too, by reading them anew.
@@ -381,7 +381,7 @@ class Source:
         refs = (repository.answers("for-each-ref", "--format=%(refname)", _REFS) or "").split("\n")
         kept = trees.intersection(ref.removeprefix(_REFS) for ref in refs)
         if kept:
-            needed = needed_among(repository, kept, self._rootdir / self._baselines)
+            needed = needed_among(repository, kept, self.rootdir / self._baselines)
             for tree in sorted(kept - needed):
                 repository.answers("update-ref", "-d", _REFS + tree)
 
@@ -390,12 +390,12 @@ class Source:
         """What makes trees of the repository. Raises PlanError, which says why it can't, and what to do."""
         if not is_git_installed():
             raise PlanError(f"{NO_GIT}, and the code of a baseline is found with it: install Git")
-        repository = find_repository(self._rootdir)
+        repository = find_repository(self.rootdir)
         if repository is None:
             raise PlanError(
-                f"{self._rootdir} is in no Git repository, which would have the code of a baseline: `git init`"
+                f"{self.rootdir} is in no Git repository, which would have the code of a baseline: `git init`"
             )
-        top, rootdir = repository.top.resolve(), self._rootdir.resolve()
+        top, rootdir = repository.top.resolve(), self.rootdir.resolve()
         if not top.samefile(rootdir) and repository.answers("check-ignore", "--quiet", "--", str(rootdir)) is not None:
             raise PlanError(
                 f"the Git repository {repository.top} ignores {rootdir}, so that no tree has its code: `git init` there"
@@ -422,7 +422,7 @@ class Source:
 
     def _inside(self, top: Path, paths: Iterable[Path]) -> list[str]:
         """Returns the paths below the top, from there on, as they are written and with links followed."""
-        written = [Path(os.path.abspath(self._rootdir / path)) for path in paths]  # noqa: PTH100 # absolute keeps `..`
+        written = [Path(os.path.abspath(self.rootdir / path)) for path in paths]  # noqa: PTH100 # absolute keeps `..`
         found = {one for path in written for one in (path.parent.resolve() / path.name, path.resolve())}
         return [path.relative_to(top).as_posix() for path in sorted(found) if path != top and path.is_relative_to(top)]
 
@@ -450,7 +450,7 @@ class Source:
             raise PlanError(_why_not_found(repository))
         title = SourceState(tree=tree, commit=commit, dirty=dirty).title
         if tree not in self._checked_out:
-            checkout = Checkout(CodeTree(title=title, here=repository.top, commit=place))
+            checkout = Checkout(CodeTree(title=title, here=repository.top, commit=place), self.rootdir)
             found = self._open.enter_context(checkout)
             self._checked_out[tree] = found.there
             self._notes += found.notes
@@ -496,7 +496,7 @@ def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping
     clone does not have the commit before.
     """
     commit = against.commit
-    repository = None if against.here is None or commit is None else find_repository(against.here)
+    repository = None if commit is None else find_repository(source.rootdir)
     if repository is None or commit is None or commit != repository.head():
         return against
     here = source.here

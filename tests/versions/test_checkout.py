@@ -78,7 +78,7 @@ def unchanged(repo: Repo, temporary: Path) -> Iterator[None]:
 
 
 def content(text: str, repo: Repo, temporary: Path, path: str = "app.py") -> str:
-    with unchanged(repo, temporary), Checkout(against(text, repo)) as code_tree:
+    with unchanged(repo, temporary), Checkout(against(text, repo), repo.top) as code_tree:
         assert code_tree.there is not None
         return (code_tree.there / path).read_text()
 
@@ -88,7 +88,7 @@ def test_a_commit_is_there_for_the_length_of_the_block(repo: Repo, temporary: Pa
     with unchanged(repo, temporary):
         found = against("HEAD~1", repo)
         assert (found.commit, found.title) == (old, f"HEAD~1 ({old[:7]})")
-        with Checkout(found) as code_tree:
+        with Checkout(found, repo.top) as code_tree:
             assert code_tree == CodeTree(title=found.title, here=repo.top, there=code_tree.there)
             assert code_tree.there is not None
             assert sorted(path.name for path in code_tree.there.iterdir()) == ["app.py"]
@@ -135,9 +135,20 @@ def test_detached_heads_linked_worktrees_and_a_rootdir_below_the_top(
     assert content("main", repo, temporary) == "new"
     repo.write("service/main.py", "")
     repo.commit()
-    with unchanged(repo, temporary), Checkout(against("HEAD", repo, below="service")) as code_tree:
+    with unchanged(repo, temporary), Checkout(against("HEAD", repo, below="service"), repo.top) as code_tree:
         assert code_tree.here == repo.top
         assert code_tree.path(repo.top / "service").parent == code_tree.there
+
+
+def test_a_repository_whose_files_begin_above_it(tmp_path: Path, temporary: Path) -> None:
+    repo = Repo.make(tmp_path / "above" / "inner")
+    repo.git("config", "core.worktree", "../..")
+    commit = repo.commit(app_py="old")
+    repo.write("app.py", "new")
+    with Checkout(against(commit, repo), repo.top) as code_tree:
+        assert code_tree.there is not None
+        assert code_tree.here == tmp_path / "above"
+        assert (code_tree.there / "inner" / "app.py").read_text() == "old"
 
 
 @posix
@@ -151,7 +162,7 @@ def test_links_programs_filters_and_attributes_are_those_of_the_commit(repo: Rep
     repo.write(".gitattributes", "loud.txt filter=shout\ncrlf.txt eol=crlf\n")
     repo.commit()
     repo.write(".gitattributes", "")
-    with unchanged(repo, temporary), Checkout(against("HEAD", repo)) as code_tree:
+    with unchanged(repo, temporary), Checkout(against("HEAD", repo), repo.top) as code_tree:
         there = code_tree.there
         assert there is not None
         assert (there / "run.sh").stat().st_mode & stat.S_IXUSR
@@ -176,7 +187,7 @@ def test_no_hook_runs(repo: Repo, tmp_path: Path, temporary: Path) -> None:
         hook = repo.write(f".git/hooks/{name}", f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
         hook.chmod(0o755)
     repo.git("config", "core.fsmonitor", ".git/hooks/fsmonitor-watchman")
-    with Checkout(against("HEAD~1", repo)):
+    with Checkout(against("HEAD~1", repo), repo.top):
         assert not (tmp_path / "ran").exists()
 
 
@@ -207,7 +218,11 @@ def test_everything_is_removed_whatever_ends_the_block_and_what_was_made_in_it(r
         closed.parent.chmod(0o500)
         raise KeyboardInterrupt
 
-    with unchanged(repo, temporary), pytest.raises(KeyboardInterrupt), Checkout(against("HEAD", repo)) as code_tree:
+    with (
+        unchanged(repo, temporary),
+        pytest.raises(KeyboardInterrupt),
+        Checkout(against("HEAD", repo), repo.top) as code_tree,
+    ):
         interrupted(code_tree)
 
 
@@ -224,7 +239,7 @@ def test_a_file_that_cannot_be_written_is_told(repo: Repo, temporary: Path) -> N
     with (
         unchanged(repo, temporary),
         pytest.raises(PlanError, match=r"(?s)cannot be written to .*broken"),
-        Checkout(found),
+        Checkout(found, repo.top),
     ):
         pass
 
@@ -244,7 +259,7 @@ def test_a_full_disk_is_told_in_a_few_lines_with_what_to_do(
     without_room.chmod(0o755)
     monkeypatch.setenv("PATH", str(without_room.parent), prepend=os.pathsep)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
-    with unchanged(repo, temporary), pytest.raises(PlanError) as told, Checkout(found):
+    with unchanged(repo, temporary), pytest.raises(PlanError) as told, Checkout(found, repo.top):
         pass
     first, *others, more, why = str(told.value).splitlines()
     assert "cannot be written to" in first
@@ -283,7 +298,7 @@ def test_submodules_are_there_as_they_were_recorded(nested: Repo, temporary: Pat
         unchanged(inner, temporary),
         unchanged(deep, temporary),
         unchanged(nested, temporary),
-        Checkout(against("HEAD~1", nested)) as code_tree,
+        Checkout(against("HEAD~1", nested), nested.top) as code_tree,
     ):
         assert code_tree.there is not None
         assert (code_tree.there / "libs" / "core" / "lib.py").read_text() == "old"
@@ -299,7 +314,7 @@ def test_a_submodule_without_files_here_has_none_there(nested: Repo, tmp_path: P
     git(tmp_path, "clone", "--quiet", str(nested.top), "fresh")
     fresh = Repo(tmp_path / "fresh")
     found = against("HEAD", fresh)
-    with unchanged(fresh, temporary), Checkout(found) as code_tree:
+    with unchanged(fresh, temporary), Checkout(found, fresh.top) as code_tree:
         assert code_tree.there is not None
         assert list((code_tree.there / "libs" / "core").iterdir()) == []
         assert code_tree.notes == (f"the submodule libs/core is empty on the side of {found.title}",)
@@ -312,7 +327,7 @@ def test_a_submodule_that_lacks_the_recorded_commit_is_named_with_what_fetches_i
     nested.git("update-index", "--cacheinfo", f"160000,{wanted},libs/core")
     nested.git("commit", "--quiet", "--message", "not pushed")
     found = against("HEAD", nested)
-    with unchanged(nested, temporary), pytest.raises(PlanError) as caught, Checkout(found):
+    with unchanged(nested, temporary), pytest.raises(PlanError) as caught, Checkout(found, nested.top):
         pass
     said = str(caught.value)
     assert "the submodule libs/core has no commit 111111111111" in said
@@ -325,7 +340,7 @@ def test_a_directory_is_compared_from_the_rootdir_and_a_clone_from_the_top(repo:
     found = against("../old", repo)
     assert (found.title, found.commit) == ("../old", None)
     assert found == CodeTree(title="../old", here=repo.top, there=tmp_path / "old")
-    with Checkout(found) as code_tree:
+    with Checkout(found, repo.top) as code_tree:
         assert code_tree is found
     (repo.top / "service").mkdir()
     git(tmp_path, "clone", "--quiet", str(repo.top), "clone")
@@ -358,7 +373,7 @@ def test_a_ref_wins_over_a_directory_of_its_name_and_a_note_says_so(repo: Repo) 
 def test_a_url_is_a_server(repo: Repo) -> None:
     found = against("http://127.0.0.1:8000", repo)
     assert found == CodeTree(title="http://127.0.0.1:8000", url="http://127.0.0.1:8000")
-    with Checkout(found) as code_tree:
+    with Checkout(found, repo.top) as code_tree:
         assert code_tree is found
 
 
@@ -518,7 +533,7 @@ def test_an_interpreter(interpreter: Callable[[str], Path], tmp_path: Path, monk
     for found in [parse_against(text, cwd=tmp_path, rootdir=tmp_path) for text in texts]:
         assert found == CodeTree(title=f"python {path}", python=str(path))
         assert found.title == f"python {path}"
-        with Checkout(found) as code_tree:
+        with Checkout(found, tmp_path) as code_tree:
             assert code_tree is found
     monkeypatch.setenv("PATH", str(path.parent))
     assert parse_against("python:python", cwd=tmp_path, rootdir=tmp_path).python == str(path)
@@ -559,7 +574,7 @@ def test_a_filter_that_does_not_end_goes_with_the_test_run(name: str, repo: Repo
 from pathlib import Path
 from pytest_fileperf.versions.checkout import Checkout, parse_against
 where = Path({str(repo.top)!r})
-with Checkout(parse_against("HEAD", cwd=where, rootdir=where)):
+with Checkout(parse_against("HEAD", cwd=where, rootdir=where), where):
     pass
 """
     temporary = tmp_path / "temporary"
