@@ -38,8 +38,6 @@ _GRACE_S = 3.0
 """How long a program may take to end when the test run is gone."""
 _KILLED_S = 5.0
 _POLL_S = 0.05
-_LOOK_MS: int | None = 250
-"""How often it looks whether the test run is there, where the system does not tell."""
 _CANNOT_EXECUTE = 126
 """What shells use."""
 
@@ -152,7 +150,7 @@ def _wait(child: int, owner: int) -> int | None:
         signal.signal(number, lambda *_: None)
     poller = select.poll()
     poller.register(wakeup, select.POLLIN)
-    pause_ms = _LOOK_MS
+    pause_ms: int | None = 250  # it looks whether the test run is there
     if hasattr(os, "pidfd_open"):  # Linux tells when a process ends
         try:
             poller.register(os.pidfd_open(owner), select.POLLIN)

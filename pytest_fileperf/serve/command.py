@@ -57,11 +57,7 @@ def _resolved(
 
 
 def _require_difference(spec: Command, directory: Path, program: Path, code_tree: CodeTree) -> None:
-    """Raises PlanError if no part of the command depends on its side: both sides would be the same.
-
-    Its working directory, program, and paths in words and variables may depend on a tree; its program, and `{python}`,
-    on an interpreter.
-    """
+    """Raises PlanError if no part of the command depends on its tree or interpreter: both sides would be the same."""
     if code_tree.is_here:
         return
     if code_tree.there is not None:

@@ -81,8 +81,8 @@ def is_secret(name: str) -> bool:
     return any(word in name.lower() for word in _SECRET)
 
 
-class _TooMuchError(Exception):
-    """There are too many values to describe them so deep."""
+class _TooMuchError(BaseException):
+    """There are too many values to describe them so deep; that is none of the errors of values."""
 
 
 class _Describer:
@@ -99,8 +99,6 @@ class _Describer:
             raise _TooMuchError
         try:
             return self._described(value, depth)
-        except _TooMuchError:
-            raise
         except Exception:  # some objects stand for others that are not there yet: their type is left
             return name_of(type(value))
 

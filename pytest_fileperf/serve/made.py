@@ -39,10 +39,7 @@ from pytest_fileperf.serve.likeness import (
 
 
 def why_unsent(value: object, problem: Callable[[object], str]) -> str:
-    """Returns why a value cannot be sent, by the names that its author gave; `problem` tells it of one object.
-
-    Both are empty for what can be sent.
-    """
+    """Returns why a value cannot be sent, by the names that its author gave; `problem` tells it of one object."""
     reason = problem(value)
     titles = [value.__qualname__] if isinstance(value, FunctionType) else []
     for _ in range(5):

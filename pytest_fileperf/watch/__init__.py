@@ -1,1 +1,0 @@
-"""Processes seen from outside: their CPU time, memory, threads, queues and profiles."""
