@@ -126,7 +126,7 @@ def _problem_of(host: str, network: Network) -> str | None:
     return None
 
 
-# --- invocation
+# --- All options, and what is wrong with them
 
 _UPDATES = ("passed", "all", "new")
 _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"## Load tests"}

@@ -191,7 +191,7 @@ def line_of(item: pytest.Item) -> int | None:
     return None if line is None or Path(file).as_posix() != item.nodeid.partition("::")[0] else line + 1
 
 
-# --- measuring
+# --- The measurements of one test
 
 OUTCOME_PROPERTY = "fileperf_outcome"
 """The property of a test's report that says where a measurement stands; `#2` and so on follow it for further ones."""

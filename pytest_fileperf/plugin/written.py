@@ -77,7 +77,7 @@ def _root_in_repository(config: pytest.Config) -> str:
     return ""
 
 
-# --- output
+# --- The files that were asked for
 
 
 def write_files(config: pytest.Config, options: Options, record: SessionRecord) -> tuple[list[str], bool]:

@@ -234,7 +234,7 @@ def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[f
     return shares
 
 
-# --- json_file
+# --- What other programs read
 
 
 def results_json(record: SessionRecord) -> str:

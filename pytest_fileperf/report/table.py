@@ -15,6 +15,7 @@ from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.report.story import STYLES
 from pytest_fileperf.report.text import Screen, Style, amount, cells, pad, plain, shorten
+from pytest_fileperf.report.wording import limited_by
 
 RUN_METRICS = ("rps", "p50", "p99")
 """Those that each report has of every run."""
@@ -267,12 +268,6 @@ def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> lis
         elif kind is not said and not in_table:
             found.append(limited_by(kind, which))
     return found
-
-
-def limited_by(kind: LimitKind, which: str = "all") -> str:
-    if kind is LimitKind.UNCLEAR:
-        return f"not clear what limited {'any' if which == 'all' else which} of them"
-    return f"{which} limited by {kind}"
 
 
 def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:

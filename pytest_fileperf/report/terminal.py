@@ -28,7 +28,6 @@ from pytest_fileperf.report.table import (
     RUN_METRICS,
     Column,
     group_lines,
-    limited_by,
     member_names,
     metric_column,
     metric_text,
@@ -152,7 +151,7 @@ def _brief_foot(
 ) -> Iterable[str]:
     """Returns what holds for all tests: a busy machine, how to read the lines, what to do next."""
     results = record.results
-    found = [limited_by(one_limit)] if one_limit else []
+    found = [wording.limited_by(one_limit)] if one_limit else []
     found += [*dict.fromkeys(map(remarks.traced_text, results)), _busy(results), _reconnects(results)]
     found += [*_by_figures_only(untold), *story.hints(results)]
     if any(" ~" in line for line in lines) and not all(result.smoke for result in results):

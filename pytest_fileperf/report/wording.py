@@ -62,6 +62,12 @@ def limiting_text(result: Result) -> str:
     return f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
 
 
+def limited_by(kind: LimitKind, which: str = "all") -> str:
+    if kind is LimitKind.UNCLEAR:
+        return f"not clear what limited {'any' if which == 'all' else which} of them"
+    return f"{which} limited by {kind}"
+
+
 def word_of(standing: Standing | Outcome) -> str:
     """Returns the standing or outcome in a word that says something without its column."""
     return "not gated" if standing is Standing.UNGATED else standing.value
@@ -73,7 +79,7 @@ def other_kinds(failures: Sequence[Failure]) -> str:
     return f"and {count:,} more of {format_count(len(failures), 'other kind')}"
 
 
-# --- reasons
+# --- Reasons of outcomes and limits
 
 SATURATED = (
     "the load generator was saturated, so this is its own speed and not the server's: use fewer connections, or more"

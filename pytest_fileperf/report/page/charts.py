@@ -81,7 +81,7 @@ def _step_latencies(name: str, loads: Sequence[RateTried], scale: Scale, colour:
     return marks(name, points, scale, colour, symbol=symbols)
 
 
-# --- charts
+# --- All charts of one result
 
 LEAST_REQUESTS = 20
 """With fewer requests there is no distribution to draw."""

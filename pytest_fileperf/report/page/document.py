@@ -344,7 +344,7 @@ def _row(name: str, numbers: Iterable[str], *further: Markup) -> Markup:
     return element("tr", element("th", name, scope="row"), *cells, *further)
 
 
-# --- document
+# --- The whole page
 
 
 def results_html(record: SessionRecord) -> str:
