@@ -75,7 +75,7 @@ def test_get(fileperf, name):
 COMPARED = """
 import pytest
 
-@pytest.mark.parametrize("name,longest", [("slow", "6s"), ("mixed", "4s")], ids=["slow", "mixed"])
+@pytest.mark.parametrize("name,longest", [("slow", "12s"), ("mixed", "4s")], ids=["slow", "mixed"])
 def test_get(fileperf, name, longest):
     fileperf.get("/", app=f"app_{name}:app", connections=2, max_duration=longest, gate="rps")
 """
@@ -184,7 +184,7 @@ def test_each_version_of_a_comparison_is_imported_twice_and_forked_if_both_can_b
 
     for place in (".", "before"):
         (project.top / place / "import.txt").unlink()
-    project.write({"test_load.py": COMPARED.replace("6s", "1s")})
+    project.write({"test_load.py": COMPARED.replace("12s", "1s")})
     never = project.run("--fileperf-against=./before", "-k", "slow", "-o", "fileperf_preload=never")
     assert never.status == 0, never.text
     assert are_imported_together(project)
