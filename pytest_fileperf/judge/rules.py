@@ -105,7 +105,7 @@ class Rules:
     kind of machine tells 7 to 20. Of memory it is taken over. It holds where boots differ by up to twice the usual."""
     alone_prior_df: int = 1
     """Weight of `pair_sd` where no cycles tell what is uncertain about a pair: some agree by chance and look exact.
-    Without this and `prior_cycles` 33 of 60 simulated sessions of the same code had a false alarm, and with them 0."""
+    Without this and `prior_cycles` 33 of 60 simulated sessions of the same code had a false alarm, else 5 of 400."""
     few_cycles: int = 10
     """Of fewer cycles a median deviation says too little, and 9 of 60 simulated sessions of the same code had a false
     alarm with it: they have the Hodges–Lehmann estimate and their variance. Of as many or more it is the biweight,
