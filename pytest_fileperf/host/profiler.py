@@ -73,6 +73,8 @@ class Sampled:
     """Per process, what it had meanwhile; None if that is unknown."""
     torn: bool
     """Whether a process was not paused for its samples: its stacks may be of more than one moment."""
+    by_lock: bool = False
+    """Whether stacks of threads beside the main one are those of a look by Python's lock, and so torn."""
     unseen_share: float = 0.0
     """The share of the CPU time that child processes had meanwhile whose functions were not seen."""
     notes: tuple[str, ...] = ()

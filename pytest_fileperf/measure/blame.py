@@ -57,7 +57,7 @@ def costs_by_calls(
         seen = tuple(places[frame] for frame in stack)
         path = tuple(place for above, place in zip((None, *seen), seen, strict=False) if not _is_inner(place, above))
         own = [at for at, place in enumerate(path) if place.own_code and place.function != "<module>"]
-        if torn and CHILD_PROCESSES not in stack:
+        if (torn or stack in side.torn_stacks) and CHILD_PROCESSES not in stack:
             path = path[own[-1] : own[-1] + 1] if own else ()
         elif own:
             around.update(map(_package, path[: own[0]]))

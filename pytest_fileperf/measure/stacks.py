@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
 from pathlib import Path, PurePath
@@ -37,8 +37,6 @@ is shorter than a pause takes, they are hardly ever seen at it, however much of 
 _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
 """Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there as it
 waits for the core or for Python's lock."""
-_A_GOOD_PART = 0.25
-"""Threads with less of the CPU time are no reason to tear the stacks of the main thread."""
 _MOST_SEEN = 0.75
 """The time that samples of threads stand for, over their CPU time, from which on they tell what it goes to."""
 SMALL_SHARE = 0.05
@@ -99,6 +97,8 @@ class Profile:
     """In seconds, as measured from outside; None where it is not known, and the samples have to tell."""
     torn: bool = False
     """Whether functions of one stack may be of different moments: the process went on while it was looked at."""
+    torn_stacks: frozenset[Stack] = frozenset()
+    """Those of which that holds, if not of all."""
     notes: tuple[str, ...] = ()
     """What kept single processes from being looked at, a line each."""
 
@@ -165,14 +165,16 @@ def profile_of(
     Raises ValueError for a line that is no stack.
     """
     stacks: dict[Stack, float] = defaultdict(float)
+    torn_stacks = set[Stack]()
     samples = 0
     unseen_share = fmean(look.unseen_share for look in looks) if has_unseen else 0.0
-    for text, spent in _texts(looks):
+    for look, text, spent in _texts(looks):
         share = None if spent is None else spent[0] / sum(spent)
         main, others = _seen(text, threads)
         counts = main.total(), others.total()
         samples += sum(counts)
         weights = (1.0, 1.0)
+        torn_stacks |= others.keys() if look.by_lock else set()
         if share is not None and threads is Threads.UNSEEN and counts[0]:
             others = Counter({(OTHER_THREADS,): 1})
             weights = share * sum(counts) / counts[0], (1 - share) * sum(counts)
@@ -189,32 +191,36 @@ def profile_of(
         requests=requests,
         cpu_per_request=cpu_per_request,
         torn=any(look.torn for look in looks),
+        torn_stacks=frozenset(torn_stacks),
         notes=tuple(dict.fromkeys(note for look in looks for note in look.notes)),
     )
 
 
 def threads_of(looks: Iterable[Sampled]) -> Threads:
     """Returns what is known of the threads beside the main ones, by all looks at all sides."""
-    working = [(text, spent) for text, spent in _texts(looks) if spent and _work(spent)]
+    working = [(text, spent) for _, text, spent in _texts(looks) if spent and _work(spent)]
     known = all(_are_known(_seen(text, Threads.SEEN)[1], spent[1] * RATE_HZ) for text, spent in working)
     return Threads.IDLE if not working else Threads.SEEN if known else Threads.UNSEEN
 
 
 def threads_work(look: Sampled) -> bool:
-    """Returns whether threads beside the main one had a good part of the CPU time."""
-    return any(spent is not None and _work(spent, _A_GOOD_PART) for spent in look.cpu_s)
+    """Returns whether threads beside the main one had more than next to none of the CPU time."""
+    return any(spent is not None and _work(spent) for spent in look.cpu_s)
 
 
-def _work(spent: CpuTime, share: float = SMALL_SHARE) -> bool:
-    return spent[1] >= share * sum(spent)
+def _work(spent: CpuTime) -> bool:
+    return spent[1] >= SMALL_SHARE * sum(spent)
 
 
 def _are_known(seen: Counter[Stack], expected: float) -> bool:
-    """Returns whether samples of threads tell their functions: not if those that only waited may be the most."""
+    """Returns whether samples of threads tell their functions: those in which a thread waited for a core do not."""
     leaves: Counter[Frame] = Counter()
     for stack, count in seen.items():
         leaves[stack[-1]] += count
-    return seen.total() >= _FEW_SAMPLES and max(leaves.values()) >= seen.total() - expected
+    few_wait = _MOST_SEEN * seen.total() <= expected + 3 * math.sqrt(expected)
+    # However many have waited: the function that is seen most has most of the CPU time.
+    one_works = seen.total() - max(leaves.values(), default=0) <= (1 - _MOST_SEEN) * expected
+    return seen.total() >= _FEW_SAMPLES and (few_wait or one_works)
 
 
 def threads_fit(look: Sampled) -> bool:
@@ -222,17 +228,34 @@ def threads_fit(look: Sampled) -> bool:
 
     Threads that had next to none of the CPU time need not.
     """
-    for text, spent in _texts([look]):
+    for _, text, spent in _texts([look]):
         expected = spent[1] * RATE_HZ if spent is not None and _work(spent) else 0.0
-        if _seen(text, Threads.SEEN)[1].total() < _MOST_SEEN * expected - 3 * math.sqrt(expected):
+        if _seen(text, Threads.SEEN)[1].total() < _MOST_SEEN * expected - 1.5 * math.sqrt(expected):
             return False
     return True
 
 
-def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[str, CpuTime | None]]:
-    """Yields the stacks of each process, with its CPU time."""
+def with_threads(look: Sampled, held: Sampled) -> Sampled:
+    """Returns a look with the stacks of threads beside the main ones from a look by Python's lock, if those fit."""
+    if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
+        return look
+    own = [
+        [line for line in main.splitlines() if _main(line)] + [line for line in threads.splitlines() if not _main(line)]
+        for main, threads in zip(look.collapsed, held.collapsed, strict=True)
+    ]
+    return replace(look, collapsed=tuple(map("\n".join, own)), by_lock=True)
+
+
+def _main(line: str) -> bool:
+    thread = _THREAD.match(line)
+    return thread is None or "MainThread" in thread[0]
+
+
+def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[Sampled, str, CpuTime | None]]:
+    """Yields the stacks of each process, with its look and its CPU time."""
     for look in looks:
-        yield from zip(look.collapsed, look.cpu_s, strict=True)
+        for text, spent in zip(look.collapsed, look.cpu_s, strict=True):
+            yield look, text, spent
 
 
 def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
@@ -258,8 +281,7 @@ def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
         thread = _THREAD.match(words)
         words = words[thread.end() :] if thread else words
         if words:  # else it ran, and nothing was on its stack: a sample that was torn
-            is_main = thread is None or "MainThread" in thread[0]
-            yield is_main, tuple(map(_frame, words.split(";"))), int(count)
+            yield _main(line), tuple(map(_frame, words.split(";"))), int(count)
 
 
 def costs(profile: Profile, *, root: Path) -> tuple[FunctionCost, ...]:

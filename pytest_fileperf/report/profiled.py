@@ -58,7 +58,8 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> l
     grown = [growth for growth in growths if growth.growth_s > 0]
     if not grown:
         noise = f" of the noise of sampling ({base.samples:,} and {now.samples:,} samples)"
-        why = ": threads ran on as they were looked at: stacks are torn" if base.torn or now.torn else noise
+        torn = any(side.torn or side.torn_stacks for side in (base, now))
+        why = ": threads ran on as they were looked at: stacks are torn" if torn else noise
         return [told(f"{head}, but no function stands out{why}")]
     shown = grown[:NAMED]
     saved = [growth for growth in reversed(growths) if growth.growth_s < 0][:NAMED]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -26,9 +27,9 @@ from pytest_fileperf.measure.stacks import (
     Stack,
     costs,
     profile_of,
-    threads_fit,
     threads_of,
     threads_work,
+    with_threads,
 )
 from pytest_fileperf.measure.usage import Usage
 from pytest_fileperf.plan.load import LoadPlan
@@ -227,8 +228,14 @@ def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) 
 
 
 def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles:
-    """Returns the profiles. Raises ProfilerUnavailableError."""
-    seen = _looks(plan, sides, cores)
+    """Returns the profiles, from two looks in the order A B B A. Raises ProfilerUnavailableError."""
+    seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
+    for index in (*range(len(sides)), *reversed(range(len(sides)))):
+        sampled, requests = _look(plan, sides[index], cores)
+        if threads_work(sampled):
+            with suppress(ProfilerUnavailableError):  # what was seen without it is left
+                sampled = with_threads(sampled, _look(plan, sides[index], cores, by_lock=True)[0])
+        seen[index].append((sampled, requests))
     threads = threads_of(sampled for looks in seen for sampled, _ in looks)
     has_unseen = any(fmean(sampled.unseen_share for sampled, _ in looks) >= SMALL_SHARE for looks in seen)
 
@@ -247,26 +254,8 @@ def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profile
     ]
 
 
-def _looks(
-    plan: LoadPlan, sides: Sequence[Looked], cores: Cores, *, by_lock: bool | None = None
-) -> list[list[tuple[Sampled, int]]]:
-    """Returns two looks at each side, in the order A B B A, each with its requests.
-
-    If other threads do a good part of the work they go by Python's lock, unless that does not see most of it.
-    """
-    seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
-    for index in (*range(len(sides)), *reversed(range(len(sides)))):
-        found = _look(plan, sides[index], cores, by_lock=bool(by_lock))
-        if by_lock is None and threads_work(found[0]):
-            by_lock = threads_fit(_look(plan, sides[index], cores, by_lock=True)[0])
-            if by_lock:
-                return _looks(plan, sides, cores, by_lock=True)
-        seen[index].append(found)
-    return seen
-
-
-def _look(plan: LoadPlan, side: Looked, cores: Cores, *, by_lock: bool) -> tuple[Sampled, int]:
-    if not plan.counted and plan.ramp is None:
+def _look(plan: LoadPlan, side: Looked, cores: Cores, *, by_lock: bool = False) -> tuple[Sampled, int]:
+    if not (plan.counted or plan.ramp or by_lock):
         side.load(replace(plan, warmup_ns=0, round_ns=_WARM_NS, rounds=1))
     pids = side.server.worker_pids or side.server.pids
     with Profiler(pids, seconds=_lasts_s(plan), by_lock=by_lock, cores=cores) as profiler:

@@ -24,6 +24,7 @@ from pytest_fileperf.measure.stacks import (
     threads_fit,
     threads_of,
     threads_work,
+    with_threads,
 )
 
 ROOT = Path("/work/app")
@@ -416,12 +417,12 @@ def test_threads_have_the_weight_of_their_cpu_time() -> None:
 @pytest.mark.parametrize(
     "pool,cpu_s,threads,fit",
     [
-        # Of 20 samples 12 had no CPU time: they may be all those of one function.
-        ({"g": 10, "h": 10}, 0.04, Threads.UNSEEN, True),
-        ({"g": 14, "h": 6}, 0.04, Threads.SEEN, True),
-        ({"g": 10, "h": 10}, 0.1, Threads.SEEN, True),
+        # Of 200 samples 120 had no CPU time: they may be most of one function's.
+        ({"g": 140, "h": 60}, 0.4, Threads.UNSEEN, True),
+        ({"g": 185, "h": 15}, 0.4, Threads.SEEN, True),
+        ({"g": 100, "h": 100}, 1.0, Threads.SEEN, True),
         # Calls that are too short for the profiler, or code that lets go of the lock.
-        ({"g": 20}, 0.4, Threads.SEEN, False),
+        ({"g": 40, "h": 40}, 0.8, Threads.SEEN, False),
         ({"g": 4}, 0.4, Threads.UNSEEN, False),
         ({"g": 4}, 0.005, Threads.IDLE, True),
     ],
@@ -433,7 +434,16 @@ def test_threads_are_known_if_their_samples_tell_their_cpu_time(
     look = looked(f"thread (1): MainThread;f (a.py:1) 60\n{own}", cpu_s=[(0.3, cpu_s)])
     assert threads_of([look]) is threads
     assert threads_fit(look) == fit
-    assert threads_work(look) == (cpu_s >= 0.1)
+    assert threads_work(look) == (cpu_s > 0.01)
+    assert with_threads(look, look).by_lock == fit
+
+
+def test_stacks_of_threads_are_those_of_a_look_by_the_lock() -> None:
+    paused = looked("thread (1): MainThread;f (a.py:1) 60\nthread (2): pool;waits (a.py:5) 50\n", cpu_s=[(0.3, 0.2)])
+    held = looked("thread (1): MainThread;g (a.py:1) 9\nthread (2): pool;h (a.py:7) 40\n", cpu_s=[(0.3, 0.2)])
+    read = profile_of([with_threads(paused, held)], requests=1)
+    assert {stack[-1].function for stack in read.stacks} == {"f", "h"}
+    assert {stack[-1].function for stack in read.torn_stacks} == {"h"}
 
 
 def test_threads_that_were_hardly_seen_are_one_function_with_their_cpu_time() -> None:
