@@ -84,19 +84,25 @@ class CodeTime:
     def __iter__(self) -> CodeTime:
         return self
 
+    # Each has its own lines: it is called whenever a journey goes on.
     def __next__(self) -> object:
-        return self.send(None)
-
-    def send(self, value: object) -> object:
-        return self._timed(self._code.send, value)
-
-    def throw(self, *error: Any) -> object:
-        return self._timed(self._code.throw, *error)
-
-    def _timed(self, go_on: Callable[..., object], *given: Any) -> object:
         since_ns = monotonic_ns()
         try:
-            return go_on(*given)
+            return self._code.send(None)
+        finally:
+            self.total_ns += monotonic_ns() - since_ns
+
+    def send(self, value: object) -> object:
+        since_ns = monotonic_ns()
+        try:
+            return self._code.send(value)
+        finally:
+            self.total_ns += monotonic_ns() - since_ns
+
+    def throw(self, *error: Any) -> object:
+        since_ns = monotonic_ns()
+        try:
+            return self._code.throw(*error)
         finally:
             self.total_ns += monotonic_ns() - since_ns
 
@@ -264,16 +270,17 @@ class Client(LoadClient):
     def __init__(self, *, number: int = 0, **options: Any) -> None:
         """`number` is that of the user among all; it makes the user's chance."""
         super().__init__(**options)
-        self.uncounted = Uncounted()
+        # Names that no code of a user takes for what it keeps on its client.
+        self.fileperf_uncounted = Uncounted()
         """Since it was made."""
         transport = options.get("transport")
         self.wire = transport if isinstance(transport, LoadTransport) else None
         """What it sends over; None where the app is in this process."""
         if self.wire is not None:
-            self.wire.under_way = partial(on_the_way_in, self.uncounted)
+            self.wire.under_way = partial(on_the_way_in, self.fileperf_uncounted)
         self._number = number
         self._chances: dict[Pause, random.Random] = {}
-        self.slot: ClientSlot | None = None
+        self.fileperf_slot: ClientSlot | None = None
         """What runs its journeys; None outside of a load, where no step is measured."""
         self._tallies: dict[str, Tally | None] = {}
         """What counts the steps of a name."""
@@ -289,7 +296,7 @@ class Client(LoadClient):
         chance = self._chances.get(pause)
         if chance is None:
             chance = self._chances[pause] = random.Random(f"{pause.seed} {self._number}")  # noqa: S311 - no secret
-        with uncounted_in(self.uncounted, pauses=1):
+        with uncounted_in(self.fileperf_uncounted, pauses=1):
             await asyncio.sleep(pause.draw(chance) / 1e9)
 
     def step(self, name: str) -> AbstractAsyncContextManager[None]:
@@ -302,8 +309,8 @@ class Client(LoadClient):
         if name not in self._tallies:
             if problem := why_no_name(name):
                 raise ValueError(problem)
-            self._tallies[name] = None if self.slot is None else self.slot.tally.step(name)
-        return Step(self.slot, self._tallies[name])
+            self._tallies[name] = None if self.fileperf_slot is None else self.fileperf_slot.tally.step(name)
+        return Step(self.fileperf_slot, self._tallies[name])
 
     def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
         """Builds the request as httpx does; the work counts in no figure."""
@@ -316,7 +323,7 @@ class Client(LoadClient):
             return await super().send(request, **options)
 
     def _calling(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.wire is None else uncounted_in(self.uncounted, calls=1)
+        return nullcontext() if self.wire is None else uncounted_in(self.fileperf_uncounted, calls=1)
 
 
 # --- client_slot
@@ -357,10 +364,10 @@ class ClientSlot:
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._started_ns: int | None = None
-        self._uncounted_ns = client.uncounted.until_ns
+        self._uncounted_ns = client.fileperf_uncounted.until_ns
         self._uncounted_before_ns = 0
         """What of the client's time did not count before this call."""
-        client.slot = self
+        client.fileperf_slot = self
         client.event_hooks["response"].append(self._on_response)
 
     def start(self, due_ns: int | None) -> None:

@@ -183,6 +183,8 @@ def judge_stored(
 ) -> tuple[MetricComparison, ...]:
     """Compares the code here with stored figures alone, by the tolerance of each gated metric.
 
+    `tolerances` are shares, `alpha` is the level of each gate. A saturated generator turns PASS and IMPROVED into
+    INCONCLUSIVE, and its NEW run is not stored.
     `no_code` says why the baseline's code was not measured again: what the figures leave undecided has it as its
     reason. That of a regression has the packages that changed since the baseline, and why the baseline was stored. A
     `busy` machine turns a regression that it explains into INCONCLUSIVE; one that was busy for the baseline does so to

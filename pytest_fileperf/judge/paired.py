@@ -269,7 +269,7 @@ class NoiseFloor:
     seconds: float
     """The time that the comparison had."""
     smallest: float | None
-    """A share; None where pairs showed too little."""
+    """The smallest worsening, as a share, that would have shown; None if pairs showed too little."""
     seconds_for: Mapping[float, float]
     """For each change in `ASKED` the time that it needs, by the square root law."""
 

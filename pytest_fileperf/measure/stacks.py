@@ -46,7 +46,7 @@ _WAITING = re.compile(
     r"|_worker .*/concurrent/futures/thread\.py"
     r"|(?:.*\.)?select .*/selectors\.py"
     r"|(?:.*\.)?(?:wait|poll) .*/multiprocessing/\w+\.py"
-    r"|(?:.*\.)?wait (?:.*/)?pytest_fileperf/serve/orphan_guard\.py"
+    r"|(?:.*\.)?wait (?:.*/)?pytest_fileperf/host/supervisor\.py"
 )
 """Innermost functions of threads that wait for something to do. py-spy leaves out what does not run; but a thread that
 was paused has to run for a moment to go on waiting, and may still wait for the core as the next sample is taken."""

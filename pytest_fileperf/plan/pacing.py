@@ -169,13 +169,15 @@ class Arrivals:
     """Requests are due at instants that are known before: all of a burst at 0, or as chance has drawn them."""
 
     open_loop = slots_rest = True
-    due_ns: tuple[int, ...]
+    requests: int
+    due_ns: tuple[int, ...] = ()
+    """Of each request; empty if all are due at once."""
     duration_ns: int = 0
     """The load goes on for so long, also after the last of them."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        if started < len(self.due_ns):
-            return self.due_ns[started]
+        if started < self.requests:
+            return self.due_ns[started] if self.due_ns else 0
         return self.duration_ns if elapsed_ns < self.duration_ns else None
 
 
@@ -186,7 +188,8 @@ def random_arrivals(rate: float, duration_ns: int, seed: int) -> Arrivals:
     It is a Poisson process. At the same rate, requests queue that would not if they came evenly, so that a server holds
     a limit of latency up to a lower rate.
     """
-    return Arrivals(due_ns=tuple(instants(rate, duration_ns, seed).tolist()), duration_ns=duration_ns)
+    due_ns = tuple(instants(rate, duration_ns, seed).tolist())
+    return Arrivals(requests=len(due_ns), due_ns=due_ns, duration_ns=duration_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

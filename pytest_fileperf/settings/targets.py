@@ -47,7 +47,7 @@ def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests
     if not ones:
         raise PlanError("there is no request in it")
     named = any(name for _, _, name in ones)
-    asked = dict.fromkeys((recipe.method, url) for recipe, url, _ in ones)
+    asked = {} if named else dict.fromkeys((recipe.method, url) for recipe, url, _ in ones)
     if not named and len(asked) <= _NAMED_BY_URL:
         name_of = dict(zip(asked, distinct(f"{method} {shown_url(url)}" for method, url in asked), strict=True))
         named, ones = True, [(recipe, url, name_of[recipe.method, url]) for recipe, url, _ in ones]

@@ -87,7 +87,7 @@ def family_named(name: str) -> ModuleType:
     if name not in FAMILIES:
         raise ValueError(f"family: {name!r} is not one of {', '.join(FAMILIES)}")
     try:
-        return import_module(name)
+        return httpx if name == "httpx" else import_module(name)
     except ImportError as error:
         raise LoadError(
             f'{name} cannot be imported ({error}): install it with pip install "pytest-fileperf[{name}]"'

@@ -38,14 +38,15 @@ def test_a_rate_that_is_known_is_found_and_told(project: Project) -> None:
 
     assert (ran.status, "4 failed, 2 passed" in ran.said) == (1, True), ran.text
     found, low = results(ran)["test_found"], results(ran)["test_too_low"]
-    lowest = 10 if "the machine was busy" in ran.said else 60
+    busy = "the machine was busy" in ran.said
+    lowest = 10 if busy else 60
     assert lowest <= found["capacity"]["rate"] <= 125, ran.text
     assert found["capacity"]["low"] <= 105, ran.text
     assert found["identity"]["load"]["capacity"] == {"max_error_rate": 0.0, "max_p90": 0.1}
     # Its loads are shorter than the limit, so a queue can grow in all of them without breaking it.
     long = results(ran)["test_long_limit"]["capacity"]
     held = [rate for rate, holds in zip(long["tried"]["rate"], long["tried"]["holds"], strict=True) if holds]
-    assert long["low"] <= 110, ran.text
+    assert long["low"] <= (150 if busy else 110), ran.text
     assert max(held, default=0) <= 180, ran.text
     assert [one["name"] for one in low["verdict"]["limits"] if not one["holds"]] == ["min_capacity"]
     for words in (

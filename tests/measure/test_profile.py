@@ -389,8 +389,8 @@ def test_reading() -> None:
         "EpollSelector.select (/usr/lib/python3.12/selectors.py:451)",
         "Popen.poll (/usr/lib/python3.12/multiprocessing/popen_fork.py:24)",
         r"Condition.wait (C:\Python312\Lib\threading.py:320)",
-        "follow_starter.<locals>.wait (/venv/pytest_fileperf/serve/orphan_guard.py:31)",
-        "wait (/venv/pytest_fileperf/serve/orphan_guard.py:31)",
+        "follow_starter.<locals>.wait (/venv/pytest_fileperf/host/supervisor.py:31)",
+        "wait (/venv/pytest_fileperf/host/supervisor.py:31)",
         "select (/usr/lib/python3.12/selectors.py:451)",
     ],
 )
