@@ -15,7 +15,7 @@ def test_found(fileperf):
     assert 0 < found.low <= found.rate <= found.high
 
 def test_long_limit(fileperf):
-    fileperf.capacity.get("/", max_p90="500ms")
+    fileperf.capacity.get("/", max_p90="500ms", max_duration="8s")
 
 def test_too_low(fileperf):
     fileperf.capacity.get("/", max_p50="200ms", max_duration="1s", min_capacity=100_000)
