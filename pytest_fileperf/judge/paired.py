@@ -183,6 +183,22 @@ def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: f
     return _with_guard(evidence, _last_look(tolerance, alpha), times)
 
 
+def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alpha: float) -> float:
+    """Returns how many times the time of these pairs is likely to decide it at the last look; may be infinite.
+
+    Errors shrink with the square root of the time, and the estimate stays. Pairs that show too little need twice it.
+    """
+    if (evidence := paired_evidence(metric, pairs)) is None:
+        return 2.0
+    last, main, guard = _last_look(tolerance, alpha), evidence.main, evidence.guard
+    needs = [(main.margin(evidence.pass_error), evidence.excluded(last.limit) - max(0.0, main.worse))]
+    if main.worse > last.limit:
+        needs = [(main.margin(last.bound_error), main.worse - last.limit)]
+    elif guard is not None and not evidence.is_calm:
+        needs.append((guard.margin(RULES.rate_pass_error), last.limit + RULES.total_more - max(0.0, guard.worse)))
+    return max((margin / room) ** 2 if room > 0 else math.inf for margin, room in needs)
+
+
 def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Difference, Threshold], float]) -> float:
     """Returns the `need` for REGRESSED: by `main`, or by a guard between stalls that `main` hardly agrees with."""
     needs = [need(difference, threshold) for difference, threshold in evidence.parts(look)]
@@ -298,15 +314,23 @@ class Sequential:
     """The gates of one test, over all looks at them."""
 
     def __init__(
-        self, tolerances: Mapping[str, float], *, alpha: float, limit_s: float, to_the_end: bool = False
+        self,
+        tolerances: Mapping[str, float],
+        *,
+        alpha: float,
+        limit_s: float,
+        part: float = 1.0,
+        to_the_end: bool = False,
     ) -> None:
         """`tolerances` has every gated metric by name; `alpha` is each gate's level, `limit_s` the time there is.
 
-        With `to_the_end` all of the time is used, whatever is seen.
+        `part` is the share of the error that these looks use, where others follow at the same evidence. With
+        `to_the_end` all of the time is used, whatever is seen.
         """
         self._tolerances = tolerances
         self._alpha = alpha
         self._limit_s = limit_s
+        self._part = part
         self._to_the_end = to_the_end
         self._looked_at = 0.0
 
@@ -326,7 +350,7 @@ class Sequential:
                 pairs,
                 tolerance=tolerance,
                 alpha=self._alpha,
-                share=share,
+                share=self._part * share,
                 elapsed_s=elapsed_s,
                 next_s=next_s,
             )

@@ -124,6 +124,8 @@ class Reason:
     """What the baseline's own code does now, over what is stored of it."""
     seconds: float = 0.0
     """How long a comparison has to last, at least, for as much as is needed; 0 where that is not known."""
+    budgeted: bool = False
+    """Whether the session's time ended it, and not that of the test."""
     noise_of: NoiseOf = NoiseOf.BOOTS
     together: float = 0.0
     """How many slow requests come together."""
@@ -249,6 +251,12 @@ class MetricComparison:
     def edge(self) -> float:
         """The change that is worse by the tolerance: of 5 %, 0.05 for a duration and -0.0476 for a rate."""
         return math.pow(1 + self.tolerance, METRICS[self.metric].worse_sign) - 1
+
+
+def within_budget(comparison: MetricComparison) -> MetricComparison:
+    """Returns it with a reason that says whose time was over."""
+    reason = comparison.reason
+    return comparison if reason is None else replace(comparison, reason=replace(reason, budgeted=True))
 
 
 def unless_far_worse(comparison: MetricComparison) -> MetricComparison:

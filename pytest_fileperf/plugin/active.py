@@ -30,6 +30,7 @@ from pytest_fileperf.units import format_count
 if TYPE_CHECKING:
     from pytest_fileperf.judge.groups import SessionRecord
     from pytest_fileperf.judge.record import Result
+    from pytest_fileperf.session.budget import TimeBudget
     from pytest_fileperf.session.selection import Selection
     from pytest_fileperf.session.session import Session
     from pytest_fileperf.versions.source import Source
@@ -85,6 +86,12 @@ def activate(config: pytest.Config) -> None:
     config.stash[ACTIVE] = active
     config.pluginmanager.register(active, "fileperf-active")
     config.pluginmanager.register(active.outcomes, "fileperf-outcomes")
+    if options.budget_s is not None:
+        from pytest_fileperf.plugin.again import Again
+        from pytest_fileperf.session.budget import TimeBudget
+
+        active.time = TimeBudget(total_s=options.budget_s)
+        config.pluginmanager.register(Again(active, active.time), "fileperf-again")
 
 
 def _source(config: pytest.Config, options: Options) -> Source:
@@ -122,6 +129,8 @@ class Active:
         self.progress = ScreenProgress(config)
         self.turns = Turns()
         self.outcomes = Outcomes(self)
+        self.time: TimeBudget | None = None
+        """What comparisons share, where there is a budget."""
         self._settings = settings
         """What options and ini say, without the tests' own keys."""
         self._against = against
@@ -163,7 +172,7 @@ class Active:
 
             source = self._held.enter_context(_source(self._config, self.options))
             against, gates = self._base(source), max(1, self._gates)
-            rig = Rig.starting(self.options, progress=self.progress, source=source)
+            rig = Rig.starting(self.options, progress=self.progress, source=source, time=self.time)
             self._session = Session(self.options, rig, against=against, gates=gates)
         return self._session
 
@@ -251,7 +260,7 @@ class Active:
     def pytest_report_header(self) -> list[str]:
         """Returns the line about load tests above all tests; without -v only where there is something special."""
         given, since = self.options, None if self._selection is None else self._selection.title
-        special = (given.smoke, given.update, given.prune, self._against, since, given.aa)
+        special = (given.smoke, given.update, given.prune, self._against, since, given.aa, given.budget_s)
         if not any(special) and self._config.get_verbosity() < 1:
             return []
         return [f"fileperf: {'; '.join(header_words(self._config, given, self._settings, self._against, since))}"]

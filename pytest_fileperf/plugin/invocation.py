@@ -27,8 +27,9 @@ from pytest_fileperf.plugin.options import (
     runs_in_ci,
 )
 from pytest_fileperf.serve.spec import AsgiSpec, ServerSpec, Url, server_title, split_cores, worker_count
+from pytest_fileperf.settings.keys import parse_positive_duration_ns
 from pytest_fileperf.settings.settings import Options, Settings
-from pytest_fileperf.units import printable
+from pytest_fileperf.units import format_duration, printable
 
 if TYPE_CHECKING:
     from pytest_fileperf.versions.tree import CodeTree
@@ -142,6 +143,12 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     ini, wrong_types = _read_ini(config)
     network, wrong_hosts = read_network(given("host"), given("allow_host"), ini)
     cluster, _ = _said("cluster", given("cluster"), ini)
+    rivals = [name for name in ("smoke", "update", "aa") if given(name)]
+    budget_s, wrong_budget = _budget(*_said("budget", given("budget"), ini))
+    if rivals and given("budget") is not None:
+        wrong_budget.append(
+            f"--fileperf-budget: it ends comparisons, and --fileperf-{rivals[0]} is not for that: leave one out"
+        )
     group_by, wrong_labels = _group_by(*_said("group_by", given("group_by"), ini))
     chosen = {key: _chosen(key, *_said(key, given(key), ini)) for key in CHOICES}
     wrong_words = [problem for _, problem in chosen.values() if problem]
@@ -157,6 +164,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         profile=bool(given("profile")),
         coverage=bool(given("coverage") or ini.get("coverage", False)),
         strict=bool(given("strict") or ini.get("strict", False)),
+        budget_s=None if rivals else budget_s,
         ci=runs_in_ci(),
         json=_optional_path(directory, given("json")),
         html=_optional_path(directory, given("html")),
@@ -184,6 +192,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         *wrong_types,
         *wrong_words,
         *wrong_labels,
+        *wrong_budget,
         *wrong_hosts,
     )
     return options, problems
@@ -293,6 +302,14 @@ def _chosen(key: str, given: object, where: str) -> tuple[str, str]:
     return words[0], f"{where}: it is {', '.join(first)} or {last}"
 
 
+def _budget(given: object, where: str) -> tuple[float | None, list[str]]:
+    """Returns the seconds, and what is wrong with them."""
+    try:
+        return None if given is None else parse_positive_duration_ns(given) / 1e9, []
+    except ValueError as error:
+        return None, [f"{where.partition('=')[0].rstrip()}: {error}"]
+
+
 def _group_by(given: object, where: str) -> tuple[tuple[str, ...], list[str]]:
     """Returns the labels, and what is wrong with them."""
     try:
@@ -366,6 +383,8 @@ def header_words(
         said.append(f"storing {which.get(options.update, 'baselines')}")
     if options.prune:
         said.append("removing stale baselines")
+    if options.budget_s is not None:
+        said.append(f"{format_duration(round(1e9 * options.budget_s))} for all comparisons")
     workers = worker_count(settings.server)
     said.append(server_title(settings.server))
     if isinstance(settings.server, AsgiSpec):

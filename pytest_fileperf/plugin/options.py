@@ -75,6 +75,10 @@ _HOST_HELP = (
 _COVERAGE_HELP = (
     "let coverage trace servers and load generators too, where it traces this run; otherwise they run untraced"
 )
+_BUDGET_HELP = (
+    "the time for all comparisons together, as in 3min, in place of max_duration: what one does not need is for others,"
+    " and what is undecided is measured once more while time is left"
+)
 _STRICT_HELP = "tests that are NEW or INCONCLUSIVE fail too"
 INI: Mapping[str, tuple[str, str]] = {
     **{key: ("string", help_text) for key, (_, help_text) in CHOICES.items()},
@@ -95,6 +99,7 @@ INI: Mapping[str, tuple[str, str]] = {
     ),
     "coverage": ("bool", _COVERAGE_HELP),
     "strict": ("bool", _STRICT_HELP),
+    "budget": ("string", _BUDGET_HELP),
 }
 """Every ini value by its key: its type, and a help text."""
 INI_SETTINGS = (*LOAD_OPTIONS, "tolerance", "gate")
@@ -158,6 +163,7 @@ def add_options(parser: pytest.Parser) -> None:
     flag("-profile", "say which functions of the app cost most CPU")
     flag("-coverage", _COVERAGE_HELP)
     flag("-strict", _STRICT_HELP)
+    option("-budget", _BUDGET_HELP, metavar="TIME")
     option("-json", "write all figures and verdicts to a JSON file", metavar="PATH")
     option("-html", "write tables and charts to one HTML file (extra: html)", metavar="PATH")
     option("-markdown", "write a summary for a pull request as Markdown", metavar="PATH")

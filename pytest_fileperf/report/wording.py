@@ -85,7 +85,7 @@ SATURATED = (
     "the load generator was saturated, so this is its own speed and not the server's: use fewer connections, or more"
     " generators"
 )
-_LONGER = "give it a longer max_duration"
+_LONGER, _MORE = "give it a longer max_duration", "give it more time with --fileperf-budget"
 _REMEDIES = {
     NoiseOf.BOOTS: "use more boots or a longer duration",
     NoiseOf.SESSIONS: "runs at other times differ by some 25 %, so more start-ups do not help:"
@@ -146,7 +146,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.PAIRS_FEW_REQUESTS: "{metric} needs {needed:,} requests a side, and there were {count:,}:"
     " {longer}, or gate a lower percentile",
     ReasonKind.PAIRS_CLUSTERED: "{metric} cannot be told of {count:,} requests a side, as {bunches} slow ones come"
-    f" together: {_LONGER}, or gate a lower percentile",
+    " together: {longer}, or gate a lower percentile",
     ReasonKind.PAIRS_CALM_WORSE: "shown by the requests that do not wait together with many others:"
     " worse by at least {share}",
     ReasonKind.PAIRS_STALLS: "the typical turn is not worse, the total over all turns is: it stalls now and then",
@@ -177,7 +177,9 @@ def sentence(reason: Reason | None) -> str:
         ]
         return "; ".join(filter(None, parts))
     # With a fifth more than what was worked out, in steps of 5 s.
-    longer = f"give it a max_duration of {math.ceil(1.2 * reason.seconds / 5) * 5} s or more"
+    longer = _MORE if reason.budgeted else _LONGER
+    if reason.seconds and not reason.budgeted:
+        longer = f"give it a max_duration of {math.ceil(1.2 * reason.seconds / 5) * 5} s or more"
     more_time = _more_time(reason)
     return _SENTENCES[reason.kind].format(
         **named(reason, "count", "needed", "total", "ratio", "busy", "text"),
@@ -193,7 +195,7 @@ def sentence(reason: Reason | None) -> str:
         because=f", and its code was not measured again: {reason.text}" if reason.text else "",
         apart=_APART if reason.packages else _AGAIN,
         why=f": processes of the server changed ({reason.text})" if reason.text else "",
-        longer=longer if reason.seconds else _LONGER,
+        longer=longer,
         remedy=_REMEDIES.get(reason.noise_of, more_time),
         more_time=more_time,
     )
@@ -207,7 +209,7 @@ def brief_sentence(reason: Reason | None) -> str:
 def _more_time(reason: Reason) -> str:
     """Returns what helps to decide a comparison in turn that was not decided in the time there was."""
     if reason.jump is None:
-        return f"{_LONGER}, or a quieter machine"
+        return f"{_MORE if reason.budgeted else _LONGER}, or a quieter machine"
     before, after = (f"{time_text(seconds)} at p{percentile:g}" for percentile, seconds in reason.jump)
     return (
         f"latency jumps there, from {before} to {after}, and chance decides on which side it is:"

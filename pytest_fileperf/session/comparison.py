@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
@@ -30,9 +31,9 @@ from pytest_fileperf.errors import (
 )
 from pytest_fileperf.judge.evidence import BootEvidence, Pair, answers_of, differing, pair_side, pairs_alike
 from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
-from pytest_fileperf.judge.paired import Sequential, noise_floor, paired_difference
+from pytest_fileperf.judge.paired import Sequential, noise_floor, paired_difference, times_to_decide
 from pytest_fileperf.judge.record import Explanation, Result, TestId
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict, within_budget
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.loss import Loss
@@ -46,6 +47,7 @@ from pytest_fileperf.serve.launch import Launch, ServerPool, refuse_changed, ref
 from pytest_fileperf.serve.process import ProcessLaunch
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, worker_count
+from pytest_fileperf.session.budget import TIMES
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
 from pytest_fileperf.session.causes import Looked, explain_loss, loss_between, served_of
 from pytest_fileperf.session.loads import (
@@ -134,7 +136,7 @@ class Sides:
         """`pool` says how boots are launched. The code of a stored baseline may fail to boot: its figures are left."""
         self._base = base
         self._is_stored = is_stored
-        self._plan = plan
+        self.plan = plan
         self._pool = pool
         self._chance = chance
         self._first_boot = chance.randrange(_SEEDS)
@@ -199,7 +201,7 @@ class Sides:
             return Reason(kind=ReasonKind.NO_APP, side="base", text=str(error))
 
     def _prepared(self, number: int, side: Side) -> Launch:
-        base, plan, is_base = self._base, self._plan, side is Side.BASE
+        base, plan, is_base = self._base, self.plan, side is Side.BASE
         launch = partial(
             self._pool.launch,
             boot=self._first_boot + number,  # the same on both sides, and another one in each session
@@ -245,10 +247,18 @@ def measure_in_turn(
     PlanError for what does not compare, and what booting and loading raise.
     """
     refuse_base(plan, base)
+    test, comparison = plan.test, None if rig.time is None else rig.time.kept(plan.test.nodeid)
+    if comparison is None:
+        comparison = Comparison(plan, base, budget, rig, is_stored=is_stored, base_alone=base_alone)
+    else:
+        comparison.go_on(plan)
     try:
-        return Comparison(plan, base, budget, rig, is_stored=is_stored, base_alone=base_alone).result()
+        found = comparison.result()
     finally:
         rig.progress.done()
+    if rig.time is not None and isinstance(found, Measured):
+        rig.time.keep(test.nodeid, test.item, comparison)
+    return found
 
 
 def refuse_base(plan: Plan, base: CodeTree) -> None:
@@ -270,19 +280,14 @@ class Comparison:
         self._sides = Sides(base, plan, pool=rig.servers, chance=rig.chance, is_stored=is_stored)
         self._rig = rig
         self._cores = plan.generator_cores
-        limit_s = plan.max_duration_ns / 1e9
-        self._gates = {
-            subject.test.own: Sequential(
-                subject.tolerances, alpha=plan.alpha, limit_s=limit_s, to_the_end=plan.to_the_end
-            )
-            for subject in plan.subjects
-            if subject.settings.gate or subject is plan
-        }
+        self._gates: dict[str, Sequential] = {}
         """Those that are not yet decided."""
         self._found: dict[str, tuple[MetricComparison, ...]] = {}
         """What the others have found."""
         self._begun_s = rig.clock()
-        self._line = rig.telling(plan.test.title, limit_s)
+        self.spent_s = 0.0
+        """How long it took, once it has ended."""
+        self._open_gates({subject.test.own for subject in plan.subjects if subject.settings.gate or subject is plan})
         self._runs: tuple[list[Run], list[Run]] = ([], [])
         """Of each side."""
         self._searches = tuple(RateSearch(plan, chance=rig.chance) for _ in Side) if plan.searches else None
@@ -298,6 +303,43 @@ class Comparison:
         """What a request took in the probe, on the slower side."""
         self._probes: dict[Side, Run] = {}
         """The first requests to the first boots: in no figure, but these boots have answered them."""
+
+    def go_on(self, plan: Plan) -> None:
+        """Lets `result` go on with what is undecided, by a plan that has the time from the first beginning on."""
+        self._plan = self._sides.plan = replace(plan, alpha=self._plan.alpha)
+        self._begun_s = self._rig.clock() - self.spent_s
+        self._pair_ns = plan.pair_ns(len(self._pairs[""]))
+        self._open_gates({own for own, found in self._found.items() if self._times(own, found) > 1})
+
+    def _open_gates(self, subjects: Collection[str]) -> None:
+        plan, limit_s = self._plan, self._plan.max_duration_ns / 1e9
+        self._gates = {
+            subject.test.own: Sequential(
+                subject.tolerances,
+                alpha=plan.alpha,
+                limit_s=limit_s,
+                part=1.0 if self._rig.time is None else 1 / TIMES,
+                to_the_end=plan.to_the_end,
+            )
+            for subject in plan.subjects
+            if subject.test.own in subjects
+        }
+        self._line = self._rig.telling(plan.test.title, limit_s)
+
+    @property
+    def needs_s(self) -> float:
+        """How much more time is likely to decide it; 0.0 where time decides nothing more."""
+        times = max((self._times(own, found) for own, found in self._found.items()), default=1.0)
+        return (times - 1) * self.spent_s
+
+    def _times(self, own: str, found: Sequence[MetricComparison]) -> float:
+        """Returns how many times the time is likely to decide a subject; 1.0 where it decides nothing more."""
+        undecided = [item for item in found if item.outcome is Outcome.INCONCLUSIVE]
+        times = (
+            times_to_decide(METRICS[item.metric], self._pairs[own], item.tolerance, self._plan.alpha)
+            for item in undecided
+        )
+        return max(1.0, *times) if undecided else 1.0
 
     def result(self) -> Measured | Reason:
         """Makes pairs until it is enough, and judges; or returns the reason why nothing can be compared."""
@@ -389,7 +431,11 @@ class Comparison:
                 self._searches[side].begin(run)
             self._latency_ns = max(self._latency_ns, _under_way_ns(run))
             self._probes[side] = run
-        if least_ns := self._plan.too_long_ns(self._latency_ns):
+        least_ns = self._plan.too_long_ns(self._latency_ns)
+        if least_ns and self._rig.time is not None and least_ns < 1e9 * self._rig.time.left_s:
+            self._plan = replace(self._plan, settings=self._plan.settings.lasting(least_ns))
+            self._open_gates(tuple(self._gates))
+        elif least_ns:
             base, now = (_seconds(_under_way_ns(self._probes[side])) for side in Side)
             took = f"{self._plan.work.name} takes {now} here and {base} in {self._base.title}"
             return self._too_slow(f"{took}, so a comparison takes {_seconds(least_ns)} at least")
@@ -403,7 +449,8 @@ class Comparison:
         return "one" if answer_of(rounds) is Answer.GOOD else "none"
 
     def _too_slow(self, said: str) -> Reason:
-        text = f"{said}, and there are {_seconds(self._plan.max_duration_ns)}: give it a longer max_duration"
+        more = "a longer max_duration" if self._rig.time is None else "more time with --fileperf-budget"
+        text = f"{said}, and there are {_seconds(self._plan.max_duration_ns)}: give it {more}"
         return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text)
 
     def _pair(self, number: int, servers: BothServers) -> None:
@@ -477,7 +524,7 @@ class Comparison:
         load_base, load = loads = tuple(partial(self._load_by, 0, side, servers[side]) for side in Side)
         # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
         alone = measurement_of(recording_of([asked_alone(load(plan.limiting), load)]))
-        seconds = self._rig.clock() - self._begun_s
+        seconds = self.spent_s = self._rig.clock() - self._begun_s
         base_capacity: Capacity | None = None
         capacity: Capacity | None = None
         limit = alone.limit
@@ -539,6 +586,8 @@ class Comparison:
     ) -> tuple[MetricComparison, ...]:
         """Returns what the gates have found, as far as both sides can be trusted."""
         found = self._found.get(subject.test.own, ())
+        if self._rig.time is not None:
+            found = tuple(map(within_budget, found))
         found = unless_base_failed(found, base, allowed=subject.allowed_errors, title=self._base.title)
         found = unless_unsteady(found, measurement.busy, by_others=by_others)
         found = unless_saturated(found, measurement.saturated)

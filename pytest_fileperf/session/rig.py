@@ -20,6 +20,7 @@ from pytest_fileperf.report.progress import ProgressLine, ProgressSink, SilentPr
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.session.budget import TimeBudget
 from pytest_fileperf.session.loads import Loader, recording_of
 from pytest_fileperf.settings.plans import Plan
 from pytest_fileperf.settings.settings import Options
@@ -40,9 +41,11 @@ class Rig:
     """Not the generator that test suites seed: two sessions are not to have the same luck."""
     source: Source = field(default_factory=lambda: Source(Path.cwd(), Path(".fileperf")))
     """Finds the code of stored baselines."""
+    time: TimeBudget | None = None
+    """What comparisons share; None where each has its own `max_duration`."""
 
     @classmethod
-    def starting(cls, options: Options, *, progress: ProgressSink, source: Source) -> Rig:
+    def starting(cls, options: Options, *, progress: ProgressSink, source: Source, time: TimeBudget | None) -> Rig:
         coverage, network = options.coverage, options.network
         return cls(
             progress=progress,
@@ -54,6 +57,7 @@ class Rig:
                 cluster=None if options.cluster is None else Cluster(options.cluster),
             ),
             source=source,
+            time=time,
         )
 
     def telling(self, title: str, total_s: float | None, boots: int = 1) -> Callable[[int, int, RunProgress], None]:

@@ -66,6 +66,8 @@ class Options:
     """coverage may trace servers and load generators."""
     strict: bool = False
     """NEW and INCONCLUSIVE fail too."""
+    budget_s: float | None = None
+    """The time of all comparisons together, which takes the place of each test's `max_duration`."""
     ci: bool = False
     """NEW fails where nothing else judged the test."""
     json: Path | None = None
@@ -155,6 +157,10 @@ class Settings:
     def is_whole(self) -> bool:
         """Whether the load is made as a whole: it cannot be divided among boots or turns."""
         return self.requests is not None or self.burst is not None or self.ramp is not None
+
+    def lasting(self, longest_ns: int) -> Settings:
+        """Returns settings by which a comparison takes so long at the most."""
+        return replace(self, max_duration_ns=longest_ns, search_ns=longest_ns // 2)
 
 
 def resolve(

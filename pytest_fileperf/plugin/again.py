@@ -1,0 +1,85 @@
+"""Runs tests once more that are undecided, while time of `--fileperf-budget` is left: their reports wait for that."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from pytest_fileperf.plugin.options import MEASURING_FIXTURES
+from pytest_fileperf.session.budget import TimeBudget
+
+if TYPE_CHECKING:
+    from pytest_fileperf.plugin.active import Active
+
+
+class Again:
+    """It is registered as a plugin where there is a budget."""
+
+    def __init__(self, active: Active, time: TimeBudget) -> None:
+        self._active = active
+        self._time = time
+        self._to_come: set[str] = set()
+        """The node ids of tests that have not run."""
+        self._held: dict[pytest.Item, Sequence[pytest.TestReport]] = {}
+        """Tests that are undecided, and what is reported of them if they do not run again."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._to_come = {item.nodeid for item in session.items if _measures(item)}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Runs a test that measures, and reports it unless more time is likely to decide it."""
+        if not _measures(item):
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        if not self._time.again:
+            self._time.to_come = len(self._to_come)
+            self._to_come.discard(item.nodeid)
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        failed = {report.when for report in reports if not report.passed}
+        may_go_on = not failed or (failed == {"call"} and self._active.options.strict)
+        if not self._time.again and may_go_on and self._time.needs_s(item.nodeid) > 0:
+            self._held[item] = reports
+        else:
+            _report(item, reports)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        try:
+            result = yield
+            self._run_held(session)
+        finally:
+            for item, reports in self._held.items():  # no time is left for them, or the run was interrupted
+                _report(item, reports)
+        return result
+
+    def _run_held(self, session: pytest.Session) -> None:
+        """Runs them again, those first that are likely to need least."""
+        items = sorted(self._held, key=lambda item: self._time.needs_s(item.nodeid))
+        self._time.again = True
+        for place, item in enumerate(items):
+            if self._time.is_over or session.shouldfail or session.shouldstop:
+                break
+            self._time.to_come = len(items) - place
+            del self._held[item]
+            self._active.session().forget(item.nodeid)
+            following = items[place + 1] if place + 1 < len(items) else None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+
+
+def _measures(item: pytest.Item) -> bool:
+    is_skipped = item.get_closest_marker("skip") is not None
+    return not is_skipped and not set(MEASURING_FIXTURES).isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def _report(item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)

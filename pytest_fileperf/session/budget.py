@@ -1,0 +1,86 @@
+"""The time that all comparisons of a session have together, as `--fileperf-budget` gives it, and who gets which part.
+
+    test 1, test 2, …                                       | once more those that are undecided, while time is left
+    a part of its equal share of the time that is left then | goes on where it ended; first who is likely to need least
+
+Each of both times may use half of a gate's error: together they have what a comparison without a budget has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from pytest_fileperf.judge.verdict import Outcome
+
+if TYPE_CHECKING:
+    from pytest_fileperf.judge.record import Result
+    from pytest_fileperf.session.comparison import Comparison
+
+TIMES = 2
+_FIRST = 0.75
+"""Of a test's equal share: the rest is for those that need more."""
+_AHEAD = 1.5
+"""Times the time that a comparison is likely to need: chance decides what it does need."""
+_LEAST_S = 2.0
+"""In less than this servers hardly start."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class TimeBudget:
+    total_s: float
+    to_come: int = 1
+    """Tests that are still to be measured, with the one that runs now."""
+    again: bool = False
+    """Whether tests are measured for the second time now."""
+    clock: Callable[[], float] = monotonic
+    _begun_s: float | None = None
+    """When the first measurement began."""
+    _kept: dict[str, tuple[str, Comparison]] = field(default_factory=dict)
+    """Comparisons that ended undecided, by the node id of the call; each with that of its test."""
+    _decided: dict[str, Result] = field(default_factory=dict)
+    """All other results, by the node id of the call: they are not measured again."""
+
+    @property
+    def left_s(self) -> float:
+        return self.total_s if self._begun_s is None else max(0.0, self.total_s + self._begun_s - self.clock())
+
+    @property
+    def is_over(self) -> bool:
+        return self.left_s < _LEAST_S
+
+    def part_s(self, nodeid: str) -> float:
+        """Returns how long a call may take, from the beginning of its comparison on."""
+        if self._begun_s is None:
+            self._begun_s = self.clock()
+        equal_s = self.left_s / max(1, self.to_come)
+        if nodeid not in self._kept:
+            return max(_LEAST_S, _FIRST * equal_s)
+        comparison = self._kept[nodeid][1]
+        return comparison.spent_s + max(_LEAST_S, min(self.left_s, max(equal_s, _AHEAD * comparison.needs_s)))
+
+    def kept(self, nodeid: str) -> Comparison | None:
+        """Gives the comparison that goes on back; None where there is none."""
+        _, comparison = self._kept.pop(nodeid, ("", None))
+        return comparison
+
+    def keep(self, nodeid: str, test: str, comparison: Comparison) -> None:
+        if not self.again:
+            self._kept[nodeid] = test, comparison
+
+    def judged(self, nodeid: str, results: Sequence[Result]) -> None:
+        """Takes note of what was found, in the whole load and its parts: whether more time is likely to decide it."""
+        outcomes = {item.outcome for result in results for item in result.verdict.comparisons}
+        is_open = Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
+        if not is_open or nodeid not in self._kept or self._kept[nodeid][1].needs_s <= 0:
+            self._kept.pop(nodeid, None)
+            self._decided[nodeid] = results[0]
+
+    def decided(self, nodeid: str) -> Result | None:
+        return self._decided.get(nodeid)
+
+    def needs_s(self, test: str) -> float:
+        """Returns how much more time is likely to decide a test; 0.0 if nothing of it goes on."""
+        return sum(comparison.needs_s for of, comparison in self._kept.values() if of == test)

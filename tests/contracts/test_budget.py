@@ -1,0 +1,66 @@
+"""The budget of a session: it is kept, its rest goes to what is undecided, and each test is reported once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from contracts.answers import answering
+from contracts.project import Project, results
+
+TESTS = """
+import pytest
+
+pytestmark = pytest.mark.fileperf(connections=2, warmup=0, gate="p50")
+
+@pytest.fixture(scope="module")
+def numbers():
+    with open("numbers.txt", "a") as file:
+        file.write("made ")
+    yield iter((1, 2))
+    with open("numbers.txt", "a") as file:
+        file.write("ended ")
+
+def test_hard(fileperf, numbers):
+    found = fileperf.get("/", gate="p999")
+    assert found.requests > 0
+    with open("numbers.txt", "a") as file:
+        file.write(f"{next(numbers)} ")
+
+def test_easy(fileperf, numbers):
+    fileperf.get("/", gate="none", duration="0.2s", boots=1)
+
+def test_without():
+    pass
+"""
+
+
+def test_undecided_tests_run_once_more_while_time_is_left(tmp_path: Path) -> None:
+    project = Project(top=tmp_path)
+    project.write({"app.py": answering(0.01), "test_it.py": TESTS}).commit()
+    project.write({"app.py": answering(0.01) + "# a comment\n"})
+    ran = project.run("--fileperf-against=HEAD", "--fileperf-budget=16s", "-v")
+    assert ran.status == 0, ran.text
+    found = results(ran)
+    assert {name: found[name]["standing"] for name in found} == {"test_easy": "-", "test_hard": "INCONCLUSIVE"}
+    # The undecided one comes last, and has its module's fixtures anew, as pytest had ended them.
+    ended = re.findall(r"test_it.py::(\w+) (\w+)", ran.text)
+    assert ended == [("test_easy", "PASSED"), ("test_without", "PASSED"), ("test_hard", "INCONCLUSIVE")]
+    assert (tmp_path / "numbers.txt").read_text() == "made 1 ended made 1 ended "
+    assert "16.0 s for all comparisons" in ran.said
+    assert "1 INCONCLUSIVE" in ran.said
+    assert "give it more time with --fileperf-budget" in ran.said
+    seconds = float(re.findall(r"in (\d+\.\d+)s", ran.text)[-1])
+    assert seconds < 1.1 * 16 + 3  # pytest, and the imports of a session
+
+
+def test_a_budget_that_ends_nothing_is_refused(tmp_path: Path) -> None:
+    project = Project(top=tmp_path).write({"app.py": answering(0.0), "test_it.py": TESTS})
+    for given, said in (
+        (("--fileperf-budget=soon",), "--fileperf-budget: 'soon' is not a duration"),
+        (("--fileperf-budget=0",), "--fileperf-budget: '0' is too short: it must be above 0"),
+        (("--fileperf-budget=9s", "--fileperf-update"), "--fileperf-update is not for that: leave one out"),
+    ):
+        ran = project.run(*given)
+        assert ran.status == 4
+        assert said in ran.said, ran.text

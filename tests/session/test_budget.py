@@ -1,0 +1,123 @@
+"""The time that the comparisons of a session share, on fake servers and a fake clock: who gets how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from session.fakes import GET, MS, TEST, App, Host, rig_of
+
+from pytest_fileperf.judge.evidence import BootEvidence, Pair
+from pytest_fileperf.judge.paired import Sequential
+from pytest_fileperf.judge.record import Result
+from pytest_fileperf.judge.rules import RULES
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.measure.histogram import EMPTY
+from pytest_fileperf.measure.metrics import Metric
+from pytest_fileperf.report.wording import sentence
+from pytest_fileperf.session.budget import TIMES, TimeBudget
+from pytest_fileperf.session.session import Session
+from pytest_fileperf.settings.settings import Options, Settings
+from pytest_fileperf.versions.tree import CodeTree
+
+EASY = Settings(app="app:app", connections=2, warmup_ns=0, gate=("rps",), tolerances={"rps": 4.0})
+HARD = replace(EASY, gate=("p99",), tolerances={"p99": 0.01})
+"""It takes more requests than a first part has time for."""
+
+
+class Sharing:
+    """A session with so many tests to come, which share so much time."""
+
+    def __init__(self, top: Path, total_s: float, tests: int) -> None:
+        for tree in ("here", "base"):
+            (top / tree).mkdir()
+        self.host = Host(base=App(latency_ns=10 * MS), now=App(latency_ns=10 * MS))
+        self.time = TimeBudget(total_s=total_s, to_come=tests, clock=self.host.clock)
+        rig, *_ = rig_of(self.host)
+        base = CodeTree(title="main", here=top / "here", there=top / "base")
+        self.session = Session(
+            Options(baselines=top / "baselines"), replace(rig, time=self.time), against=base, gates=tests
+        )
+
+    def measure(self, name: str, settings: Settings = EASY) -> tuple[Result, float]:
+        """Returns what was found of a test, and the seconds that it took."""
+        begun_s = self.host.clock()
+        self.session.measure(GET, settings, replace(TEST, nodeid=name))
+        self.time.to_come -= 1
+        return self.session.results[-1], self.host.clock() - begun_s
+
+    def again(self, *names: str) -> None:
+        self.time.again, self.time.to_come = True, len(names)
+        for name in names:
+            self.session.forget(name)
+
+
+@pytest.fixture
+def sharing(tmp_path: Path) -> Callable[[float, int], Sharing]:
+    return lambda total_s, tests: Sharing(tmp_path, total_s, tests)
+
+
+def outcome_of(result: Result) -> Outcome:
+    (comparison,) = result.verdict.comparisons
+    return comparison.outcome
+
+
+def test_what_is_undecided_goes_on_with_the_time_that_others_left(sharing: Callable[[float, int], Sharing]) -> None:
+    shared = sharing(76, 4)
+    first, first_s = shared.measure("hard", HARD)
+    assert outcome_of(first) is Outcome.INCONCLUSIVE
+    assert "give it more time with --fileperf-budget" in sentence(first.verdict.comparisons[0].reason)
+    assert first_s < 76 / 4  # no more than an equal share
+    easy = [shared.measure(f"easy{number}") for number in range(3)]
+    assert {outcome_of(result) for result, _ in easy} == {Outcome.PASS}
+    assert [shared.time.needs_s(name) > 0 for name in ("hard", "easy0")] == [True, False]
+    booted, left_s = len(shared.host.booted), shared.time.left_s
+    assert left_s == pytest.approx(76 - first_s - sum(seconds for _, seconds in easy))
+    shared.again("hard")
+    last, last_s = shared.measure("hard", HARD)
+    assert 0 < last_s < left_s + 1
+    assert outcome_of(last) is Outcome.PASS
+    # It goes on with what it had, on further start-ups.
+    assert len(last.pairs) == len(first.pairs) + (len(shared.host.booted) - booted) // 2 > len(first.pairs)
+    assert last.pairs[: len(first.pairs)] == first.pairs
+    assert last.base_seconds == pytest.approx(first_s + last_s, abs=2)
+    assert [result.test.nodeid for result in shared.session.results] == ["easy0", "easy1", "easy2", "hard"]
+    assert shared.time.needs_s("hard") == 0  # there is no third time
+
+
+def test_what_is_decided_is_not_measured_again(sharing: Callable[[float, int], Sharing]) -> None:
+    shared = sharing(60, 1)
+    found, _ = shared.measure("easy")
+    booted = len(shared.host.booted)
+    shared.again("easy")
+    assert shared.measure("easy") == (found, 0.0)
+    assert len(shared.host.booted) == booted
+
+
+def test_a_slow_endpoint_gets_the_time_that_it_takes_at_least(sharing: Callable[[float, int], Sharing]) -> None:
+    shared = sharing(60, 60)
+    slow = App(latency_ns=300 * MS)
+    shared.host.base = shared.host.now = slow
+    found, seconds = shared.measure("slow")
+    assert 10 < seconds < 60
+    assert found.pairs
+
+
+def test_both_times_together_use_no_more_than_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = []
+
+    def compared(metric: Metric, pairs: object, *, tolerance: float, share: float, **_: float) -> MetricComparison:
+        shares.append(share)
+        return MetricComparison(metric=metric.name, outcome=Outcome.INCONCLUSIVE, tolerance=tolerance)
+
+    monkeypatch.setattr("pytest_fileperf.judge.paired.compare_pairs", compared)
+    side = BootEvidence(turns=(), latency=EMPTY, runs={})
+    pairs = [Pair(base=side, now=side)] * RULES.least_pairs
+    for first_s, limit_s in ((0, 10), (10, 40)):
+        gate = Sequential({"rps": 0.03}, alpha=0.01, limit_s=limit_s, part=1 / TIMES)
+        found = [gate.look(pairs, elapsed_s=second, next_s=1.5) for second in range(first_s, limit_s)]
+        assert found[-1] is not None
+    assert len(shares) > len(RULES.looks)
+    assert sum(shares) == pytest.approx(1)
