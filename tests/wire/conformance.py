@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import ssl
 import tempfile
@@ -166,8 +167,10 @@ async def run_case(
     case: Case, make_transport: MakeTransport, certificates: Certificates, family: str = "httpx"
 ) -> Outcome:
     """Plays the case with a server and a client of its own. The case's objects are httpx's, whatever the family."""
-    with tempfile.TemporaryDirectory(prefix="fp") as directory:
-        uds = Path(directory) / "s" if case.over == "unix" else None
+    with contextlib.ExitStack() as stack:
+        uds = None
+        if case.over == "unix":
+            uds = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fp"))) / "s"
         tls = case.over.startswith("tls")
         server = ScriptedServer(
             case.scripts,

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import socket
 import ssl
+import sys
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
 import httpx
 import pytest
 import trustme
 from wire import cases_connections, cases_requests, cases_responses
-from wire.conformance import Case, Certificates, Difference, Expected, Seen, matches, run_case
+from wire.conformance import (
+    Case,
+    Certificates,
+    Difference,
+    Expected,
+    MakeTransport,
+    Outcome,
+    Seen,
+    matches,
+    run_case,
+)
 
 from pytest_fileperf.wire.transport import LoadTransport
-
-pytestmark = pytest.mark.anyio
 
 CASES: tuple[Case, ...] = cases_responses.CASES + cases_connections.CASES + cases_requests.CASES
 
 
-MENDED_SINCE = {
-    "chunk that begins its line end wrongly": ("h11", (0, 16)),
-    "HEAD with a length of 21 digits": ("h11", (0, 16)),
-} | {case.name: ("uvloop", (0, 22)) for case in CASES if case.name.endswith("and a reset at once")}
-"""Where httpx's own transport does otherwise on older versions of what it is built on: there only ours is looked at."""
+MENDED_SINCE = {"chunk that begins its line end wrongly": (0, 16), "HEAD with a length of 21 digits": (0, 16)}
+"""Where httpx's own transport does otherwise on older versions of h11: there only ours is looked at."""
+
+
+def _on_uvloop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    **({"uvloop": _on_uvloop} if sys.platform != "win32" else {}),
+}
 
 
 def theirs(*, uds: str | None, verify: ssl.SSLContext | bool, max_connections: int | None) -> httpx.AsyncBaseTransport:
@@ -45,37 +66,62 @@ def certificates() -> Certificates:
     return Certificates(server=server, client=client)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _without_sniffio() -> Iterator[None]:
+    """httpx's own transport asks for it again and again: to look for what is not there takes as long as a case."""
+    with pytest.MonkeyPatch.context() as patch:
+        if importlib.util.find_spec("sniffio") is None:
+            patch.setitem(sys.modules, "sniffio", None)
+        yield
+
+
+def played(case: Case, transport: MakeTransport, certificates: Certificates, loop: str, family: str) -> Outcome:
+    """Returns what there was to see on an event loop of its own, which has caught nothing."""
+    caught: list[dict[str, object]] = []
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.get_loop().set_exception_handler(lambda _, context: caught.append(context))
+        # Not `runner.run`, which minds Ctrl-C, and to that end makes a text of all that was sent.
+        outcome = runner.get_loop().run_until_complete(run_case(case, transport, certificates, family))
+    # The server's own tasks are cancelled at its end, which asyncio's streams tell the loop of.
+    assert [each for each in caught if not isinstance(each.get("exception"), asyncio.CancelledError)] == []
+    return outcome
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_case(case: Case, family: str, certificates: Certificates) -> None:
+def test_case(case: Case, family: str, certificates: Certificates) -> None:
+    """Ours on each event loop, and with the clients of httpx2 on one; httpx's own is the same on either."""
     if case.over == "ipv6" and not _has_ipv6():
         pytest.skip("this machine has no IPv6")
     difference = case.difference or Difference(reason="none")
-    outcome = await run_case(case, ours, certificates, family)
-    expect = case.expect if difference.expect is None else difference.expect
-    assert _all_match(outcome.answers, expect), f"ours gave {outcome.answers}"
-    assert (case.served if difference.served is None else difference.served) in (None, outcome.served)
-    if case.request is not None:
-        assert outcome.requests[0].startswith(case.request)
-    if family != "httpx" or _is_older(*MENDED_SINCE.get(case.name, ("h11", (0,)))):
+    loops = tuple(LOOPS) if family == "httpx" else tuple(LOOPS)[-1:]
+    outcomes = {loop: played(case, ours, certificates, loop, family) for loop in loops}
+    for loop, outcome in outcomes.items():
+        expect = case.expect if difference.expect is None else difference.expect
+        assert _all_match(outcome.answers, expect), f"ours gave {outcome.answers} on {loop}"
+        assert (case.served if difference.served is None else difference.served) in (None, outcome.served), loop
+        if case.request is not None:
+            assert outcome.requests[0].startswith(case.request)
+    if family != "httpx" or _is_older_than(MENDED_SINCE.get(case.name, (0,))):
         return
 
-    reference = await run_case(case, theirs, certificates)
+    reference = played(case, theirs, certificates, "asyncio", "httpx")
     assert _all_match(reference.answers, case.expect), f"httpx's own transport gave {reference.answers}"
     assert case.served in (None, reference.served), "httpx's own transport"
-    if difference.expect is None:
-        assert outcome.answers == reference.answers
-    if case.difference is not None:
-        assert (outcome.answers, outcome.served) != (reference.answers, reference.served), "no difference any more"
-    if case.same_bytes and outcome.served == reference.served:
-        assert outcome.requests == reference.requests
+    for loop, outcome in outcomes.items():
+        if difference.expect is None:
+            assert outcome.answers == reference.answers, loop
+        if case.difference is not None:
+            assert (outcome.answers, outcome.served) != (reference.answers, reference.served), "no difference any more"
+        if case.same_bytes and outcome.served == reference.served:
+            assert outcome.requests == reference.requests, loop
 
 
 def _all_match(answers: tuple[Seen | str, ...], expect: tuple[Expected, ...]) -> bool:
     return len(answers) == len(expect) and all(map(matches, answers, expect))
 
 
-def _is_older(distribution: str, than: tuple[int, ...]) -> bool:
-    return tuple(int(number) for number in version(distribution).split(".")[: len(than)]) < than
+def _is_older_than(release: tuple[int, ...]) -> bool:
+    return tuple(int(number) for number in version("h11").split(".")[: len(release)]) < release
 
 
 def _has_ipv6() -> bool:
