@@ -83,13 +83,31 @@ def played(case: Case, transport: MakeTransport, certificates: Certificates, loo
         # Not `runner.run`, which minds Ctrl-C, and to that end makes a text of all that was sent.
         outcome = runner.get_loop().run_until_complete(run_case(case, transport, certificates, family))
     # The server's own tasks are cancelled at its end, which asyncio's streams tell the loop of.
-    assert [each for each in caught if not isinstance(each.get("exception"), asyncio.CancelledError)] == []
+    assert [context for context in caught if not isinstance(context.get("exception"), asyncio.CancelledError)] == []
     return outcome
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_case(case: Case, family: str, certificates: Certificates) -> None:
-    """Ours on each event loop, and with the clients of httpx2 on one; httpx's own is the same on either."""
+def each(*cases: Case) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+@each(*cases_responses.CASES)
+def test_responses(case: Case, family: str, certificates: Certificates) -> None:
+    check(case, family, certificates)
+
+
+@each(*cases_connections.CASES)
+def test_connections(case: Case, family: str, certificates: Certificates) -> None:
+    check(case, family, certificates)
+
+
+@each(*cases_requests.CASES)
+def test_requests(case: Case, family: str, certificates: Certificates) -> None:
+    check(case, family, certificates)
+
+
+def check(case: Case, family: str, certificates: Certificates) -> None:
+    """Compares ours on each event loop, and with the clients of httpx2 on one, with httpx's own on one."""
     if case.over == "ipv6" and not _has_ipv6():
         pytest.skip("this machine has no IPv6")
     difference = case.difference or Difference(reason="none")
