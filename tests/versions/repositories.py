@@ -39,7 +39,7 @@ class Repo:
     def make(cls, top: Path) -> Repo:
         """Returns an empty one in a new directory."""
         top.mkdir(parents=True)
-        git(top, "init", "--quiet")
+        git(top, "init", "--quiet", "--template=")
         return cls(top)
 
     def copied(self, top: Path) -> Repo:
@@ -64,18 +64,26 @@ class Repo:
         self.git("commit", "--quiet", "--allow-empty", "--message", "a change")
         return self.git("rev-parse", "HEAD")
 
+    @property
+    def shared(self) -> Path:
+        """Where Git keeps all about the repository: for each of its working trees, too."""
+        inside = self.top / ".git"
+        own = inside if inside.is_dir() else self.top / inside.read_text().removeprefix("gitdir: ").rstrip("\n")
+        common = own / "commondir"
+        return own / common.read_text().rstrip("\n") if common.exists() else own
+
     def state(self) -> dict[str, object]:
-        """Returns what has to be the same before and after; asked last of all, as Git itself may refresh the index."""
-        shared = self.top / self.git("rev-parse", "--git-common-dir")
-        own = Path(self.git("rev-parse", "--absolute-git-dir"))
-        index = own / "index"
-        facts: dict[str, object] = {
-            "index": index.read_bytes() if index.exists() else None,
-            "head": (own / "HEAD").read_bytes(),
-            "in .git": sorted(path.name for path in own.iterdir()),
-            "files": sorted(str(path) for path in self.top.rglob("*") if ".git" not in path.parts),
-            "worktrees": sorted(path.name for path in (shared / "worktrees").glob("*")),
+        """Returns what has to be the same before and after, without Git, which could change it."""
+        kept = {
+            str(path.relative_to(self.shared)): path.read_bytes()
+            for path in self.shared.rglob("*")
+            if path.is_file() and "objects" not in path.relative_to(self.shared).parts
         }
-        for words in (("status", "--porcelain"), ("stash", "list"), ("worktree", "list"), ("for-each-ref",)):
-            facts[" ".join(words)] = self.git("--no-optional-locks", *words)
-        return facts
+        refs = {name: kept.pop(name) for name in list(kept) if name.startswith("refs/") or name == "packed-refs"}
+        files = {
+            str(path.relative_to(self.top)): (each.st_mode, each.st_size, each.st_mtime_ns if path.is_file() else None)
+            for path in self.top.rglob("*")
+            if ".git" not in path.parts
+            for each in [path.lstat()]
+        }
+        return {"in .git": kept, "refs": refs, "files": files}

@@ -10,9 +10,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE
 
 import httpx
 import psutil
@@ -64,6 +66,20 @@ def sample(pids: list[int], for_s: float = 0.5) -> Sampled:
 def functions_of(seen: Sampled) -> set[str]:
     found = profile_of([seen], requests=1)
     return {frame.function for stack in found.stacks for frame in stack}
+
+
+@contextmanager
+def asleep() -> Iterator[int]:
+    """Starts a Python that computes nothing."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"], stdout=PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
 
 
 def spies(pid: int) -> list[int]:
@@ -188,7 +204,7 @@ def test_nothing_is_left_behind(scratch: Path) -> None:
 @pytest.mark.usefixtures("looks")
 def test_it_ends_by_itself_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiler, "TAIL_S", 0)
-    with busy() as pid, Profiler([pid], seconds=2):
+    with asleep() as pid, Profiler([pid], seconds=1):
         begun = spies(pid)
         assert begun
         assert remaining_after(10, begun) == []
@@ -204,7 +220,7 @@ def test_one_that_does_not_end_is_killed(program: Path, scratch: Path) -> None:
         "print('py-spy> Sampling process', flush=True)\n"
         "time.sleep(60)\n",
     )
-    with busy() as pid, Profiler([pid], seconds=0) as looking:
+    with asleep() as pid, Profiler([pid], seconds=0) as looking:
         begun = spies(pid)
         with pytest.raises(ProfilerUnavailableError) as caught:
             looking.stop()
