@@ -55,9 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.function is test_deployment:
         full_size = metafunc.config.getoption("--full-size", default=False)
         paths = tuple(UPLOADS) if full_size else DEPLOYED_UPLOADS
-        if metafunc.config.getoption(
-            "--fileperf-smoke"
-        ):  # compares nothing: then one of them shows that a server works
+        if metafunc.config.getoption("--fileperf-smoke"):  # compares nothing: one shows that a server works
             paths = paths[:1]
         metafunc.parametrize("path", paths)
         metafunc.parametrize("server", servers(max(2, os.cpu_count() or 1) if full_size else 2))
