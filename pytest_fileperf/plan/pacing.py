@@ -10,8 +10,8 @@ import math
 import random
 import sys
 from bisect import bisect_right
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from math import sqrt
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -202,7 +202,7 @@ class Stage:
     """Requests per second, or connections."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Ramp:
     slots_rest = True
     stages: tuple[Stage, ...]
@@ -216,7 +216,7 @@ class _Ramp:
         return max(stage.target for stage in self.stages)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RateRamp(_Ramp):
     r"""An open loop whose rate goes from target to target.
 
@@ -226,10 +226,10 @@ class RateRamp(_Ramp):
     """
 
     open_loop = True
-    _starts: tuple[tuple[int, float, float], ...] = field(init=False, repr=False, compare=False)
-    """For each stage, and the end: when it begins (ns), at which rate, and how many requests were due before."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _starts(self) -> tuple[tuple[int, float, float], ...]:
+        """For each stage, and the end: when it begins (ns), at which rate, and how many requests were due before."""
         begins = accumulate((stage.duration_ns for stage in self.stages), initial=0)
         rates = (0.0, *(stage.target for stage in self.stages))
         seconds = (stage.duration_ns / _SECOND_NS for stage in self.stages)
@@ -237,7 +237,7 @@ class RateRamp(_Ramp):
             (length * (low + high) / 2 for length, (low, high) in zip(seconds, pairwise(rates), strict=True)),
             initial=0.0,
         )
-        object.__setattr__(self, "_starts", tuple(zip(begins, rates, counts, strict=True)))
+        return tuple(zip(begins, rates, counts, strict=True))
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         """Returns when the integral of the rate reaches the count; if it never does, the end."""
@@ -255,7 +255,7 @@ class RateRamp(_Ramp):
         return begin_ns + round(seconds * _SECOND_NS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ConnectionRamp(_Ramp):
     """A closed loop in which the number of connections at work goes from target to target, in whole ones."""
 
