@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 from pytest_fileperf.plan.pacing import (
     WHOLE,
@@ -242,9 +243,7 @@ def split(plan: LoadPlan | Alternation) -> tuple[LoadPlan | Alternation, ...]:
     for place in range(count):
         before = None if made is None else made // count * place + min(place, made % count)
         share = Share(place=place, of=count, before=before, connections=plan.connections)
-        own = replace(plan, connections=share.part_of(plan.connections), share=share)
-        if isinstance(own, LoadPlan):
-            requests, burst = (None if total is None else share.part_of(total) for total in (own.requests, own.burst))
-            own = replace(own, requests=requests, burst=burst)
-        each.append(own)
+        totals = {name: getattr(plan, name) for name in ("connections", "requests", "burst")}
+        own: dict[str, Any] = {name: share.part_of(total) for name, total in totals.items() if total is not None}
+        each.append(replace(plan, share=share, **own))
     return tuple(each)
