@@ -44,7 +44,7 @@ class RateSearch:
         self._plan = plan
         self._chance = chance
         self._first_place = chance.random()
-        self._search = Search(limits=plan.search_limits, start=_LEAST_RPS, total_s=plan.settings.search_ns / 1e9)
+        self._search = self._from(_LEAST_RPS)
         self._closed_rps: float | None = None
         self._runs: list[Run] = []
         self._tried: list[RateTried] = []
@@ -65,7 +65,7 @@ class RateSearch:
         seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
         good, failed = sum(round_.requests for round_ in rounds), sum(round_.failed for round_ in rounds)
         self._closed_rps = good / seconds if seconds else 0.0
-        self._search = replace(self._search, start=max(self._closed_rps, _LEAST_RPS))
+        self._search = self._from(max(self._closed_rps, _LEAST_RPS))
         if failed and not good:
             # At no rate will there be a good answer; the failures say why. It stands for a load of the search.
             assert isinstance(run.plan, LoadPlan)
@@ -86,6 +86,9 @@ class RateSearch:
         plan = self._plan.search_load(following, chance=self._chance, place=place, busy_rate=busy_rate)
         self._took(following.rate, load(plan))
         return True
+
+    def _from(self, rate: float) -> Search:
+        return Search(limits=self._plan.search_limits, start=rate, total_s=self._plan.settings.search_ns / 1e9)
 
     def _took(self, rate: float, run: Run) -> None:
         self._runs.append(run)
