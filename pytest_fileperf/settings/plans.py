@@ -172,8 +172,7 @@ class Plan:
                 requests=requests,
             )
         if settings.capacity:
-            closed = self._one_round(2 * _PROBE_NS, timeout_ns, warmup_ns=_WARMUP_NS)
-            return replace(closed, connections=min(closed.connections, DEFAULT_CONNECTIONS))
+            return self._one_round(2 * _PROBE_NS, timeout_ns, warmup_ns=_WARMUP_NS, connections=DEFAULT_CONNECTIONS)
         return self._whole_load(self.boots, timeout_ns)
 
     @property
@@ -292,12 +291,13 @@ class Plan:
         timeout_ns: int,
         *,
         warmup_ns: int = 0,
+        connections: int | None = None,
         requests: int | None = None,
         burst: int | None = None,
         rate: float | None = None,
     ) -> LoadPlan:
         return LoadPlan(
-            connections=min(filter(None, (self.settings.connections, requests, burst))),
+            connections=min(filter(None, (self.settings.connections, connections, requests, burst))),
             warmup_ns=warmup_ns,
             round_ns=round_ns,
             rounds=1,
