@@ -19,11 +19,6 @@ from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
 
 DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""
-DEFAULT_DURATION_NS = 4_000_000_000
-"""With three boots, their warm-ups, and two starts of half a second, a test alone takes seven seconds at the most."""
-DEFAULT_ROUNDS = 12
-"""A third of a second each by default. Shorter rounds have too few requests, fewer rounds say too little."""
-DEFAULT_WARMUP_NS = 300_000_000
 DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_MAX_DURATION_NS = 30_000_000_000
 """A comparison may take so long: enough to see 10 % on a noisy machine with two cores."""
@@ -117,10 +112,12 @@ class Settings:
     """Stages of rates or connections; they take their own time, not `duration_ns`."""
     pause: Pause | None = None
     """How long each connection waits before its next request."""
-    duration_ns: int = DEFAULT_DURATION_NS
-    """Of the whole measurement, over all boots, without warm-up."""
-    rounds: int = DEFAULT_ROUNDS
-    """Spread over the boots."""
+    duration_ns: int = 4_000_000_000
+    """Of the whole measurement, over all boots, without warm-up. By default a test alone takes at most seven seconds,
+    with three boots, their warm-ups, and two starts of half a second."""
+    rounds: int = 12
+    """Spread over the boots: by default a third of a second each. Shorter ones have too few requests, fewer say too
+    little."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
     """The longest time that a comparison of two versions takes, with boots; it ends earlier when it is sure."""
     capacity: bool = False
@@ -129,7 +126,7 @@ class Settings:
     """The most connections that may be open in a load of a search for the capacity."""
     search_ns: int = DEFAULT_SEARCH_NS
     """The longest time that this search takes, with boots: `max_duration` where it is given."""
-    warmup_ns: int = DEFAULT_WARMUP_NS
+    warmup_ns: int = 300_000_000
     """On each boot."""
     timeout_ns: int = DEFAULT_TIMEOUT_NS
     boots: int | None = None
