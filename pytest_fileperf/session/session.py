@@ -26,6 +26,7 @@ from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
 from pytest_fileperf.measure.recording import Phase, kept_small, pack_histograms
 from pytest_fileperf.measure.usage import busiest_share
 from pytest_fileperf.plan.load import LoadPlan
+from pytest_fileperf.plan.request import Subject
 from pytest_fileperf.plan.work import Work, in_smoke, parts_of, steps_of
 from pytest_fileperf.report.message import raise_for, raise_for_failed_requests
 from pytest_fileperf.serve.running import RunningServer, serving_server
@@ -194,17 +195,16 @@ class Session:
                 self.results.append(decided)
                 return decided
             settings = settings.lasting(round(1e9 * time_.part_s(test.nodeid)))
-        plan, found, keeps = self._planned(work, settings, test), None, False
-        is_gated = any(subject.settings.gate for subject in plan.subjects)
+        is_gated = bool(settings.gate) or any(subject.gate for subject in _judged_apart(work))
+        keeps = is_gated and self._base is None and not self._options.smoke
+        # Read before time is spent on measuring: a damaged file is told at once.
+        found = self._baselines.find(test) if keeps else None
+        # What is stored is measured anew.
+        plan = self._planned(work, settings, test, in_half=found is not None and self._options.update == "all")
         if is_gated and self._base is not None:
             measured = measure_other_version(plan, self._base, self._budget, self._rig)
         else:
             plan.load  # noqa: B018 # a rate that is too low is told before anything boots
-            if keeps := is_gated and not self._options.smoke:
-                # Read before time is spent on measuring: a damaged file is told at once.
-                found = self._baselines.find(plan)
-                if found is not None and self._options.update == "all":  # what is stored is measured anew
-                    plan = replace(plan, in_half=True)
             measured = self._baselines.measure(plan, found) if keeps else measure_alone(plan, self._rig)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
         (subject, whole), *parts = measured.results
@@ -226,7 +226,7 @@ class Session:
         self._raise_for_all(measured, self.results[place:])
         return self.results[place]
 
-    def _planned(self, work: Work, settings: Settings, test: TestId) -> Plan:
+    def _planned(self, work: Work, settings: Settings, test: TestId, *, in_half: bool) -> Plan:
         generators: int | None = None
         said: tuple[str, ...] = ()
         if self._options.smoke:
@@ -234,8 +234,7 @@ class Session:
         else:
             generators, said = _generators(work, settings, self._rig)
         cores, generator_cores = cores_of(settings, generators)
-        judged_apart = (*parts_of(work), *(step for _, _, step in steps_of(work)))
-        gates_apart = sum(len(own.gate) for own in judged_apart)
+        gates_apart = sum(len(own.gate) for own in _judged_apart(work))
         return Plan(
             test=test,
             work=work,
@@ -249,6 +248,7 @@ class Session:
             smoke=self._options.smoke,
             profiles=self._options.profile and not self._options.smoke,
             to_the_end=self._options.aa,
+            in_half=in_half,
         )
 
     def _judged(self, plan: Plan, result: Result) -> Result:
@@ -327,6 +327,11 @@ class Session:
                 f"{plan.test.title}: {why_not.text} when it was measured in turn, and had one when it was measured "
                 'alone: what differs between boots of the app? Or leave this test out of comparisons with gate="none"'
             )
+
+
+def _judged_apart(work: Work) -> tuple[Subject, ...]:
+    """Returns what may have a gate of its own beside the whole load."""
+    return (*parts_of(work), *(step for _, _, step in steps_of(work)))
 
 
 def _check_clock() -> None:

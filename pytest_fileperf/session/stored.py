@@ -33,7 +33,7 @@ from pytest_fileperf.judge.gate import (
     unless_same_files,
     unless_saturated,
 )
-from pytest_fileperf.judge.record import Result
+from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import (
     MetricComparison,
     Note,
@@ -135,9 +135,9 @@ class Baselines:
         self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
         """Those with the packages of baselines."""
 
-    def find(self, plan: Plan) -> Found | None:
+    def find(self, test: TestId) -> Found | None:
         """Returns what is stored of a whole load or of a part, of this machine or another one. Raises BaselineError."""
-        return self._store.find(plan.test.module, plan.test.nodeid, self._environment)
+        return self._store.find(test.module, test.nodeid, self._environment)
 
     def measure(self, plan: Plan, found: Found | None) -> Measured:
         """Measures the code here, and the baseline's code where that is needed; judges both."""
@@ -265,7 +265,7 @@ class Baselines:
 
         def judged(subject: Plan, result: Result) -> Result:
             is_whole = not subject.test.own
-            stored = found if is_whole else self.find(subject)
+            stored = found if is_whole else self.find(result.test)
             if stored is None:  # stored before there was this part
                 return self._with_figures(subject, result, None)
             comparisons = judge_same_code(
@@ -334,7 +334,7 @@ class Baselines:
         self, measured: Measured, found: Found | None, why: Note | None, notes: tuple[str, ...] = ()
     ) -> Measured:
         def judged(subject: Plan, result: Result) -> Result:
-            return self._with_figures(subject, result, self.find(subject) if subject.test.own else found, why)
+            return self._with_figures(subject, result, self.find(result.test) if subject.test.own else found, why)
 
         return measured.judged(judged, notes=notes)
 
