@@ -295,16 +295,19 @@ class RemoteHandle:
 
     async def _order(self, job: LoadOrder) -> None:
         there, here = self._there, whereabouts()
-        targets = tuple(replace(target, pids=()) for target in job.targets)
-        if there["net"] != here["net"]:
-            if far := [target.url for target in targets if is_loopback(urlsplit(target.url).hostname or "")]:
-                raise PlanError(
-                    f"worker {self.worker} is on another machine ({there['host']}), and the server is at {far[0]}: say "
-                    "at which address it is reached from there, with --fileperf-host=ADDRESS and "
-                    "--fileperf-allow-host=ADDRESS"
-                )
-            # The worker's own addresses are those of its network, and nobody has named them.
-            targets = tuple(replace(target, network=replace(target.network, loopback=False)) for target in targets)
+        is_near = there["net"] == here["net"]
+        here_only = [target.url for target in job.targets if is_loopback(urlsplit(target.url).hostname or "")]
+        if here_only and not is_near:
+            raise PlanError(
+                f"worker {self.worker} is on another machine ({there['host']}), and the server is at {here_only[0]}: "
+                "say at which address it is reached from there, with --fileperf-host=ADDRESS and "
+                "--fileperf-allow-host=ADDRESS"
+            )
+        # The worker's own addresses are those of its network, and nobody has named them.
+        targets = tuple(
+            replace(target, pids=(), network=replace(target.network, loopback=is_near and target.network.loopback))
+            for target in job.targets
+        )
         await self._read_clock(same=there["time"] == here["time"])
         own = replace(
             job,
