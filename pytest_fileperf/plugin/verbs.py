@@ -129,7 +129,7 @@ class CapacityVerbs(_Verbs["Capacity"]):
 
     def _measure(self, call: VerbCall) -> Capacity:
         __tracebackhide__ = True
-        return self._measuring.capacity(replace(call, where=f"capacity {call.where}"))
+        return self._measuring.capacity(_of_capacity(call))
 
 
 class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
@@ -137,8 +137,11 @@ class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Capacity]:
         __tracebackhide__ = True
-        call = replace(call, where=f"capacity {call.where}")
-        return _awaited(self._measuring, self._measuring.capacity, call)
+        return _awaited(self._measuring, self._measuring.capacity, _of_capacity(call))
+
+
+def _of_capacity(call: VerbCall) -> VerbCall:
+    return replace(call, where=f"capacity {call.where}")
 
 
 class FilePerf(_Verbs["Measurement"]):
