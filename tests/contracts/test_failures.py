@@ -140,7 +140,8 @@ def test_limits_are_told_with_what_was_measured(failed: Ran) -> None:
     assert holds == {"min_rps": False, "max_p50": False, "max_error_rate": True}
     assert all(one["holds"] for one in found["good"][1])
     latency = by_name["good"]["summary"]["latency"]
-    assert latency["p90"] < latency["p95"] >= 0.02, latency  # 3 answers of 40 take 20 ms
+    # 3 answers of 40 take 20 ms, and timers of event loops are good to a millisecond.
+    assert latency["p90"] < latency["p95"] >= 0.019, latency
     assert [found[name][1][0]["value"] for name in ("some_fail", "may_fail")] == [0.25, 0.25]
     assert "10 of 40 requests failed (25 %, allowed 0 %): status 500" in failed.said, failed.text
 
