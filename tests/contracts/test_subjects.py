@@ -33,6 +33,8 @@ def test_order(fileperf, seen):
 def test_bodies(fileperf, seen):
     fileperf.post("/unique", content=payload("4KiB", unique=True), requests=5)
     assert ({one[4] for one in seen("/unique")}, len({one[5] for one in seen("/unique")})) == ({4096}, 5)
+    fileperf.post("/decimal", content=payload("1MB"), requests=1)
+    assert [one[4] for one in seen("/decimal")] == [1_000_000]
     assert payload("1KiB").sha256() != payload("1KiB", seed=1).sha256()
     large = payload("9MiB")
     fileperf.put("/large", content=large, requests=2, min_throughput="100KiB/s")
@@ -60,12 +62,14 @@ def test_requests(fileperf, seen):
 def test_good_answers(fileperf):
     result = fileperf.get("/size/{n}", feed=[2, 3, 4], requests=9, expect_bytes=3, max_error_rate="70%")
     assert (result.requests, result.bytes_received, dict(result.error_kinds)) == (3, 9, {"size": 6})
-    body = fileperf.get("/size/{n}", feed=[1, 2], requests=8, expect_body=b"xx", max_error_rate=0.5)
-    assert (body.requests, body.errors) == (4, 4)
+    body = fileperf.get("/{way}", feed=["size/1", "size/2", "good"], requests=6, expect_body=b"xx", max_error_rate=0.7)
+    assert (body.requests, dict(body.error_kinds)) == (2, {"digest": 2, "size": 2})
     assert fileperf.get("/moved", expect_status=(302, 404), requests=2).errors == 0
-    rows = ["good", "never", "good", "cut"]
-    result = fileperf.get("/{way}", feed=rows, requests=4, timeout="1s", max_error_rate=0.5)
-    assert dict(result.error_kinds) == {"disconnected": 1, "timeout": 1}
+    rows = ["good", "never", "good", "cut", "moved"]
+    result = fileperf.get("/{way}", feed=rows, requests=5, timeout="1s", max_error_rate=0.6)
+    assert dict(result.error_kinds) == {"disconnected": 1, "status 302": 1, "timeout": 1}
+    result = fileperf.get("/wait", requests=500, duration="0.2s", max_error_rate=1)
+    assert (result.requests + result.errors, result.error_kinds) == (500, {"not sent": result.errors})
 
 def test_parts(fileperf, seen):
     parts = {part.get("/part/a", name="a"): 1, part.get("/part/b", name="b"): 3}
@@ -79,7 +83,12 @@ async def visit(client):
         await client.get("/wait/look")
     await client.get("/wait/more")
 
+async def ignores(client):
+    await client.get("/bad")
+
 def test_users(fileperf):
+    with pytest.raises(AssertionError, match="none of 2 requests succeeded: status 500"):
+        fileperf.run(ignores, requests=2)
     result = fileperf.run(visit, requests=3, connections=3)
     assert 0.04 <= result.latency.p50 < 0.3 and 0.02 <= result.steps["look"].latency.p50 < 0.3
     assert (result.requests, result.http_requests, result.steps["look"].requests) == (3, 6, 3)
