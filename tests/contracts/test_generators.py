@@ -23,7 +23,7 @@ def test_number(fileperf, fileperf_server):
     assert sorted(own.connections for own in result.client.generators) == [1, 2, 2]
 
 def test_rates(fileperf):
-    result = fileperf.get("/", rate="6000/min", duration="0.4s", connections=20, generators=2)
+    result = fileperf.get("/", rate="6000/min", duration="0.4s", rounds=4, connections=20, generators=2)
     assert (result.due, result.requests) == (40, 40)
     rising = fileperf.get("/", ramp="0.4s:100/s, 0.2s:100/s, 0.2s:0/s", connections=20)
     assert 48 <= rising.due <= 52 and rising.requests == rising.due
