@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("answering",)
 
 _APP = """
-import asyncio, hashlib, json, os, sys
+import asyncio, hashlib, json, os, subprocess, sys
 
 SECONDS = 0.0
 seen = []
@@ -35,6 +35,9 @@ async def app(scope, receive, send):
     if path.startswith("/bad"):
         status = 500
     if path == "/end":
+        detached = subprocess.Popen(["sleep", "120"], start_new_session=True)
+        with open("detached.txt", "a") as file:
+            file.write(f"{detached.pid}\\n")
         print("a line\\n" * 500 + "it ends now", file=sys.stderr, flush=True)
         os._exit(9)
     if path.startswith("/moved"):

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 
+import psutil
 from contracts.answers import answering
 from contracts.project import Project, results
 
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, 
 ENV = {"OWN": "one", "BOOT": "{boot}", "WORKER": "{worker}"}
 BUILD = ["{python}", "-c", "open('builds.txt', 'a').write('x')"]
 COMMAND = Command("{python} -m uvicorn --log-level=warning --port={port} app:app", env=ENV, build=BUILD, title="own")
+BOOTS = []
 SERVERS = [Uvicorn(env=ENV), Uvicorn(2, loop="asyncio", http="h11", env=ENV), Gunicorn(2, env=ENV), COMMAND]
 
 @pytest.mark.parametrize("server", [pytest.param(one, marks=pytest.mark.fileperf(server=one)) for one in SERVERS])
@@ -29,6 +31,8 @@ def test_kinds(fileperf, fileperf_server, server):
         found = client.get("/about").json()
     assert (found["OWN"], found.get("COV_CORE_SOURCE"), found["pid"] in fileperf_server.pids) == ("one", None, True)
     assert found["BOOT"].isdecimal() and found["WORKER"] in ("0", "1")[: server.workers]
+    assert found["BOOT"] not in BOOTS
+    BOOTS.append(found["BOOT"])
 
 def test_one_build(fileperf):
     fileperf.get("/", server=COMMAND, boots=3, requests=None, duration="0.3s")
@@ -70,6 +74,13 @@ TOLD = {
 }
 
 
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_each_kind_serves_what_it_was_told(project: Project) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -78,7 +89,7 @@ def test_each_kind_serves_what_it_was_told(project: Project) -> None:
     command = [sys.executable, "-m", "uvicorn", "app:app", f"--port={port}", "--log-level=warning"]
     with subprocess.Popen(command, cwd=project.top) as running:
         try:
-            ran = project.run("--tb=short", env={"COV_CORE_SOURCE": "app"}, width=120)
+            ran = project.run("--tb=short", env={"COV_CORE_SOURCE": "app", "OWN": "of the run"}, width=120)
             assert running.poll() is None, "it is not ours to end"
         finally:
             running.terminate()
@@ -100,3 +111,7 @@ def test_why_a_server_does_not_serve_is_told_with_its_log(project: Project) -> N
     assert (ran.status, set(told)) == (1, set(TOLD)), ran.text
     assert not [path for path, words in TOLD.items() if not re.search(words, told[path], re.DOTALL)], told
     assert "it ends now" in ran.text, "the last line of a long log"
+    if sys.platform == "linux":
+        detached = (project.top / "detached.txt").read_text().split()
+        assert detached
+        assert not any(map(is_alive, map(int, detached))), "what a server has detached ends with it"
