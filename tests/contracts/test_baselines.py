@@ -27,6 +27,17 @@ def test_two(fileperf):
 
 def test_fails(fileperf):
     assert fileperf.get("/").errors == 1
+
+@pytest.fixture
+def broken():
+    yield
+    raise OSError("left over")
+
+def test_torn_down(broken, fileperf):
+    fileperf.get("/")
+
+def test_limit(fileperf):
+    fileperf.get("/", min_rps=1e9)
 """
 SECOND = f"""{ALIKE}
 def test_three(fileperf):
@@ -65,7 +76,8 @@ def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
     names = ["test_a.py::test_one", "test_a.py::test_two", "test_a.py::test_two#2", "test_b.py::test_three"]
     assert sorted(first) == names, ran.text
     assert "4 baselines stored" in ran.said, ran.text
-    assert "1 not stored: the test did not pass" in ran.said, ran.text
+    assert "2 not stored: the test did not pass" in ran.said, ran.text
+    assert "1 can be no baseline: a run with broken limits" in ran.said, ran.text
     assert {name for name, one in results(ran).items() if one["baseline_written"]} == {
         "test_one",
         "test_two",

@@ -30,6 +30,9 @@ def test_tolerant(fileperf):
 
 def test_other_load(fileperf):
     fileperf.get("/", connections=int(os.environ.get("CONNECTIONS", "2")))
+
+def test_other_machine(fileperf):
+    fileperf.get("/")
 """
 NEW = """
 import pytest
@@ -63,11 +66,11 @@ def test_mix(fileperf):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose stored figures were changed by hand: some are those of much faster or slower code."""
+    """A project whose baselines were changed by hand: to those of faster or slower code, or of a larger machine."""
     project = Project(top=tmp_path_factory.mktemp("gates"))
     project.write({"app.py": answering(0.002), "test_it.py": STORED})
     ran = project.run("--fileperf-update=all", "--fileperf-reason=answers are signed now")
-    assert "5 baselines stored" in ran.said, ran.text
+    assert "6 baselines stored" in ran.said, ran.text
     (file,) = (project.top / ".fileperf").glob("*-*/test_it.py.json")
     content = json.loads(file.read_text(encoding="utf-8"))
     for name, metric, factor in (("slower", "rps", 1e6), ("faster", "rps", 1e-6), ("slower_mean", "mean", 1e-3)):
@@ -77,7 +80,12 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Project:
                     value = values[metric]
                     values[metric] = [one * factor for one in value] if isinstance(value, list) else value * factor
     content["tests"]["test_it.py::test_slower"]["packages"]["uvicorn"] = "0.0.1"
+    other = {"test_it.py::test_other_machine": content["tests"].pop("test_it.py::test_other_machine")}
     file.write_text(json.dumps(content), encoding="utf-8")
+    elsewhere = file.parent.with_name("another-00000000")
+    elsewhere.mkdir()
+    content |= {"environment": {**content["environment"], "cores": 999}, "tests": other}
+    (elsewhere / file.name).write_text(json.dumps(content), encoding="utf-8")
     return project
 
 
@@ -95,9 +103,11 @@ def test_outcomes_by_stored_figures(stored: Project, judged: Ran) -> None:
         "faster": "IMPROVED",
         "tolerant": "PASS",
         "other_load": "INCONCLUSIVE",
+        "other_machine": "INCONCLUSIVE",
     }, judged.text
-    assert (judged.status, "2 failed, 2 passed, 1 inconclusive" in judged.said) == (1, True), judged.text
+    assert (judged.status, "2 failed, 2 passed, 2 inconclusive" in judged.said) == (1, True), judged.text
     assert "load.connections was 2, is 3" in judged.said, judged.text
+    assert "another machine (cores was 999, is " in judged.said, judged.text
     (undecided,) = (line for line in judged.text.splitlines() if "title=INCONCLUSIVE test_other_load" in line)
     assert undecided.startswith("::warning "), undecided
     assert "uvicorn 0.0.1 → " in judged.said, judged.text
