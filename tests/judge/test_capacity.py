@@ -27,7 +27,6 @@ from pytest_fileperf.judge.capacity import (
 from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.capacity import CapacityEnd, RateTried
 from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.metrics import share_allowed
 from pytest_fileperf.measure.recording import Boot, Failure, LeadTimes, Phase, Recording, Round
 from pytest_fileperf.measure.tally import Leads
 from pytest_fileperf.plan.load import LoadPlan
@@ -192,49 +191,41 @@ def _leads(due: Array, latency: Array, span_ns: int) -> LeadTimes | None:
 
 
 LIMITS = {"max_p99": 0.1, "max_error_rate": 0.001}
-SEARCHES = 5
+SEARCHES = 3
 SHARP = varying(0.0008, 0.2)
 """A server that is well up to its capacity, and falls behind right above it."""
 
 
-def truth_of(server: Server, *, high: float) -> float:
-    """Returns the rate at which 1 % of many requests takes more than 0.1 s: for M/D/1 to 0.5 % of what theory says."""
-    low, high = high / 2, high
-    for _ in range(9):
-        rate = (low + high) / 2
-        rng = np.random.default_rng(7)
-        due = np.sort(rng.uniform(0, 300_000 / rate, 300_000))
-        beyond = (server(due, rng) > 0.1).mean()
-        low, high = (low, rate) if beyond > share_allowed("max_p99", 0.1) else (rate, high)
-    return (low + high) / 2
+OF_FIXED, OF_SHARP = 178.2, 1226.0
+"""The rates at which 1 % of 300,000 requests take more than 0.1 s: for M/D/1 to 0.5 % of what theory says."""
 
 
 @pytest.mark.parametrize(
-    "server, truth, start, boots_sd, stalled, near",
+    "server, capacity, start, boots_sd, stalled, near",
     [
-        (fixed(0.005), fixed(0.005), 200.0, 0.0, (4,), 0.08),
-        (uneven(SHARP, 0.03), SHARP, 1250.0, 0.02, (), 0.05),
+        (fixed(0.005), OF_FIXED, 200.0, 0.0, (4,), 0.08),
+        (uneven(SHARP, 0.03), OF_SHARP, 1250.0, 0.02, (), 0.05),
     ],
     ids=["the machine stands still in one load", "loads and boots differ"],
 )
-def test_the_capacity_is_found_and_its_interval_holds_it_in_most_searches(
-    server: Server, truth: Server, start: float, boots_sd: float, stalled: tuple[int, ...], near: float
+def test_the_capacity_is_found_and_its_interval_holds_it(
+    server: Server, capacity: float, start: float, boots_sd: float, stalled: tuple[int, ...], near: float
 ) -> None:
     """So it was in all of 100 searches of both kinds."""
-    capacity, found = truth_of(truth, high=start), []
+    found = []
     for seed in range(SEARCHES):
         rng = np.random.default_rng(seed)
         boots_off = rng.lognormal(0, boots_sd, 3).tolist()
         first = start * rng.lognormal(0, 0.1)
         found.append(searched(server, LIMITS, rng, start=first, boots_off=boots_off, stalled=stalled))
-    assert sum(abs(one.rate / capacity - 1) < near for one in found) >= 0.8 * SEARCHES
-    assert sum(one.low <= capacity <= one.high for one in found) >= 0.8 * SEARCHES
+    assert all(abs(one.rate / capacity - 1) < near for one in found)
+    assert all(one.low <= capacity <= one.high for one in found)
     assert np.median([one.rate for one in found]) == pytest.approx(capacity, rel=near / 2)
     assert {one.broken for one in found} == {"max_p99"}
 
 
 def search(server: Server, *, start: float, **how: Any) -> Searched:
-    return searched(server, LIMITS, np.random.default_rng(1), start=start, **how)
+    return searched(server, LIMITS, np.random.default_rng(1), start=start, **{"total_s": 27.0, **how})
 
 
 @pytest.mark.parametrize(
@@ -254,7 +245,7 @@ def test_a_search_ends_at_the_rate(server: Server, start: float, low: float, hig
 
 def test_a_boot_that_is_far_from_the_others_is_found_for_itself() -> None:
     found = search(SHARP, start=1250.0, boots_off=(1, 1.8, 1))
-    assert found.rate == pytest.approx(truth_of(SHARP, high=1250.0) * (1 + 1 / 1.8 + 1) / 3, rel=0.08)
+    assert found.rate == pytest.approx(OF_SHARP * (1 + 1 / 1.8 + 1) / 3, rel=0.08)
 
 
 def test_a_search_ends_soon_where_no_rate_holds_and_where_it_is_sure() -> None:
@@ -283,7 +274,7 @@ def test_a_limit_that_is_longer_than_the_loads_hides_no_backlog(total_s: float) 
     for seed in range(SEARCHES):
         rng = np.random.default_rng(seed)
         found.append(searched(server, LONG, rng, start=100 * rng.lognormal(0, 0.05), total_s=total_s, boots_off=(1.0,)))
-    assert sum(one.low <= 98 <= one.high for one in found) >= 0.8 * SEARCHES
+    assert all(one.low <= 98 <= one.high for one in found)
     assert np.median([one.rate for one in found]) == pytest.approx(98, rel=0.1)
     assert {one.broken for one in found} == {"max_p90"}
 

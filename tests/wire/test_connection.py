@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import tracemalloc
 
 import httpx
@@ -192,6 +193,7 @@ class Counted:
         self.done.set_exception(error)
 
 
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": sys.platform != "win32"})], ids=["one loop"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_body_is_counted_and_thrown_away(case: Case) -> None:
     expect = (case.difference.expect if case.difference else None) or case.expect
