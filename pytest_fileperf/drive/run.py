@@ -14,6 +14,7 @@ from pytest_fileperf.drive.preparation import PreparedLoad, Target
 from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.recording import Boot, Phase, Round, WarmUp, without_samples
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side
+from pytest_fileperf.plan.request import SubjectName
 from pytest_fileperf.plan.work import Work, parts_of
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
@@ -48,8 +49,8 @@ class Run:
     """Whether server and generator ran on separate cores."""
     rounds: tuple[Round, ...]
     """Of the whole load."""
-    subjects: Mapping[tuple[str, str], tuple[Round, ...]] = field(default_factory=dict)
-    """The rounds of each part and of each step of journeys, by part and step, of which one may be empty."""
+    subjects: Mapping[SubjectName, tuple[Round, ...]] = field(default_factory=dict)
+    """The rounds of each part and of each step of journeys."""
     warm_ups: Mapping[str, WarmUp] = field(default_factory=dict)
     """What came of the requests of the warm-up, of each part by its name; by an empty one without parts."""
     engine: str

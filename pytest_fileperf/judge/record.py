@@ -16,6 +16,7 @@ from pytest_fileperf.measure.capacity import Capacity
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.measurement import Background, Measurement, background_of
 from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.plan.request import SubjectName
 
 _BUSY_RUN = "a run on a busy machine"
 _LEFT_WORK = "a run that left work behind"
@@ -85,9 +86,19 @@ class TestId:
         return self.label or self.name
 
     @property
+    def subject(self) -> SubjectName:
+        return self.part, self.step
+
+    @property
     def own(self) -> str:
         """What it is of within the load: `upload` for a part, `login` or `visit#login` for a step; else empty."""
-        return "#".join(filter(None, (self.part, self.step)))
+        return "#".join(filter(None, self.subject))
+
+    def of(self, subject: SubjectName) -> TestId:
+        """Returns that of a part of the same load, or of a step."""
+        part, step = subject
+        nodeid = "#".join(filter(None, (self.nodeid, part, step)))
+        return replace(self, nodeid=nodeid, part=part, step=step, group=None)
 
     @property
     def further(self) -> str:

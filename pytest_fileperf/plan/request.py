@@ -171,9 +171,14 @@ def _count(value: object) -> int:
 # --- A part of a load, or a step of a journey that was asked for: what is compared of it, and its limits
 
 
+SubjectName: TypeAlias = tuple[str, str]
+"""The name of a part, or of a step of a journey with that of the part that it is in; what is not given is empty."""
+WHOLE_LOAD: SubjectName = ("", "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a part, or `client.step(name)`, has to show."""
+    """What a part, or `client.step(name)`, has to show; or all of a load, which has no name."""
 
     name: str
     gate: tuple[str, ...] = ()

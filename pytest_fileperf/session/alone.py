@@ -85,7 +85,7 @@ class _Alone:
         server, log = self._seen[-1], self._log
         whole = Result(
             test=plan.test,
-            work=plan.title,
+            work=plan.work.name,
             server=server.title,
             load=load,
             identity=identity_of(plan, recording, server.identity()),
@@ -95,10 +95,10 @@ class _Alone:
             notes=notes_of(server),
             capacity=capacity,
         )
-        (_, whole), *parts = with_parts(plan, runs, whole)
+        whole, *parts = with_parts(plan, runs, whole)
         if plan.profiles:
             whole = whole.having(explanation=self._costs(measurement.server.cpu_per_request))
-        return Measured(results=((plan, whole), *parts), log=log, loaded=server.loaded)
+        return Measured(results=(whole, *parts), log=log, loaded=server.loaded)
 
     def _until_known(self) -> list[Run]:
         """Makes runs on boots until the level is known, or the time is over; returns all that count."""

@@ -32,7 +32,7 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.judge.evidence import BootEvidence, Pair, answers_of, differing, pair_side, pairs_alike
 from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
 from pytest_fileperf.judge.paired import Sequential, noise_floor, paired_difference, times_to_decide
-from pytest_fileperf.judge.record import Explanation, Result, TestId
+from pytest_fileperf.judge.record import Explanation, Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict, within_budget
 from pytest_fileperf.measure.capacity import Capacity, CapacityEnd
 from pytest_fileperf.measure.histogram import Histogram
@@ -42,6 +42,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure, Recording, Round, merge_failures
 from pytest_fileperf.measure.usage import Course, course_after
 from pytest_fileperf.plan.load import LoadPlan, Side
+from pytest_fileperf.plan.request import WHOLE_LOAD, SubjectName
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.launch import Launch, ServerPool, refuse_changed, refuse_hidden, refuse_other_version
 from pytest_fileperf.serve.process import ProcessLaunch
@@ -280,18 +281,18 @@ class Comparison:
         self._sides = Sides(base, plan, pool=rig.servers, chance=rig.chance, is_stored=is_stored)
         self._rig = rig
         self._cores = plan.generator_cores
-        self._gates: dict[str, Sequential] = {}
+        self._gates: dict[SubjectName, Sequential] = {}
         """Those that are not yet decided."""
-        self._found: dict[str, tuple[MetricComparison, ...]] = {}
+        self._found: dict[SubjectName, tuple[MetricComparison, ...]] = {}
         """What the others have found."""
         self._begun_s = rig.clock()
         self.spent_s = 0.0
         """How long it took, once it has ended."""
-        self._open_gates({subject.test.own for subject in plan.subjects if subject.settings.gate or subject is plan})
+        self._open_gates({WHOLE_LOAD, *(name for name, subject in plan.subjects.items() if subject.gate)})
         self._runs: tuple[list[Run], list[Run]] = ([], [])
         """Of each side."""
         self._searches = tuple(RateSearch(plan, chance=rig.chance) for _ in Side) if plan.searches else None
-        self._pairs: dict[str, list[Pair]] = {subject.test.own: [] for subject in plan.subjects}
+        self._pairs: dict[SubjectName, list[Pair]] = {subject: [] for subject in plan.subjects}
         self._requests = 0
         self._base_failed = False
         """Whether its setup, or each of its first requests, has failed already."""
@@ -308,35 +309,35 @@ class Comparison:
         """Lets `result` go on with what is undecided, by a plan that has the time from the first beginning on."""
         self._plan = self._sides.plan = replace(plan, alpha=self._plan.alpha)
         self._begun_s = self._rig.clock() - self.spent_s
-        self._pair_ns = plan.pair_ns(len(self._pairs[""]))
-        self._open_gates({own for own, found in self._found.items() if self._times(own, found) > 1})
+        self._pair_ns = plan.pair_ns(len(self._pairs[WHOLE_LOAD]))
+        self._open_gates({subject for subject, found in self._found.items() if self._times(subject, found) > 1})
 
-    def _open_gates(self, subjects: Collection[str]) -> None:
+    def _open_gates(self, subjects: Collection[SubjectName]) -> None:
         plan, limit_s = self._plan, self._plan.max_duration_ns / 1e9
         self._gates = {
-            subject.test.own: Sequential(
-                subject.tolerances,
+            subject: Sequential(
+                plan.tolerances(subject),
                 alpha=plan.alpha,
                 limit_s=limit_s,
                 part=1.0 if self._rig.time is None else 1 / TIMES,
                 to_the_end=plan.to_the_end,
             )
             for subject in plan.subjects
-            if subject.test.own in subjects
+            if subject in subjects
         }
         self._line = self._rig.telling(plan.test.title, limit_s)
 
     @property
     def needs_s(self) -> float:
         """How much more time is likely to decide it; 0.0 where time decides nothing more."""
-        times = max((self._times(own, found) for own, found in self._found.items()), default=1.0)
+        times = max((self._times(subject, found) for subject, found in self._found.items()), default=1.0)
         return (times - 1) * self.spent_s
 
-    def _times(self, own: str, found: Sequence[MetricComparison]) -> float:
+    def _times(self, subject: SubjectName, found: Sequence[MetricComparison]) -> float:
         """Returns how many times the time is likely to decide a subject; 1.0 where it decides nothing more."""
         undecided = [item for item in found if item.outcome is Outcome.INCONCLUSIVE]
         times = (
-            times_to_decide(METRICS[item.metric], self._pairs[own], item.tolerance, self._plan.alpha)
+            times_to_decide(METRICS[item.metric], self._pairs[subject], item.tolerance, self._plan.alpha)
             for item in undecided
         )
         return max(1.0, *times) if undecided else 1.0
@@ -344,7 +345,7 @@ class Comparison:
     def result(self) -> Measured | Reason:
         """Makes pairs until it is enough, and judges; or returns the reason why nothing can be compared."""
         while True:
-            number, pair_begun_s = len(self._pairs[""]), self._rig.clock()
+            number, pair_begun_s = len(self._pairs[WHOLE_LOAD]), self._rig.clock()
             with self._sides.booted(number) as servers, ExitStack() as torn_down:
                 if isinstance(servers, Reason):
                     return servers
@@ -382,12 +383,12 @@ class Comparison:
         left_ns = plan.max_duration_ns - round(1e9 * (now_s - self._begun_s)) - plan.limiting.duration_ns - 1_000_000
         self._pair_ns = plan.next_pair_ns(number + 1, left_ns=left_ns, more_ns=more_ns)
         next_s = (self._pair_ns + more_ns + plan.limiting.duration_ns) / 1e9
-        self._pairs[""] = pairs_alike(self._pairs[""])
-        for own, gate in tuple(self._gates.items()):
-            found = gate.look(self._pairs[own], elapsed_s=now_s - self._begun_s, next_s=next_s)
+        self._pairs[WHOLE_LOAD] = pairs_alike(self._pairs[WHOLE_LOAD])
+        for subject, gate in tuple(self._gates.items()):
+            found = gate.look(self._pairs[subject], elapsed_s=now_s - self._begun_s, next_s=next_s)
             if found is not None:
-                self._found[own] = found
-                del self._gates[own]
+                self._found[subject] = found
+                del self._gates[subject]
         return not self._gates
 
     def _require_same_tracer(self, servers: BothServers) -> None:
@@ -459,15 +460,15 @@ class Comparison:
         boots_anew = self._base.url is None and not isinstance(self._plan.settings.server, Url)
         if self._searches is not None:
             self._search(self._searches, number, servers)
-            held = [pair.stabilised for pair in self._pairs[""]]
+            held = [pair.stabilised for pair in self._pairs[WHOLE_LOAD]]
             held.append(tuple(sorted(set.intersection(*(set(server.stabilised) for server in servers)))))
             # What every pair shows changes with each load, as all of them tell the slope.
             found = [search.estimate() for search in self._searches]
-            self._pairs[""] = []
+            self._pairs[WHOLE_LOAD] = []
             for place, stabilised in enumerate(held):
                 base, now = (search.on_boot(place, own) for search, own in zip(self._searches, found, strict=True))
                 pair = Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=boots_anew)
-                self._pairs[""].append(pair)
+                self._pairs[WHOLE_LOAD].append(pair)
             return
         turn = self._plan.turn
         runs = self._turns(number, servers) if turn is None else self._loads(turn, number, servers)
@@ -478,9 +479,9 @@ class Comparison:
         for side in Side:
             self._runs[side].extend(runs[side])
         for subject in self._plan.subjects:
-            base, now = (_pair_side(own, subject.test) for own in runs)
+            base, now = (_pair_side(own, subject) for own in runs)
             pair = Pair(base=base, now=now, stabilised=stabilised, base_boots_anew=boots_anew)
-            self._pairs[subject.test.own].append(pair)
+            self._pairs[subject].append(pair)
 
     def _search(self, searches: tuple[RateSearch, ...], number: int, servers: BothServers) -> None:
         """Goes on with the search on both sides, load by load in turn, until neither needs one or the time is over."""
@@ -515,7 +516,7 @@ class Comparison:
         return runs
 
     def _tell(self, progress: RunProgress) -> None:
-        self._line(len(self._pairs[""]) + 1, self._requests, progress)
+        self._line(len(self._pairs[WHOLE_LOAD]) + 1, self._requests, progress)
 
     # --- what was found
 
@@ -546,15 +547,15 @@ class Comparison:
         loss, by_others = loss_between(served(base, of_base.cpu_per_request), served(now, of_now.cpu_per_request))
         compared = {"work": plan.work.identity(), "server": server.identity(), "against": self._base.title}
         noise = tuple(
-            noise_floor(METRICS[name], self._pairs[""], tolerance=tolerance, alpha=plan.alpha, seconds=seconds)
-            for name, tolerance in plan.tolerances.items()
+            noise_floor(METRICS[name], self._pairs[WHOLE_LOAD], tolerance=tolerance, alpha=plan.alpha, seconds=seconds)
+            for name, tolerance in plan.tolerances().items()
             if plan.to_the_end
         )
         whole = Result(
             test=plan.test,
-            work=plan.title,
+            work=plan.work.name,
             server=server.title,
-            load=plan.title_in_turn(len(self._pairs[""]), seconds),
+            load=plan.title_in_turn(len(self._pairs[WHOLE_LOAD]), seconds),
             identity=compared | setup_identity(plan.settings),
             recording=now,
             measurement=measurement,
@@ -565,15 +566,16 @@ class Comparison:
             notes=notes_of(server),
         )
 
-        def judged(subject: Plan, result: Result) -> Result:
-            is_whole, test = subject is plan, subject.test
-            own_base = base if is_whole else recording_of(self._runs[Side.BASE], test.part, test.step)
+        def judged(result: Result) -> Result:
+            subject = result.test.subject
+            is_whole = subject == WHOLE_LOAD
+            own_base = base if is_whole else recording_of(self._runs[Side.BASE], *subject)
             comparisons = self._judged(subject, result.measurement, own_base, by_others)
             return result.having(
                 comparisons=comparisons,
                 base=own_base,
                 other_answers=differing(answers_of(own_base), answers_of(result.recording)),
-                pairs=tuple(self._pairs.get(test.own, ())),
+                pairs=tuple(self._pairs.get(subject, ())),
                 noise=noise if is_whole else (),
                 explanation=self._explanation(comparisons, looked, loss) if is_whole else None,
             )
@@ -582,13 +584,14 @@ class Comparison:
         return Measured(results=results, loaded=servers[Side.BASE].loaded, base_alone=base_alone).judged(judged)
 
     def _judged(
-        self, subject: Plan, measurement: Measurement, base: Recording, by_others: float
+        self, subject: SubjectName, measurement: Measurement, base: Recording, by_others: float
     ) -> tuple[MetricComparison, ...]:
         """Returns what the gates have found, as far as both sides can be trusted."""
-        found = self._found.get(subject.test.own, ())
+        found = self._found.get(subject, ())
         if self._rig.time is not None:
             found = tuple(map(within_budget, found))
-        found = unless_base_failed(found, base, allowed=subject.allowed_errors, title=self._base.title)
+        allowed = self._plan.allowed_errors(subject)
+        found = unless_base_failed(found, base, allowed=allowed, title=self._base.title)
         found = unless_unsteady(found, measurement.busy, by_others=by_others)
         found = unless_saturated(found, measurement.saturated)
         self._budget.used(self._plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
@@ -609,7 +612,7 @@ class Comparison:
 
     def _looked_at(self, servers: BothServers, loads: Sequence[Load], now: Recording) -> tuple[Looked, ...]:
         cpu, base = METRICS["cpu_per_request"], self._base
-        typical, now_s = paired_difference(cpu, self._pairs[""]), cpu.of_run(now)
+        typical, now_s = paired_difference(cpu, self._pairs[WHOLE_LOAD]), cpu.of_run(now)
         # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
         own = ((base.there or base.here, base_s), (base.here, now_s))
@@ -632,8 +635,8 @@ def _under_way_ns(run: Run) -> int:
     return latency.under_way_ns() + run.uncounted_ns // max(1, latency.count)
 
 
-def _pair_side(runs: Sequence[Run], test: TestId) -> BootEvidence:
+def _pair_side(runs: Sequence[Run], subject: SubjectName) -> BootEvidence:
     memory: Course = ()
-    for run in () if test.own else runs:  # of a part or step it is not known
+    for run in runs if subject == WHOLE_LOAD else ():  # of a part or step it is not known
         memory = course_after(memory, run.boot.memory)
-    return pair_side((round_ for run in runs for round_ in run.rounds_of(test.part, test.step)), memory)
+    return pair_side((round_ for run in runs for round_ in run.rounds_of(*subject)), memory)

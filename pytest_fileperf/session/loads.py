@@ -35,6 +35,7 @@ from pytest_fileperf.measure.usage import Usage, course_after, course_of
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, split
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.pacing import ClosedLoop
+from pytest_fileperf.plan.request import WHOLE_LOAD
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
@@ -364,7 +365,7 @@ def _leaves_work(plan: LoadPlan | Alternation) -> bool:
 
 def after_probe(run: Run, probe: Run) -> Run:
     """Returns a run with the requests of the run before it on the same boot, that are in no figure: a warm-up, too."""
-    before, earlier = {("", ""): probe.rounds, **probe.subjects}, probe.warm_ups
+    before, earlier = {WHOLE_LOAD: probe.rounds, **probe.subjects}, probe.warm_ups
     warm_ups = {
         name: reduce(WarmUp.__add__, before.get((name, ""), ()), earlier.get(name, WarmUp())) + warm_up
         for name, warm_up in run.warm_ups.items()

@@ -12,10 +12,11 @@ from time import monotonic
 from pytest_fileperf.drive.cluster import Cluster
 from pytest_fileperf.drive.run import Run, RunProgress
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.judge.record import Result, TestId
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import Note, NoteKind, Reason
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.plan.request import WHOLE_LOAD, SubjectName
 from pytest_fileperf.report.progress import ProgressLine, ProgressSink, SilentProgress
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.preload import Preloads
@@ -88,7 +89,7 @@ class Rig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    results: tuple[tuple[Plan, Result], ...]
+    results: tuple[Result, ...]
     """Of the whole load, then of each part and step that was measured; their verdicts lack the limits."""
     log: tuple[str, ...] = ()
     """The last lines of a server's log, where a status was 500 or more: only the log says why."""
@@ -102,10 +103,10 @@ class Measured:
     """What a user has to know of the other side, where it could not be measured; they may have several lines."""
 
     def judged(
-        self, judge: Callable[[Plan, Result], Result], why_not: Reason | None = None, notes: tuple[str, ...] = ()
+        self, judge: Callable[[Result], Result], why_not: Reason | None = None, notes: tuple[str, ...] = ()
     ) -> Measured:
         """Returns it with results as they are judged: parts first, as the whole has the last word on the error left."""
-        results = [(subject, judge(subject, result)) for subject, result in reversed(self.results)]
+        results = [judge(result) for result in reversed(self.results)]
         return replace(self, results=tuple(reversed(results)), why_not=why_not, notes=notes)
 
 
@@ -122,30 +123,30 @@ def notes_of(server: RunningServer) -> tuple[Note, ...]:
 # --- What runs show of a whole load, of each of its parts, and of each step of its journeys
 
 
-def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[tuple[Plan, Result], ...]:
+def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[Result, ...]:
     """Returns the result of the whole load, then of each part and step that the runs have figures of.
 
     What limited the load is known of all only.
     """
     parts, run = [], whole.measurement
-    for part in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
-        own = recording_of(runs, part.test.part, part.test.step)
+    for subject in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
+        own, test = recording_of(runs, *subject), whole.test.of(subject)
         figures = measurement_of(own, client=run.client, limit=run.limit, saturated=run.saturated, busy=run.busy)
-        identity = {**whole.identity, **part.own_identity}
-        result = whole.having(test=part.test, work=part.title, identity=identity, recording=own, measurement=figures)
-        parts.append((part, result))
+        names = {kind: name for kind, name in zip(("part", "step"), subject, strict=True) if name}
+        identity, work = {**whole.identity, **names}, plan.title_of(subject)
+        parts.append(whole.having(test=test, work=work, identity=identity, recording=own, measurement=figures))
 
     def steps(name: str) -> dict[str, Measurement]:
-        return {own.test.step: own.measurement for _, own in parts if own.test.step and own.test.part == name}
+        return {own.test.step: own.measurement for own in parts if own.test.step and own.test.part == name}
 
     of_parts = {
-        own.test.part: replace(own.measurement, steps=steps(own.test.part)) for _, own in parts if not own.test.step
+        own.test.part: replace(own.measurement, steps=steps(own.test.part)) for own in parts if not own.test.step
     }
-    return (plan, whole.having(measurement=replace(run, parts=of_parts, steps=steps("")))), *parts
+    return whole.having(measurement=replace(run, parts=of_parts, steps=steps(""))), *parts
 
 
-def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[Plan, ...]:
-    """Returns the plan of each part and seen step. Raises PlanError for missing steps of a journey that went well."""
+def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[SubjectName, ...]:
+    """Returns each part and each seen step. Raises PlanError for missing steps of a journey that went well."""
     reached = {subject for run in runs for subject in run.subjects if subject[1]}
     seen = {
         subject: None
@@ -153,25 +154,25 @@ def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[Plan, ...]:
         for subject, rounds in run.subjects.items()
         if subject[1] and any(round_.requests or round_.failed for round_ in rounds)
     }
-    asked = {(part.test.part, part.test.step): part for part in plan.parts}
+    asked = [subject for subject in plan.subjects if subject != WHOLE_LOAD]
     problems = [
-        _why_not(asked[part, step].test, reached)
+        _why_not((part, step), reached)
         for part, step in asked
         if step and (part, step) not in seen and any(own.requests for run in runs for own in run.rounds_of(part))
     ]
     if problems:
         raise PlanError(*problems, where=plan.work.name)
-    of_asked = (part for subject, part in asked.items() if not subject[1] or subject in seen)
-    return (*of_asked, *(plan.of_step(part=part, name=step) for part, step in seen if (part, step) not in asked))
+    of_asked = (subject for subject in asked if not subject[1] or subject in seen)
+    return (*of_asked, *(subject for subject in seen if subject not in plan.subjects))
 
 
-def _why_not(test: TestId, reached: set[tuple[str, str]]) -> str:
+def _why_not(subject: SubjectName, reached: set[SubjectName]) -> str:
     """Returns why a step has no figures; `reached` are the steps of the load, those of the warm-up among them."""
-    if (test.part, test.step) in reached:
+    own, *names = ("#".join(filter(None, each)) for each in (subject, *reached))
+    if subject in reached:
         return (
-            f"step {test.own!r} was reached in the warm-up only, so it has no figures: give the test warmup=0, or let "
-            "users come to it more often"
+            f"step {own!r} was reached in the warm-up only, so it has no figures: give the test warmup=0, or let users "
+            "come to it more often"
         )
-    names = sorted("#".join(filter(None, subject)) for subject in reached)
-    others = f"reached: {', '.join(names)}" if names else "no step was reached"
-    return f"step {test.own!r} was never reached; {others}"
+    others = f"reached: {', '.join(sorted(names))}" if names else "no step was reached"
+    return f"step {own!r} was never reached; {others}"

@@ -26,8 +26,7 @@ from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
 from pytest_fileperf.measure.recording import Phase, kept_small, pack_histograms
 from pytest_fileperf.measure.usage import busiest_share
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.request import Subject
-from pytest_fileperf.plan.work import Work, in_smoke, parts_of, steps_of
+from pytest_fileperf.plan.work import Work, in_smoke
 from pytest_fileperf.report.message import raise_for, raise_for_failed_requests
 from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import InProcess, worker_count
@@ -37,7 +36,7 @@ from pytest_fileperf.session.rig import Measured, Rig
 from pytest_fileperf.session.setup import entered, left, work_on
 from pytest_fileperf.session.stored import Baselines, measure_other_version
 from pytest_fileperf.settings.keys import AUTO
-from pytest_fileperf.settings.plans import Plan, app_of, cores_of
+from pytest_fileperf.settings.plans import Plan, app_of, cores_of, subjects_of
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import format_count
 from pytest_fileperf.versions.tree import CodeTree
@@ -195,7 +194,7 @@ class Session:
                 self.results.append(decided)
                 return decided
             settings = settings.lasting(round(1e9 * time_.part_s(test.nodeid)))
-        is_gated = bool(settings.gate) or any(subject.gate for subject in _judged_apart(work))
+        is_gated = any(subject.gate for subject in subjects_of(work, settings).values())
         keeps = is_gated and self._base is None and not self._options.smoke
         # Read before time is spent on measuring: a damaged file is told at once.
         found = self._baselines.find(test) if keeps else None
@@ -207,12 +206,12 @@ class Session:
             plan.load  # noqa: B018 # a rate that is too low is told before anything boots
             measured = self._baselines.measure(plan, found) if keeps else measure_alone(plan, self._rig)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
-        (subject, whole), *parts = measured.results
-        of_parts = tuple(replace(one, of=part.test.own) for _, part in parts for one in part.other_answers)
+        whole, *parts = measured.results
+        of_parts = tuple(replace(one, of=part.test.own) for part in parts for one in part.other_answers)
         # Of a mix only its parts tell whether it answers otherwise: how often each of them is in it is chance.
-        if of_parts or not all(part.test.step for _, part in parts):
+        if of_parts or not all(part.test.step for part in parts):
             whole = whole.having(other_answers=of_parts)
-        results = [self._judged(*each) for each in ((subject, whole), *parts)]
+        results = [self._judged(plan, result) for result in (whole, *parts)]
         place = len(self.results)
         self.results += results
         keeping = self._baselines.keep(plan, found, results) if keeps else []
@@ -223,7 +222,7 @@ class Session:
         self.results[place:] = map(_kept_small, self.results[place:])
         if time_ is not None:
             time_.judged(test.nodeid, self.results[place:])
-        self._raise_for_all(measured, self.results[place:])
+        self._raise_for_all(plan, measured, self.results[place:])
         return self.results[place]
 
     def _planned(self, work: Work, settings: Settings, test: TestId, *, in_half: bool) -> Plan:
@@ -234,7 +233,7 @@ class Session:
         else:
             generators, said = _generators(work, settings, self._rig)
         cores, generator_cores = cores_of(settings, generators)
-        gates_apart = sum(len(own.gate) for own in _judged_apart(work))
+        _, *apart = subjects_of(work, settings).values()
         return Plan(
             test=test,
             work=work,
@@ -244,7 +243,7 @@ class Session:
             generator_cores=generator_cores,
             generators=generators or 1,
             said=said,
-            alpha=self._budget.level(len(settings.gate), of_parts=gates_apart),
+            alpha=self._budget.level(len(settings.gate), of_parts=sum(len(subject.gate) for subject in apart)),
             smoke=self._options.smoke,
             profiles=self._options.profile and not self._options.smoke,
             to_the_end=self._options.aa,
@@ -253,13 +252,13 @@ class Session:
 
     def _judged(self, plan: Plan, result: Result) -> Result:
         """Returns the result with what its limits say of it, and figures that agree in all reports."""
-        smoke = self._options.smoke
+        smoke, limits = self._options.smoke, plan.subject(result.test.subject).limits
         told = unless_left(result.verdict.comparisons, result.recording, result.base)
         told = unless_other_answers(unless_lost(told, result.lost), result.other_answers)
         said = (Note(kind=NoteKind.TOLD, texts=(text,)) for text in plan.said)
         capacity = smoke_capacity(result.measurement.rps) if smoke and plan.settings.capacity else result.capacity
         return result.having(
-            limits=() if smoke else check_limits(plan.settings.limits, result.recording, result.least_capacity),
+            limits=() if smoke else check_limits(limits, result.recording, result.least_capacity),
             comparisons=as_the_run_shows(told, result.recording, result.base),
             world=() if result.lost else result.verdict.world,
             notes=(*result.notes, *said),
@@ -295,13 +294,13 @@ class Session:
         """Sentences about code of baselines that could not be had, kept, or measured again."""
         return (*self._rig.source.notes, *self._notes)
 
-    def _raise_for_all(self, measured: Measured, results: Sequence[Result]) -> None:
+    def _raise_for_all(self, plan: Plan, measured: Measured, results: Sequence[Result]) -> None:
         """Raises what fails the test, if anything does: the gravest error, with what is wrong with other parts."""
         __tracebackhide__ = True
         errors: list[PerformanceError] = []
-        for (subject, _), result in zip(measured.results, results, strict=True):
+        for result in results:
             try:
-                self._raise_for(subject, measured, result)
+                self._raise_for(plan, measured, result)
             except PerformanceError as error:
                 errors.append(error)
         errors.sort(key=lambda error: _GRAVITY.index(type(error)))
@@ -314,7 +313,7 @@ class Session:
         hint = _ON_ONE_BOOT if plan.test.nodeid.partition("#")[0] == self._shown_to else ""
         if why_not is not None and why_not.kind is ReasonKind.INCOMPARABLE:
             hint = f"Measured alone, as nothing could be compared: {why_not.text}."
-        raise_for_failed_requests(result, plan.allowed_errors, log=measured.log, hint=hint)
+        raise_for_failed_requests(result, plan.allowed_errors(result.test.subject), log=measured.log, hint=hint)
         if result.baseline_written or self._options.smoke:
             return
         has_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
@@ -327,11 +326,6 @@ class Session:
                 f"{plan.test.title}: {why_not.text} when it was measured in turn, and had one when it was measured "
                 'alone: what differs between boots of the app? Or leave this test out of comparisons with gate="none"'
             )
-
-
-def _judged_apart(work: Work) -> tuple[Subject, ...]:
-    """Returns what may have a gate of its own beside the whole load."""
-    return (*parts_of(work), *(step for _, _, step in steps_of(work)))
 
 
 def _check_clock() -> None:

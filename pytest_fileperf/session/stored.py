@@ -87,13 +87,13 @@ def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: 
         if found.kind is ReasonKind.INCOMPARABLE:  # it may never answer, and an endpoint that base lacks may be slow
             outcome, spent_ns = Outcome.INCONCLUSIVE, round((rig.clock() - begun_s) * 1e9)
 
-    def judged(subject: Plan, result: Result) -> Result:
+    def judged(result: Result) -> Result:
         now = result.recording
         comparisons = [
             MetricComparison(
                 metric=name, outcome=outcome, tolerance=tolerance, now=METRICS[name].of_run(now), reason=reason
             )
-            for name, tolerance in subject.tolerances.items()
+            for name, tolerance in plan.tolerances(result.test.subject).items()
         ]
         told = unless_saturated(comparisons, result.measurement.saturated)
         return result.having(comparisons=told, against=base.title)
@@ -109,7 +109,7 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
     elsewhere = [one for one in outside if not any(Path(one).is_relative_to(top) for top in tops)]
     notes = _noted(NoteKind.ELSEWHERE, elsewhere)
 
-    def judged(_: Plan, result: Result) -> Result:
+    def judged(result: Result) -> Result:
         own_notes = result.notes if result.test.own else (*result.notes, *notes)
         return result.having(comparisons=unless_same_files(result.verdict.comparisons, files), notes=own_notes)
 
@@ -144,7 +144,7 @@ class Baselines:
         self._rig.source.here  # noqa: B018 # found out before anything boots: code may be edited while it is measured
         if found is None:  # carefully, where it becomes a baseline
             measured = measure_alone(plan, self._rig, to_store=self._options.update is not None)
-            return self._judged_by_figures(measured, None, None)
+            return self._judged_by_figures(plan, measured, None, None)
         by_figures = partial(self._by_figures, plan, found)
         if self._options.confirm == "never":
             return by_figures(Note(kind=NoteKind.NEVER_CONFIRMED))
@@ -185,7 +185,7 @@ class Baselines:
             return []
         levels, kept = {result.test.own: result for result in results}, whole
         if found is not None:
-            levels = {own.test.own: own for _, own in measure_alone(plan, self._rig, to_store=True).results}
+            levels = {own.test.own: own for own in measure_alone(plan, self._rig, to_store=True).results}
             kept = levels[""]
             kept = kept.having(limits=check_limits(plan.settings.limits, kept.recording, kept.least_capacity))
         of_data: list[str] = []
@@ -249,13 +249,13 @@ class Baselines:
     # --- ways to measure
 
     def _by_figures(self, plan: Plan, found: Found, why: Note, *notes: str) -> Measured:
-        return self._judged_by_figures(measure_alone(plan, self._rig), found, why, notes)
+        return self._judged_by_figures(plan, measure_alone(plan, self._rig), found, why, notes)
 
     def _same(self, plan: Plan, found: Found, here: CodeTree, said: str) -> Measured:
         """Measures the code here, the baseline's: only the world can differ, unless the server may run other code."""
         measured = measure_alone(plan, self._rig)
         if doubt := _why_not_the_same(measured, found, here, self._rig.source):
-            return self._judged_by_figures(measured, found, doubt)
+            return self._judged_by_figures(plan, measured, found, doubt)
         packages = self._environment.packages
         code_notes = (
             Note(kind=NoteKind.SAME_CODE, texts=(title_of(found.entry),)),
@@ -263,15 +263,15 @@ class Baselines:
             *_noted(NoteKind.PACKAGES, package_changes(found.entry.packages, packages)),
         )
 
-        def judged(subject: Plan, result: Result) -> Result:
-            is_whole = not subject.test.own
+        def judged(result: Result) -> Result:
+            is_whole = not result.test.own
             stored = found if is_whole else self.find(result.test)
             if stored is None:  # stored before there was this part
-                return self._with_figures(subject, result, None)
+                return self._with_figures(plan, result, None)
             comparisons = judge_same_code(
                 stored,
                 evidence_of(result.recording),
-                tolerances=subject.tolerances,
+                tolerances=plan.tolerances(result.test.subject),
                 identity=result.identity,
                 saturated=result.measurement.saturated,
             )
@@ -307,7 +307,7 @@ class Baselines:
         )
         unchanged = measured.base_alone
 
-        def judged(_: Plan, result: Result) -> Result:
+        def judged(result: Result) -> Result:
             if result.test.own:
                 return result
             world = self._world(plan, found, result, unchanged, packages)
@@ -331,17 +331,17 @@ class Baselines:
     # --- what figures say
 
     def _judged_by_figures(
-        self, measured: Measured, found: Found | None, why: Note | None, notes: tuple[str, ...] = ()
+        self, plan: Plan, measured: Measured, found: Found | None, why: Note | None, notes: tuple[str, ...] = ()
     ) -> Measured:
-        def judged(subject: Plan, result: Result) -> Result:
-            return self._with_figures(subject, result, self.find(result.test) if subject.test.own else found, why)
+        def judged(result: Result) -> Result:
+            return self._with_figures(plan, result, self.find(result.test) if result.test.own else found, why)
 
         return measured.judged(judged, notes=notes)
 
-    def _with_figures(self, subject: Plan, result: Result, found: Found | None, why: Note | None = None) -> Result:
+    def _with_figures(self, plan: Plan, result: Result, found: Found | None, why: Note | None = None) -> Result:
         comparisons = judge_stored(
-            tolerances=subject.tolerances,
-            alpha=subject.alpha,
+            tolerances=plan.tolerances(result.test.subject),
+            alpha=plan.alpha,
             found=found,
             now=evidence_of(result.recording),
             identity=result.identity,
@@ -350,7 +350,7 @@ class Baselines:
             busy=result.measurement.busy,
             no_code="" if why is None else why.why_no_code,
         )
-        self._budget.used(subject.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
+        self._budget.used(plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
         latency, other_answers = _stored_latency(found, comparisons), result.other_answers
         if found is not None and latency is not None:
             other_answers = differing(found.entry.evidence.answers, answers_of(result.recording))
@@ -372,7 +372,7 @@ class Baselines:
         return judge_world(
             found,
             evidence_of(unchanged),
-            tolerances=plan.tolerances,
+            tolerances=plan.tolerances(),
             alpha=plan.alpha,
             identity=identity_of(plan, unchanged, server),
             packages=packages,

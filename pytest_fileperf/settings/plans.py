@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.judge.capacity import NextLoad
@@ -13,7 +14,7 @@ from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.metrics import METRICS, searches_by
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, generators_used
 from pytest_fileperf.plan.pacing import spread_seed
-from pytest_fileperf.plan.request import Subject
+from pytest_fileperf.plan.request import WHOLE_LOAD, Subject, SubjectName
 from pytest_fileperf.plan.work import Work, parts_of, steps_of
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
 from pytest_fileperf.serve.spec import AsgiSpec, Command, is_only_once, split_cores, worker_count
@@ -61,12 +62,19 @@ _PAUSES_A_TURN = 3
 """Of a load with pauses."""
 
 
+def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
+    """Returns what is judged: the whole load, then each part of it, and each step of a journey that was asked for."""
+    whole = Subject(name="", gate=settings.gate, tolerances=settings.tolerances, limits=settings.limits)
+    parts = {(part.name, ""): part for part in parts_of(work)}
+    return {WHOLE_LOAD: whole, **parts, **{(part, step.name): step for part, _, step in steps_of(work)}}
+
+
 def usual_pair_ns(number: int) -> int:
     """Returns how long a pair of boots is loaded, at the least; the first pair is number 0."""
     return _FIRST_PAIR_NS if number < _FIRST_PAIRS else _PAIR_NS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """One measurement: what is booted, which load it gets, alone or in turn with another version, and how it is judged.
 
@@ -97,50 +105,33 @@ class Plan:
 
     # --- what is judged
 
-    @property
-    def parts(self) -> tuple[Plan, ...]:
-        """What is judged by itself, in place of the whole: each part of the load, and each step that was asked for."""
-        parts = [self._of(part.work, part, part.name) for part in parts_of(self.work)]
-        steps = [self._of(journey, step, part, step.name) for part, journey, step in steps_of(self.work)]
-        return (*parts, *steps)
+    @cached_property
+    def subjects(self) -> dict[SubjectName, Subject]:
+        return subjects_of(self.work, self.settings)
 
-    def of_step(self, *, part: str, name: str) -> Plan:
-        """Returns the plan of a step that nobody asked for: it has figures, and nothing judges them."""
-        return self._of(self.work, Subject(name=name), part, name)
+    def subject(self, name: SubjectName) -> Subject:
+        """Returns what is asked of it: nothing of a step that nobody named, which has figures all the same."""
+        return self.subjects.get(name, Subject(name=name[1]))
 
-    def _of(self, work: Work, judged: Subject, part: str, step: str = "") -> Plan:
-        nodeid = "#".join(filter(None, (self.test.nodeid, part, step)))
-        return replace(
-            self,
-            work=work,
-            settings=replace(self.settings, gate=judged.gate, tolerances=judged.tolerances, limits=judged.limits),
-            test=replace(self.test, nodeid=nodeid, part=part, step=step, group=None),
-        )
+    @cached_property
+    def _works(self) -> dict[SubjectName, str]:
+        """What the work of each part is called, and that of each step that was asked for."""
+        parts = {(part.name, ""): part.work.name for part in parts_of(self.work)}
+        return parts | {(part, step.name): journey.name for part, journey, step in steps_of(self.work)}
 
-    @property
-    def subjects(self) -> tuple[Plan, ...]:
-        return (self, *self.parts)
+    def title_of(self, name: SubjectName) -> str:
+        """Returns what a part or a step is: `GET /`, or `step login of visit`."""
+        work = self._works.get(name, self.work.name)
+        return f"step {name[1]} of {work}" if name[1] else work
 
-    @property
-    def own_identity(self) -> dict[str, object]:
-        """What a part or step has in its identity beside that of the whole load."""
-        names = {"part": self.test.part, "step": self.test.step}
-        return {kind: name for kind, name in names.items() if name}
+    def allowed_errors(self, name: SubjectName) -> float:
+        """Returns the share of requests that may fail. A step has what was asked for: its journey fails with it."""
+        return self.subject(name).limits.get("max_error_rate", 1.0 if name[1] else 0.0)
 
-    @property
-    def title(self) -> str:
-        """What is measured: `GET /`, or `step login of visit`."""
-        return f"step {self.test.step} of {self.work.name}" if self.test.step else self.work.name
-
-    @property
-    def allowed_errors(self) -> float:
-        """The share of requests that may fail. Of a step it is what was asked for: its journey fails with it."""
-        return self.settings.limits.get("max_error_rate", 1.0 if self.test.step else 0.0)
-
-    @property
-    def tolerances(self) -> dict[str, float]:
-        settings = self.settings
-        return {name: settings.tolerances.get(name, METRICS[name].tolerance) for name in settings.gate}
+    def tolerances(self, name: SubjectName = WHOLE_LOAD) -> dict[str, float]:
+        """Returns the tolerance of each gated metric."""
+        subject = self.subject(name)
+        return {metric: subject.tolerances.get(metric, METRICS[metric].tolerance) for metric in subject.gate}
 
     # --- alone
 
@@ -160,7 +151,7 @@ class Plan:
         """
         settings, timeout_ns = self.settings, self._timeout_ns(self.settings.max_duration_ns)
         if self.smoke:
-            requests = _SMOKE_OF_PART * len(self.parts)
+            requests = _SMOKE_OF_PART * (len(self.subjects) - 1)
             if requests <= _SMOKE_REQUESTS:
                 requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
             return LoadPlan(

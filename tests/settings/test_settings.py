@@ -509,7 +509,7 @@ def test_loads_that_are_no_plain_closed_loop_are_whole_turns(keys: dict[str, obj
 def test_a_comparison_has_a_title_tolerances_and_every_load_that_it_makes() -> None:
     plan = planned(connections=4, timeout="3s", gate=["rps", "p99"], tolerance={"rps": "10%"})
     assert plan.title_in_turn(8, 33.4) == "4 connections in turn, 8 pairs of boots, 33.0 s"
-    assert plan.tolerances == {"rps": pytest.approx(0.1), "p99": METRICS["p99"].tolerance}
+    assert plan.tolerances() == {"rps": pytest.approx(0.1), "p99": METRICS["p99"].tolerance}
     loads = (plan.probe, plan.limiting, plan.profile())
     assert [load.duration_ns * 1000 // SECOND for load in loads] == [200, 800, 2000]
     assert {load.connections for load in loads} == {4}
