@@ -151,6 +151,12 @@ def test_versions_in_turn(project: Project) -> None:
     before = git("rev-parse", "--short=7", "HEAD~1").strip()
     assert f"against {before} (the commit before HEAD)" in project.run("--fileperf-against=HEAD", "--co").said
 
+    git("clone", "-q", "--depth=1", f"file://{project.top}", f"{project.top}-shallow")
+    refused = Project(top=project.top.with_name(f"{project.top.name}-shallow")).run("--fileperf-against=HEAD~1", "--co")
+    assert (refused.status, "`git fetch --unshallow`" in refused.said) == (4, True), refused.text
+    refused = project.run("--fileperf-against=HEAD~9", "--co")
+    assert (refused.status, "older than the history" in refused.said) == (4, True), refused.text
+
     project.write({"app.py": slow, "new.py": "VALUE = 1\n"})
     untouched = (("status", "--porcelain"), ("stash", "list"), ("worktree", "list"), ("for-each-ref",))
     state = [git(*words) for words in untouched]
