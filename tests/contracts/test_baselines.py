@@ -119,6 +119,8 @@ def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
     project.run("--fileperf-prune", "--tb=no")
     assert sorted(stored(directory)) == ["test_a.py::test_one"]
     assert kept(project) == {second["test_a.py::test_one"]["tree"]}
+    ran = project.run("--fileperf-update=all", env={"CI": "true"})
+    assert (ran.status, "CI is set" in ran.said) == (4, True), ran.text
 
 
 @pytest.mark.timeout(300)
