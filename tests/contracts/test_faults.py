@@ -88,6 +88,7 @@ def test_faults_beside_a_load_are_named_and_other_tests_go_on(project: Project) 
         failures = results(ran)[f"test_upload[{size}]"]["failures"]
         assert failures, ran.text
         assert all(re.search("413|clos|reset|refused", str(failure)) for failure in failures)
+    assert results(ran)["test_upload[16MiB]"]["summary"]["cut_off"] > 0, "answers before the whole request was sent"
     messages = {one["name"]: one["message"] for one in ran.record["failed"]}
     for name in ("test_frozen", "test_frozen_server"):
         assert "the clock of this process stands still, as freezegun and time-machine make it" in messages[name]
