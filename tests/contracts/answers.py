@@ -14,6 +14,11 @@ if os.environ.get("BREAK") == "import":
 
 
 async def app(scope, receive, send):
+    if scope["type"] == "lifespan" and os.environ.get("BREAK") == "shutdown":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        raise RuntimeError("it cannot end, says the app")
     if scope["type"] != "http":
         return
     method, path, body, more = scope["method"], scope["path"], b"", True
@@ -42,6 +47,8 @@ async def app(scope, receive, send):
         os._exit(9)
     if path.startswith("/moved"):
         status, headers = 302, [(b"location", b"/new")]
+    if path == "/elsewhere":
+        status, headers = 302, [(b"location", b"http://192.0.2.1:9/")]
     if path == "/never":
         await asyncio.sleep(60)
     if path == "/nothing":

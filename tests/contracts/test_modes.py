@@ -64,6 +64,9 @@ SERVERS = {
 @pytest.mark.parametrize("path", SERVERS)
 def test(fileperf, path):
     fileperf.get(path, server=SERVERS[path])
+
+def test_shutdown(fileperf):
+    fileperf.get("/", server=Uvicorn(env={"BREAK": "shutdown"}))
 """
 TOLD = {
     "/end": "exit code 9.*a line",
@@ -111,6 +114,7 @@ def test_why_a_server_does_not_serve_is_told_with_its_log(project: Project) -> N
     assert (ran.status, set(told)) == (1, set(TOLD)), ran.text
     assert not [path for path, words in TOLD.items() if not re.search(words, told[path], re.DOTALL)], told
     assert "it ends now" in ran.text, "the last line of a long log"
+    assert re.search("failed when it was asked to end: .*it cannot end, says the app", ran.said), ran.text
     if sys.platform == "linux":
         detached = (project.top / "detached.txt").read_text().split()
         assert detached
