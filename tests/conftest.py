@@ -37,10 +37,22 @@ def _one_example(_: None) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Hides what was imported from the garbage collector: every run that a test makes would look through all of it."""
+    """Hides what was imported from the garbage collector: every run that a test makes would look through all of it.
+
+    A load asks whether anything is hidden, and Python then counts all of it: here it is always something.
+    """
     _one_example()
     gc.collect()
     gc.freeze()
+    gc.get_freeze_count = lambda: 1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Hides what runs of pytest in this process leave: each imports the plugin anew, and the modules stay."""
+    if "pytester" in getattr(item, "fixturenames", ()):
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
