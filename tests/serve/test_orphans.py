@@ -22,7 +22,7 @@ from pytest_fileperf.serve.spec import Command, Gunicorn, ServerSpec, Uvicorn
 pytestmark = linux
 
 PROGRAM = ("{python}", str(Path(__file__).with_name("program.py")), "--port={port}")
-SPECS = (Uvicorn(), Uvicorn(workers=2), Gunicorn(workers=2), Command((*PROGRAM, "--child=apart")))
+SPECS = (Uvicorn(workers=2), Gunicorn(workers=2), Command((*PROGRAM, "--child=apart")))
 STARTER = """
 import pickle, sys, time
 from contextlib import ExitStack, closing
@@ -94,16 +94,6 @@ def test_a_killed_run_leaves_nothing_behind_that_is_detached_or_has_a_session_of
         assert len(known) >= sum(map(len, servers.values())) + 2 * len(urls)  # supervisors, and what is detached
         starter.kill()
         require_nothing_left(tmp_path, known)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
-def test_a_terminal_s_signal_reaches_the_run_which_ends_its_servers(number: signal.Signals, tmp_path: Path) -> None:
-    with starting(tmp_path, Uvicorn(workers=2), Gunicorn(), Command(PROGRAM)) as starter:
-        pids = [pid for server in served(starter).values() for pid in server]
-        assert {os.getpgid(pid) for pid in pids}.isdisjoint({starter.pid})
-        os.killpg(starter.pid, number)
-        starter.wait(10)
-        require_nothing_left(tmp_path, pids, 10)
 
 
 def test_a_killed_run_and_supervisors_leave_no_worker_behind_that_ignores_the_request_to_end(tmp_path: Path) -> None:
