@@ -16,12 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-import dask
-import distributed.versions
 import psutil
 import pytest
 from drive.scripted import GET, MS
@@ -101,13 +100,18 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_quickly(monkeypatch: py
         assert time.monotonic() - begun_s < 0.4
 
 
+@cache
+def dasks_versions() -> Callable[[], dict[str, dict[str, object]]]:
+    """Returns Dask's function as it was when this was first called."""
+    from distributed.versions import get_versions
+
+    return get_versions  # type: ignore[no-any-return]  # it has no types
+
+
 def versions_of_threads(packages: Sequence[str] = ()) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = GET_VERSIONS()
+    found = dasks_versions()()
     found["packages"].update(dict.fromkeys(packages, f"version of {threading.current_thread().name}"))
     return found
-
-
-GET_VERSIONS = distributed.versions.get_versions
 
 
 def code_of_threads() -> str:
@@ -131,6 +135,7 @@ def no_code() -> str:
 def test_a_worker_with_another_version_or_other_code_is_named(
     place: str, told: Callable[..., object], words: str, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    dasks_versions()
     monkeypatch.setattr(place, told)
     with closing(Cluster(scheduler)) as cluster, pytest.raises(GeneratorError, match=rf"worker tcp://\S+ has {words}"):
         cluster.workers()
@@ -140,6 +145,8 @@ def test_workers_come_and_are_used_and_then_the_scheduler_goes_away(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scheduler is blamed, and no worker."""
+    import dask
+
     monkeypatch.setattr("pytest_fileperf.drive.cluster._CONNECT_S", 1.0)
     monkeypatch.setattr("pytest_fileperf.drive.cluster._REPLACED_S", 0.2)
     path, before = tmp_path / "scheduler.json", {process.pid for process in generator_processes()}

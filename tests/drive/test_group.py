@@ -13,11 +13,11 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import httpx
 import psutil
 import pytest
-from distributed import LocalCluster
 from drive.scripted import GET, HELLO, MS, saying, scripted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +35,9 @@ from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.request import Journey, Operation
 from pytest_fileperf.plan.work import Work
 
+if TYPE_CHECKING:
+    from distributed import LocalCluster
+
 PLAN = LoadPlan(connections=4, warmup_ns=0, round_ns=150 * MS, rounds=2, timeout_ns=2000 * MS, generators=2)
 COUNTED = replace(PLAN, round_ns=20_000 * MS, rounds=1)
 SEEN: list[tuple[bytes, bytes]] = []
@@ -50,6 +53,8 @@ def url() -> Iterator[str]:
 @contextmanager
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
     """Gives a cluster whose workers are threads of this process."""
+    from distributed import LocalCluster  # a second's work, which is not for each process that collects tests
+
     with LocalCluster(
         n_workers=workers, processes=False, threads_per_worker=1, dashboard_address="127.0.0.1:0", protocol="tcp"
     ) as cluster:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from drive.scripted import GET, MS, counted, hello, scripted
 from pytest_fileperf.drive.group import Generators
 from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run
-from pytest_fileperf.errors import FileLimitError, GeneratorError, LoadError, PlanError
+from pytest_fileperf.errors import GeneratorError, LoadError, PlanError
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.payload import payload
 from pytest_fileperf.plan.request import Journey, Operation
@@ -174,27 +173,6 @@ def test_a_journey_that_cannot_be_carried_or_loaded_says_why(
 
 
 # --- errors end the process, and the next load has a new one
-
-
-@pytest.mark.hostile
-def test_more_connections_than_open_files_are_refused(shared: Generators, url: str) -> None:
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if hard == resource.RLIM_INFINITY:
-        hard = 1 << 20
-    with pytest.raises(FileLimitError, match="ulimit -n"):
-        run(shared, url, plan=counted(2 * hard, connections=2 * hard))
-
-
-@pytest.mark.hostile
-def test_a_generator_that_is_killed_says_so_and_the_next_run_has_a_new_one(shared: Generators, url: str) -> None:
-    async def dies(client: httpx.AsyncClient) -> None:
-        print("last words", file=sys.stderr, flush=True)
-        os._exit(7)
-
-    with pytest.raises(GeneratorError, match="exit code 7") as raised:
-        run(shared, url, Journey(name="dies", function=dies))
-    assert "last words" in str(raised.value)
-    assert good(run(shared, url)) == 10
 
 
 @pytest.mark.hostile

@@ -65,21 +65,6 @@ def test_nothing_given_is_the_defaults() -> None:
     assert found.tolerances == {}
 
 
-def test_the_closest_layer_wins_key_by_key() -> None:
-    layers: dict[str, dict[str, object]] = {
-        "verb": {"connections": 1},
-        "marker": {"connections": 2, "rounds": 20},
-        "options": {"connections": "3", "rounds": "30", "boots": "3"},
-        "ini": {"connections": 4, "rounds": 40, "boots": 4, "timeout": "4s"},
-    }
-    found = resolve(verb=layers["verb"], marker=layers["marker"], options=layers["options"], ini=layers["ini"])
-    assert (found.connections, found.rounds, found.boots, found.timeout_ns) == (1, 20, 3, 4_000_000_000)
-
-
-def test_none_in_a_closer_layer_is_the_default() -> None:
-    assert settings({"requests": None, "connections": None}, marker={"requests": 5, "connections": 5}) == Settings()
-
-
 @pytest.mark.parametrize(
     "key,value,field,parsed",
     [
