@@ -176,6 +176,11 @@ class Histogram:
             sum_squares=sum(part.sum_squares for part in parts),
         )
 
+    def values_ns(self) -> NDArray[np.int64]:
+        """Returns the value that each of `steps` stands for: its end, within what was measured; shape as `steps`."""
+        ends = np.array([highest_equivalent(step) for step in self.steps.tolist()], dtype=np.int64)
+        return np.clip(ends, self.min_ns, self.max_ns)
+
     def percentile_ns(self, percent: float) -> int:
         """Returns the nearest-rank percentile: the least value that at least `percent` % of the samples do not exceed.
 

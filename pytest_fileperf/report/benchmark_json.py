@@ -25,7 +25,6 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 from pytest_benchmark.storage.file import FileStorage
 from pytest_benchmark.utils import get_current_time, get_machine_id, parse_save, safe_dumps
 
@@ -35,7 +34,7 @@ from pytest_fileperf.judge.grouping import param_id
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.measure.codec import json_value, named
-from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
+from pytest_fileperf.measure.histogram import Histogram
 
 # pytest-benchmark says that it is typed, but its functions are not.
 # mypy: allow-untyped-calls
@@ -137,9 +136,7 @@ def _benchmark(result: Result) -> dict[str, object]:
 
 def _stats(latency: Histogram, *, rps: float) -> dict[str, object]:
     """Returns pytest-benchmark's statistics of these latencies, which must not be empty."""
-    ends = np.array([highest_equivalent(step) for step in latency.steps.tolist()], dtype=np.int64)
-    values_ns = np.clip(ends, latency.min_ns, latency.max_ns)
-    mean_ns, stdev_ns = latency.mean_ns(), latency.stdev_ns()
+    values_ns, mean_ns, stdev_ns = latency.values_ns(), latency.mean_ns(), latency.stdev_ns()
     q1_ns, median_ns, q3_ns = (latency.percentile_ns(percent) for percent in (25, 50, 75))
     iqr_ns = q3_ns - q1_ns
     near = (values_ns >= q1_ns - 1.5 * iqr_ns) & (values_ns <= q3_ns + 1.5 * iqr_ns)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.measure.capacity import Capacity, RateTried
-from pytest_fileperf.measure.histogram import Histogram, highest_equivalent
+from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import LeadTimes, Phase, Recording, Round
 from pytest_fileperf.report.figures import NOTABLE
@@ -165,9 +165,7 @@ def _by_percentile(title: str, says: str, traces: Sequence[Trace], latency: Hist
 
 def _curve(name: str, latency: Histogram, scale: Scale, colour: str, *, dash: str = "solid") -> Trace:
     """Returns the percentiles of a histogram over 1 / (1 - share), as HdrHistogram's plots show them."""
-    count = latency.count
-    values_ns = np.array([highest_equivalent(step) for step in latency.steps.tolist()], dtype=np.float64)
-    values_ns = np.clip(values_ns, latency.min_ns, latency.max_ns)
+    count, values_ns = latency.count, latency.values_ns()
     # A value stands for every percentile after the share of requests below it.
     before = np.cumsum(latency.counts) - latency.counts
     places = count / (count - before)
