@@ -7,15 +7,14 @@ GitHub Actions reads commands from the output of a step:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from pytest_fileperf.judge.groups import SessionRecord
-from pytest_fileperf.judge.record import FailedTest, Result, Standing, TestId
-from pytest_fileperf.judge.verdict import Outcome
-from pytest_fileperf.report.story import reasons, undecided_texts
+from pytest_fileperf.judge.record import FailedTest, Standing, TestId
+from pytest_fileperf.report.story import is_pressing, pressing_texts
 from pytest_fileperf.report.text import plain
-from pytest_fileperf.report.wording import figures_text, first_line, limit_text, where_failed
+from pytest_fileperf.report.wording import first_line, where_failed
 
 _SHOWN = 10
 """How many of each level GitHub shows of one step."""
@@ -30,14 +29,9 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
     top = PurePosixPath(root)
     # The level in GitHub's words, such as `REGRESSED`, the test, and what happened, the most telling first.
     told: list[tuple[str, str, TestId | FailedTest, Sequence[str]]] = []
-    for result in record.results:
-        standing = result.standing
-        if standing.fails:
-            told.append(("error", standing.value, result.test, [*_failing(result)]))
-        elif standing.is_undecided:
-            told.append(("warning", standing.value, result.test, undecided_texts(result)))
-        elif standing is Standing.NEW and not result.baseline_written:
-            told.append(("warning", standing.value, result.test, [text for _, text, _ in reasons(result)]))
+    for result in filter(is_pressing, record.results):
+        level = "error" if result.standing.fails else "warning"
+        told.append((level, result.standing.value, result.test, pressing_texts(result)))
     told += (("error", Standing.FAILED.value, test, [first_line(test) or where_failed(test)]) for test in record.failed)
     told.sort(key=lambda each: each[1] != Standing.REGRESSED.value)
     lines = []
@@ -52,17 +46,6 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
             names = ", ".join(test.nodeid for _, test, _ in rest)
             lines.append(_command(level, {"title": f"and {len(rest)} more tests"}, names))
     return lines
-
-
-def _failing(result: Result) -> Iterator[str]:
-    """Yields what got worse and by how much, and the functions to blame where they are known."""
-    verdict = result.verdict
-    yield from (figures_text(item) for item in verdict.comparisons if item.outcome is Outcome.REGRESSED)
-    yield from map(limit_text, verdict.broken)
-    if kinds := result.measurement.error_kinds:
-        yield f"failed requests: {', '.join(f'{count:,} × {kind}' for kind, count in kinds.items())}"
-    if result.explanation is not None:
-        yield from result.explanation.text.splitlines()
 
 
 def _command(level: str, properties: dict[str, str], message: str) -> str:

@@ -24,7 +24,6 @@ from pytest_fileperf.judge.record import FailedTest, Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report import remarks, story, wording
-from pytest_fileperf.report.figures import event_texts
 from pytest_fileperf.report.table import RUN_METRICS, metric_text, ranked_rows
 from pytest_fileperf.report.text import Style, plain, plain_line
 from pytest_fileperf.units import format_bytes, format_count, format_share
@@ -45,7 +44,7 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
     urgent = story.pressing(results)
     calm = [result for result in results if not any(result is other for other in urgent)]
     common = story.shared(results, remarks.setting) if results else ()
-    common += story.shared(results, _remarks) if len(results) > 1 else ()
+    common += story.shared(results, story.telling) if len(results) > 1 else ()
     blocks = [[f"## Load tests: {_escaped(story.summary_line(record))}", ""], *_failed(record.failed)]
     if urgent:
         rows = [row for result in urgent for row in _gate_rows(result)]
@@ -102,7 +101,7 @@ def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
     said = [
         f"- {_code(result.test.nodeid)}: {_escaped('; '.join(own))}"
         for result in results
-        if (own := [text for text in _remarks(result) if text not in common])
+        if (own := [text for text in story.telling(result) if text not in common])
     ]
     title = f"{format_count(len(results), 'measurement')} without findings"
     return _folded(title, [*_table(headings, rows), "", *said])
@@ -132,25 +131,10 @@ def _about(result: Result, common: Sequence[str]) -> list[str]:
         for failure, example in failures
     ]
     said += [f"- {rest}"] if rest else []
-    said += [f"- {_escaped(text)}" for text in _remarks(result) if text not in common]
+    said += [f"- {_escaped(text)}" for text in story.telling(result) if text not in common]
     text = "" if result.explanation is None else result.explanation.text
     blamed = _block(text) if text else []
     return [_code(result.test.nodeid), "", *said, "", *blamed] if said or blamed else []
-
-
-def _remarks(result: Result) -> list[str]:
-    """Returns what a reader must know about one result, the most telling first."""
-    world = wording.world_text(result.verdict)
-    said = [f"the world: {world}"] if world else []
-    said += map(wording.noise_text, result.noise)
-    said += (f"{outcome.value} {text}" for outcome, text, _ in story.reasons(result))
-    unsure = (check for check in result.verdict.broken if check.reason)
-    said += (f"{check.name}: {plain(wording.sentence(check.reason))}" for check in unsure)
-    if result.measurement.events.count and not result.smoke:
-        said.append("; ".join(event_texts(result.measurement)))
-    if result.measurement.requests and not result.smoke:
-        said.append(wording.limiting_text(result))
-    return [*said, *remarks.notes(result)]
 
 
 def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:

@@ -22,12 +22,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pytest_fileperf.errors import LimitExceededError, NotMeasuredError, RegressionError, RequestsFailedError, log_block
 from pytest_fileperf.host.files import full_disk
 from pytest_fileperf.judge.record import Result
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.recording import Failure
-from pytest_fileperf.report import wording
-from pytest_fileperf.report.remarks import capacity_text, findings
-from pytest_fileperf.report.story import is_notable
-from pytest_fileperf.report.text import plain
+from pytest_fileperf.report import story, wording
 from pytest_fileperf.units import format_change, format_share, printable
 
 WIDTH = 72
@@ -82,37 +79,14 @@ def _figures(comparisons: Iterable[MetricComparison]) -> str:
 
 
 def _verdict_text(result: Result, head: str) -> str:
-    verdict, limit = result.verdict, result.measurement.limit
+    verdict = result.verdict
     parts = [_wrapped(_named(head, result))]
     if verdict.comparisons:
         parts.append(_comparison_table(verdict.comparisons, base=wording.base_name(verdict)))
-    if result.explanation is not None and result.explanation.text:
+    if result.explanation is not None:
         parts.append(result.explanation.text)
-    lines = _reasons((comparison.metric, comparison.reason) for comparison in verdict.comparisons)
-    lines += _reasons((check.name, check.reason) for check in verdict.limits)
-    lines += map(wording.typical_text, verdict.comparisons)
-    lines += [f"limited by: {limit}"] if is_notable(limit) else []
-    if wording.world_outcome(verdict) is Outcome.REGRESSED:
-        lines.append(f"the world: {wording.world_text(verdict)}")
-    code = wording.untold_code(verdict)[bool(verdict.against) :]  # the head has the title of the other side
-    lines += [plain(wording.notes_text(code)), result.lost, capacity_text(result)]
-    lines += [wording.SATURATED] if result.measurement.saturated and not verdict.comparisons else []
-    lines += [str(result.background or ""), *findings(result)]
-    if (verdict.code_notes or not verdict.against) and any(
-        item.outcome is Outcome.REGRESSED for item in verdict.comparisons
-    ):
-        lines.append("if the new level is meant to stay, store it with --fileperf-update=all")
-    if told := [line for line in dict.fromkeys(lines) if line]:
-        parts.append("\n".join(map(_wrapped, told)))
-    return "\n\n".join(parts)
-
-
-def _reasons(reasons: Iterable[tuple[str, Reason | None]]) -> list[str]:
-    """Returns a line for each reason, after the names that share it."""
-    names: dict[str, list[str]] = {}
-    for name, reason in reasons:
-        names.setdefault(wording.sentence(reason), []).append(name)
-    return [f"{', '.join(dict.fromkeys(sharing))}: {text}" for text, sharing in names.items() if text]
+    parts.append("\n".join(map(_wrapped, story.why_failed(result))))
+    return "\n\n".join(filter(None, parts))
 
 
 def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> str:

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from pytest_fileperf.judge.groups import SessionRecord
 from pytest_fileperf.judge.record import Result, Standing
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, ReasonKind
+from pytest_fileperf.judge.verdict import MetricComparison, NoteKind, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Failure
-from pytest_fileperf.report import wording
+from pytest_fileperf.report import remarks, wording
+from pytest_fileperf.report.figures import event_texts
 from pytest_fileperf.report.text import Style, plain, shorten, words
 from pytest_fileperf.units import format_count, format_share
 
@@ -32,6 +33,8 @@ STYLES: Mapping[str, Style] = {
 """Outcomes of gates have the words of standings, and their styles."""
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 _EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
+_UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
+"""Reasons that the outcome, or a hint at the end, says."""
 _T = TypeVar("_T")
 
 
@@ -46,15 +49,16 @@ def urgency(result: Result) -> int:
     return len(_WORST_FIRST) + (not standing.is_undecided)
 
 
+def is_pressing(result: Result) -> bool:
+    """Returns whether it is to be seen at once: it fails, is undecided, or new."""
+    standing = result.standing
+    is_new = standing is Standing.NEW and not result.baseline_written
+    return standing.fails or standing.is_undecided or is_new
+
+
 def pressing(results: Iterable[Result]) -> list[Result]:
     """Returns those to be seen at once: what fails, then what is undecided, then new tests."""
-    found = [
-        result
-        for result in results
-        if result.standing.fails
-        or result.standing.is_undecided
-        or (result.standing is Standing.NEW and not result.baseline_written)
-    ]
+    found = filter(is_pressing, results)
     return sorted(found, key=lambda result: (not result.standing.fails, not result.standing.is_undecided))
 
 
@@ -111,6 +115,13 @@ def _unfit_reason(result: Result) -> str:
     return f"there is no baseline, and {result.unfit} does not become one{anyway}"
 
 
+def brief_reasons(result: Result) -> list[Why]:
+    """Returns why gates are not PASS; and of a comparison with another version that it is the same code."""
+    if result.verdict.against and not result.verdict.code_notes:
+        return list(reasons(result, but=_UNSAID[:1]))
+    return [why for why in reasons(result, but=_UNSAID) if why[0] is not Outcome.PASS]
+
+
 def undecided_texts(result: Result) -> Sequence[str]:
     """Returns what was not decided, a text for each metric; empty if all was."""
     if not result.standing.is_undecided:
@@ -133,6 +144,66 @@ def undecided_texts(result: Result) -> Sequence[str]:
     )
 
 
+def pressing_texts(result: Result) -> Sequence[str]:
+    """Returns why it is to be seen at once, in short: what got worse or failed, what is undecided, or why it is new."""
+    standing, verdict, run = result.standing, result.verdict, result.measurement
+    if standing.is_undecided:
+        return undecided_texts(result)
+    if not standing.fails:
+        return [text for _, text, _ in reasons(result)]
+    worse = [item for item in verdict.comparisons if item.outcome is Outcome.REGRESSED]
+    texts = [*map(wording.figures_text, worse), *map(wording.limit_text, verdict.broken)]
+    if kinds := run.error_kinds:
+        texts.append(f"failed requests: {', '.join(f'{count:,} × {kind}' for kind, count in kinds.items())}")
+    return texts if result.explanation is None else [*texts, *result.explanation.text.splitlines()]
+
+
+def telling(result: Result) -> list[str]:
+    """Returns all that a reader must know about a result beside its figures, the most telling first."""
+    world = wording.world_text(result.verdict)
+    said = [f"the world: {world}"] if world else []
+    said += map(wording.noise_text, result.noise)
+    said += (f"{outcome.value} {text}" for outcome, text, _ in reasons(result))
+    unsure = (check for check in result.verdict.broken if check.reason)
+    said += (f"{check.name}: {plain(wording.sentence(check.reason))}" for check in unsure)
+    if result.measurement.events.count and not result.smoke:
+        said.append("; ".join(event_texts(result.measurement)))
+    if result.measurement.requests and not result.smoke:
+        said.append(wording.limiting_text(result))
+    return [*said, *remarks.notes(result)]
+
+
+def why_failed(result: Result) -> list[str]:
+    """Returns what the message of a failed test says below its table: reasons, what set the pace, what to do."""
+    verdict, run = result.verdict, result.measurement
+    told = [
+        *_by_sentence((comparison.metric, comparison.reason) for comparison in verdict.comparisons),
+        *_by_sentence((check.name, check.reason) for check in verdict.limits),
+        *map(wording.typical_text, verdict.comparisons),
+        f"limited by: {run.limit}" if is_notable(run.limit) else "",
+        f"the world: {wording.world_text(verdict)}" if wording.world_outcome(verdict) is Outcome.REGRESSED else "",
+        # The message begins with the title of the other side.
+        plain(wording.notes_text(wording.untold_code(verdict)[bool(verdict.against) :])),
+        result.lost,
+        remarks.capacity_text(result),
+        wording.SATURATED if run.saturated and not verdict.comparisons else "",
+        str(result.background or ""),
+        *remarks.findings(result),
+    ]
+    is_worse = any(comparison.outcome is Outcome.REGRESSED for comparison in verdict.comparisons)
+    if is_worse and (verdict.code_notes or not verdict.against):
+        told.append("if the new level is meant to stay, store it with --fileperf-update=all")
+    return [text for text in dict.fromkeys(told) if text]
+
+
+def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
+    """Returns each reason in words, after the names that share it."""
+    names: dict[str, list[str]] = {}
+    for name, reason in found:
+        names.setdefault(wording.sentence(reason), []).append(name)
+    return [f"{', '.join(dict.fromkeys(sharing))}: {text}" for text, sharing in names.items() if text]
+
+
 def first_failures(
     failures: Sequence[Failure], *, most: int = 3, cells: int = 160, tail: float = 0.5
 ) -> tuple[list[tuple[Failure, str]], str]:
@@ -152,6 +223,38 @@ def shared(results: Sequence[Result], pick: Callable[[Result], Sequence[_T]]) ->
     """Returns what is picked of every result."""
     first, *others = [pick(result) for result in results]
     return tuple(item for item in first if all(item in other for other in others))
+
+
+# --- What is said once of several tests, by the one that shows it best
+
+
+def of_session(results: Sequence[Result]) -> Iterator[str]:
+    """Yields what was around the tests: a tracer, a busy machine, a server that closes connections."""
+    yield from filter(None, dict.fromkeys(map(remarks.traced_text, results)))
+    whole = [result for result in results if not result.test.own]
+    if busy := [result for result in whole if remarks.busy_text(result)]:
+        busy.sort(key=lambda result: -max(result.measurement.busy.server, result.measurement.busy.generator))
+        yield f"{remarks.busy_text(busy[0])} in {_first_of([plain(result.test.title) for result in busy])}"
+    told = {plain(result.test.title): remarks.reconnect_text(result.measurement) for result in whole}
+    if closed := [title for title, text in told.items() if text]:
+        yield f"{told[closed[0]]} in {_first_of(closed)}"
+
+
+def by_figures_only(results: Iterable[Result]) -> list[str]:
+    """Returns why only stored figures compare, with the tests: it is a weaker gate than was asked for, even if PASS."""
+    tests: dict[str, list[str]] = {}
+    for result in results:
+        code = wording.untold_code(result.verdict)
+        kinds = [note.kind for note in code]
+        if kinds[:1] == [NoteKind.FIGURES_ONLY] and NoteKind.NO_CODE_STORED not in kinds:
+            why = "; ".join((code[0].why_no_code, *map(wording.note_text, code[1:])))
+            tests.setdefault(plain(why), []).append(plain(result.test.title))
+    return [f"only stored figures compare in {_first_of(titles)}: {why}" for why, titles in tests.items()]
+
+
+def _first_of(titles: Sequence[str]) -> str:
+    """Returns `test_upload (and in 2 other tests)`."""
+    return titles[0] + (f" (and in {format_count(len(titles) - 1, 'other test')})" if titles[1:] else "")
 
 
 # --- How many measurements have which outcome, and what is to be done next
@@ -181,7 +284,7 @@ def counts(results: Iterable[Result]) -> list[tuple[Standing, str]]:
     return [(each, f"{found[each]} {wording.word_of(each)}") for each in Standing if found[each]]
 
 
-def hints(results: Sequence[Result]) -> tuple[str, str, str]:
+def hints(results: Sequence[Result]) -> list[str]:
     """Returns how many baselines were stored, how many were not and why, and how to store those that are missing."""
     written = sum(result.baseline_written for result in results)
     # Parts are stored with their whole.
@@ -192,11 +295,12 @@ def hints(results: Sequence[Result]) -> tuple[str, str, str]:
         and result.test.nodeid.removesuffix(f"#{result.test.part}") not in unfit
         for result in results
     )
-    return (
+    told = (
         f"{format_count(written, 'baseline')} stored" if written else "",
         unstored(results),
         "store baselines with --fileperf-update=new" if missing else "",
     )
+    return [text for text in told if text]
 
 
 def unstored(results: Sequence[Result]) -> str:

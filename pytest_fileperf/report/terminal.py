@@ -19,8 +19,7 @@ from functools import partial
 
 from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import Result, Standing
-from pytest_fileperf.judge.verdict import MetricComparison, NoteKind, Outcome, ReasonKind
-from pytest_fileperf.measure.limiting import LimitKind
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.report import remarks, story, wording
 from pytest_fileperf.report.figures import event_texts, figure_lines, load_texts
 from pytest_fileperf.report.table import (
@@ -39,8 +38,6 @@ from pytest_fileperf.report.table import (
 from pytest_fileperf.report.text import INDENT, Screen, Style, cells, pad, plain
 from pytest_fileperf.units import format_count, format_share
 
-_UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
-"""Reasons that the outcome, or a hint at the end, says."""
 _FEW_NOTE = "~ fewer requests than the percentile needs"
 _LEAST_CELLS = 40
 """Tables with every figure need them: on a narrower terminal their lines are wider than it is."""
@@ -78,14 +75,13 @@ def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, q
         alone, groups = tuple(result for result in results if result.standing.fails), ()
     untold = [result for result in results if result.test.item not in told]
     # What all tests have in common is said once, at the end.
-    common = set(story.shared(results, _brief_reasons)) if len(results) > 1 and untold else set()
+    common = set(story.shared(results, story.brief_reasons)) if len(results) > 1 and untold else set()
     limits = {result.measurement.limit.kind if story.is_limited_elsewhere(result) else None for result in results}
     one_limit = limits.pop() if len(results) > 1 and len(limits) == 1 else None
 
     def under(result: Result, screen: Screen, *, ranked: bool = False) -> list[str]:
-        own = [reason for reason in _brief_reasons(result) if reason not in common]
-        why = None if result.test.item in told else own
-        lines = _briefly(result, screen, why)
+        own = [reason for reason in story.brief_reasons(result) if reason not in common]
+        lines = _briefly(result, screen, None if result.test.item in told else own)
         # The table of a ranked group has what limited the run.
         if not ranked and not one_limit and story.is_limited_elsewhere(result):
             lines += screen.remarks([wording.limiting_text(result)], indent=INDENT)
@@ -99,8 +95,12 @@ def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, q
         text = story.unstored([one for one in results if not one.standing.fails]) if record.asked.update else ""
         foot = screen.remarks([text] if text else [])
     else:
-        foot = _reason_lines(sorted(common), screen)
-        foot += screen.remarks(_brief_foot(record, untold, one_limit, lines))
+        said = [wording.limited_by(one_limit)] if one_limit else []
+        said += [*story.of_session(results), *story.by_figures_only(untold), *story.hints(results)]
+        if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
+            said.append(_FEW_NOTE)
+        said += [*_brackets(record), *_unknown_params(record)]
+        foot = _reason_lines(sorted(common), screen) + screen.remarks(said)
     return [*lines, *foot], 0 < len(lines) == len(alone) and not foot
 
 
@@ -139,64 +139,8 @@ def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) ->
     return lines + screen.remarks(remarks.brief_notes(result), indent=INDENT)
 
 
-def _brief_reasons(result: Result) -> list[story.Why]:
-    """Returns why gates are not PASS; and of a comparison with another version that it is the same code."""
-    if result.verdict.against and not result.verdict.code_notes:
-        return list(story.reasons(result, but=_UNSAID[:1]))
-    return [why for why in story.reasons(result, but=_UNSAID) if why[0] is not Outcome.PASS]
-
-
-def _brief_foot(
-    record: SessionRecord, untold: Sequence[Result], one_limit: LimitKind | None, lines: Sequence[str]
-) -> Iterable[str]:
-    """Returns what holds for all tests: a busy machine, how to read the lines, what to do next."""
-    results = record.results
-    found = [wording.limited_by(one_limit)] if one_limit else []
-    found += [*dict.fromkeys(map(remarks.traced_text, results)), _busy(results), _reconnects(results)]
-    found += [*_by_figures_only(untold), *story.hints(results)]
-    if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
-        found.append(_FEW_NOTE)
-    found += [_brackets(record), *_unknown_params(record)]
-    return filter(None, found)
-
-
-def _busy(results: Sequence[Result]) -> str:
-    """Returns the sentence about a busy machine, by the test that it hit most; empty if it was quiet."""
-    hit = [result for result in results if remarks.busy_text(result) and not result.test.own]
-    hit.sort(key=lambda result: -max(result.measurement.busy.server, result.measurement.busy.generator))
-    return f"{remarks.busy_text(hit[0])} in {_first_of([plain(result.test.title) for result in hit])}" if hit else ""
-
-
-def _reconnects(results: Sequence[Result]) -> str:
-    """Returns how often a server closed connections, by the first test in which it did; empty if none did."""
-    told = {
-        plain(result.test.title): remarks.reconnect_text(result.measurement)
-        for result in results
-        if not result.test.own
-    }
-    hit = [title for title, text in told.items() if text]
-    return f"{told[hit[0]]} in {_first_of(hit)}" if hit else ""
-
-
-def _by_figures_only(results: Iterable[Result]) -> list[str]:
-    """Returns why only stored figures compare, with the tests: it is a weaker gate than was asked for, even if PASS."""
-    tests: dict[str, list[str]] = {}
-    for result in results:
-        code = wording.untold_code(result.verdict)
-        kinds = [note.kind for note in code]
-        if kinds[:1] == [NoteKind.FIGURES_ONLY] and NoteKind.NO_CODE_STORED not in kinds:
-            why = "; ".join((code[0].why_no_code, *map(wording.note_text, code[1:])))
-            tests.setdefault(plain(why), []).append(plain(result.test.title))
-    return [f"only stored figures compare in {_first_of(titles)}: {why}" for why, titles in tests.items()]
-
-
-def _first_of(titles: Sequence[str]) -> str:
-    """Returns `test_upload (and in 2 other tests)`."""
-    return titles[0] + (f" (and in {format_count(len(titles) - 1, 'other test')})" if titles[1:] else "")
-
-
-def _brackets(record: SessionRecord) -> str:
-    """Returns what the figures in brackets are; empty where there are none."""
+def _brackets(record: SessionRecord) -> list[str]:
+    """Returns what the figures in brackets are."""
     gates = [item for result in record.results for item in wording.compared(result) if item.outcome is not Outcome.PASS]
     levels = {item.confidence for item in gates if item.low is not None}
     texts = []
@@ -205,7 +149,7 @@ def _brackets(record: SessionRecord) -> str:
         texts.append("change" if levels or level is None else f"change, at {100 * level:.4g} % confidence")
     if record.groups:
         texts.append(f"of best, at {100 * record.groups[0].confidence:.4g} % for a whole group")
-    return f"[in brackets]: the interval of a {'; '.join(texts)}" if texts else ""
+    return [f"[in brackets]: the interval of a {'; '.join(texts)}"] if texts else []
 
 
 def _unknown_params(record: SessionRecord) -> list[str]:
