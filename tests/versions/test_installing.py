@@ -18,7 +18,6 @@ from pytest_fileperf.versions.packages import cache_directory, installed_package
 needs_uv = pytest.mark.skipif(
     shutil.which("uv") is None and shutil.which("uv", path=str(Path(sys.executable).parent)) is None, reason="needs uv"
 )
-each_tool = pytest.mark.parametrize("tool", [pytest.param("uv", marks=needs_uv), "pip"])
 
 
 @pytest.fixture(autouse=True)
@@ -50,28 +49,31 @@ def said(python: Path, code: str) -> str:
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
 
-@each_tool
+def assert_has(interpreter: Path, version: str) -> None:
+    """Proves that its packages are some-tool in this version and `other`, and nothing else, on this Python."""
+    about = "import sys, other, some_tool; print(some_tool.VERSION, other.VERSION, *sys.version_info[:3])"
+    python = " ".join(map(str, sys.version_info[:3]))
+    assert said(interpreter, about) == f"{version} 3.0 {python}"
+    program = interpreter.with_name("some-tool")
+    assert subprocess.run([program], capture_output=True, text=True, check=True).stdout == f"{version}\n"
+    names = "from importlib.metadata import distributions; print(sorted(d.name for d in distributions()))"
+    assert said(interpreter, names) in ("['other', 'some-tool']", "['other', 'some_tool']")
+
+
+@needs_uv
 def test_each_version_of_a_package_has_an_interpreter_that_is_used_again(
-    tool: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    only(tool, monkeypatch)
+    only("uv", monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "of another place"))
     install_at(tmp_path / "of another place", "other", "3.0")  # must not be taken for installed
     lists = {version: {"some-tool": version, "other": "3.0", "pytest-fileperf": "9"} for version in ("1.0", "1.1")}
-    if tool == "pip":  # it takes seconds for each
-        del lists["1.1"]
     found = {version: python_with(listed) for version, listed in lists.items()}
     monkeypatch.delenv("PYTHONPATH")
     monkeypatch.setattr(module, "TOOLS", {})
-    about = "import sys, other, some_tool; print(some_tool.VERSION, other.VERSION, *sys.version_info[:3])"
-    python = " ".join(map(str, sys.version_info[:3]))
     for version, interpreter in found.items():
-        assert said(interpreter, about) == f"{version} 3.0 {python}"
-        program = interpreter.with_name("some-tool")
-        assert subprocess.run([program], capture_output=True, text=True, check=True).stdout == f"{version}\n"
+        assert_has(interpreter, version)
         assert python_with(lists[version]) == interpreter
-    names = "from importlib.metadata import distributions; print(sorted(d.name for d in distributions()))"
-    assert said(found["1.0"], names) in ("['other', 'some-tool']", "['other', 'some_tool']")
     assert set(cache.iterdir()) == {interpreter.parents[1] for interpreter in found.values()}
 
 
@@ -107,20 +109,25 @@ def test_a_version_that_no_index_has_is_named_and_nothing_is_left(cache: Path, m
 
 @needs_uv
 def test_a_setting_that_replaces_a_version_is_noticed_and_pip_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.uv]\noverride-dependencies = ["some-tool==1.1"]\n')
     monkeypatch.chdir(tmp_path)
-    wanted, lead = {"some-tool": "1.0"}, "as the settings of uv or pip lead to"
+    wanted, lead = {"some-tool": "1.0", "other": "3.0"}, "as the settings of uv or pip lead to"
     tools = module.TOOLS
     only("uv", monkeypatch)
-    for name in ("UV_FIND_LINKS", "UV_NO_INDEX"):  # uv is told pip's
-        monkeypatch.delenv(name)
-    with pytest.raises(PlanError, match=rf"^some-tool 1.0 cannot be installed, {lead} 1\.1"):
-        python_with(wanted)
+    with monkeypatch.context() as patch:
+        for name in ("UV_FIND_LINKS", "UV_NO_INDEX"):  # uv is told pip's
+            patch.delenv(name)
+        with pytest.raises(PlanError, match=rf"^some-tool 1.0 cannot be installed, {lead} 1\.1"):
+            python_with(wanted)
     monkeypatch.setattr(module, "TOOLS", tools)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "of another place"))
+    install_at(tmp_path / "of another place", "other", "3.0")  # must not be taken for installed by pip either
     python = python_with(wanted)
-    assert said(python, "import some_tool; print(some_tool.VERSION)") == "1.0"
+    monkeypatch.delenv("PYTHONPATH")
+    assert_has(python, "1.0")
+    assert list(cache.iterdir()) == [python.parents[1]]
 
 
 def test_it_takes_no_longer_than_it_may(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
