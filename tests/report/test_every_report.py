@@ -174,6 +174,7 @@ runs = st.builds(
 )
 
 
+@pytest.mark.usefixtures("small_plotly")
 @settings(max_examples=15)
 @given(shown=runs)
 def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) -> None:
@@ -306,9 +307,10 @@ def test_no_text_becomes_markup() -> None:
 
 
 def test_a_long_report_is_cut_after_a_line_and_says_so() -> None:
-    regressed = (result(f"test_ü{number}", verdict=Verdict(comparisons=(REGRESSED,))) for number in range(20))
-    passed = (result(f"test_{number}", verdict=Verdict(comparisons=(PASSED,))) for number in range(200))
-    results = (*regressed, *passed)
+    short = recording(boots=1, rounds=1)
+    regressed, passed = (Verdict(comparisons=(each,)) for each in (REGRESSED, PASSED))
+    results = [result(f"test_ü{number}", recorded=short, verdict=regressed) for number in range(20)]
+    results += [result(f"test_{number}", recorded=short, verdict=passed) for number in range(200)]
     for limit_bytes in (2_000, 10_000):
         text = report(*results, limit_bytes=limit_bytes)
         assert limit_bytes - 1000 < len(text.encode()) <= limit_bytes

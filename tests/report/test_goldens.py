@@ -126,11 +126,11 @@ OUTPUTS: tuple[tuple[str, Callable[[SessionRecord], str], Sequence[str]], ...] =
 CASES = [(name, file, make) for file, make, names in OUTPUTS for name in names]
 
 
+@pytest.mark.usefixtures("small_plotly")
 @pytest.mark.parametrize("name,file,make", CASES, ids=[f"{name}/{file}" for name, file, _ in CASES])
 def test_reports_of_a_stored_session(
-    name: str, file: str, make: Callable[[SessionRecord], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str, file: str, make: Callable[[SessionRecord], str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* plotly.js */")
     path, text = GOLDEN / name / file, make(stored(name)).encode(errors="backslashreplace").decode()
     if not path.exists():
         written = path if os.environ.get("RENEW_GOLDENS") else tmp_path / file

@@ -31,6 +31,8 @@ from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.page.drawing import MOST_POINTS, Chart, thinned
 from pytest_fileperf.report.page.markup import data_block, element, raw_element
 
+pytestmark = pytest.mark.usefixtures("small_plotly")
+
 EVIL = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}-->"
 VOID = ("input", "meta")
 
@@ -96,12 +98,6 @@ def tree_of(text: str) -> Node:
     builder = TreeBuilder()
     builder.feed(text)
     return builder.done()
-
-
-@pytest.fixture(autouse=True)
-def _small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Puts a few characters in place of its megabytes."""
-    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* plotly.js */")
 
 
 def page(*results: Result) -> Node:
@@ -179,7 +175,7 @@ def test_only_the_scripts_that_were_put_in_may_run() -> None:
 
 
 def test_it_holds_all_of_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # what the fixture above has done
+    monkeypatch.undo()  # what the fixture has done
     text = results_html(session_record([result()]))
     assert len(text) > 3_000_000
     assert len(list(tree_of(text).all("script"))) == 4
