@@ -20,8 +20,9 @@ HOSTILE = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {TESTS / place for place in HOSTILE}
+    hostile = {path for path in {item.path for item in items} if not places.isdisjoint((path, *path.parents))}
     for item in items:
-        if not places.isdisjoint((item.path, *item.path.parents)):
+        if item.path in hostile:
             item.add_marker("hostile")
     # One process of xdist gets them all, one after the other, while the others have the rest: none is left for the end,
     # where the others would wait for it.
