@@ -95,7 +95,7 @@ class TestId:
         return "#".join(filter(None, self.subject))
 
     def of(self, subject: SubjectName) -> TestId:
-        """Returns that of a part of the same load, or of a step."""
+        """Returns the id of a part or a step of the same load."""
         part, step = subject
         nodeid = "#".join(filter(None, (self.nodeid, part, step)))
         return replace(self, nodeid=nodeid, part=part, step=step, group=None)

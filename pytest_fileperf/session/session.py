@@ -198,7 +198,7 @@ class Session:
         keeps = is_gated and self._base is None and not self._options.smoke
         # Read before time is spent on measuring: a damaged file is told at once.
         found = self._baselines.find(test) if keeps else None
-        # What is stored is measured anew.
+        # In half of the time if what is stored is to be measured anew, after the comparison.
         plan = self._planned(work, settings, test, in_half=found is not None and self._options.update == "all")
         if is_gated and self._base is not None:
             measured = measure_other_version(plan, self._base, self._budget, self._rig)

@@ -110,17 +110,17 @@ class Plan:
         return subjects_of(self.work, self.settings)
 
     def subject(self, name: SubjectName) -> Subject:
-        """Returns what is asked of it: nothing of a step that nobody named, which has figures all the same."""
+        """Returns what the test asks of a subject: nothing of a step that it does not name, which still has figures."""
         return self.subjects.get(name, Subject(name=name[1]))
 
     @cached_property
     def _works(self) -> dict[SubjectName, str]:
-        """What the work of each part is called, and that of each step that was asked for."""
+        """The name of the work of each part; for a step that was asked for, the name of its journey."""
         parts = {(part.name, ""): part.work.name for part in parts_of(self.work)}
         return parts | {(part, step.name): journey.name for part, journey, step in steps_of(self.work)}
 
     def title_of(self, name: SubjectName) -> str:
-        """Returns what a part or a step is: `GET /`, or `step login of visit`."""
+        """Returns a part or a step in words: `GET /`, or `step login of visit`."""
         work = self._works.get(name, self.work.name)
         return f"step {name[1]} of {work}" if name[1] else work
 
