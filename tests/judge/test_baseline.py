@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import platform
 import re
 import subprocess
@@ -607,31 +608,27 @@ def test_a_generated_payload_stays_in_clear() -> None:
 
 
 STORES = """
-import sys
+import pickle, sys
 from pathlib import Path
-from judge.test_baseline import ENTRY, HERE, MODULE
 from pytest_fileperf.judge.baseline import BaselineStore
 
 store, name = BaselineStore(Path(sys.argv[1])), sys.argv[2]
 print("ready", flush=True)
-input()
+module, entry, here = pickle.load(sys.stdin.buffer)
 for number in range(10):
-    store.write(MODULE, f"{name}-{number}", ENTRY, HERE)
-    store.write(MODULE, f"{name}-passing", ENTRY, HERE)
+    store.write(module, f"{name}-{number}", entry, here)
+    store.write(module, f"{name}-passing", entry, here)
     store.remove([f"{name}-passing"])
 """
 
 
 @pytest.mark.hostile
 def test_no_entry_is_lost(tmp_path: Path) -> None:
-    command, tests = [sys.executable, "-c", STORES, str(tmp_path)], Path(__file__).parents[1]
-    runs = [
-        subprocess.Popen([*command, name], cwd=tests, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for name in "ab"
-    ]
-    assert [known(run.stdout).readline() for run in runs] == ["ready\n"] * 2
+    command = [sys.executable, "-c", STORES, str(tmp_path)]
+    runs = [subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for name in "ab"]
+    assert [known(run.stdout).readline() for run in runs] == [b"ready\n"] * 2
     for run in runs:
-        known(run.stdin).write("go\n")
+        pickle.dump((MODULE, ENTRY, HERE), known(run.stdin))
         known(run.stdin).flush()
     for run in runs:
         run.communicate(timeout=60)
