@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from pytest_fileperf.plan.feed import Requests, columns_of
 from pytest_fileperf.plan.pacing import WHOLE, Share
-from pytest_fileperf.plan.request import UNIQUE, Journey, Operation, Subject, fields_of
+from pytest_fileperf.plan.request import UNIQUE, Journey, Operation, Subject, SubjectName, fields_of
 from pytest_fileperf.units import format_bytes, format_duration, parse_duration_ns, parse_size_bytes
 
 # --- A load of several parts: what each one is, how often it is its turn, and what judges it
@@ -207,10 +207,10 @@ def parts_of(work: Work) -> tuple[Part, ...]:
     return ()
 
 
-def steps_of(work: Work) -> tuple[tuple[str, Journey, Subject], ...]:
-    """Returns the steps that were asked for, each with its journey, and the part that this is or an empty name."""
-    parts: list[tuple[str, Work]] = [(part.name, part.work) for part in parts_of(work)] or [("", work)]
-    return tuple((name, own, step) for name, own in parts if isinstance(own, Journey) for step in own.steps)
+def steps_of(work: Work) -> dict[SubjectName, Subject]:
+    """Returns the steps that were asked for, of a load that is a journey, or of the parts that are."""
+    works: dict[str, Work] = {part.name: part.work for part in parts_of(work)} or {"": work}
+    return {(part, step.name): step for part, own in works.items() if isinstance(own, Journey) for step in own.steps}
 
 
 # --- Think time: how long a user waits between two things that it does. Drawn by a seed, so that every run is alike

@@ -15,7 +15,7 @@ from pytest_fileperf.measure.metrics import METRICS, searches_by
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, generators_used
 from pytest_fileperf.plan.pacing import spread_seed
 from pytest_fileperf.plan.request import WHOLE_LOAD, Subject, SubjectName
-from pytest_fileperf.plan.work import Work, parts_of, steps_of
+from pytest_fileperf.plan.work import Part, Work, parts_of, steps_of
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
 from pytest_fileperf.serve.spec import AsgiSpec, Command, is_only_once, split_cores, worker_count
 from pytest_fileperf.settings.settings import DEFAULT_BOOTS, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_NS, Settings
@@ -65,8 +65,7 @@ _PAUSES_A_TURN = 3
 def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
     """Returns what is judged: the whole load, then each part of it, and each step of a journey that was asked for."""
     whole = Subject(name="", gate=settings.gate, tolerances=settings.tolerances, limits=settings.limits)
-    parts = {(part.name, ""): part for part in parts_of(work)}
-    return {WHOLE_LOAD: whole, **parts, **{(part, step.name): step for part, _, step in steps_of(work)}}
+    return {WHOLE_LOAD: whole, **{(part.name, ""): part for part in parts_of(work)}, **steps_of(work)}
 
 
 def usual_pair_ns(number: int) -> int:
@@ -113,15 +112,10 @@ class Plan:
         """Returns what the test asks of a subject: nothing of a step that it does not name, which still has figures."""
         return self.subjects.get(name, Subject(name=name[1]))
 
-    @cached_property
-    def _works(self) -> dict[SubjectName, str]:
-        """The name of the work of each part; for a step that was asked for, the name of its journey."""
-        parts = {(part.name, ""): part.work.name for part in parts_of(self.work)}
-        return parts | {(part, step.name): journey.name for part, journey, step in steps_of(self.work)}
-
     def title_of(self, name: SubjectName) -> str:
         """Returns a part or a step in words: `GET /`, or `step login of visit`."""
-        work = self._works.get(name, self.work.name)
+        part = self.subjects.get((name[0], "")) if name in self.subjects else None
+        work = part.work.name if isinstance(part, Part) else self.work.name
         return f"step {name[1]} of {work}" if name[1] else work
 
     def allowed_errors(self, name: SubjectName) -> float:
