@@ -1,4 +1,4 @@
-"""`python -m pytest_fileperf report run.json`: makes reports of a run again. Only what is asked for is imported."""
+"""`python -m pytest_fileperf`: makes reports of a run again, or tests of an app. Only what is asked for is imported."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_fileperf.errors import FilePerfError
+from pytest_fileperf.units import format_count
+
+NEW_TESTS = Path("tests/performance/test_endpoints.py")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,11 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command is None:
         parser.print_help()
         return 0
-    if given.html is not None and find_spec("plotly") is None:
+    if given.command == "report" and given.html is not None and find_spec("plotly") is None:
         sys.stderr.write('--html: its charts need plotly, install it with pip install "pytest-fileperf[html]"\n')
         return 2
     try:
-        _report(given)
+        (_report if given.command == "report" else _new)(given)
     except FilePerfError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -32,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_fileperf", description="Works with results of load tests that pytest has run."
+        prog="python -m pytest_fileperf", description="Begins load tests, and works with results of those that ran."
     )
     commands = parser.add_subparsers(dest="command", title="commands")
     report = commands.add_parser(
@@ -45,6 +48,17 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("-v", "--verbose", action="store_true", help="print every figure, as pytest -v does")
     report.add_argument("--html", type=Path, metavar="PATH", help="write tables and charts as one HTML file")
     report.add_argument("--markdown", type=Path, metavar="PATH", help="write a summary for a pull request as Markdown")
+    new = commands.add_parser(
+        "new",
+        help="write a load test for each endpoint of an app",
+        description="Writes a module with a load test for each endpoint that an app documents, or a browser recorded.",
+    )
+    new.add_argument(
+        "source",
+        help='the app, as "module:attribute" or "module:factory()"; or a JSON file: its OpenAPI document, or a HAR',
+    )
+    new.add_argument("--app", help="the app to load, where the source is a file (default: that of the ini file)")
+    new.add_argument("--output", type=Path, default=NEW_TESTS, metavar="PATH", help=f"the module (default {NEW_TESTS})")
     return parser
 
 
@@ -70,6 +84,32 @@ def _report(given: argparse.Namespace) -> None:
         show_what_it_can(out)
         screen = Screen(width=shutil.get_terminal_size().columns, colour=True) if out.isatty() else Screen()
         out.write(session_text(record, screen, verbosity=int(given.verbose)))
+
+
+def _new(given: argparse.Namespace) -> None:
+    from pytest_fileperf.report.new_tests import is_left_out, new_tests
+    from pytest_fileperf.serve.endpoints import document_of, endpoints_of
+
+    path = given.output
+    if path.exists():
+        raise FilePerfError(f"{path} is there, and nothing is overwritten: give another path with --output")
+    endpoints = endpoints_of(document_of(given.source))
+    if not endpoints:
+        raise FilePerfError(f"{given.source} has no endpoints")
+    is_file = given.source.endswith((".json", ".har"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x", encoding="utf-8") as file:
+        file.write(new_tests(endpoints, given.app if is_file else given.source, given.source))
+    left_out = [endpoint for endpoint in endpoints if is_left_out(endpoint)]
+    waiting = [endpoint for endpoint in endpoints if endpoint.needs and not is_left_out(endpoint)]
+    out = [f"wrote {path}: {format_count(len(endpoints) - len(left_out), 'test')}"]
+    out += [
+        f"to fill in, as only you know it: {format_count(len(waiting), 'test')}, which pytest lists as skipped"
+    ] * bool(waiting)
+    out += [f"as comments, as they destroy data: {format_count(len(left_out), 'test')}"] * bool(left_out)
+    out += [f"try it with a few requests each: pytest --fileperf-smoke {path}"]
+    out += ["if pytest does not find the app, add to its ini file: pythonpath = ."]
+    sys.stdout.write("".join(f"{line}\n" for line in out))
 
 
 if __name__ == "__main__":

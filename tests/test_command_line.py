@@ -45,6 +45,93 @@ def test_without_a_command_it_prints_help(main: Main, capsys: pytest.CaptureFixt
     assert "report" in capsys.readouterr().out
 
 
+APP = """
+from fastapi import FastAPI, UploadFile
+from pydantic import BaseModel
+
+app = FastAPI()
+
+class Item(BaseModel):
+    name: str
+    sizes: list[int]
+
+@app.get("/items", summary='All "items"')
+def items(query: str, limit: int = 10) -> list[str]:
+    return [query]
+
+@app.get("/items/{item_id}")
+def item(item_id: int) -> int:
+    return item_id
+
+@app.delete("/items/{item_id}")
+def removed(item_id: int) -> int:
+    return item_id
+
+@app.post("/items")
+def made(item: Item) -> Item:
+    return item
+
+@app.post("/files")
+def upload(file: UploadFile) -> int:
+    return file.size
+"""
+NEW = '''"""Load tests made from app_of_new:app. They are yours now: edit them."""
+
+import pytest
+
+from pytest_fileperf import payload
+
+pytestmark = pytest.mark.fileperf(app="app_of_new:app")
+
+
+def test_get_items(fileperf):
+    """All 'items'"""
+    fileperf.get("/items", params={"query": "text"})
+
+
+def test_post_items(fileperf):
+    """Made"""
+    fileperf.post("/items", json={"name": "text", "sizes": [1]})
+
+
+@pytest.mark.skip(reason="fill in item_id in the path")
+def test_get_items_item_id(fileperf):
+    """Item"""
+    fileperf.get("/items/{item_id}")
+
+
+# It destroys what is there: load it only with data that each request makes anew.
+# @pytest.mark.skip(reason="fill in item_id in the path")
+# def test_delete_items_item_id(fileperf):
+#     """Removed"""
+#     fileperf.delete("/items/{item_id}")
+
+
+def test_post_files(fileperf):
+    """Upload"""
+    fileperf.post("/files", files={"file": payload("64KiB")})
+'''
+
+
+def test_new_writes_a_test_for_each_endpoint_which_work_at_once(
+    main: Main, capsys: pytest.CaptureFixture[str], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(app_of_new=APP)
+    pytester.syspathinsert()
+    assert main("new", "app_of_new:app") == 0
+    said = capsys.readouterr().out
+    assert said.startswith(
+        "wrote tests/performance/test_endpoints.py: 4 tests\nto fill in, as only you know it: 1 test, which pytest"
+    )
+    written = pytester.path / "tests" / "performance" / "test_endpoints.py"
+    assert written.read_text(encoding="utf-8") == NEW
+    ran = pytester.runpytest_subprocess("-p", "fileperf", "-o", "pythonpath=.", "--fileperf-smoke", "tests")
+    ran.assert_outcomes(passed=3, skipped=1)
+    assert main("new", "app_of_new:app") == 1
+    assert "is there, and nothing is overwritten" in capsys.readouterr().err
+    assert written.read_text(encoding="utf-8") == NEW
+
+
 def test_it_prints_and_writes_what_is_asked_for(main: Main, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for options in ((), ("--text",)):
         assert main("report", RUN, *options) == 0

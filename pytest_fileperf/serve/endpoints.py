@@ -1,0 +1,292 @@
+"""The endpoints of an app, with requests that they accept: by its OpenAPI document, or a browser's recording (HAR)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.serve.app import app_spec
+
+_METHODS = ("get", "head", "options", "post", "put", "patch", "delete")
+_JSON, _FORM, _MULTIPART, _BYTES = (
+    "application/json",
+    "application/x-www-form-urlencoded",
+    "multipart/form-data",
+    "application/octet-stream",
+)
+_BODIES = (_JSON, _FORM, _MULTIPART, _BYTES, "text/plain")
+"""Kinds of bodies, those first that say most of what is accepted."""
+_FORMATS = {
+    "date-time": "2026-01-31T12:00:00Z",
+    "date": "2026-01-31",
+    "time": "12:00:00Z",
+    "duration": "PT1S",
+    "uuid": "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+    "email": "someone@example.org",
+    "uri": "http://example.org/",
+    "hostname": "example.org",
+    "ipv4": "127.0.0.1",
+    "ipv6": "::1",
+    "byte": "eHh4",
+}
+"""Strings of JSON Schema's formats."""
+_DEEPEST = 12
+"""Schemas may hold themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A method of a path, and a request to it."""
+
+    method: str
+    """In lower case."""
+    path: str
+    """As it is documented: `/items/{item_id}`."""
+    url: str
+    """With values in place of parameters that have an example."""
+    summary: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    json: Any = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    files: Sequence[str] = ()
+    """The names of form fields that are files."""
+    has_bytes: bool = False
+    """Whether its body is of any bytes."""
+    needs: tuple[str, ...] = ()
+    """What nobody but its author knows: `item_id in the path`."""
+
+
+def document_of(source: str) -> Mapping[str, Any]:
+    """Returns the OpenAPI document of an app (`"module:attribute"`), or that or the recording in a JSON file.
+
+    Raises PlanError for what is neither, and AppLoadError for an app that cannot be imported.
+    """
+    if source.endswith((".json", ".har")):
+        try:
+            document = json.loads(Path(source).read_text(encoding="utf-8-sig"))
+        except (OSError, ValueError) as error:
+            raise PlanError(f"{source}: {error}") from error
+    else:
+        app: Any = app_spec(source).load()
+        of_litestar = getattr(getattr(app, "openapi_schema", None), "to_schema", None)
+        made = getattr(app, "openapi", of_litestar)
+        if not callable(made):
+            raise PlanError(
+                f"{source} does not say which endpoints it has, as FastAPI and Litestar do: give its OpenAPI document,"
+                " or a recording of a browser (HAR), as a JSON file"
+            )
+        document = made()
+    if not isinstance(document, dict) or not {"paths", "log"} & document.keys():
+        raise PlanError(f"{source} is neither an OpenAPI document nor a recording (HAR)")
+    return document
+
+
+def endpoints_of(document: Mapping[str, Any]) -> tuple[Endpoint, ...]:
+    """Returns what a document tells, in its order."""
+    return tuple(_recorded(document["log"]) if "log" in document else _documented(document))
+
+
+def _documented(document: Mapping[str, Any]) -> Iterator[Endpoint]:
+    for path, item in document["paths"].items():
+        for method in _METHODS:
+            if isinstance(operation := item.get(method), dict):
+                yield _endpoint(_Schemas(document), path, method, operation, item.get("parameters", ()))
+
+
+def _endpoint(
+    schemas: _Schemas, path: str, method: str, operation: Mapping[str, Any], shared: Sequence[Mapping[str, Any]]
+) -> Endpoint:
+    url, params, headers, needs = path, {}, {}, []
+    for parameter in map(schemas.at, (*shared, *operation.get("parameters", ()))):
+        name, place = str(parameter["name"]), parameter["in"]
+        examples = parameter.get("examples") or {}
+        schema = {**parameter.get("schema", {}), **{key: parameter[key] for key in ("example",) if key in parameter}}
+        if examples and "example" not in schema:
+            schema["example"] = schemas.at(next(iter(examples.values()))).get("value")
+        if place == "path":
+            if (value := _told(schema)) is None:
+                needs.append(f"{name} in the path")
+            else:
+                url = url.replace(f"{{{name}}}", quote(str(value), safe=""))
+        elif parameter.get("required"):
+            value = _told(schema) if place in ("header", "cookie") else schemas.sample(schema, needs, name)
+            if value is None:
+                needs.append(f"{place} {name}")
+            elif place == "query":
+                params[name] = value
+            else:
+                headers["cookie" if place == "cookie" else name] = (
+                    f"{name}={value}" if place == "cookie" else str(value)
+                )
+    security = operation.get("security", schemas.document.get("security", ()))
+    if security and {} not in security:
+        needs.append("credentials")
+    body = _body(schemas, operation, needs)
+    summary = " ".join(str(operation.get("summary") or "").split())
+    return Endpoint(
+        method=method, path=path, url=url, summary=summary, params=params, headers=headers, needs=tuple(needs), **body
+    )
+
+
+def _told(schema: Mapping[str, Any]) -> Any:
+    """Returns a value that the author gave; None where there is none."""
+    examples = schema.get("examples")
+    if isinstance(examples, list) and examples:
+        return examples[0]
+    return next((schema[key] for key in ("example", "const", "default") if schema.get(key) is not None), None)
+
+
+def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> dict[str, Any]:
+    """Returns the fields of an endpoint that are its body."""
+    asked = schemas.at(operation.get("requestBody", {}))
+    content = {kind.partition(";")[0].strip(): schemas.at(own) for kind, own in asked.get("content", {}).items()}
+    if not content or not asked.get("required", True):
+        return {}
+    kind = next((kind for kind in _BODIES if kind in content), None)
+    if kind is None:
+        needs.append(f"a body of {' or '.join(content)}")
+        return {}
+    own = content[kind]
+    schema = own.get("schema", {})
+    if _told(own) is not None:
+        schema = {**schemas.at(schema), "example": _told(own)}
+    if kind in (_BYTES, "text/plain"):
+        return {"has_bytes": True}
+    if kind == _JSON:
+        return {"json": schemas.sample(schema, needs, "the body")}
+    form = schemas.whole(schema)
+    fields = {name: schemas.at(one) for name, one in form.get("properties", {}).items()}
+    wanted = [name for name in fields if name in form.get("required", ())]
+    files = [name for name in wanted if schemas.is_file(fields[name])]
+    data = {name: schemas.sample(fields[name], needs, name) for name in wanted if name not in files}
+    return {"data": data, "files": tuple(files)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Schemas:
+    """The schemas of a document, and values that they accept."""
+
+    document: Mapping[str, Any]
+
+    def at(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns what a reference refers to."""
+        for _ in range(_DEEPEST):
+            if "$ref" not in value:
+                break
+            found: Any = self.document
+            for part in str(value["$ref"]).removeprefix("#/").split("/"):
+                found = found.get(part.replace("~1", "/").replace("~0", "~"), {}) if isinstance(found, dict) else {}
+            value = {**found, **{key: own for key, own in value.items() if key != "$ref"}}
+        return value
+
+    def whole(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns a schema with what it takes over: all of `allOf`, and the first choice that is not null."""
+        schema = self.at(schema)
+        whole: dict[str, Any] = {key: value for key, value in schema.items() if key not in ("allOf", "anyOf", "oneOf")}
+        choices = (self.at(choice) for key in ("anyOf", "oneOf") for choice in schema.get(key, ()))
+        chosen = next((choice for choice in choices if choice.get("type") != "null"), None)
+        for part in (*map(self.at, schema.get("allOf", ())), *([] if chosen is None else [chosen])):
+            own = self.whole(part)
+            properties = {**own.get("properties", {}), **whole.get("properties", {})}
+            required = [*own.get("required", ()), *whole.get("required", ())]
+            whole = {**own, **whole, **({"properties": properties, "required": required} if properties else {})}
+        return whole
+
+    def is_file(self, schema: Mapping[str, Any]) -> bool:
+        own = self.whole(schema)
+        binary = own.get("format") == "binary" or "contentMediaType" in own
+        return binary or (own.get("type") == "array" and self.is_file(own.get("items", {})))
+
+    def sample(self, schema: Mapping[str, Any], needs: list[str], name: str, depth: int = 0) -> Any:
+        """Returns a value that the schema accepts; notes the name where only its author knows one."""
+        own = self.whole(schema)
+        if (value := _told(own)) is not None:
+            return value
+        if own.get("enum"):
+            return own["enum"][0]
+        kind = own.get("type")
+        if isinstance(kind, list):
+            kind = next((one for one in kind if one != "null"), "null")
+        kind = kind or ("object" if "properties" in own else "array" if "items" in own else None)
+        match kind:
+            case "object":
+                asked = own.get("required", ()) if depth < _DEEPEST else ()
+                fields = own.get("properties", {})
+                return {one: self.sample(fields.get(one, {}), needs, one, depth + 1) for one in dict.fromkeys(asked)}
+            case "array":
+                count = max(own.get("minItems", 0), 1 if depth < _DEEPEST and own.get("maxItems", 1) else 0)
+                prefix = [self.sample(one, needs, name, depth + 1) for one in own.get("prefixItems", ())]
+                rest = [self.sample(own.get("items", {}), needs, name, depth + 1)] * (count - len(prefix))
+                return prefix + rest
+            case "string":
+                return self._text(own, needs, name)
+            case "integer" | "number":
+                return _number(own, whole=kind == "integer")
+            case "boolean":
+                return True
+        return None if kind == "null" else "text"
+
+    def _text(self, own: Mapping[str, Any], needs: list[str], name: str) -> str:
+        if own.get("format") in _FORMATS:
+            return _FORMATS[own["format"]]
+        if "pattern" in own:
+            needs.append(f"{name} (it matches {own['pattern']})")
+        return "text"[: own.get("maxLength", 4)].ljust(own.get("minLength", 0), "x")
+
+
+def _number(own: Mapping[str, Any], *, whole: bool) -> float:
+    """Returns 1, or a number that is near the ends of what the schema accepts, or between them."""
+    step = own.get("multipleOf") or 1
+    any_fraction = not whole and not own.get("multipleOf")
+    keys = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+    # In older documents, an exclusive end is a boolean beside the end.
+    least, above, most, below = (own[key] if type(own.get(key)) in (int, float) else None for key in keys)
+    ends = [end for end in (least, above, most, below) if end is not None]
+    near = [(end // step + more) * step for end in ends for more in (0, 1, -1)]
+    between = sum(ends) / max(1, len(ends))
+    for value in (1, *near, step, between):
+        too_low = (least is not None and value < least) or (above is not None and value <= above)
+        too_high = (most is not None and value > most) or (below is not None and value >= below)
+        if not too_low and not too_high and (any_fraction or value % step == 0):
+            return int(value) if whole else float(value)
+    return 1
+
+
+def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
+    """Yields each method and path of a recording once, with its first request."""
+    seen = set()
+    for entry in log.get("entries", ()):
+        request = entry["request"]
+        address, method = urlsplit(request["url"]), str(request["method"]).lower()
+        if method not in _METHODS or (method, address.path) in seen:
+            continue
+        seen.add((method, address.path))
+        given = {str(one["name"]).lower() for one in request.get("headers", ())}
+        posted = request.get("postData") or {}
+        kind, body, needs = str(posted.get("mimeType", "")).partition(";")[0], {}, []
+        if given & {"authorization", "cookie"}:
+            needs.append("credentials")
+        if kind == _JSON:
+            try:
+                body = {"json": json.loads(posted.get("text") or "null")}
+            except ValueError:
+                needs.append("the body")
+        elif kind == _FORM:
+            pairs = [(one["name"], one["value"]) for one in posted.get("params", ())]
+            body = {"data": dict(pairs or parse_qsl(posted.get("text") or ""))}
+        elif kind:
+            needs.append(f"a body of {kind}")
+        yield Endpoint(
+            method=method,
+            path=address.path,
+            url=address.path or "/",
+            params=dict(parse_qsl(address.query, keep_blank_values=True)),
+            needs=tuple(needs),
+            **body,
+        )

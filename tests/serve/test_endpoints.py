@@ -1,0 +1,152 @@
+"""Which requests a document's endpoints accept: values by their schemas, and what only the author knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_fileperf.errors import PlanError
+from pytest_fileperf.serve.endpoints import Endpoint, document_of, endpoints_of
+
+
+def endpoint(operation: dict[str, Any], *, path: str = "/", method: str = "post", **document: Any) -> Endpoint:
+    (found,) = endpoints_of({"paths": {path: {method: operation}}, **document})
+    return found
+
+
+def in_body(schema: dict[str, Any], kind: str = "application/json", **schemas: Any) -> Endpoint:
+    body = {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}
+    return endpoint(body, components={"schemas": schemas})
+
+
+A_TREE = {
+    "type": "object",
+    "required": ["name", "left"],
+    "properties": {
+        "name": {"type": "string"},
+        "left": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/Tree"}]},
+    },
+}
+ALL_OF = {
+    "allOf": [
+        {"$ref": "#/components/schemas/Named"},
+        {"type": "object", "required": ["size"], "properties": {"size": {"type": "integer", "minimum": 3}}},
+    ]
+}
+NAMED = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "more": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "schema, expected",
+    [
+        ({"type": "string"}, "text"),
+        ({"type": "string", "minLength": 6, "maxLength": 8}, "textxx"),
+        ({"type": "string", "maxLength": 2}, "te"),
+        ({"type": "string", "format": "date"}, "2026-01-31"),
+        ({"type": "string", "enum": ["red", "blue"]}, "red"),
+        ({"type": "string", "const": "car"}, "car"),
+        ({"type": "integer", "default": 7}, 7),
+        ({"type": "integer", "examples": [5, 6]}, 5),
+        ({"type": "integer"}, 1),
+        ({"type": "integer", "minimum": 10, "multipleOf": 7}, 14),
+        ({"type": "integer", "maximum": -3}, -3),
+        ({"type": "integer", "exclusiveMinimum": 4}, 5),
+        ({"type": "integer", "exclusiveMaximum": 1}, 0),
+        ({"type": "number"}, 1.0),
+        ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.75}, 0.375),
+        ({"type": "number", "exclusiveMinimum": 0.25, "maximum": 0.75}, 0.5),
+        ({"type": "number", "minimum": 2, "maximum": 2, "multipleOf": 0.5}, 2.0),
+        ({"type": "boolean"}, True),
+        ({"type": ["null", "integer"]}, 1),
+        ({"type": "null"}, None),
+        ({"type": "array", "items": {"type": "integer"}}, [1]),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, [1, 1]),
+        ({"type": "array", "maxItems": 0}, []),
+        ({"type": "array", "prefixItems": [{"type": "boolean"}, {"type": "integer"}], "minItems": 2}, [True, 1]),
+        ({"type": "object"}, {}),
+        ({"$ref": "#/components/schemas/Named"}, {"name": "text"}),
+        (ALL_OF, {"name": "text", "size": 3}),
+        ({"oneOf": [{"type": "null"}, ALL_OF]}, {"name": "text", "size": 3}),
+        ({"$ref": "#/components/schemas/Nowhere"}, "text"),
+    ],
+)
+def test_a_value_is_one_that_the_schema_accepts(schema: dict[str, Any], expected: object) -> None:
+    found = in_body(schema, Named=NAMED)
+    assert (found.json, found.needs) == (expected, ())
+    assert type(found.json) is type(expected)
+
+
+def test_a_schema_that_holds_itself_ends() -> None:
+    text = json.dumps(in_body({"$ref": "#/components/schemas/Tree"}, Tree=A_TREE).json)
+    assert 3 < text.count("name") < 20
+
+
+def test_forms_and_files() -> None:
+    fields = {
+        "note": {"type": "string"},
+        "file": {"type": "string", "format": "binary"},
+        "more": {"type": "array", "items": {"type": "string", "contentMediaType": "application/octet-stream"}},
+        "optional": {"type": "string", "format": "binary"},
+    }
+    form = {"type": "object", "required": ["note", "file", "more"], "properties": fields}
+    found = in_body(form, "multipart/form-data")
+    assert (found.data, found.files) == ({"note": "text"}, ("file", "more"))
+    assert in_body({"type": "string"}, "application/octet-stream").has_bytes
+    assert in_body({"type": "string"}, "application/xml").needs == ("a body of application/xml",)
+
+
+def test_what_only_the_author_knows_is_named() -> None:
+    def asked(place: str, schema: dict[str, Any], **more: object) -> Endpoint:
+        parameter = {"name": "id", "in": place, "required": True, "schema": schema, **more}
+        return endpoint({"parameters": [parameter]}, path="/a/{id}", method="get")
+
+    assert asked("path", {"type": "integer"}).needs == ("id in the path",)
+    assert asked("path", {"type": "integer"}, example=5).url == "/a/5"
+    assert asked("path", {"type": "string"}, examples={"one": {"value": "b/c"}}).url == "/a/b%2Fc"
+    assert asked("header", {"type": "string"}).needs == ("header id",)
+    assert asked("header", {"type": "string", "default": "x"}).headers == {"id": "x"}
+    assert asked("cookie", {"type": "string", "examples": ["x"]}).headers == {"cookie": "id=x"}
+    assert asked("query", {"type": "integer"}).params == {"id": 1}
+    assert asked("query", {"type": "string", "pattern": "^[a-z]$"}).needs == ("id (it matches ^[a-z]$)",)
+    assert asked("query", {"type": "string"}, required=False).params == {}
+    assert endpoint({"security": [{"token": []}]}).needs == ("credentials",)
+    assert endpoint({}, security=[{"token": []}]).needs == ("credentials",)
+    assert endpoint({"security": [{}, {"token": []}]}).needs == ()
+
+
+def test_each_request_of_a_recording_comes_once(tmp_path: Path) -> None:
+    def entry(method: str, url: str, posted: dict[str, Any] | None = None, *headers: str) -> dict[str, Any]:
+        names = [{"name": name, "value": "x"} for name in headers]
+        return {"request": {"method": method, "url": url, "headers": names, "postData": posted}}
+
+    of_json = {"mimeType": "application/json; charset=utf-8", "text": '{"a": 1}'}
+    of_form = {"mimeType": "application/x-www-form-urlencoded", "text": "a=1&b=two"}
+    entries = [
+        entry("GET", "http://example.org/a?x=1&y="),
+        entry("GET", "http://example.org/a?x=2"),
+        entry("POST", "http://example.org/b", of_json, "Cookie"),
+        entry("POST", "http://example.org/c", of_form),
+        entry("CONNECT", "http://example.org/"),
+        entry("PUT", "http://example.org/d", {"mimeType": "image/png"}),
+    ]
+    file = tmp_path / "recorded.har"
+    file.write_text(json.dumps({"log": {"entries": entries}}), encoding="utf-8")
+    assert [
+        (one.method, one.url, one.params, one.json, one.data, one.needs) for one in endpoints_of(document_of(str(file)))
+    ] == [
+        ("get", "/a", {"x": "1", "y": ""}, None, {}, ()),
+        ("post", "/b", {}, {"a": 1}, {}, ("credentials",)),
+        ("post", "/c", {}, None, {"a": "1", "b": "two"}, ()),
+        ("put", "/d", {}, None, {}, ("a body of image/png",)),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}'])
+def test_a_file_that_is_no_document_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(PlanError, match=r"a\.json"):
+        document_of(str(file))
