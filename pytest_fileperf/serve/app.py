@@ -11,9 +11,10 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,7 +66,7 @@ class AppSpec:
         import cloudpickle
 
         try:
-            with _by_value():
+            with _by_value(_test_modules()):
                 data: bytes = cloudpickle.dumps(self.target)
         except Exception as error:  # pickling runs any __reduce__: whatever it raises is reported
             reason = f"{type(error).__name__}: {error}"
@@ -94,10 +95,9 @@ def app_spec(app: object) -> AppSpec:
     found = [
         (not _TESTS.isdisjoint(words), attribute.startswith("_"), len(words), module_name, attribute)
         for module_name, module in _modules()
-        if not _is_test_module(module_name, module)
         for words in [module_name.split(".")]
         for attribute, value in list(vars(module).items())
-        if value is app and str.isidentifier(attribute)
+        if value is app and str.isidentifier(attribute) and not _is_test_module(module_name, module)
     ]
     return AppSpec("{3}:{4}".format(*min(found)) if found else app, factory)
 
@@ -106,14 +106,15 @@ def as_made(spec: AppSpec, app: object) -> AppSpec:
     """Returns the spec for a server in another process, which has to serve the app as it is now in this one."""
     made = spec.made
     if not (spec.factory or isinstance(app, str | AppSpec)):
-        importable = {name: module for name, module in _modules() if not _is_test_module(name, module)}
-        made = made_of(app, importable, _by_value)
+        tests = _test_modules()
+        importable = {name: module for name, module in _modules() if name not in tests}
+        made = made_of(app, importable, partial(_by_value, tests))
     return AppSpec(spec.target, spec.factory, made, databases_here())
 
 
 @contextmanager
-def _by_value() -> Iterator[None]:
-    """Within the block, cloudpickle sends what another process can rebuild: the code of test modules, not names."""
+def _by_value(tests: Mapping[str, ModuleType]) -> Iterator[None]:
+    """Within the block, cloudpickle sends what another process can rebuild: the code of these modules, not names."""
     import cloudpickle
 
     # Sent in another way: the `__getattr__` of a state alone would call itself for ever, included routers have a lock.
@@ -125,7 +126,7 @@ def _by_value() -> Iterator[None]:
     }
     kinds = {kind: reduce for kind, reduce in reducers.items() if kind and kind not in copyreg.dispatch_table}
     known = cloudpickle.list_registry_pickle_by_value()
-    modules = [module for name, module in _modules() if _is_test_module(name, module) and name not in known]
+    modules = [module for name, module in tests.items() if name not in known]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     copyreg.dispatch_table.update(kinds)
@@ -145,6 +146,10 @@ def _modules() -> Iterator[tuple[str, ModuleType]]:
             yield name, module
 
 
+def _test_modules() -> dict[str, ModuleType]:
+    return {name: module for name, module in _modules() if _is_test_module(name, module)}
+
+
 def _is_test_module(name: str, module: ModuleType) -> bool:
     """Whether another process should not import it: a test's module, or one that only pytest can find."""
     last = name.rpartition(".")[2]
@@ -155,6 +160,7 @@ def _is_test_module(name: str, module: ModuleType) -> bool:
 
 
 def _is_importable(name: str) -> bool:
+    """Whether any process can import it. pytest itself loads all modules of its plugins, each of which is asked for."""
     parent = name.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", None)
     if parent and (path is None or not _is_importable(parent)):
