@@ -37,16 +37,6 @@ _ERRORS = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """What one side answered."""
-
-    sizes: tuple[tuple[float, ...], ...] = ()
-    """Bytes of the body of a good answer, as the mean of each round of each boot."""
-    statuses: Mapping[int, int]
-    """How often each status was answered, of failed requests too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OtherAnswers:
     """How the answers of two sides differ; what does not differ is empty."""
 
@@ -59,25 +49,40 @@ class OtherAnswers:
     now_statuses: Mapping[int, float]
 
 
-def answers_of(recording: Recording) -> Answers:
+def differing(base: Recording | Evidence, now: Recording | Evidence) -> tuple[OtherAnswers, ...]:
+    """Returns one item; nothing where they do not differ, or too little is known."""
+    (base_sizes, base_statuses), (now_sizes, now_statuses) = map(_answers_of, (base, now))
+    sizes = _other_sizes(base_sizes, now_sizes)
+    is_other = _other_statuses(base_statuses, now_statuses)
+    shares = (_shares(base_statuses), _shares(now_statuses)) if is_other else ({}, {})
+    if not sizes and not is_other:
+        return ()
+    return (OtherAnswers(sizes=sizes, base_statuses=shares[0], now_statuses=shares[1]),)
+
+
+def _answers_of(side: Recording | Evidence) -> tuple[Sequence[Sequence[float]], Mapping[int, int]]:
+    """Returns bytes of good answers, as `_sizes_of`, and how often each status was answered."""
+    if isinstance(side, Evidence):
+        return [boot.sizes for boot in side.boots if boot.sizes], side.statuses
+    return _sizes_of(side), _statuses_of(side)
+
+
+def _sizes_of(recording: Recording) -> list[tuple[float, ...]]:
+    """Returns bytes of the body of a good answer, as the mean of each round of each boot that has any."""
+    rounds = recording.measured() if any(round_.requests for round_ in recording.measured()) else recording.rounds
+    by_boot: dict[int, list[float]] = {}
+    for round_ in rounds:
+        if round_.requests:
+            by_boot.setdefault(round_.boot, []).append(round_.bytes_received / round_.requests)
+    return list(map(tuple, by_boot.values()))
+
+
+def _statuses_of(recording: Recording) -> dict[int, int]:
+    """Returns how often each status was answered, of failed requests too."""
     statuses: Counter[int] = Counter()
     for round_ in recording.rounds:
         statuses.update({status: count for status, count in round_.statuses if status})
-    rounds = recording.measured() if any(round_.requests for round_ in recording.measured()) else recording.rounds
-    sizes = (
-        tuple(round_.bytes_received / round_.requests for round_ in rounds if round_.boot == index and round_.requests)
-        for index in dict.fromkeys(round_.boot for round_ in rounds)
-    )
-    return Answers(sizes=tuple(filter(None, sizes)), statuses=dict(sorted(statuses.items())))
-
-
-def differing(base: Answers, now: Answers) -> tuple[OtherAnswers, ...]:
-    """Returns one item; nothing where they do not differ, or too little is known."""
-    sizes = _other_sizes(base.sizes, now.sizes)
-    shares = (_shares(base.statuses), _shares(now.statuses)) if _other_statuses(base, now) else ({}, {})
-    if not sizes and not any(shares):
-        return ()
-    return (OtherAnswers(sizes=sizes, base_statuses=shares[0], now_statuses=shares[1]),)
+    return dict(sorted(statuses.items()))
 
 
 def _other_sizes(*sides: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -105,12 +110,12 @@ def _growth(boots: Sequence[Sequence[float]]) -> float:
     return abs(fmean(fmean(late) - fmean(early) for early, late in halves)) if halves else 0.0
 
 
-def _other_statuses(base: Answers, now: Answers) -> bool:
-    made = sum(base.statuses.values()), sum(now.statuses.values())
+def _other_statuses(base: Mapping[int, int], now: Mapping[int, int]) -> bool:
+    made = sum(base.values()), sum(now.values())
     if not all(made):
         return False
-    for status in base.statuses.keys() | now.statuses.keys():
-        counts = base.statuses.get(status, 0), now.statuses.get(status, 0)
+    for status in base.keys() | now.keys():
+        counts = base.get(status, 0), now.get(status, 0)
         pooled = sum(counts) / sum(made)
         error = math.sqrt(pooled * (1 - pooled) * (1 / made[0] + 1 / made[1]))
         if abs(counts[0] / made[0] - counts[1] / made[1]) > _SHARE + _ERRORS * error:
@@ -214,11 +219,6 @@ class Evidence:
     """How often each status was answered; baselines of before have none."""
 
     @property
-    def answers(self) -> Answers:
-        """What was answered, as far as it is known."""
-        return Answers(sizes=tuple(boot.sizes for boot in self.boots if boot.sizes), statuses=self.statuses)
-
-    @property
     def requests(self) -> int:
         return sum(boot.requests for boot in self.boots)
 
@@ -252,7 +252,7 @@ def evidence_of(recording: Recording) -> Evidence:
     return Evidence(
         boots=tuple(_boot_evidence(recording, boot) for boot in recording.boots),
         stabilised=tuple(name for name in first if all(name in names for names in common)),
-        statuses=answers_of(recording).statuses,
+        statuses=_statuses_of(recording),
     )
 
 
@@ -272,7 +272,7 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
         runs=runs,
         variances={} if boot.capacity is None else {"capacity": boot.capacity.variance},
         memory=thinned(boot.memory, 12),  # few, so that a diff stays readable
-        sizes=next(iter(answers_of(own).sizes), ()),
+        sizes=next(iter(_sizes_of(own)), ()),
     )
 
 

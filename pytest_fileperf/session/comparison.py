@@ -29,7 +29,7 @@ from pytest_fileperf.errors import (
     PlanError,
     ServerDiedError,
 )
-from pytest_fileperf.judge.evidence import BootEvidence, Pair, answers_of, differing, pair_side, pairs_alike
+from pytest_fileperf.judge.evidence import BootEvidence, Pair, differing, pair_side, pairs_alike
 from pytest_fileperf.judge.gate import ErrorBudget, unless_base_failed, unless_saturated, unless_unsteady
 from pytest_fileperf.judge.paired import Sequential, noise_floor, paired_difference, times_to_decide
 from pytest_fileperf.judge.record import Explanation, Result
@@ -574,7 +574,7 @@ class Comparison:
             return result.having(
                 comparisons=comparisons,
                 base=own_base,
-                other_answers=differing(answers_of(own_base), answers_of(result.recording)),
+                other_answers=differing(own_base, result.recording),
                 pairs=tuple(self._pairs.get(subject, ())),
                 noise=noise if is_whole else (),
                 explanation=self._explanation(comparisons, looked, loss) if is_whole else None,

@@ -22,7 +22,7 @@ from typing import TypeAlias
 from pytest_fileperf.errors import BaseDiedError, BaseFailedError, BaseSetupError, PlanError
 from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
 from pytest_fileperf.judge.environment import Environment, package_changes
-from pytest_fileperf.judge.evidence import KNOWN_TO, answers_of, differing, evidence_of, precision_of
+from pytest_fileperf.judge.evidence import KNOWN_TO, differing, evidence_of, precision_of
 from pytest_fileperf.judge.gate import (
     ErrorBudget,
     judge_same_code,
@@ -353,7 +353,7 @@ class Baselines:
         self._budget.used(plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
         latency, other_answers = _stored_latency(found, comparisons), result.other_answers
         if found is not None and latency is not None:
-            other_answers = differing(found.entry.evidence.answers, answers_of(result.recording))
+            other_answers = differing(found.entry.evidence, result.recording)
         return result.having(
             comparisons=comparisons,
             code_notes=() if why is None or result.test.own else (why,),

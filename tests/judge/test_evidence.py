@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from judge.sides import STABILISED, boot, side
 from measure.recordings import alike, recording_of, round_of
 
 from pytest_fileperf.judge.evidence import (
-    Answers,
     BootEvidence,
     Evidence,
     Level,
@@ -31,7 +30,7 @@ from pytest_fileperf.judge.evidence import (
     variance_of_location,
 )
 from pytest_fileperf.measure.codec import Placed
-from pytest_fileperf.measure.histogram import Histogram
+from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase
 
@@ -95,8 +94,12 @@ CONSTANT = [(11_750.0,) * 4] * 3
 
 
 def sizes_differ(base: Sequence[Sequence[float]], now: Sequence[Sequence[float]]) -> bool:
-    sides = (Answers(sizes=tuple(map(tuple, side)), statuses={200: 1000}) for side in (base, now))
-    return bool(differing(*sides))
+    return bool(differing(*(answered(side, {200: 1000}) for side in (base, now))))
+
+
+def answered(sizes: Sequence[Sequence[float]], statuses: Mapping[int, int]) -> Evidence:
+    boots = (BootEvidence(turns=(), latency=EMPTY, runs={}, sizes=tuple(own)) for own in sizes)
+    return Evidence(boots=tuple(boots), statuses=statuses)
 
 
 def growing(rate: float, rounds: int = 20) -> list[list[float]]:
@@ -142,7 +145,7 @@ def test_sizes_that_vary_differ_beyond_their_chance() -> None:
     ],
 )
 def test_statuses(base: dict[int, int], now: dict[int, int], differ: bool) -> None:
-    assert bool(differing(Answers(statuses=base), Answers(statuses=now))) is differ
+    assert bool(differing(answered((), base), answered((), now))) is differ
 
 
 # --- How exactly a level is known, by boots and rounds
