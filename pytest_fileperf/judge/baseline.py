@@ -94,6 +94,10 @@ class Entry:
     """Digests of what its server loaded and the tree does not have, by name; None where that is not known."""
     files: tuple[str, ...] | None = None
     """What its server loaded of the tree, from the top of the repository on; None if unknown, and of a part or step."""
+    salt: str = field(default="", compare=False)
+    """Of the digests in its identity, where it was read from a file; empty for plain ones, of an earlier schema."""
+    differences: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """How the machine that it is read on differs from its own, `cores was 2, is 4`, by the name of what differs."""
 
     @property
     def captured_at(self) -> datetime:
@@ -105,8 +109,8 @@ class Entry:
         return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def entry_from_json(stored: Placed, *, has_digests: bool) -> Entry:
-    """Raises ValueError that names the first thing wrong, by its place. Without digests it is of an earlier schema."""
+def entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str]) -> Entry:
+    """Raises ValueError that names the first thing wrong, by its place. Without a salt it is of an earlier schema."""
     tree, commit, busy, reason = tree_in(stored), stored["commit"], stored.get("busy"), stored.get("reason")
     conditions, loaded, identity = stored.get("conditions"), stored.get("loaded"), stored["identity"].mapping()
     files = stored.get("loaded_files")
@@ -122,7 +126,9 @@ def entry_from_json(stored: Placed, *, has_digests: bool) -> Entry:
         busy=None if busy is None else Busy(**{name: busy[name].number() for name in _BUSY}),
         loaded=None if loaded is None else loaded.texts(),
         files=None if files is None else _from_directories(files.texts()),
-        identity=identity if has_digests else of_earlier_schema(identity),
+        identity=identity if salt else of_earlier_schema(identity),
+        salt=salt,
+        differences=differences,
     )
 
 
@@ -376,17 +382,6 @@ _PROFILES = "*-" + "[0-9a-f]" * 8
 """Matches machine profiles, so that other JSON files near the baselines are left alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The baseline of a test, of this machine profile or of another."""
-
-    entry: Entry
-    differences: Mapping[str, str] = field(default_factory=dict)
-    """How this machine differs, `cores was 2, is 4`, by the name of what differs; empty if the profile is the same."""
-    salt: str = ""
-    """Of the digests in the entry's identity; empty where they are plain ones, of an earlier schema."""
-
-
 @dataclass(frozen=True, slots=True)
 class BaselineStore:
     """The files under one directory.
@@ -400,7 +395,7 @@ class BaselineStore:
         """Returns the file of a test module (its path with `/`) for this environment."""
         return self.directory / environment.profile / _file_name(module)
 
-    def find(self, module: str, key: str, environment: Environment) -> Found | None:
+    def find(self, module: str, key: str, environment: Environment) -> Entry | None:
         """Returns the entry for this environment, else that of another one.
 
         Of others, those with a tree come first, as their code can be measured here; then those that differ least; then
@@ -413,13 +408,12 @@ class BaselineStore:
             stored = _read(path)
             if stored is None or key not in stored.tests:
                 continue
-            entry, differences = _entry(path, key, stored), environment.differences(stored.environment)
-            one = Found(entry=entry, differences=differences, salt=stored.salt)
-            if not differences:
-                return one
-            found.append(one)
-        found.sort(key=lambda one: one.entry.captured, reverse=True)
-        return min(found, key=lambda one: (one.entry.tree is None, len(one.differences)), default=None)
+            entry = _entry(path, key, stored, environment.differences(stored.environment))
+            if not entry.differences:
+                return entry
+            found.append(entry)
+        found.sort(key=lambda entry: entry.captured, reverse=True)
+        return min(found, key=lambda entry: (entry.tree is None, len(entry.differences)), default=None)
 
     def write(
         self, module: str, key: str, entry: Entry, environment: Environment, *, summary_of: Iterable[str] = ()
@@ -601,11 +595,12 @@ def _whole(path: Path, data: bytes) -> object:
         raise _damaged(path, f"not JSON: {error}") from error
 
 
-def _entry(path: Path, key: str, stored: _Stored) -> Entry:
+def _entry(path: Path, key: str, stored: _Stored, differences: Mapping[str, str]) -> Entry:
     if isinstance(stored.tests, LongFile) and stored.tests.has_twice(key):
         raise _twice(path, key)
     with _reading(path):
-        return entry_from_json(Placed(stored.tests[key], f"tests[{key!r}]"), has_digests=bool(stored.salt))
+        placed = Placed(stored.tests[key], f"tests[{key!r}]")
+        return entry_from_json(placed, salt=stored.salt, differences=differences)
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:

@@ -32,7 +32,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from pytest_fileperf.judge.baseline import Found, sealed, work_differences
+from pytest_fileperf.judge.baseline import Entry, sealed, work_differences
 from pytest_fileperf.judge.difference import Difference, Differences, Threshold, as_share, decide, judged
 from pytest_fileperf.judge.environment import condition_changes, package_changes
 from pytest_fileperf.judge.evidence import (
@@ -173,7 +173,7 @@ def judge_stored(
     *,
     tolerances: Mapping[str, float],
     alpha: float,
-    found: Found | None,
+    found: Entry | None,
     now: Evidence,
     identity: Mapping[str, object],
     packages: Mapping[str, str],
@@ -209,18 +209,18 @@ def judge_stored(
             )
             continue
         # The deviation of sessions is wide, and the same for all machines, as nobody knows this one's.
-        entry, sd = found.entry, RULES.environment_sd * tail_factor(metric)
-        comparison = compare(metric, base=entry.evidence, now=now, tolerance=tolerance, alpha=alpha, sd=sd)
+        sd = RULES.environment_sd * tail_factor(metric)
+        comparison = compare(metric, base=found.evidence, now=now, tolerance=tolerance, alpha=alpha, sd=sd)
         if comparison.outcome is Outcome.REGRESSED:
-            changed, why = package_changes(entry.packages, packages), entry.reason or ""
+            changed, why = package_changes(found.packages, packages), found.reason or ""
             others = busy if busy.is_busy else None
             about = None
             if changed or why or others:
-                day = entry.captured.partition("T")[0] if changed or why else ""
+                day = found.captured.partition("T")[0] if changed or why else ""
                 about = Reason(kind=ReasonKind.SINCE_BASELINE, packages=changed, day=day, text=why, busy=others)
             comparison = _unless_explained(comparison.with_outcome(Outcome.REGRESSED, about), busy)
         elif comparison.outcome in _GOOD:
-            comparison = _unless_stored_busy(comparison, entry.busy or Busy())
+            comparison = _unless_stored_busy(comparison, found.busy or Busy())
         elif no_code and comparison.reason is not None and comparison.reason.kind in _UNDECIDED:
             comparison = comparison.undecided(Reason(kind=ReasonKind.NO_CODE, text=no_code))
         comparisons.append(comparison)
@@ -228,7 +228,7 @@ def judge_stored(
 
 
 def judge_world(
-    found: Found,
+    found: Entry,
     now: Evidence,
     *,
     tolerances: Mapping[str, float],
@@ -247,11 +247,11 @@ def judge_world(
     """
     if not found.differences.keys() <= {"python"} or _other_work(found, identity):
         return ()
-    changed = (*found.differences.values(), *condition_changes(found.entry.conditions, conditions))
-    of_packages = package_changes(found.entry.packages, packages)
+    changed = (*found.differences.values(), *condition_changes(found.conditions, conditions))
+    of_packages = package_changes(found.packages, packages)
     comparisons = []
     for name, tolerance in tolerances.items():
-        metric, base = METRICS[name], found.entry.evidence
+        metric, base = METRICS[name], found.evidence
         # By the spread of boots alone: the deviations of sessions are counted afterwards.
         comparison = compare(metric, base=base, now=now, tolerance=tolerance, alpha=alpha, sd=0.0)
         if comparison.change is None or comparison.low is None:
@@ -318,7 +318,7 @@ def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy)
 
 
 def judge_same_code(
-    found: Found,
+    found: Entry,
     now: Evidence,
     *,
     tolerances: Mapping[str, float],
@@ -337,13 +337,13 @@ def judge_same_code(
     other_work = None if differences.keys() <= {"server.stabilised"} else _why_other_work(differences)
     for name, tolerance in tolerances.items():
         metric, level = METRICS[name], level_of(METRICS[name], now)
-        base = level_of(metric, found.entry.evidence) if alike else None
+        base = level_of(metric, found.evidence) if alike else None
         reason = Reason(kind=ReasonKind.SAME_CODE, side="base") if level else why_no_level(metric, now, "now")
         comparison = MetricComparison(
             metric=metric.name,
             outcome=Outcome.PASS if level and other_work is None else Outcome.INCONCLUSIVE,
             tolerance=tolerance,
-            base=measured_of(metric, found.entry.evidence) if base else None,
+            base=measured_of(metric, found.evidence) if base else None,
             now=level.value if level else None,
             change=level.value / base.value - 1 if level and base else None,
             reason=other_work or reason,
@@ -482,13 +482,13 @@ def _worse(comparison: MetricComparison, change: float | None) -> float:
     return METRICS[comparison.metric].worse_sign * (math.log1p(change) if change > -1 else -math.inf)
 
 
-def _other_work(found: Found, identity: Mapping[str, object]) -> Mapping[str, str]:
+def _other_work(found: Entry, identity: Mapping[str, object]) -> Mapping[str, str]:
     """Returns how the work, the server or the load differ from those of the baseline, by place."""
     # As JSON, so that a tuple is the list that the file gave back.
     now = json.loads(json.dumps(identity))
     same_form = sealed(now, found.salt) if found.salt else now
     assert isinstance(same_form, dict)
-    return work_differences(found.entry.identity, same_form)
+    return work_differences(found.identity, same_form)
 
 
 def _why_other_work(different: Mapping[str, str]) -> Reason | None:

@@ -49,7 +49,7 @@ class Selection:
             yield "it has no baseline"
         number = 1
         while found is not None:
-            yield from self._changed(found.entry, files)
+            yield from self._changed(found, files)
             number += 1
             found = self._store.find(module, f"{nodeid}#{number}", self._environment)
 

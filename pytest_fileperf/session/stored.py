@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pytest_fileperf.errors import BaseDiedError, BaseFailedError, BaseSetupError, PlanError
-from pytest_fileperf.judge.baseline import BaselineStore, Entry, Found
+from pytest_fileperf.judge.baseline import BaselineStore, Entry
 from pytest_fileperf.judge.environment import Environment, package_changes
 from pytest_fileperf.judge.evidence import KNOWN_TO, differing, evidence_of, precision_of
 from pytest_fileperf.judge.gate import (
@@ -135,11 +135,11 @@ class Baselines:
         self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
         """Those with the packages of baselines."""
 
-    def find(self, test: TestId) -> Found | None:
+    def find(self, test: TestId) -> Entry | None:
         """Returns what is stored of a whole load or of a part, of this machine or another one. Raises BaselineError."""
         return self._store.find(test.module, test.nodeid, self._environment)
 
-    def measure(self, plan: Plan, found: Found | None) -> Measured:
+    def measure(self, plan: Plan, found: Entry | None) -> Measured:
         """Measures the code here, and the baseline's code where that is needed; judges both."""
         self._rig.source.here  # noqa: B018 # found out before anything boots: code may be edited while it is measured
         if found is None:  # carefully, where it becomes a baseline
@@ -155,26 +155,26 @@ class Baselines:
             return self._same(plan, found, code, said)
         return self._in_turn(plan, found, code, said)
 
-    def _code(self, found: Found) -> tuple[CodeTree | None, str]:
+    def _code(self, found: Entry) -> tuple[CodeTree | None, str]:
         """Returns a baseline's code; None if it is not found. Beside it why, or why it runs with the packages here."""
-        entry, said, python = found.entry, "", None
-        commit = None if entry.commit is None else entry.commit.get("id")
+        said, python = "", None
+        commit = None if found.commit is None else found.commit.get("id")
         try:
-            code_tree = self._rig.source.code(entry.tree, commit if isinstance(commit, str) else None)
+            code_tree = self._rig.source.code(found.tree, commit if isinstance(commit, str) else None)
         except PlanError as error:
             return None, str(error)
-        if self._options.base_packages == "stored" and package_changes(entry.packages, self._environment.packages):
-            key = frozenset(entry.packages.items())
+        if self._options.base_packages == "stored" and package_changes(found.packages, self._environment.packages):
+            key = frozenset(found.packages.items())
             if (made := self._pythons.get(key)) is None:
                 try:
-                    made = python_with(entry.packages)
+                    made = python_with(found.packages)
                 except PlanError as error:
                     made = error
                 self._pythons[key] = made
             said, python = (str(made), None) if isinstance(made, PlanError) else ("", str(made))
-        return replace(code_tree, title=title_of(entry, code_tree.title), python=python), said
+        return replace(code_tree, title=title_of(found, code_tree.title), python=python), said
 
-    def keep(self, plan: Plan, found: Found | None, results: Sequence[Result]) -> Keeping:
+    def keep(self, plan: Plan, found: Entry | None, results: Sequence[Result]) -> Keeping:
         """Returns the results, which say what is stored or why nothing is, each with what stores it; or no results.
 
         What stores raises BaselineError. Figures that were measured in turn are not those of a run alone: what is
@@ -206,7 +206,7 @@ class Baselines:
         return keeping
 
     def _kept(
-        self, found: Found | None, result: Result, level: Result, *, also: Sequence[str]
+        self, found: Entry | None, result: Result, level: Result, *, also: Sequence[str]
     ) -> tuple[Result, Callable[[], None]]:
         """Returns how to store one level. `also` are files that changed meanwhile, though no server loaded them."""
         gated = [comparison.metric for comparison in result.verdict.comparisons]
@@ -234,8 +234,8 @@ class Baselines:
             self._store.write(test.module, test.nodeid, entry, self._environment, summary_of=gated)
             if isinstance(here, SourceState) and is_whole:
                 source.keep(here)
-                if found is not None and found.entry.tree is not None:  # it goes, unless another baseline needs it
-                    source.forget([found.entry.tree])
+                if found is not None and found.tree is not None:  # it goes, unless another baseline needs it
+                    source.forget([found.tree])
 
         stored, notes = list(result.verdict.code_notes), result.notes
         if (error := level_error(gated, level.recording)) > KNOWN_TO:
@@ -248,19 +248,19 @@ class Baselines:
 
     # --- ways to measure
 
-    def _by_figures(self, plan: Plan, found: Found, why: Note, *notes: str) -> Measured:
+    def _by_figures(self, plan: Plan, found: Entry, why: Note, *notes: str) -> Measured:
         return self._judged_by_figures(plan, measure_alone(plan, self._rig), found, why, notes)
 
-    def _same(self, plan: Plan, found: Found, here: CodeTree, said: str) -> Measured:
+    def _same(self, plan: Plan, found: Entry, here: CodeTree, said: str) -> Measured:
         """Measures the code here, the baseline's: only the world can differ, unless the server may run other code."""
         measured = measure_alone(plan, self._rig)
         if doubt := _why_not_the_same(measured, found, here, self._rig.source):
             return self._judged_by_figures(plan, measured, found, doubt)
         packages = self._environment.packages
         code_notes = (
-            Note(kind=NoteKind.SAME_CODE, texts=(title_of(found.entry),)),
+            Note(kind=NoteKind.SAME_CODE, texts=(title_of(found),)),
             *_noted(NoteKind.PACKAGES_HERE, filter(None, (said,))),
-            *_noted(NoteKind.PACKAGES, package_changes(found.entry.packages, packages)),
+            *_noted(NoteKind.PACKAGES, package_changes(found.packages, packages)),
         )
 
         def judged(result: Result) -> Result:
@@ -284,10 +284,10 @@ class Baselines:
 
         return measured.judged(judged)
 
-    def _in_turn(self, plan: Plan, found: Found, base: CodeTree, said: str) -> Measured:
+    def _in_turn(self, plan: Plan, found: Entry, base: CodeTree, said: str) -> Measured:
         """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
         by_figures = partial(self._by_figures, plan, found)
-        packages = self._environment.packages if base.python is None else found.entry.packages
+        packages = self._environment.packages if base.python is None else found.packages
         base_alone = not found.differences  # where there are some, stored figures of it do not compare
         try:
             measured = measure_in_turn(plan, base, self._budget, self._rig, is_stored=True, base_alone=base_alone)
@@ -316,12 +316,12 @@ class Baselines:
 
         return measured.judged(judged)
 
-    def _other_files(self, measured: Measured, found: Found, tree: CodeTree) -> str:
+    def _other_files(self, measured: Measured, found: Entry, tree: CodeTree) -> str:
         """Returns why the baseline's code may have run with files that are not those of then; empty if it did not."""
-        stored = found.entry.loaded
-        if tree.there is None or found.entry.tree is None:
+        stored = found.loaded
+        if tree.there is None or found.tree is None:
             return ""
-        beside = self._rig.source.loaded_beside(measured.loaded, tree, found.entry.tree)
+        beside = self._rig.source.loaded_beside(measured.loaded, tree, found.tree)
         if beside is not None and stored is not None:
             others = _others(beside, stored)
         else:
@@ -331,14 +331,14 @@ class Baselines:
     # --- what figures say
 
     def _judged_by_figures(
-        self, plan: Plan, measured: Measured, found: Found | None, why: Note | None, notes: tuple[str, ...] = ()
+        self, plan: Plan, measured: Measured, found: Entry | None, why: Note | None, notes: tuple[str, ...] = ()
     ) -> Measured:
         def judged(result: Result) -> Result:
             return self._with_figures(plan, result, self.find(result.test) if result.test.own else found, why)
 
         return measured.judged(judged, notes=notes)
 
-    def _with_figures(self, plan: Plan, result: Result, found: Found | None, why: Note | None = None) -> Result:
+    def _with_figures(self, plan: Plan, result: Result, found: Entry | None, why: Note | None = None) -> Result:
         comparisons = judge_stored(
             tolerances=plan.tolerances(result.test.subject),
             alpha=plan.alpha,
@@ -353,17 +353,17 @@ class Baselines:
         self._budget.used(plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in comparisons))
         latency, other_answers = _stored_latency(found, comparisons), result.other_answers
         if found is not None and latency is not None:
-            other_answers = differing(found.entry.evidence, result.recording)
+            other_answers = differing(found.evidence, result.recording)
         return result.having(
             comparisons=comparisons,
             code_notes=() if why is None or result.test.own else (why,),
-            since="" if found is None else title_of(found.entry),
+            since="" if found is None else title_of(found),
             stored_latency=latency,
             other_answers=other_answers,
         )
 
     def _world(
-        self, plan: Plan, found: Found, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
+        self, plan: Plan, found: Entry, result: Result, unchanged: Recording | None, packages: Mapping[str, str]
     ) -> tuple[MetricComparison, ...]:
         if unchanged is None:
             return ()
@@ -383,7 +383,7 @@ class Baselines:
 
     # --- keeping
 
-    def _is_wanted(self, found: Found | None, results: Sequence[Result]) -> bool:
+    def _is_wanted(self, found: Entry | None, results: Sequence[Result]) -> bool:
         """Returns whether a load is to become the baseline. One that passes is not: small losses would add up."""
         if self._options.update is None:
             return False
@@ -401,27 +401,27 @@ class Baselines:
         return LoadedFiles() if running is None else running.loaded
 
 
-def _stored_latency(found: Found | None, comparisons: Sequence[MetricComparison]) -> Histogram | None:
+def _stored_latency(found: Entry | None, comparisons: Sequence[MetricComparison]) -> Histogram | None:
     """Returns the latencies of the baseline; None where the comparisons have none of its figures."""
     if found is None or all(comparison.base is None for comparison in comparisons):
         return None
-    return Histogram.merged(boot.latency for boot in found.entry.evidence.boots)
+    return Histogram.merged(boot.latency for boot in found.evidence.boots)
 
 
-def _why_not_the_same(measured: Measured, found: Found, here: CodeTree, source: Source) -> Note | None:
+def _why_not_the_same(measured: Measured, found: Entry, here: CodeTree, source: Source) -> Note | None:
     """Returns why it is not certain that the server ran the baseline's code; None where it is."""
-    held, loaded, stored = CodeTree(here=here.here, there=here.here), measured.loaded, found.entry.loaded
+    held, loaded, stored = CodeTree(here=here.here, there=here.here), measured.loaded, found.loaded
     tree = "the tree is that of the baseline, but"
     if not any(held.holds(Path(file)) for file in loaded.modules):
         return _figures_only(f"{tree} the server's code is not in it, so it may have changed")
-    beside = source.loaded_beside(loaded, tree=found.entry.tree or "")
+    beside = source.loaded_beside(loaded, tree=found.tree or "")
     if beside is not None and stored is not None:
         if others := _others(beside, stored):
             why = f"{format_names(others)} changed since the baseline was stored, {_not_kept(others)}"
             return Note(kind=NoteKind.FILES_CHANGED, texts=(why,))
     elif outside := outside_code(loaded.modules, here):
         return _figures_only(f"{tree} code outside it may have changed: {', '.join(outside)}")
-    elif newer := source.ignored_since(found.entry.captured_at):
+    elif newer := source.ignored_since(found.captured_at):
         return _figures_only(f"{tree} files that it does not have are newer: {', '.join(newer)}")
     why, _ = _changed(source, loaded)
     return _figures_only(why) if why else None

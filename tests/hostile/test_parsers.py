@@ -181,8 +181,8 @@ def use(store: BaselineStore, raw: bytes) -> None:
         for key in sorted(store.keys()):
             found = store.find(MODULE, key, HERE)
             assert found is not None
-            differences(found.entry.identity, ENTRY.identity)
-            entry_to_json(found.entry, METRICS)
+            differences(found.identity, ENTRY.identity)
+            entry_to_json(found, METRICS)
         store.trees()
         store.write(MODULE, "b", ENTRY, HERE)
         assert store.find(MODULE, "b", HERE) is not None

@@ -164,7 +164,7 @@ def entry(store: BaselineStore, key: str = "a") -> Entry:
     """Returns what the store has for this machine."""
     found = known(store.find(MODULE, key, HERE))
     assert found.differences == {}
-    return found.entry
+    return found
 
 
 def test_the_file(store: BaselineStore) -> None:
@@ -266,7 +266,7 @@ def test_of_other_machines_one_with_a_tree_comes_first_then_the_nearest_then_the
     ):
         store.write(MODULE, "a", replace(ENTRY, tree=tree, captured=captured), environment)
         best = known(store.find(MODULE, "a", HERE))
-        found.append((best.entry.tree, list(best.differences.items())))
+        found.append((best.tree, list(best.differences.items())))
     assert [tree for tree, _ in found] == [None, "1" * 40, "2" * 40, "3" * 64, None]
     assert [differences for _, differences in found[2:]] == [
         [("cores", f"cores was {cores}, is 2")] for cores in (8, 16)
@@ -575,11 +575,11 @@ def test_a_file_of_an_earlier_schema_is_read_and_loses_its_values_when_it_is_wri
     del content["salt"]
     path.write_text(json.dumps({**content, "schema": 2}), encoding="utf-8")
     found = known(store.find(MODULE, "old", HERE))
-    assert (found.salt, found.entry.identity) == ("", of_earlier_schema(EARLIER))
+    assert (found.salt, found.identity) == ("", of_earlier_schema(EARLIER))
     store.write(MODULE, "new", ENTRY, HERE)
     assert "s3cret" not in path.read_text(encoding="utf-8")
     found = known(store.find(MODULE, "old", HERE))
-    assert found.entry.identity == sealed(of_earlier_schema(EARLIER), found.salt)
+    assert found.identity == sealed(of_earlier_schema(EARLIER), found.salt)
     path.write_text(json.dumps({**content, "schema": 2}), encoding="utf-8")
     store.write(MODULE, "new", ENTRY, HERE)
     store.remove(["new"])

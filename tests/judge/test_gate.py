@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from judge.sides import NO_ANSWER, boot, known, side
 from measure.recordings import in_ms
 
-from pytest_fileperf.judge.baseline import Entry, Found
+from pytest_fileperf.judge.baseline import Entry
 from pytest_fileperf.judge.difference import Difference, Threshold, as_share
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
 from pytest_fileperf.judge.gate import (
@@ -243,11 +243,11 @@ QUIET = Busy()
 OTHER_MACHINE = ("cores was 4, is 2", "cpu was A, is B")
 
 
-def found(*differences: str, **changed: Any) -> Found:
-    return Found(entry=replace(STORED, **changed), differences={text.split()[0]: text for text in differences})
+def found(*differences: str, **changed: Any) -> Entry:
+    return replace(STORED, differences={text.split()[0]: text for text in differences}, **changed)
 
 
-def judged(entry: Found | None = None, *, tolerance: float = 2.0, is_new: bool = False, **how: Any) -> MetricComparison:
+def judged(entry: Entry | None = None, *, tolerance: float = 2.0, is_new: bool = False, **how: Any) -> MetricComparison:
     """Returns what the same run again is told, but for `how`; sessions differ by more than small tolerances."""
     told = {"now": FAST, "identity": IDENTITY, "packages": PACKAGES, "saturated": False, "busy": QUIET, **how}
     base = None if is_new else entry or found()
@@ -401,7 +401,7 @@ def test_the_same_code_cannot_be_slower_but_is_not_green_where_nothing_compares(
     assert said in sentence(seen.reason)
 
 
-def world(now: Evidence, *, base: Found | None = None, **how: Any) -> tuple[MetricComparison, ...]:
+def world(now: Evidence, *, base: Entry | None = None, **how: Any) -> tuple[MetricComparison, ...]:
     told = {"identity": IDENTITY, "packages": PACKAGES, "conditions": {}, "busy": QUIET, "saturated": False, **how}
     return judge_world(base or found(), now, tolerances={"rps": 0.05}, alpha=0.01, **told)
 
