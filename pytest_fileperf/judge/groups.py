@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -68,11 +68,14 @@ class RankedGroup:
     """A name in `measure.metrics.METRICS`."""
     places: tuple[Place, ...]
     """One for each member, best first; those without a value come last."""
-    confidence: float = 1 - RULES.ranking_alpha
-    """With which all ranks and intervals hold together."""
     title: str = ""
     results: tuple[Result, ...] = ()
     """In the order they were made; a place's `member` is an index into them."""
+
+    @property
+    def confidence(self) -> float:
+        """With which all ranks and intervals hold together."""
+        return 1 - RULES.ranking_alpha
 
     def ordered(self) -> Iterator[tuple[Result, Place]]:
         """Yields the members, best first."""
@@ -80,18 +83,21 @@ class RankedGroup:
             yield self.results[place.member], place
 
 
-def rank_runs(recordings: Sequence[Recording], limits: Sequence[Limit]) -> RankedGroup:
-    """Ranks runs by the metric that the text above says; `limits` are what limited each."""
+def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple[Metric, list[Evidence]]:
+    """Returns by what runs are ranked, as the text above says; `limits` are what limited each."""
     rate, median = METRICS["rps"], METRICS["p50"]
     sides = [evidence_of(recording) for recording in recordings]
     if all(limit.kind is LimitKind.RATE for limit in limits) and all(
         side.requests >= median.least_requests for side in sides
     ):
-        return rank(median, sides)
-    return rank(rate, [_rate_evidence(rate, *pair) for pair in zip(recordings, sides, strict=True)])
+        return median, sides
+    return rate, [_rate_evidence(rate, *pair) for pair in zip(recordings, sides, strict=True)]
 
 
-def rank(metric: Metric, sides: Sequence[Evidence]) -> RankedGroup:
+def rank(
+    metric: Metric, sides: Sequence[Evidence], *, title: str = "", results: tuple[Result, ...] = ()
+) -> RankedGroup:
+    """`results` are those that the sides are of, in the same order."""
     known = {at: level for at, side in enumerate(sides) if (level := level_of(metric, side)) is not None}
     order = sorted(known, key=lambda at: known[at].mean, reverse=metric.worse_sign < 0)
     margins = _margins(metric, sides, known, order)
@@ -117,7 +123,7 @@ def rank(metric: Metric, sides: Sequence[Evidence]) -> RankedGroup:
     # A member with a wide interval may rank before one with a better value.
     places.sort(key=lambda place: ranks[place.member])
     unknown = [Place(member=at, rank=None) for at in range(len(sides)) if at not in known]
-    return RankedGroup(metric=metric.name, places=(*places, *unknown))
+    return RankedGroup(metric=metric.name, places=(*places, *unknown), title=title, results=results)
 
 
 def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evidence:
@@ -219,7 +225,7 @@ def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GR
     for title, members in grouped(comparable, labels).items():
         if title and sum(result.measurement.requests > 0 for result in members) > 1:
             limits = [result.measurement.limit for result in members]
-            ranked = rank_runs([result.recording for result in members], limits)
-            groups.append(replace(ranked, title=title, results=tuple(members)))
+            metric, sides = ranked_by([result.recording for result in members], limits)
+            groups.append(rank(metric, sides, title=title, results=tuple(members)))
     unknown = unknown_params(results, labels)
     return SessionRecord(results=tuple(results), groups=tuple(groups), unknown_params=unknown, **facts)

@@ -37,7 +37,7 @@ from pytest_fileperf.judge.grouping import (
     parse_group_by,
     unknown_params,
 )
-from pytest_fileperf.judge.groups import RankedGroup, rank, rank_runs, session_record
+from pytest_fileperf.judge.groups import RankedGroup, rank, ranked_by, session_record
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.verdict import Note, NoteKind, Verdict, check_limits
@@ -280,7 +280,7 @@ def limits(*kinds: LimitKind) -> list[Limit]:
 def test_what_runs_are_ranked_by(
     runs: list[Recording], kinds: list[LimitKind], metric: str, expected: list[str] | None, values: list[int] | None
 ) -> None:
-    ranking = rank_runs(runs, limits(*kinds))
+    ranking = rank(*ranked_by(runs, limits(*kinds)))
     assert ranking.metric == metric
     assert expected is None or rows(ranking) == expected
     assert values is None or [place.value for place in ranking.places] == pytest.approx(values)
@@ -291,7 +291,7 @@ def test_rounds_hardly_longer_than_latencies_are_taken_together(latency_s: float
     """Ten rounds of a second; every other one catches nearly all of the answers."""
     latency = in_ms(latency_s * 1000, times=10)
     waves = (round_of(190 if at % 2 else 10, index=at, latency=latency) for at in range(10))
-    (place,) = rank_runs([recording_of(*waves)], limits(CPU)).places
+    (place,) = rank(*ranked_by([recording_of(*waves)], limits(CPU))).places
     assert (place.value == pytest.approx(100)) is together
 
 
