@@ -67,13 +67,24 @@ class Project:
             subprocess.run(["git", *identity, *command], cwd=self.top, check=True, timeout=60)
         return self
 
-    def run(self, *options: str, env: Mapping[str, str] | None = None, width: int = 80, longest_s: float = 110) -> Ran:
-        """Runs `pytest --fileperf` with these options; all of it has to end within this time."""
+    def run(
+        self,
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        width: int = 80,
+        longest_s: float = 110,
+        asked: bool = True,
+    ) -> Ran:
+        """Runs `pytest --fileperf` with these options; all of it has to end within this time.
+
+        If it is not `asked`, without `--fileperf` and a record.
+        """
         written = self.top / ".run.json"
         written.unlink(missing_ok=True)
         own = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_")}
         given = {**own, **_ENVIRONMENT, "COLUMNS": str(width), **(env or {})}
-        arguments = ["-p", "fileperf", "--fileperf", f"--fileperf-json={written}", *options]
+        asking = ["--fileperf", f"--fileperf-json={written}"] if asked else []
+        arguments = ["-p", "fileperf", *asking, *options]
         # Python reads such variables when it starts.
         afresh = sys.platform != "linux" or any(name.startswith("PYTHON") for name in env or ())
         status, text = (_started if afresh else _forked)(self.top, given, arguments, longest_s)

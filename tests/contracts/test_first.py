@@ -24,3 +24,6 @@ def test_a_run_is_shown_and_recorded_and_stores_nothing_unasked(project: Project
     assert "NEW" in ran.said, ran.text
     assert results(ran)["test_get"]["summary"]["requests"] > 0
     assert not (project.top / ".fileperf").exists()
+    for options, said in (((), "1 skipped"), (("--fileperf-smoke",), "1 passed")):
+        ran = project.run(*options, asked=False)
+        assert (ran.status, said in ran.said) == (0, True), ran.text
