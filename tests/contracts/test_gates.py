@@ -129,13 +129,15 @@ def test_a_comparison_has_both_sides_the_right_way_round(judged: Ran) -> None:
 @pytest.mark.parametrize("strict,ci,failed", [(True, "false", 2), (False, "true", 1)])
 def test_what_is_new_fails_where_that_is_asked_for(project: Project, strict: bool, ci: str, failed: int) -> None:
     apps = {"app.py": answering(), "app_02.py": answering(0.02), "app_002.py": answering(0.002)}
-    ran = project.write({**apps, "test_it.py": NEW}).run(*["--fileperf-strict"][:strict], "--tb=line", env={"CI": ci})
+    option = "--fileperf-strict" if strict else "--fileperf-group-by=func"
+    ran = project.write({**apps, "test_it.py": NEW}).run(option, "--tb=line", env={"CI": ci})
     assert ran.status == 1, ran.text
     assert f"{4 - failed} passed" in ran.said, ran.text
     assert [one["standing"] for one in results(ran).values()] == ["NEW", "NEW", "-", "-"]
     slow, fast = (results(ran)[f"test_ranked[{seconds}]"]["summary"]["latency"]["min"] for seconds in (0.02, 0.002))
     assert fast < 0.019 <= slow, "each has its own app"  # timers of event loops are good to a millisecond
     (ranking,) = ran.record["rankings"]
+    assert ranking["group"] == ("sleeps" if strict else "test_ranked")
     assert ranking["places"]["nodeid"] == [f"test_it.py::test_ranked[{seconds}]" for seconds in (0.002, 0.02)], ranking
 
 
@@ -156,6 +158,8 @@ def test_versions_in_turn(project: Project) -> None:
     assert (refused.status, "`git fetch --unshallow`" in refused.said) == (4, True), refused.text
     refused = project.run("--fileperf-against=HEAD~9", "--co")
     assert (refused.status, "older than the history" in refused.said) == (4, True), refused.text
+    refused = project.run("--fileperf-against=./", "--co")
+    assert (refused.status, "both sides would be the same" in refused.said) == (4, True), refused.text
 
     project.write({"app.py": slow, "new.py": "VALUE = 1\n"})
     untouched = (("status", "--porcelain"), ("stash", "list"), ("worktree", "list"), ("for-each-ref",))
