@@ -8,12 +8,13 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 from contracts.answers import answering
 from contracts.project import Project, results
 
 TESTS = """
 import pytest
-from app import app
+from app import app, seen
 from pytest_fileperf import Command, Gunicorn, InProcess, Uvicorn
 
 pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, gate="none")
@@ -39,7 +40,8 @@ def test_one_build(fileperf):
 
 @pytest.mark.parametrize("given", [app, lambda: app, "app:app"], ids=["object", "factory", "text"])
 def test_here(fileperf, given):
-    assert fileperf.get("/", app=given, server=InProcess()).client.engine == "in-process"
+    assert fileperf.get("/a%20b?c=%20", app=given, server=InProcess()).client.engine == "in-process"
+    assert seen[-1][1:3] == ["/a b", "c=%20"]
 
 def test_running(fileperf):
     assert fileperf.get("/", server="http://127.0.0.1:PORT").errors == 0
@@ -75,6 +77,37 @@ TOLD = {
     "/exit": "exit code 3.*wrong option",
     "/late": r"was not ready within 0\.5 s",
 }
+
+
+MADE = """
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+async def answer(request):
+    return PlainTextResponse(request.app.state.word)
+
+app = Starlette(routes=[Route("/", answer)])
+app.state.word = "of the app"
+"""
+CHANGED = """
+import pytest
+from app import Route, answer, app
+
+pytestmark = pytest.mark.fileperf(connections=1, requests=2, boots=1, warmup=0, gate="none")
+
+@pytest.fixture
+def fileperf_app():
+    app.state.word = "of the test"
+    return app
+
+def test_set(fileperf):
+    fileperf.get("/", expect_body="of the test")
+
+def test_routes(fileperf):
+    app.router.routes.append(Route("/more", answer))
+    fileperf.get("/more")
+"""
 
 
 def is_alive(pid: int) -> bool:
@@ -119,3 +152,12 @@ def test_why_a_server_does_not_serve_is_told_with_its_log(project: Project) -> N
         detached = (project.top / "detached.txt").read_text().split()
         assert detached
         assert not any(map(is_alive, map(int, detached))), "what a server has detached ends with it"
+
+
+def test_what_a_test_has_set_on_its_app_is_served_or_refused(project: Project) -> None:
+    pytest.importorskip("starlette")
+    ran = project.write({"app.py": MADE, "test_it.py": CHANGED}).run("--tb=short")
+
+    (failed,) = ran.record["failed"]
+    assert (failed["name"], "routes" in failed["message"]) == ("test_routes", True), ran.text
+    assert "served with what the test has set on the app: state.word" in ran.said, ran.text
