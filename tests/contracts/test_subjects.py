@@ -29,12 +29,19 @@ def test_order(fileperf, seen):
     fileperf.get("/zipf/{id}", feed=ROWS, order="zipf", requests=200)
     found = [one[1][-1] for one in seen("/zipf/")]
     assert found.count("a") > 3 * found.count("j")
+    for way, each, rows in (("all", False, "abcd"), ("each", True, "acfh")):
+        fileperf.get(f"/{way}/{{id}}", feed=ROWS, per_connection=each, connections=4, requests=4)
+        assert sorted(one[1][-1] for one in seen(f"/{way}/")) == list(rows)
 
 def test_bodies(fileperf, seen):
     fileperf.post("/unique", content=payload("4KiB", unique=True), requests=5)
     assert ({one[4] for one in seen("/unique")}, len({one[5] for one in seen("/unique")})) == ({4096}, 5)
     fileperf.post("/decimal", content=payload("1MB"), requests=1)
     assert [one[4] for one in seen("/decimal")] == [1_000_000]
+    for kind in ("text", "crlf"):
+        fileperf.post(f"/{kind}", content=payload("1KiB", kind=kind), requests=1)
+    (text,), (lines,) = seen("/text"), seen("/crlf")
+    assert text[6].replace(" ", "").replace("\\n", "").isalpha() and lines[6].count("\\r\\n") == 75
     assert payload("1KiB").sha256() != payload("1KiB", seed=1).sha256()
     large = payload("9MiB")
     fileperf.put("/large", content=large, requests=2, min_throughput="100KiB/s")
@@ -102,6 +109,7 @@ def test_streams(fileperf):
     result = fileperf.stream("/events", requests=2)
     assert (result.requests, result.events.count) == (2, 8)
     assert result.events.first.p50 < result.latency.min >= 0.06
+    assert result.ttfb.p50 < result.latency.min
     assert result.events.gap.max >= 0.012  # a busy machine reads some events together
     with pytest.raises(AssertionError, match="the answer ended after 4 of 9 events"):
         fileperf.stream("/events", events=9, requests=2)
