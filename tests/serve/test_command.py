@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from serve.processes import Boot, check_until, facts, launch, linux, posix, remaining_after, started
+from serve.processes import Boot, check_until, facts, get, launch, linux, posix, remaining_after, started
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.plan.request import digest
@@ -160,7 +160,7 @@ def test_it_keeps_to_its_cores_and_seed_and_heeds_broken_pipes(boot: Boot, tiny:
 @pytest.mark.parametrize("ready", ["/nothing/here", None])
 def test_any_answer_or_a_connection_is_enough(ready: str | None, boot: Boot) -> None:
     server = boot(Command((*SERVER, "--status=404"), ready=ready))
-    assert httpx.get(server.url, trust_env=False).status_code == 404
+    assert get(server.url).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_program_that_goes_to_the_background_is_told_with_its_words(boot: Boot
 def test_the_signal_that_ended_it_is_told(boot: Boot) -> None:
     server = boot(Command(SERVER, title="tiny"))
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"{server.url}/die", trust_env=False)
+        get(f"{server.url}/die")
     assert remaining_after(5, server.pids) == []
     with pytest.raises(ServerDiedError, match="tiny ×1 ended with signal SIGKILL") as caught:
         server.check()

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
-from serve.processes import linux, remaining_after
+from serve.processes import get, linux, remaining_after
 
 from pytest_fileperf.serve.spec import Command, Gunicorn, ServerSpec, Uvicorn
 
@@ -89,7 +88,7 @@ def test_a_killed_run_leaves_nothing_behind_that_is_detached_or_has_a_session_of
         (own,) = tmp_path.iterdir()
         assert len(list(own.glob("server-*"))) == len(SPECS)
         for url in urls:
-            httpx.get(url + "/detach", trust_env=False)
+            get(url + "/detach")
         known = [one.pid for one in psutil.Process(starter.pid).children(recursive=True)]
         assert len(known) >= sum(map(len, servers.values())) + 2 * len(urls)  # supervisors, and what is detached
         starter.kill()

@@ -25,7 +25,7 @@ import psutil
 import pytest
 from fastapi import FastAPI
 from serve import apps
-from serve.processes import Boot, facts, launch, linux, posix, remaining_after
+from serve.processes import Boot, facts, get, launch, linux, posix, remaining_after
 
 from pytest_fileperf.errors import AppLoadError, PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve import preload
@@ -401,7 +401,7 @@ def test_a_server_that_runs_is_used_as_it_is_and_goes_on(observed: Observed, mon
         server.check()
         assert set(server.pids) in (set(), set(uvicorn.pids))  # some systems show them to an administrator only
         assert server.pids or sys.platform != "linux"
-    assert httpx.get(uvicorn.url, trust_env=False).status_code == 200
+    assert get(uvicorn.url).status_code == 200
 
     def denied(kind: str) -> None:
         raise psutil.AccessDenied

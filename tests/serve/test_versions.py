@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-import httpx
 import pytest
-from serve.processes import launch, posix
+from serve.processes import get, launch, posix
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError, AppOriginError, PlanError, ServerStartError
 from pytest_fileperf.host.supervisor import MARK
@@ -80,7 +79,7 @@ def booted(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> Iterato
 
 def answer(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> str:
     with booted(spec, code_tree, app) as server:
-        return httpx.get(server.url, trust_env=False).text
+        return get(server.url).text
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def answer(spec: ServerSpec, code_tree: CodeTree, app: AppSpec = APP) -> str:
 )
 def test_the_other_version_runs_in_its_own_directory_and_says_which_file(spec: ServerSpec, trees: CodeTree) -> None:
     with booted(spec, trees) as server:
-        assert httpx.get(server.url, trust_env=False).text == f"old in {trees.there}"
+        assert get(server.url).text == f"old in {trees.there}"
         assert f"{trees.there}/src/versioned_app.py" in server.loaded.modules
 
 
@@ -319,7 +318,7 @@ def test_another_interpreter_serves_the_code_here_with_its_own_packages(
     code = source(says, more="import importlib.util")
     (tmp_path / "here" / "src" / "versioned_app.py").write_text(code)
     with booted(Uvicorn(workers=2), other) as server:
-        assert httpx.get(server.url, trust_env=False).text == f"{environment} FalseNone"
+        assert get(server.url).text == f"{environment} FalseNone"
         assert "(asyncio, h11)" in server.title
 
 
@@ -335,7 +334,7 @@ def test_a_version_that_is_installed_there_is_the_one_that_is_served_and_not_its
         package.mkdir()
         (package / "__init__.py").write_text("1 / 0")
         with booted(Uvicorn(), other) as server:
-            assert httpx.get(server.url, trust_env=False).text.startswith("old")
+            assert get(server.url).text.startswith("old")
             assert str(installed) in server.loaded.installed
     finally:
         installed.unlink()
