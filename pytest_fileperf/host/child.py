@@ -107,6 +107,10 @@ class Child:
             return ()
         return (*self._log_before, *tail)[-_TAIL_LINES:]
 
+    def whole_log(self) -> str:
+        """Returns all that it wrote, unless that was so much that the log was shortened."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
     def shorten_log(self) -> None:
         """Empties a log that has become long, so that it does not fill the disk; to be called now and then."""
         try:

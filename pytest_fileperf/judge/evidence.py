@@ -598,7 +598,7 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
     return [replace(pair, base=pair.base.after(requests), now=pair.now.after(requests)) for pair in pairs]
 
 
-def pair_side(rounds: Iterable[Round], memory: Course = ()) -> BootEvidence:
+def pair_side(rounds: Iterable[Round], memory: Course = (), startup_ns: int | None = None) -> BootEvidence:
     rounds = tuple(rounds)
     turns = [round_ for round_ in rounds if round_.phase is Phase.ROUND]
     return BootEvidence(
@@ -611,13 +611,13 @@ def pair_side(rounds: Iterable[Round], memory: Course = ()) -> BootEvidence:
         ),
         latency=Histogram.merged(round_.latency for round_ in rounds),
         stretches=_stretches(rounds),
-        runs={},
+        runs={} if startup_ns is None else {"startup": startup_ns / 1e9},
         memory=memory,
     )
 
 
 def sides_by_boot(recording: Recording) -> tuple[BootEvidence, ...]:
-    return tuple(pair_side(recording.of_boot(boot).rounds, boot.memory) for boot in recording.boots)
+    return tuple(pair_side(recording.of_boot(boot).rounds, boot.memory, boot.startup_ns) for boot in recording.boots)
 
 
 def _stretches(rounds: Iterable[Round]) -> tuple[Histogram, ...]:

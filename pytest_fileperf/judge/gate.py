@@ -377,7 +377,9 @@ def unless_left(
     elif of_base:
         hidden = (Outcome.REGRESSED,)
     reason = Reason(kind=ReasonKind.LEFT_WORK, side="now" if left else "base", share=left or of_base)
-    return _undecided(comparisons, reason, hidden, lambda item: METRICS[item.metric].unit is not Unit.BYTES)
+    return _undecided(
+        comparisons, reason, hidden, lambda item: _is_of_load(item) and METRICS[item.metric].unit is not Unit.BYTES
+    )
 
 
 def unless_base_failed(
@@ -394,7 +396,12 @@ def unless_base_failed(
         return tuple(comparisons)
     reason = Reason(kind=ReasonKind.BASE_FAILED, count=failed, total=made, side=title)
     comparisons = _undecided(comparisons, reason, _GOOD)
-    return _undecided(comparisons, reason, (Outcome.REGRESSED,), lambda item: METRICS[item.metric].unit is Unit.SECONDS)
+    return _undecided(
+        comparisons,
+        reason,
+        (Outcome.REGRESSED,),
+        lambda item: _is_of_load(item) and METRICS[item.metric].unit is Unit.SECONDS,
+    )
 
 
 def unless_unsteady(
@@ -408,7 +415,7 @@ def unless_unsteady(
     """
 
     def may_be_equal(item: MetricComparison) -> bool:
-        if not busy.is_busy:
+        if not (busy.is_busy and _is_of_load(item)):
             return False
         if item.total is not None and item.total[0] <= 0 <= item.total[1]:
             return True
@@ -432,14 +439,19 @@ def unless_other_answers(
 def unless_same_files(comparisons: Sequence[MetricComparison], files: Sequence[str]) -> tuple[MetricComparison, ...]:
     """If both sides ran these files, what is no worse may be so by them alone."""
     reason = Reason(kind=ReasonKind.SAME_FILES, differences=tuple(files))
-    return _undecided(comparisons, reason, (*_GOOD, Outcome.INCONCLUSIVE) if files else ())
+    return _undecided(comparisons, reason, (*_GOOD, Outcome.INCONCLUSIVE) if files else (), lambda _: True)
+
+
+def _is_of_load(comparison: MetricComparison) -> bool:
+    """Returns whether what happens in a load can change it: a start-up is over before."""
+    return not METRICS[comparison.metric].of_start
 
 
 def _undecided(
     comparisons: Sequence[MetricComparison],
     reason: Reason,
     of: Collection[Outcome],
-    also: Callable[[MetricComparison], bool] = lambda _: True,
+    also: Callable[[MetricComparison], bool] = _is_of_load,
 ) -> tuple[MetricComparison, ...]:
     """Makes those INCONCLUSIVE that have one of these outcomes, and for which `also` holds."""
     return tuple(item.undecided(reason) if item.outcome in of and also(item) else item for item in comparisons)

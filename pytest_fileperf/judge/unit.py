@@ -123,7 +123,9 @@ def _of_runs(metric: Metric, pair: Pair) -> PairValue | None:
     uncertain = sum(side.variances.get(metric.name, 0.0) for side in (pair.base, pair.now))
     if min(base, now) <= 0:
         return None
-    return PairValue(value=metric.worse_sign * math.log(now / base), variance=uncertain)
+    # What is uncertain about a start-up only others tell.
+    cycles = 1 if metric.of_start else 0
+    return PairValue(value=metric.worse_sign * math.log(now / base), variance=uncertain, cycles=cycles)
 
 
 def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:

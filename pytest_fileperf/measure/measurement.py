@@ -85,6 +85,9 @@ class ServerUse:
     """How many cores all its processes together may use."""
     peak_rss: int | None
     """Bytes: the sum over its processes of each one's own peak, on the boot with the highest."""
+    startup: float | None = None
+    """Seconds from the start of its process until it answers, the import of the app and its lifespan among them: the
+    median of fresh starts. None unless `gate` or `max_startup` asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +313,7 @@ def measurement_of(
             children_cpu_share=None if ran is None else use.children_ran,
             cores=max((len(boot.cores) for boot in recording.boots), default=0) or None,
             peak_rss=int(peak) if peak is not None else None,
+            startup=METRICS["startup"].of_run(recording),
         ),
         client=client
         or ClientUse(

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -159,6 +159,8 @@ class Metric:
     """For latency percentiles: which one."""
     of_processes: bool = False
     """Whether it is read from the server's processes: unknown where these changed."""
+    of_start: bool = False
+    """Whether each start-up has one value of it, before any load."""
 
     @property
     def limit_key(self) -> str:
@@ -228,6 +230,12 @@ def _peak_rss(recording: Recording) -> float | None:
     )
 
 
+def _startup(recording: Recording) -> float | None:
+    """Returns the median: one start that a busy machine held up is not to be taken for all."""
+    known = [boot.startup_ns / 1e9 for boot in recording.boots if boot.startup_ns is not None]
+    return median(known) if known else None
+
+
 def _capacity(recording: Recording) -> float | None:
     """Returns the mean over the boots, of the logarithms, as boots differ by shares."""
     rates = [boot.capacity.rate for boot in recording.boots if boot.capacity is not None and boot.capacity.rate > 0]
@@ -292,6 +300,14 @@ _ALL = (
         unit=Unit.BYTES,
         of_run=_peak_rss,
         of_processes=True,
+    ),
+    Metric(
+        name="startup",
+        title="start-up",
+        unit=Unit.SECONDS,
+        of_run=_startup,
+        tolerance=0.1,
+        of_start=True,
     ),
     Metric(
         name="error_rate",

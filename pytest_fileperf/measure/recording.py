@@ -335,6 +335,8 @@ class Boot:
     """Sum over the process tree of each process's own peak during the run."""
     memory: tuple[tuple[int, int], ...] = ()
     """How its peak grew with the requests that it had answered: `usage.Course`. Empty where that is not known."""
+    startup_ns: int | None = None
+    """How long it took from the start of its process until it answered; None if that was not to be measured."""
     stabilised: tuple[str, ...] = ()
     """What was held equal between boots: `hash seed`, `addresses`."""
     tracer: str = ""

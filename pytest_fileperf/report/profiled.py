@@ -10,6 +10,7 @@ from pytest_fileperf.measure.codec import named
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.loss import A_GOOD_PART, Loss, Stalls
 from pytest_fileperf.measure.stacks import CHILD_PROCESSES, Frame, FunctionCost, Profile, Stack, place_of
+from pytest_fileperf.measure.startup import ImportGrowth
 from pytest_fileperf.report.message import WIDTH
 from pytest_fileperf.report.text import Screen, cells, pad, shorten, time_text
 from pytest_fileperf.units import format_change
@@ -221,3 +222,31 @@ def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[st
         "stalls": None if stalls is None else named(stalls, "typical_s", "lost_s", "waits"),
         "limited_by": None if limit is None else str(limit),
     }
+
+
+# --- What made start-ups longer
+
+
+def start_text(base_s: float, now_s: float, grown: Sequence[ImportGrowth] | None) -> str:
+    """Returns by how much start-ups grew, and the imports that account for it; None if nobody knows of imports.
+
+    start-up grew by 462 ms (+61.3 %), by longer imports:
+      301 ms in pandas (not imported before), by app.reports
+      124 ms in numpy (not imported before), by pandas
+    """
+    head = f"start-up grew by {time_text(now_s - base_s)} ({format_change(now_s / base_s - 1)})"
+    if grown is None:
+        return told(head)
+    if not grown:
+        return told(f"{head}, and imports do not account for it")
+    lines = [f"{head}, by longer imports:"]
+    for each in grown:
+        place = f"  {time_text(each.growth_s)} in {each.name}"
+        place += " (not imported before)" if not each.base_s else ""
+        lines.append(shorten(place + (f", by {each.importer}" if each.importer else ""), WIDTH, tail=0.2))
+    return "\n".join(lines)
+
+
+def start_json(base_s: float, now_s: float, grown: Sequence[ImportGrowth] | None) -> dict[str, object]:
+    imports = None if grown is None else [named(each, "name", "base_s", "now_s", "importer") for each in grown]
+    return {"base_s": base_s, "now_s": now_s, "imports": imports}

@@ -395,6 +395,7 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
         "p50": latency.percentile_ns(50) / 1e9 if latency.count else None,
         "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,
         "peak_rss": boot.peak_rss_bytes,
+        **({} if boot.startup_ns is None else {"startup": boot.startup_ns / 1e9}),
         "memory": {"requests": [at for at, _ in boot.memory], "peak_rss": [size for _, size in boot.memory]},
         "warm_up": {
             **named(boot.warm_up, "requests", "failed"),

@@ -158,7 +158,7 @@ def _unknown_params(record: SessionRecord) -> list[str]:
 
 # --- The report in full
 
-_MORE_METRICS = ("throughput", "cpu_per_request", "rss")
+_MORE_METRICS = ("throughput", "cpu_per_request", "rss", "startup")
 """Shown in this order where there is room left."""
 
 

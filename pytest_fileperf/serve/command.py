@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -256,7 +257,9 @@ class CommandLaunch(ProcessLaunch[Command]):
             raise PortTakenError(shared, log=self.process.log)
         if self.spec.ready is not None and _http_problem(self._host, self._port, self.spec.ready, within_s):
             return None
+        answers_from_ns = time.monotonic_ns()
         running = RunningCommand(self.spec, self.process, self._host, self._port)
+        running.answers_from_ns = answers_from_ns
         running.tracer = tracer_in(self._env)
         # Files that are named for one boot are not its code: the names in braces stay.
         code = _resolved(self.spec.command, self.spec, self._env, self.code_tree)

@@ -213,6 +213,8 @@ class Ready:
     """A process answers requests, and says what it runs on."""
 
     pid: int
+    at_ns: int
+    """When it began to answer, by the monotonic clock, which all processes share."""
     port: int
     loop: str
     http: str

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Protocol
 
@@ -120,6 +121,8 @@ class ServerPool:
     _builds: Builds = field(default_factory=dict)
     _serials: count[int] = field(default_factory=count)
     """Numbers every boot of the run, also those of comparisons, so that none has the `{boot}` of another."""
+    _started: set[object] = field(default_factory=set)
+    """Servers that were started before one whose time was measured."""
     _serving: _Boot | None = None
 
     def launch(
@@ -133,11 +136,14 @@ class ServerPool:
         code_tree: CodeTree = HERE,
         version: str = "",
         forks: bool = True,
+        is_timed: bool = False,
+        tells_imports: bool = False,
     ) -> Launch:
         """Returns the launcher for a boot of the code in its tree, not started yet. Whoever starts it calls `end`.
 
         Boots of one number `boot` are alike. `in_turn` says that it is a side of a comparison. With `forks` it may be
-        a fork of what has imported the app of this `version`. Raises PlanError if it lacks an app, or cannot boot the
+        a fork of what has imported the app of this `version`. With `is_timed` its start-up is measured; with
+        `tells_imports` its log has the times of imports. Raises PlanError if it lacks an app, or cannot boot the
         code of another tree, and AppLoadError if a command cannot be handed the test's app or database.
         """
         if not code_tree.is_here:
@@ -154,6 +160,8 @@ class ServerPool:
             code_tree=code_tree,
             coverage=self.coverage,
             version=version,
+            is_timed=is_timed,
+            tells_imports=tells_imports,
         )
         if isinstance(spec, Command):
             if code_tree.is_here:
@@ -174,23 +182,33 @@ class ServerPool:
         """The boot that serves, of whichever server; None where none does."""
         return None if self._serving is None else self._serving.running
 
-    def boot(self, spec: ServerSpec, app: AppSpec | None, number: int, cores: frozenset[int] | None) -> RunningServer:
+    def boot(
+        self,
+        spec: ServerSpec,
+        app: AppSpec | None,
+        number: int,
+        cores: frozenset[int] | None,
+        *,
+        is_timed: bool = False,
+    ) -> RunningServer:
         """Returns this boot of the server, after it has ended any other one. One that has died is replaced.
 
-        Raises AppLoadError, PlanError or ServerStartError.
+        With `is_timed` it was started afresh, and its start-up was measured: not the first one, which may compile code
+        and read files that are then in memory. Raises AppLoadError, PlanError or ServerStartError.
         """
         if self.serving(spec, app) == number:
             assert self._serving is not None
-            return self._serving.running
+            if not is_timed or self._serving.running.startup_ns is not None:
+                return self._serving.running
         self.close()
         key = _key(spec, app)
-        launch = self.launch(spec, app, boot=number, cores=cores)
-        try:
-            launch.start()
-            running = launch.ready()
-        except BaseException:
-            launch.stop()
-            raise
+        prepare = partial(self.launch, spec, app, boot=number, cores=cores, forks=not is_timed)
+        if is_timed and key not in self._started:
+            _started(first := prepare())
+            self.end(first)
+            self._started.add(key)
+        launch = prepare(is_timed=is_timed)
+        running = _started(launch)
         running.family = self.family
         self._serving = _Boot(key=key, app=app, number=number, launch=launch, running=running)
         return running
@@ -241,6 +259,15 @@ class ServerPool:
         """Ends one boot, and keeps what was wrong with that."""
         if said := launch.stop():
             self.endings[said] += 1
+
+
+def _started(launch: Launch) -> RunningServer:
+    try:
+        launch.start()
+        return launch.ready()
+    except BaseException:
+        launch.stop()
+        raise
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:

@@ -39,6 +39,9 @@ Spec = TypeVar("Spec", bound=ProcessSpec)
 
 
 class RunningProcess(RunningServer):
+    answers_from_ns: int | None = None
+    """Since when it answers, by the monotonic clock; None if its start waited for what the test process did."""
+
     def __init__(self, process: Child) -> None:
         self._process = process
         self.supervisor = process.supervisor
@@ -51,6 +54,9 @@ class RunningProcess(RunningServer):
     @property
     def log(self) -> tuple[str, ...]:
         return self._process.log
+
+    def whole_log(self) -> str:
+        return self._process.whole_log()
 
     def check(self) -> None:
         """Raises ServerDiedError when it has ended. One that is ending gets a moment to do so. Shortens its log."""
@@ -84,11 +90,17 @@ class StartUp:
     """Whether that may trace it."""
     version: str = ""
     """Start-ups of two versions are no forks of one import, also if the code is the same."""
+    is_timed: bool = False
+    """Whether its time is measured."""
+    tells_imports: bool = False
+    """Whether its log has how long each import takes (`python -X importtime`), which takes time of its own."""
 
     def env(self, spec: ProcessSpec) -> dict[str, str]:
         """Returns the environment that the server begins with: on its tree, and with what stabilises the boot."""
         stabilising = stabilising_env(self.number, in_turn=self.in_turn) if spec.stabilise else {}
         found = base_env(spec, coverage=self.coverage, stabilising=stabilising)
+        if self.tells_imports:
+            found["PYTHONPROFILEIMPORTTIME"] = "1"
         return self.code_tree.env(found, given=dict(spec.env))
 
 
@@ -108,6 +120,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         self._can_be_held = can_be_held
         self._held_s: float | None = None
         """When it was started to be held, by the monotonic clock."""
+        self._started_ns = 0
         self._invocation: Invocation | None = None
         self._forked: Fork | None = None
         self._why_fresh = ""
@@ -123,7 +136,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         """
 
     @abstractmethod
-    def poll(self, *, within_s: float) -> RunningServer | None:
+    def poll(self, *, within_s: float) -> RunningProcess | None:
         """Returns the server once it answers, None before. Raises AppLoadError or ServerStartError if it never will."""
 
     @abstractmethod
@@ -166,6 +179,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
                 layout = {LAYOUT: invocation.env[LAYOUT]}
                 process, self._why_fresh = self._preloads.serve(self._key, child.directory, layout)
             self._forked = process if isinstance(process, Fork) else None
+            self._started_ns = time.monotonic_ns()
             if process is None:
                 child.start(invocation)
             else:
@@ -191,7 +205,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         except OSError as error:
             raise ServerStartError(not_started(self.spec.name, error)) from error
 
-    def ready(self) -> RunningServer:
+    def ready(self) -> RunningProcess:
         """Waits until it answers. Raises AppLoadError or ServerStartError, with the last log lines."""
         begun_s = time.monotonic()
         try:
@@ -204,11 +218,13 @@ class ProcessLaunch(ABC, Generic[Spec]):
             self._again()  # afresh: perhaps it cannot be forked, or imported while another version is
             running = self._on_a_port()
         running.is_forked, running.why_fresh = self._forked is not None, self._why_fresh
+        if self.start_up.is_timed and running.answers_from_ns is not None:
+            running.startup_ns = running.answers_from_ns - self._started_ns
         if self._forked is not None:
             self._forked.has_served()
         return running
 
-    def _on_a_port(self) -> RunningServer:
+    def _on_a_port(self) -> RunningProcess:
         for _ in range(4):  # a fifth start is the last
             with suppress(PortTakenError):
                 return self._answering()
@@ -251,7 +267,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         finally:
             child.stop(patience_s=patience_s)
 
-    def _answering(self) -> RunningServer:
+    def _answering(self) -> RunningProcess:
         deadline_s = time.monotonic() + self.spec.start_timeout_s
         while (left_s := deadline_s - time.monotonic()) > 0:
             running = self.poll(within_s=left_s)

@@ -66,6 +66,8 @@ class RunningServer(ABC):
     """What the test has set on the app that the server imported: the name of each part, and what it holds."""
     is_forked: bool = False
     """Whether it is a fork of a process that had imported the app."""
+    startup_ns: int | None = None
+    """How long it took from the start of its process until it answered; None if that was not to be measured."""
     why_fresh: str = ""
     """Why each boot imports the app anew; empty where one import serves many, and where that was not tried."""
     family: str = "httpx"

@@ -77,9 +77,11 @@ class WorkerStart:
         leave(Failed(stage=stage, message=message), self.run_directory)
 
     async def report_ready(self, config: Config) -> None:
+        at_ns = time.monotonic_ns()
         files, installed = loaded_files()
         ready = Ready(
             pid=os.getpid(),
+            at_ns=at_ns,
             port=self.port,
             loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
             http=config.http_protocol_class.__module__.rpartition(".")[2].removesuffix("_impl"),

@@ -141,6 +141,8 @@ class RunningWorkers(RunningProcess):
         for pid in self._processes:
             with suppress(psutil.NoSuchProcess):
                 self._processes[pid] = psutil.Process(pid)
+        if not noted(ASKED, process.directory):
+            self.answers_from_ns = max(report.at_ns for report in ready)
         self.url = f"http://{host_in_url(host)}:{ready[0].port}"
         self.access_log = spec.access_log
         self.title = f"{server_title(spec)} ({self.loop}, {self.http}{', access log on' if self.access_log else ''})"

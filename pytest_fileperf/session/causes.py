@@ -6,7 +6,7 @@ Outside of everything that is measured and judged: looking slows a server down.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from pytest_fileperf.measure.stacks import (
     threads_work,
     with_threads,
 )
+from pytest_fileperf.measure.startup import ImportGrowth, ImportTimes, grown_imports
 from pytest_fileperf.measure.usage import Usage
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.report.profiled import (
@@ -43,6 +44,8 @@ from pytest_fileperf.report.profiled import (
     loss_text,
     others_text,
     stall_text,
+    start_json,
+    start_text,
 )
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Cores, Load, asked_alone, recording_of
@@ -212,6 +215,18 @@ def explain_costs(plan: LoadPlan, side: Looked, cores: Cores) -> Explanation:
     found = costs(profile, root=side.root or Path.cwd())
     details: Mapping[str, object] = costs_json(profile, found)
     return Explanation(text=costs_text(profile, found), details=details)
+
+
+def explain_start(
+    base_s: float, now_s: float, look: Callable[[], tuple[list[ImportTimes], list[ImportTimes]]]
+) -> Explanation:
+    """Returns which imports made start-ups longer, if any did. What goes wrong in a look costs their names alone."""
+    grown: list[ImportGrowth] | None = None
+    with suppress(FilePerfError, OSError):
+        bases, nows = look()
+        if all(each.seconds for each in (*bases, *nows)):  # else it is no Python
+            grown = grown_imports(now_s - base_s, bases, nows)
+    return Explanation(text=start_text(base_s, now_s, grown), details={"startup": start_json(base_s, now_s, grown)})
 
 
 _Profiles: TypeAlias = list[tuple[Profile, tuple[Profile, ...]]]

@@ -40,17 +40,18 @@ from pytest_fileperf.measure.loss import Loss
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Failure, Recording, Round, merge_failures
+from pytest_fileperf.measure.startup import ImportTimes, import_times
 from pytest_fileperf.measure.usage import Course, course_after
 from pytest_fileperf.plan.load import LoadPlan, Side
 from pytest_fileperf.plan.request import WHOLE_LOAD, SubjectName
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.launch import Launch, ServerPool, refuse_changed, refuse_hidden, refuse_other_version
-from pytest_fileperf.serve.process import ProcessLaunch
+from pytest_fileperf.serve.process import ProcessLaunch, RunningProcess
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, worker_count
 from pytest_fileperf.session.budget import TIMES
 from pytest_fileperf.session.capacity import RateSearch, closed_loop
-from pytest_fileperf.session.causes import Looked, explain_loss, loss_between, served_of
+from pytest_fileperf.session.causes import Looked, explain_loss, explain_start, loss_between, served_of
 from pytest_fileperf.session.loads import (
     BothServers,
     BothWorks,
@@ -148,11 +149,12 @@ class Sides:
     def booted(self, number: int) -> Iterator[BothServers | Reason]:
         """Boots base and now, one after the other by chance, and ends them together. No other server of ours runs then.
 
-        Both import the app at the same time: real ones take seconds. Gives the reason if the base lacks the app.
+        Both import the app at the same time: real ones take seconds. Where start-ups are measured each has the machine
+        for itself. Gives the reason if the base lacks the app.
         """
         self._pool.close()
         with ExitStack() as stack:
-            servers = self._launched(number, stack)
+            servers = self._launched(number, stack, is_timed=self.plan.times_starts)
             if not isinstance(servers, Reason) and self._base.url is None:
                 base, now = servers
                 if base.is_forked is not now.is_forked:
@@ -170,17 +172,24 @@ class Sides:
                         raise BaseDiedError(f"{self._base.title}: {error}") from error
                 raise
 
-    def _launched(self, number: int, stack: ExitStack) -> BothServers | Reason:
+    def start_first(self) -> None:
+        """Starts and ends both once, where start-ups are measured: the first ones may compile code, and read files."""
+        if self.plan.times_starts:
+            self._pool.close()
+            with ExitStack() as stack:
+                self._launched(0, stack)
+
+    def _launched(self, number: int, stack: ExitStack, *, is_timed: bool = False) -> BothServers | Reason:
         try:
             with self._of_base():
-                base = self._prepared(number, Side.BASE)
-            launches = (base, self._prepared(number, Side.NOW))
+                base = self._prepared(number, Side.BASE, is_timed=is_timed)
+            launches = (base, self._prepared(number, Side.NOW, is_timed=is_timed))
             for launch in launches:
                 stack.callback(self._pool.end, launch)
             for launch in launches:
                 stack.callback(launch.ask_to_stop)
             servers: dict[Side, RunningServer] = {}
-            for step in (ProcessLaunch.import_ahead, ProcessLaunch.hold):
+            for step in () if is_timed else (ProcessLaunch.import_ahead, ProcessLaunch.hold):
                 for side in Side:
                     with self._of_base() if side is Side.BASE else nullcontext():
                         if isinstance(launch := launches[side], ProcessLaunch):
@@ -201,19 +210,37 @@ class Sides:
         except _NoBaseError as error:
             return Reason(kind=ReasonKind.NO_APP, side="base", text=str(error))
 
-    def _prepared(self, number: int, side: Side) -> Launch:
+    def _prepared(self, number: int, side: Side, *, is_timed: bool = False, tells_imports: bool = False) -> Launch:
         base, plan, is_base = self._base, self.plan, side is Side.BASE
         launch = partial(
             self._pool.launch,
             boot=self._first_boot + number,  # the same on both sides, and another one in each session
             in_turn=True,
             version="base" if is_base and base.is_here else "",
-            forks=not self._why_fresh,
+            forks=not (self._why_fresh or plan.times_starts),
+            is_timed=is_timed,
+            tells_imports=tells_imports,
         )
         if is_base and base.url is not None:
             return launch(Url(base.url), None, cores=None)
         code_tree = base if is_base and not base.is_here else HERE
         return launch(plan.settings.server, plan.app, cores=plan.cores, code_tree=code_tree)
+
+    def import_looks(self) -> tuple[list[ImportTimes], list[ImportTimes]]:
+        """Starts each side twice more; returns what the starts of both tell of their imports. No other server runs."""
+        looks: tuple[list[ImportTimes], list[ImportTimes]] = ([], [])
+        workers = worker_count(self.plan.settings.server) or 1
+        for side in (Side.BASE, Side.NOW, Side.NOW, Side.BASE):
+            launch = self._prepared(0, side, tells_imports=True)
+            try:
+                launch.start()
+                running = launch.ready()
+                if isinstance(running, RunningProcess):
+                    own = set(running.loaded.modules) - set(running.loaded.installed)
+                    looks[side].append(import_times(running.whole_log(), own, workers=workers))
+            finally:
+                self._pool.end(launch)
+        return looks
 
     @contextmanager
     def _of_base(self) -> Iterator[None]:
@@ -344,6 +371,7 @@ class Comparison:
 
     def result(self) -> Measured | Reason:
         """Makes pairs until it is enough, and judges; or returns the reason why nothing can be compared."""
+        self._sides.start_first()
         while True:
             number, pair_begun_s = len(self._pairs[WHOLE_LOAD]), self._rig.clock()
             with self._sides.booted(number) as servers, ExitStack() as torn_down:
@@ -362,8 +390,10 @@ class Comparison:
                 if why_not is not None:
                     return why_not
                 self._pair(number, servers)
-                if self._is_enough(number, pair_begun_s):
-                    return self._measured(servers)
+                if not self._is_enough(number, pair_begun_s):
+                    continue
+                measured = self._measured(servers)
+            return measured.judged(self._with_slow_start)  # once both servers have ended
 
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:
         """Runs the test's setup on both sides, one after the other; the stack gets its teardowns. Raises SetupError."""
@@ -601,14 +631,26 @@ class Comparison:
     def _explanation(
         self, comparisons: Sequence[MetricComparison], looked: Sequence[Looked], loss: Loss | None
     ) -> Explanation | None:
-        # Memory costs no time: there is nothing to explain.
-        if not any(found.outcome is Outcome.REGRESSED and found.metric != "rss" for found in comparisons):
+        # Memory costs no time: there is nothing to explain. What start-ups take is explained after the servers' end.
+        others = ("rss", "startup")
+        if not any(found.outcome is Outcome.REGRESSED and found.metric not in others for found in comparisons):
             return None
         changed = {} if self._base.python is None else changed_packages(Path(self._base.python))
         # Looks are shorter where the time of the comparison is over.
         left_ns = (1 + _OVER) * self._plan.max_duration_ns - 1e9 * (self._rig.clock() - self._begun_s)
         look = self._plan.profile(max(_LEAST_LOOK_NS, round(left_ns / _LOOKS)))
         return explain_loss(look, looked, self._cores, loss, changed)
+
+    def _with_slow_start(self, result: Result) -> Result:
+        """Returns it with what made start-ups longer, if they are REGRESSED."""
+        found = next((item for item in result.verdict.comparisons if METRICS[item.metric].of_start), None)
+        if found is None or found.outcome is not Outcome.REGRESSED or found.base is None or found.now is None:
+            return result
+        slow, explained = explain_start(found.base, found.now, self._sides.import_looks), result.explanation
+        if explained is not None:
+            details = {**(explained.details or {}), **(slow.details or {})}
+            slow = Explanation(text=f"{explained.text}\n{slow.text}", details=details)
+        return result.having(explanation=slow)
 
     def _looked_at(self, servers: BothServers, loads: Sequence[Load], now: Recording) -> tuple[Looked, ...]:
         cpu, base = METRICS["cpu_per_request"], self._base
@@ -637,6 +679,7 @@ def _under_way_ns(run: Run) -> int:
 
 def _pair_side(runs: Sequence[Run], subject: SubjectName) -> BootEvidence:
     memory: Course = ()
-    for run in runs if subject == WHOLE_LOAD else ():  # of a part or step it is not known
-        memory = course_after(memory, run.boot.memory)
-    return pair_side((round_ for run in runs for round_ in run.rounds_of(*subject)), memory)
+    startup_ns: int | None = None
+    for run in runs if subject == WHOLE_LOAD else ():  # of a part or step they are not known
+        memory, startup_ns = course_after(memory, run.boot.memory), run.boot.startup_ns
+    return pair_side((round_ for run in runs for round_ in run.rounds_of(*subject)), memory, startup_ns)

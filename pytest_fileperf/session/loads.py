@@ -60,7 +60,7 @@ _FEW_REQUESTS = 20
 """Of a load of fewer, as in a smoke run, nobody waits for what it leaves."""
 _OF_ALL: Mapping[str, Any] = {
     "peak_rss_bytes": None, "memory": (), "growth": None, "samples": (), "alone": EMPTY, "leads": None,
-    "thread_pools": (),
+    "thread_pools": (), "startup_ns": None,
 }  # fmt: skip
 """Facts about a boot that are known of a whole load only, as a part or step has them."""
 Tell: TypeAlias = Callable[[RunProgress], None]
@@ -168,6 +168,7 @@ class Loader:
                 pids=tree.pids or server.pids,
                 peak_rss_bytes=None if lost else tree.peak_rss_bytes,
                 memory=() if lost else course_of(held[side].peaks, rounds, warm=_warm(plan, side), warmed=warmed),
+                startup_ns=server.startup_ns,
                 stabilised=_held_equal(server.stabilised, samples),
                 tracer=server.tracer or ("" if in_process else self._generators.tracer),
                 # Of another load before this one it is not known what this one left.

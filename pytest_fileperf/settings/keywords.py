@@ -138,6 +138,9 @@ class MarkerKeys(_Judged, total=False):
     text such as `"uvicorn:workers=2"` (default uvicorn)."""
     workers: int | str | None
     """How many worker processes of uvicorn or gunicorn (default 1)."""
+    max_startup: float | str | None
+    """The longest start-up of the server, from the start of its process until it answers: `"3s"`, or seconds. It counts
+    fresh starts alone, with the import of the app and its lifespan; of several it is the median."""
     min_capacity: float | None
     """The least capacity, in requests per second: with `fileperf.capacity` only."""
     setup: Setup | None
@@ -242,8 +245,8 @@ class PartKeywords(_Part, _Recipe, total=False):
 
 # --- Parts of a load: `part.get("/files/{id}", feed=ids)` says what one is, and loads nothing
 
-PART_KEYS = ("gate", "tolerance", *(name for name in LIMITS if name != "min_capacity"))
-"""The keys of the marker that a part may have of its own. A capacity is a whole load's."""
+PART_KEYS = ("gate", "tolerance", *(name for name in LIMITS if name not in ("min_capacity", "max_startup")))
+"""The keys of the marker that a part may have of its own. A capacity is a whole load's, and a start-up no load's."""
 _GATE = ("p50",)
 """What is compared of a part, unless it says something else. Its rate is that of the mix."""
 

@@ -127,6 +127,16 @@ class Plan:
         subject = self.subject(name)
         return {metric: subject.tolerances.get(metric, METRICS[metric].tolerance) for metric in subject.gate}
 
+    @property
+    def times_starts(self) -> bool:
+        """Whether start-ups are measured: then each boot is a fresh one, with nothing else beside it."""
+        return not self.smoke and ("startup" in self.settings.gate or "max_startup" in self.settings.limits)
+
+    @property
+    def _only_starts(self) -> bool:
+        """Whether nothing of the load is compared, which is as short as can be then."""
+        return self.times_starts and all(of.gate in ((), ("startup",)) for of in self.subjects.values())
+
     # --- alone
 
     @property
@@ -135,7 +145,7 @@ class Plan:
         settings = self.settings
         if self.smoke or settings.is_whole or is_only_once(settings.server):
             return 1
-        return settings.boots or (DEFAULT_BOOTS if settings.gate or settings.capacity else 1)
+        return settings.boots or (DEFAULT_BOOTS if settings.gate or settings.capacity or self.times_starts else 1)
 
     @property
     def load(self) -> LoadPlan:
@@ -315,7 +325,7 @@ class Plan:
     def pair_ns(self, number: int) -> int:
         if self.settings.capacity:
             return round(self.max_duration_ns / _SEARCHED_PAIRS)
-        return usual_pair_ns(number)
+        return usual_pair_ns(0 if self._only_starts else number)
 
     @property
     def turn(self) -> LoadPlan | None:
@@ -352,7 +362,7 @@ class Plan:
         Each takes `more_ns` beside that. So the last look comes when the time is over, and not up to a pair earlier.
         """
         usual_ns = self.pair_ns(number)
-        if self.settings.capacity or number < _FIRST_PAIRS:
+        if self.settings.capacity or self._only_starts or number < _FIRST_PAIRS:
             return usual_ns
         pairs = max(1, math.ceil(left_ns / (usual_ns + more_ns)))
         shared_ns = left_ns // pairs - more_ns

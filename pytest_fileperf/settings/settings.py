@@ -14,7 +14,7 @@ from pytest_fileperf.measure.metrics import METRICS, searches_by
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.pacing import ConnectionRamp, Ramp, RateRamp
 from pytest_fileperf.plan.work import Pause
-from pytest_fileperf.serve.spec import AsgiSpec, Command, InProcess, ServerSpec, Uvicorn
+from pytest_fileperf.serve.spec import AsgiSpec, Command, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
 
 DEFAULT_CONNECTIONS = 32
@@ -190,7 +190,7 @@ def resolve(
     server, found = _server_with_workers(chosen)
     problems += found
     problems += _keep_one_shape(chosen)
-    problems += (*_unfit_pause(chosen), *_unfit_generators(chosen, server))
+    problems += (*_unfit_pause(chosen), *_unfit_generators(chosen, server), *_unfit_startup(chosen, server))
     if problems:
         raise PlanError(*dict.fromkeys(problems))
     given = {"gate": default_gate, **{key: value for key, (_, value) in chosen.items() if value is not None}}
@@ -257,6 +257,17 @@ def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec)
         f"generators={count} does not go with InProcess(): the app is loaded from the test process that it runs in, "
         "so leave generators out, or boot the app with another server",
     )
+
+
+def _unfit_startup(chosen: Mapping[str, tuple[int, object]], server: ServerSpec) -> tuple[str, ...]:
+    """Returns a problem where start-ups are to be measured, and no server is started."""
+    gate, limit = (chosen.get(key, (0, None))[1] for key in ("gate", "max_startup"))
+    asked = ["max_startup"] * (limit is not None)
+    asked += ["gate: startup"] * (isinstance(gate, tuple) and "startup" in gate)
+    if not asked or not isinstance(server, InProcess | Url):
+        return ()
+    why = "InProcess() starts no process" if isinstance(server, InProcess) else "a Url is of a server that runs already"
+    return (f"{' and '.join(asked)}: {why}, so there is no start-up to measure: choose another server",)
 
 
 def _connections(given: Mapping[str, object]) -> object:

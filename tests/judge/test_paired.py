@@ -37,7 +37,7 @@ from pytest_fileperf.units import format_share
 
 RPS, P50, P99, RSS = (METRICS[name] for name in ("rps", "p50", "p99", "rss"))
 ALPHA = 0.001
-TOLERANCES = {"rps": 0.01, "p50": 0.04, "p99": 0.10, "rss": 0.05}
+TOLERANCES = {"rps": 0.01, "p50": 0.04, "p99": 0.10, "rss": 0.05, "startup": 0.1}
 EVEN = (990, 1010, 1000, 1005, 995, 1000)
 """Turns of a steady server."""
 PASS, REGRESSED, IMPROVED, UNDECIDED = Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE
@@ -58,6 +58,10 @@ def tails(ratio: float, *, requests: int = 5000, count: int = 8) -> list[Pair]:
 
 def rss(*peaks: float) -> list[Pair]:
     return [pair(EVEN, EVEN, runs=({"rss": 100.0}, {"rss": peak})) for peak in peaks]
+
+
+def startups(*seconds: float) -> list[Pair]:
+    return [pair(EVEN, EVEN, runs=({"startup": 1.0}, {"startup": now})) for now in seconds]
 
 
 def compared(metric: str, pairs: Sequence[Pair], *, share: float = 0.4) -> MetricComparison:
@@ -119,6 +123,20 @@ def test_pairs_that_are_not_steady(pairs: list[Pair], outcome: Outcome) -> None:
 
 def test_memory_that_grows_in_some_boots_is_no_pass() -> None:
     assert compared("rss", rss(100.0) * 7 + rss(135.0) * 3).outcome is UNDECIDED
+
+
+@pytest.mark.parametrize(
+    "seconds, outcome",
+    [
+        ((1.01, 0.98, 1.02, 1.0), PASS),
+        ((1.30, 1.32, 1.29, 1.31), REGRESSED),
+        ((0.70, 0.71, 0.69, 0.7), IMPROVED),
+        ((1.30, 0.90, 1.20, 1.25), UNDECIDED),
+        ((1.01, 0.98, 1.02, 2.0), UNDECIDED),
+    ],
+)
+def test_start_ups_are_known_by_how_much_they_differ(seconds: tuple[float, ...], outcome: Outcome) -> None:
+    assert compared("startup", startups(*seconds)).outcome is outcome
 
 
 BEYOND_HALF = (

@@ -10,8 +10,17 @@ import pytest
 from pytest_fileperf.measure.blame import FunctionGrowth
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.stacks import Frame, FunctionCost, Profile
+from pytest_fileperf.measure.startup import ImportGrowth
 from pytest_fileperf.report.message import WIDTH
-from pytest_fileperf.report.profiled import costs_json, costs_text, growth_json, growth_text, limit_waited_for
+from pytest_fileperf.report.profiled import (
+    costs_json,
+    costs_text,
+    growth_json,
+    growth_text,
+    limit_waited_for,
+    start_json,
+    start_text,
+)
 
 BASE = Profile(stacks={}, samples=412, requests=25_000, cpu_per_request=82.4e-6)
 NOW = replace(BASE, samples=398, cpu_per_request=100.6e-6)
@@ -219,3 +228,26 @@ def test_one_side_without_functions(profile: Profile, text: str) -> None:
 )
 def test_what_requests_waited_for_is_said_where_the_limit_tells_it(limit: Limit, said: str) -> None:
     assert limit_waited_for(limit) == said
+
+
+@pytest.mark.parametrize(
+    "grown, text",
+    [
+        (None, "start-up grew by 463 ms (+61.3 %)"),
+        ([], "start-up grew by 463 ms (+61.3 %), and imports do not account for it"),
+        (
+            [
+                ImportGrowth(name="pandas", base_s=0.0, now_s=0.301, importer="app.reports"),
+                ImportGrowth(name="app.main", base_s=0.02, now_s=0.144, importer=""),
+            ],
+            "start-up grew by 463 ms (+61.3 %), by longer imports:\n"
+            "  301 ms in pandas (not imported before), by app.reports\n"
+            "  124 ms in app.main",
+        ),
+    ],
+    ids=["no Python", "not in imports", "imports"],
+)
+def test_a_longer_start_up_is_told_with_its_imports(grown: list[ImportGrowth] | None, text: str) -> None:
+    assert start_text(0.755, 1.218, grown) == text
+    imports = start_json(0.755, 1.218, grown)["imports"]
+    assert (imports is None) is (grown is None)

@@ -223,6 +223,18 @@ def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
             Command("./server {port}"),
             "workers=2 does not reach server: tell the program, and say Command(…, workers=)",
         ),
+        (
+            {"max_startup": "3s", "gate": "startup"},
+            "inprocess",
+            "max_startup and gate: startup: InProcess() starts no process, so there is no start-up to measure: choose"
+            " another server",
+        ),
+        (
+            {"gate": "rps,startup"},
+            "http://127.0.0.1:8000",
+            "gate: startup: a Url is of a server that runs already, so there is no start-up to measure: choose another"
+            " server",
+        ),
         ({"burst": 5, "rate": 10}, None, "burst and rate are different shapes of load: give one of them"),
     ],
 )
