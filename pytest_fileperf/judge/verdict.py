@@ -132,7 +132,8 @@ class Reason:
     jump: tuple[tuple[float, float], tuple[float, float]] | None = None
     """The percentiles before and after a jump of the latency, each with its seconds."""
     differences: tuple[str, ...] = ()
-    """`cores was 2, is 4`, one for each thing that differs from the baseline; packages are apart."""
+    """`cores was 2, is 4`, one for each thing that differs from the baseline; packages are apart. Where one side lacks
+    what is measured: what it said."""
     packages: tuple[str, ...] = ()
     """`starlette 1.0 → 1.1`, one for each package that changed since the baseline."""
     busy: Busy | None = None

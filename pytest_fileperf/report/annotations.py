@@ -23,8 +23,8 @@ _SHOWN = 10
 def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
     """Returns a line of output for each thing to say: errors first, and of these regressions.
 
-    GitHub shows ten of each level: the last one counts the others. `root` is where paths of test modules begin, as seen
-    from the top of the repository.
+    GitHub shows ten of each level: the last one counts the others, so new tests come last. `root` is where paths of
+    test modules begin, as seen from the top of the repository.
     """
     top = PurePosixPath(root)
     # The level in GitHub's words, such as `REGRESSED`, the test, and what happened, the most telling first.
@@ -33,7 +33,7 @@ def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
         level = "error" if result.standing.fails else "warning"
         told.append((level, result.standing.value, result.test, pressing_texts(result)))
     told += (("error", Standing.FAILED.value, test, [first_line(test) or where_failed(test)]) for test in record.failed)
-    told.sort(key=lambda each: each[1] != Standing.REGRESSED.value)
+    told.sort(key=lambda each: (each[1] != Standing.REGRESSED.value, each[1] == Standing.NEW.value))
     lines = []
     for level in ("error", "warning"):
         found = [each[1:] for each in told if each[0] == level]

@@ -98,7 +98,7 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
             for item in members
             if outcome is Outcome.INCONCLUSIVE
             and item.detectable is not None
-            and format_share(item.detectable) not in reason
+            and (item.reason is None or format_share(item.detectable) != format_share(item.reason.share))
         ]
         text += f" ({', '.join(unsaid)})" * bool(unsaid)
         found.append((outcome, text, metrics))

@@ -120,9 +120,9 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " how runs at other times differ{changed}",
     ReasonKind.ENVIRONMENT: "the baseline's own code runs at {ratio:.2f} of what was stored ({metric}), more than"
     " sessions differ: packages, files that Git ignores, or the machine changed{changed}; {apart}",
-    ReasonKind.ABSENT: "{text}",
-    ReasonKind.NO_APP: "{text}",
-    ReasonKind.INCOMPARABLE: "{text}",
+    ReasonKind.ABSENT: "{text}{details}",
+    ReasonKind.NO_APP: "{text}{details}",
+    ReasonKind.INCOMPARABLE: "{text}{details}",
     ReasonKind.BASE_FAILED: "{count:,} of {total:,} requests failed on {side}: its good ones alone are no measure",
     ReasonKind.BUSY: "worse, but {busy}, which may be why: measure again with nothing else running",
     ReasonKind.BUSY_FIGURES: "{busy} when the baseline was stored, so as fast as then shows nothing: store a new"
@@ -167,8 +167,15 @@ _SENTENCES: Mapping[ReasonKind, str] = {
 
 def sentence(reason: Reason | None) -> str:
     """Returns the reason in words, without a full stop; empty for None."""
-    if reason is None:
-        return ""
+    return "" if reason is None else _filled(reason, _SENTENCES.get(reason.kind, ""))
+
+
+def brief_sentence(reason: Reason | None) -> str:
+    """Returns the reason without its details and what to do about it."""
+    return "" if reason is None else _filled(reason, re.split(r": | \(|\{details", _SENTENCES.get(reason.kind, ""))[0])
+
+
+def _filled(reason: Reason, words: str) -> str:
     if reason.kind is ReasonKind.SINCE_BASELINE:
         parts = [
             f"{reason.busy}, which explains less than this" if reason.busy else "",
@@ -181,7 +188,7 @@ def sentence(reason: Reason | None) -> str:
     if reason.seconds and not reason.budgeted:
         longer = f"give it a max_duration of {math.ceil(1.2 * reason.seconds / 5) * 5} s or more"
     more_time = _more_time(reason)
-    return _SENTENCES[reason.kind].format(
+    return words.format(
         **named(reason, "count", "needed", "total", "ratio", "busy", "text"),
         metric=METRICS[reason.metric].title if reason.metric else "",
         side=_SIDES.get(reason.side, reason.side),
@@ -191,6 +198,7 @@ def sentence(reason: Reason | None) -> str:
         tolerance=format_share(reason.tolerance),
         bunches=f"about {reason.together:.2g}" if reason.together >= 2 else "some",
         differences="; ".join(reason.differences),
+        details="".join(f": {one}" for one in reason.differences),
         changed="".join(f"; {one}" for one in (*reason.differences, *reason.packages)),
         because=f", and its code was not measured again: {reason.text}" if reason.text else "",
         apart=_APART if reason.packages else _AGAIN,
@@ -199,11 +207,6 @@ def sentence(reason: Reason | None) -> str:
         remedy=_REMEDIES.get(reason.noise_of, more_time),
         more_time=more_time,
     )
-
-
-def brief_sentence(reason: Reason | None) -> str:
-    """Returns the reason without its details and what to do about it."""
-    return re.split(r": | \(", plain(sentence(reason)))[0]
 
 
 def _more_time(reason: Reason) -> str:

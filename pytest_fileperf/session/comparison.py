@@ -128,7 +128,7 @@ _NO_FORK = "one version cannot be forked now"
 
 
 class _NoBaseError(Exception):
-    """The base has not booted, and that is no error; the text says why."""
+    """The base has not booted, and that is no error. It has what that is, and why."""
 
 
 class Sides:
@@ -208,7 +208,8 @@ class Sides:
                 servers[Side.NOW].why_fresh = self._why_fresh
             return servers[Side.BASE], servers[Side.NOW]
         except _NoBaseError as error:
-            return Reason(kind=ReasonKind.NO_APP, side="base", text=str(error))
+            text, *details = error.args
+            return Reason(kind=ReasonKind.NO_APP, side="base", text=text, differences=tuple(details))
 
     def _prepared(self, number: int, side: Side, *, is_timed: bool = False, tells_imports: bool = False) -> Launch:
         base, plan, is_base = self._base, self.plan, side is Side.BASE
@@ -249,13 +250,13 @@ class Sides:
         try:
             yield
         except AppMissingError as error:
-            raise _NoBaseError(f"{title} has no such app: {error}") from error
+            raise _NoBaseError(f"{title} has no such app", str(error)) from error
         except FilePerfError as error:
             if not self._is_stored:
                 raise
             why = str(error).splitlines()[0]
             advice = "store it again with --fileperf-update=all, or compare figures only: fileperf_confirm = never"
-            raise _NoBaseError(f"{title} does not boot: {why}; {advice}") from error
+            raise _NoBaseError(f"{title} does not boot", f"{why}; {advice}") from error
 
 
 # --- comparison
@@ -453,11 +454,11 @@ class Comparison:
             if answer is Answer.BROKEN and side is Side.BASE:
                 raise BaseFailedError(side=whose, work=work, said=described(rounds), log=servers[side].log)
             if answer is Answer.OTHER:
-                said = f"{whose} has another answer to {work} than this test expects: {described(rounds)}"
-                return Reason(kind=ReasonKind.INCOMPARABLE, side=side.name.lower(), text=said)
+                said, details = f"{whose} has another answer to {work} than this test expects", (described(rounds),)
+                return Reason(kind=ReasonKind.INCOMPARABLE, side=side.name.lower(), text=said, differences=details)
             if answer is not Answer.GOOD:
-                said = f"{whose} has no good answer to {work}: {kinds_of(rounds)}"
-                return Reason(kind=ReasonKind.ABSENT, side=side.name.lower(), text=said)
+                said, details = f"{whose} has no good answer to {work}", (kinds_of(rounds),)
+                return Reason(kind=ReasonKind.ABSENT, side=side.name.lower(), text=said, differences=details)
             if self._searches is not None:
                 self._searches[side].begin(run)
             self._latency_ns = max(self._latency_ns, _under_way_ns(run))
@@ -481,8 +482,8 @@ class Comparison:
 
     def _too_slow(self, said: str) -> Reason:
         more = "a longer max_duration" if self._rig.time is None else "more time with --fileperf-budget"
-        text = f"{said}, and there are {_seconds(self._plan.max_duration_ns)}: give it {more}"
-        return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text)
+        text = f"{said}, and there are {_seconds(self._plan.max_duration_ns)}"
+        return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text, differences=(f"give it {more}",))
 
     def _pair(self, number: int, servers: BothServers) -> None:
         """Loads both boots in turn; keeps what that shows of each subject."""

@@ -28,6 +28,7 @@ from pytest_fileperf.measure.usage import busiest_share
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work, in_smoke
 from pytest_fileperf.report.message import raise_for, raise_for_failed_requests
+from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import InProcess, worker_count
 from pytest_fileperf.session.alone import measure_alone
@@ -312,7 +313,7 @@ class Session:
         why_not = measured.why_not
         hint = _ON_ONE_BOOT if plan.test.nodeid.partition("#")[0] == self._shown_to else ""
         if why_not is not None and why_not.kind is ReasonKind.INCOMPARABLE:
-            hint = f"Measured alone, as nothing could be compared: {why_not.text}."
+            hint = f"Measured alone, as nothing could be compared: {sentence(why_not)}."
         raise_for_failed_requests(result, plan.allowed_errors(result.test.subject), log=measured.log, hint=hint)
         if result.baseline_written or self._options.smoke:
             return
@@ -323,8 +324,9 @@ class Session:
         raise_for(result, strict=self._options.strict, ci=ci)
         if why_not is not None and why_not.side == "now":
             raise LoadError(
-                f"{plan.test.title}: {why_not.text} when it was measured in turn, and had one when it was measured "
-                'alone: what differs between boots of the app? Or leave this test out of comparisons with gate="none"'
+                f"{plan.test.title}: {sentence(why_not)} when it was measured in turn, and had one when it was"
+                " measured alone: what differs between boots of the app? Or leave this test out of comparisons with"
+                ' gate="none"'
             )
 
 

@@ -46,6 +46,7 @@ from pytest_fileperf.judge.verdict import (
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.session.alone import identity_of, level_error, measure_alone
 from pytest_fileperf.session.comparison import measure_in_turn, refuse_base
 from pytest_fileperf.session.rig import Measured, Rig
@@ -297,7 +298,7 @@ class Baselines:
             notes = (str(error),) if isinstance(error, BaseFailedError | BaseSetupError) else ()
             return by_figures(_figures_only(why), *notes)
         if isinstance(measured, Reason):
-            return by_figures(_figures_only(measured.text))
+            return by_figures(_figures_only(sentence(measured)))
         if of_now := self._other_files(measured, found, base):
             return by_figures(_figures_only(of_now))
         code_notes = (
