@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -181,7 +181,14 @@ def _rate(name: str, title: str, unit: Unit, count: Callable[[Round], float]) ->
 
 
 def _time(
-    name: str, title: str, ns_of: Callable[[Histogram], float], tolerance: float, least: int = 1, *, of: str = "latency"
+    name: str,
+    title: str,
+    ns_of: Callable[[Histogram], float],
+    tolerance: float,
+    least: int = 1,
+    *,
+    of: str = "latency",
+    percentile: float | None = None,
 ) -> Metric:
     """Returns a metric of the latencies of requests, or of the times `of` events of streams; so many can carry it."""
     is_of_events = of != "latency"
@@ -199,13 +206,14 @@ def _time(
         least_requests=1 if is_of_events else least,
         least_events=least if is_of_events else 0,
         events=(lambda recording: recording.merged(of).count) if is_of_events else None,
+        percentile=None if is_of_events else percentile,
     )
 
 
-def _percentile(percent: float, tolerance: float, least: int, *, of: str = "") -> Metric:
-    name, title = f"{of}_p{percent:g}".replace(".", "").strip("_"), f"{of.replace('_', ' ')} p{percent:g}".strip()
-    metric = _time(name, title, lambda times: times.percentile_ns(percent), tolerance, least, of=of or "latency")
-    return metric if of else replace(metric, percentile=percent)
+def _percentile(percent: float, tolerance: float, least: int, *, of: str = "latency") -> Metric:
+    prefix = "" if of == "latency" else f"{of}_"
+    name, title = f"{prefix}p{percent:g}".replace(".", ""), f"{prefix}p{percent:g}".replace("_", " ")
+    return _time(name, title, lambda times: times.percentile_ns(percent), tolerance, least, of=of, percentile=percent)
 
 
 def _run_cpu_per_request(recording: Recording) -> float | None:

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from statistics import fmean
@@ -229,7 +229,8 @@ class Usage:
             pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
             if found := _uses(span, lambda sample: sample.generators, pids):
                 busiest.append(max(found, key=lambda use: use.wanted))
-        return replace(_mean_use(busiest), ran=busiest_share(self._rounds))
+        mean = _mean_use(busiest)
+        return CoreUse(ran=busiest_share(self._rounds), main_ran=mean.main_ran, main_waited=mean.main_waited)
 
     @cached_property
     def code_blocked(self) -> float:
