@@ -385,7 +385,7 @@ class Boot:
             later.with_lost(self),
             peak_rss_bytes=None if changed else max(peaks, default=None),
             memory=memory,
-            samples=(*self.samples, *later.samples),
+            samples=Samples((*self.samples, *later.samples)),
             alone=Histogram.merged((self.alone, later.alone)),
             warm_up=self.warm_up + later.warm_up,
             left_share=max(self.left_share, later.left_share),
@@ -504,41 +504,45 @@ def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
 # --- Makes small what a session keeps of each measurement until its end: nobody reads most of it before the reports
 
 
-def kept_small(recording: Recording) -> Recording:
-    """Returns an equal recording whose samples take much less memory."""
-    boots = (replace(boot, samples=Packed(boot.samples)) if boot.samples else boot for boot in recording.boots)
-    return replace(recording, boots=tuple(boots))
-
-
-def pack_histograms(values: Iterable[object]) -> None:
-    """Packs all histograms in frozen values. They stay what they are, and equal ones share memory."""
+def pack(values: Iterable[object]) -> None:
+    """Packs what frozen values hold. It stays what it is, and equal histograms share memory."""
     known: dict[bytes, bytes] = {}
-    for histogram in histograms_in(tuple(values)):
-        histogram.held.pack(known)
+    for held in packable_in(tuple(values)):
+        if isinstance(held, Samples):
+            held.pack()
+        else:
+            held.held.pack(known)
 
 
-def histograms_in(value: object) -> Iterator[Histogram]:
-    """Yields the histograms in dataclasses, tuples and mappings, however deep."""
-    if isinstance(value, Histogram):
+def packable_in(value: object) -> Iterator[Histogram | Samples]:
+    """Yields the histograms and samples in dataclasses, tuples and mappings, however deep."""
+    if isinstance(value, Histogram | Samples):
         yield value
     elif isinstance(value, tuple):
         for item in value:
-            yield from histograms_in(item)
+            yield from packable_in(item)
     elif isinstance(value, Mapping):
-        yield from histograms_in(tuple(value.values()))
+        yield from packable_in(tuple(value.values()))
     elif is_dataclass(value):
         for field in fields(value):
-            yield from histograms_in(getattr(value, field.name))
+            yield from packable_in(getattr(value, field.name))
 
 
-class Packed(Sequence[Sample]):
-    """A tuple of samples, kept as few bytes; equal to the tuple."""
+class Samples(Sequence[Sample]):
+    """What was seen of a boot. Equal to a tuple of the same samples; packed it takes much less memory."""
 
-    __slots__ = ("_count", "_raw")
+    __slots__ = ("_count", "_held")
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self._count = len(samples)
-        self._raw = zlib.compress(pickle.dumps(tuple(samples), protocol=pickle.HIGHEST_PROTOCOL), level=1)
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._held: tuple[Sample, ...] | bytes = tuple(samples)
+        self._count = len(self._held)
+
+    def pack(self) -> None:
+        if isinstance(self._held, tuple):
+            self._held = zlib.compress(pickle.dumps(self._held, protocol=pickle.HIGHEST_PROTOCOL), level=1)
+
+    def _all(self) -> tuple[Sample, ...]:
+        return self._held if isinstance(self._held, tuple) else _unpacked(self._held)
 
     @overload
     def __getitem__(self, index: int) -> Sample: ...
@@ -547,16 +551,16 @@ class Packed(Sequence[Sample]):
     def __getitem__(self, index: slice) -> Sequence[Sample]: ...
 
     def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
-        return _unpacked(self._raw)[index]
+        return self._all()[index]
 
     def __iter__(self) -> Iterator[Sample]:
-        return iter(_unpacked(self._raw))
+        return iter(self._all())
 
     def __len__(self) -> int:
         return self._count
 
     def __eq__(self, other: object) -> bool:
-        return _unpacked(self._raw) == tuple(other) if isinstance(other, (Packed, tuple)) else NotImplemented
+        return self._all() == tuple(other) if isinstance(other, Samples | tuple) else NotImplemented
 
 
 @lru_cache(maxsize=2)

@@ -29,6 +29,7 @@ from pytest_fileperf.measure.recording import (
     GeneratorProcess,
     Recording,
     Round,
+    Samples,
     WarmUp,
 )
 from pytest_fileperf.measure.usage import Usage, course_after, course_of
@@ -179,7 +180,7 @@ class Loader:
                 children_share=tree.children_share,
                 generator_cores=frozenset() if watch is None or in_process else cores_of(self._generators.pids),
                 generators=self._processes(plan, result.lost, cores),
-                samples=() if watch is None else watch.samples,
+                samples=() if watch is None else Samples(watch.samples),
                 core_delay=core_delay([own.samples for own in held], side, tree.cores, ended_ns=ended_ns)
                 if watch is None
                 else 1.0,

@@ -23,7 +23,7 @@ from pytest_fileperf.judge.gate import ErrorBudget, unless_left, unless_lost, un
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Note, NoteKind, ReasonKind, as_the_run_shows, check_limits
 from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
-from pytest_fileperf.measure.recording import Phase, kept_small, pack_histograms
+from pytest_fileperf.measure.recording import Phase, pack
 from pytest_fileperf.measure.usage import busiest_share
 from pytest_fileperf.plan.load import LoadPlan
 from pytest_fileperf.plan.work import Work, in_smoke
@@ -220,7 +220,7 @@ class Session:
             if store is not None:
                 self._to_store[at] = self.results[at], store
             self.results[at] = result
-        self.results[place:] = map(_kept_small, self.results[place:])
+        pack(self.results[place:])  # all of them are kept
         if time_ is not None:
             time_.judged(test.nodeid, self.results[place:])
         self._raise_for_all(plan, measured, self.results[place:])
@@ -286,7 +286,7 @@ class Session:
                 problems.append(error)
                 why = "it could not be written"
             if why:
-                self.results[place] = _kept_small(without.having(not_stored=why))
+                self.results[place] = without.having(not_stored=why)
         if problems:
             raise problems[0]
 
@@ -347,11 +347,3 @@ _LOOK_S = 0.001
 _LONGEST_LOOK_S = 10.0
 """A busy machine may let a process sleep for longer than it asked for, but not for so long."""
 _GRAVITY = (RequestsFailedError, RegressionError, LimitExceededError, NotMeasuredError)
-
-
-def _kept_small(result: Result) -> Result:
-    """Returns an equal result that takes less memory: a session keeps all of them."""
-    base = None if result.base is None else kept_small(result.base)
-    small = replace(result, recording=kept_small(result.recording), base=base)
-    pack_histograms([small])
-    return small
