@@ -263,7 +263,7 @@ def test_an_interrupt_leaves_no_process_and_the_next_load_has_new_ones(group: Ge
 
 def test_a_server_that_is_not_there_leaves_no_process(here: Generators) -> None:
     with pytest.raises(httpx.ConnectError):
-        load(here, "http://127.0.0.1:9")
+        load(here, "http://127.0.0.1:9", replace(PLAN, generators=1))
     assert here.pids == ()
 
 
