@@ -26,6 +26,8 @@ SHORT = (
     " --fileperf-max-duration=1s"
 )
 """What makes the steps short: options for every run of pytest, which loads no other plugin."""
+HERE = "--fileperf-server=inprocess"
+"""Where no other version is measured, the app needs no process of its own."""
 APP = """
 BODY = bytes(256 << 10)
 
@@ -130,18 +132,18 @@ def clone_of(repo: Repo, tmp_path: Path) -> Clone:
 def test_the_baselines_gate_and_their_reports_are_there(project: Repo, tmp_path: Path) -> None:
     project.commit()
     stored = clone_of(project, tmp_path)
-    done = stored.run(["pytest --fileperf-update=all tests/performance"], CI="")
+    done = stored.run(["pytest --fileperf-update=all tests/performance"], more=HERE, CI="")
     assert done.returncode == 0, done.stdout
     stored.repo.commit()
     made = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(stored.repo.top)}
     summary = tmp_path / "summary.md"
 
-    unchanged = stored.run(GITLAB["baselines"], GITLAB_CI="true", CI_PROJECT_DIR=str(stored.repo.top))
+    unchanged = stored.run(GITLAB["baselines"], more=HERE, GITLAB_CI="true", CI_PROJECT_DIR=str(stored.repo.top))
     assert unchanged.returncode == 0, unchanged.stdout
     assert ET.parse(stored.repo.top / "junit.xml").getroot().findall(".//testcase")
 
     broken(stored.repo)
-    worse = stored.run(GITHUB["baselines"], GITHUB_STEP_SUMMARY=str(summary), **made)
+    worse = stored.run(GITHUB["baselines"], more=HERE, GITHUB_STEP_SUMMARY=str(summary), **made)
     assert_fails(worse)
     assert summary.read_text(encoding="utf-8").startswith("## Load tests: 1 measured: 1 FAILED\n")
     for name in ("fileperf.json", "fileperf.html"):
