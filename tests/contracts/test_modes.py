@@ -36,7 +36,7 @@ def test_kinds(fileperf, fileperf_server, server):
     BOOTS.append(found["BOOT"])
 
 def test_one_build(fileperf):
-    fileperf.get("/", server=COMMAND, boots=3, requests=None, duration="0.3s")
+    fileperf.get("/", server=COMMAND, boots=2, requests=None, duration="0.3s")
 
 @pytest.mark.parametrize("given", [app, lambda: app, "app:app"], ids=["object", "factory", "text"])
 def test_here(fileperf, given):

@@ -37,7 +37,7 @@ class TestClass:
         fileperf.get("/", rounds=4)
         fileperf.get("/", connections=1, rounds=None)
 
-@pytest.mark.fileperf(server="uvicorn", workers=2, duration="0.6s", boots=3, rounds=6, warmup="0.1s")
+@pytest.mark.fileperf(server="uvicorn", workers=2, duration="0.6s", boots=2, rounds=6, warmup="0.1s")
 def test_boots(fileperf):
     fileperf.get("/")
 """
@@ -66,7 +66,7 @@ def test_the_closest_value_wins(project: Project) -> None:
         "test_class": (3, 3, 1, 0.12, {"rps": 0.5, "p50": 0.06}),
         "test_marker": (2, 4, 1, 0.12, {}),
         "test_marker#2": (1, 12, 1, 0.12, {}),
-        "test_boots": (4, 6, 3, 0.6, {"p50": 0.2}),
+        "test_boots": (4, 6, 2, 0.6, {"p50": 0.2}),
     }
     test = results(ran)["test_marker"]["test"]
     assert (test["label"], test["group"], test["line"]) == ("a label", "these", 14)
