@@ -38,7 +38,9 @@ AT_IMPORT = {
     "shadowed": "from helpers import ANSWER",
 }
 LATER = {"late": "import late_part", "named": "open('later/page.html').read()"}
-OTHERS = ("committed", "conftest", "inprocess", "older", "package", "plain", "second", "testfile")
+OWN_APP = ("committed", "inprocess", "plain", "second")
+OF_PLAIN = ("conftest", "older", "package", "testfile")
+"""Tests of the app `plain`."""
 UNKNOWN = "its baseline does not say which files the server loaded"
 WHY = {
     "committed": "committed_app.py changed",
@@ -76,13 +78,15 @@ def change_entry(project: Project, kind: str, change: Callable[[dict[str, Any]],
 
 @pytest.mark.timeout(300)
 def test_only_what_a_change_can_affect_is_measured(project: Project) -> None:
-    kinds = sorted({*AT_IMPORT, *LATER, *OTHERS})
+    app_of = {kind: kind for kind in (*AT_IMPORT, *LATER, *OWN_APP)} | dict.fromkeys(OF_PLAIN, "plain")
+    kinds = sorted(app_of)
     apps = {
-        f"{kind}_app.py": APP.format(at_import=AT_IMPORT.get(kind, ""), later=LATER.get(kind, "pass")) for kind in kinds
+        f"{kind}_app.py": APP.format(at_import=AT_IMPORT.get(kind, ""), later=LATER.get(kind, "pass"))
+        for kind in app_of.values()
     }
     server = {kind: "server='inprocess', " * (kind == "inprocess") for kind in kinds}
     tests = {
-        f"tests/{kind}/test_{kind}.py": TEST.format(kind=kind, keys=f"app='{kind}_app:app', {server[kind]}")
+        f"tests/{kind}/test_{kind}.py": TEST.format(kind=kind, keys=f"app='{app_of[kind]}_app:app', {server[kind]}")
         for kind in kinds
     }
     tests["tests/second/test_second.py"] = TEST.format(kind="second", keys="app='plain_app:app', ") + (
