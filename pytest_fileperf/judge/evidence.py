@@ -53,11 +53,11 @@ def differing(base: Recording | Evidence, now: Recording | Evidence) -> tuple[Ot
     """Returns one item; nothing where they do not differ, or too little is known."""
     (base_sizes, base_statuses), (now_sizes, now_statuses) = map(_answers_of, (base, now))
     sizes = _other_sizes(base_sizes, now_sizes)
-    is_other = _other_statuses(base_statuses, now_statuses)
-    shares = (_shares(base_statuses), _shares(now_statuses)) if is_other else ({}, {})
-    if not sizes and not is_other:
+    if not _other_statuses(base_statuses, now_statuses):
+        base_statuses = now_statuses = {}
+    if not sizes and not base_statuses:
         return ()
-    return (OtherAnswers(sizes=sizes, base_statuses=shares[0], now_statuses=shares[1]),)
+    return (OtherAnswers(sizes=sizes, base_statuses=_shares(base_statuses), now_statuses=_shares(now_statuses)),)
 
 
 def _answers_of(side: Recording | Evidence) -> tuple[Sequence[Sequence[float]], Mapping[int, int]]:
@@ -391,14 +391,19 @@ def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> 
 def measured_of(metric: Metric, evidence: Evidence) -> float | None:
     """Returns the metric of all boots, as a report shows it; None where it was not measured."""
     if metric.percentile is not None:
-        latency = Histogram.merged(boot.latency for boot in evidence.boots)
-        return latency.percentile_ns(metric.percentile) / 1e9 if latency.count else None
+        return percentile_of(evidence.boots, metric.percentile)
     found = []
     for boot in evidence.boots:
         rounds = [values.get(metric.name, 0.0) for values in boot.turns]
         found.append(fmean(rounds) if any(rounds) else boot.runs.get(metric.name))
     known = [value for value in found if value is not None]
     return fmean(known) if known else None
+
+
+def percentile_of(boots: Iterable[BootEvidence], percent: float) -> float | None:
+    """Returns a percentile of all latencies in seconds; None where there are none."""
+    latency = Histogram.merged(boot.latency for boot in boots)
+    return latency.percentile_ns(percent) / 1e9 if latency.count else None
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:

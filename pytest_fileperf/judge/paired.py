@@ -37,7 +37,15 @@ from statistics import fmean, median
 from typing import TypeAlias
 
 from pytest_fileperf.judge.difference import Difference, Differences, Threshold, as_share, decide, judged
-from pytest_fileperf.judge.evidence import BootEvidence, Pair, boots_of, reached_by_all, sides_of, tail_factor
+from pytest_fileperf.judge.evidence import (
+    BootEvidence,
+    Pair,
+    boots_of,
+    percentile_of,
+    reached_by_all,
+    sides_of,
+    tail_factor,
+)
 from pytest_fileperf.judge.ranks import difference_by_ranks
 from pytest_fileperf.judge.rules import RULES, usual_sd
 from pytest_fileperf.judge.unit import clustering, mean_difference, unit_of
@@ -154,8 +162,7 @@ def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool =
 def _level(metric: Metric, sides: Sequence[BootEvidence]) -> float | None:
     """Returns the value in the metric's unit: of all latencies, or of all turns."""
     if metric.percentile is not None:
-        latency = Histogram.merged(side.latency for side in sides)
-        return latency.percentile_ns(metric.percentile) / 1e9 if latency.count else None
+        return percentile_of(sides, metric.percentile)
     turns = [rate for side in sides if (rate := side.rate(metric.name)) is not None]
     if any(turns):
         return fmean(turns)
