@@ -27,7 +27,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
     CPU per request grew by 18.2 µs (+22.0 %), of it
       15.1 µs in slow_digest (app/main.py:31)
       2.05 µs in dumps (json/__init__.py:183), called by Cart.total (app/cart.py:9)
-    the other 3.10 µs are in no function by itself
+    the other 3.10 µs are spread over many functions
     2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
 
     Lines below say what kept processes from being seen at times, as less of their functions is in these figures.
@@ -60,14 +60,14 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> l
     if not grown:
         noise = f" of the noise of sampling ({base.samples:,} and {now.samples:,} samples)"
         torn = any(side.torn or side.torn_stacks for side in (base, now))
-        why = ": threads ran on as they were looked at: stacks are torn" if torn else noise
+        why = ": threads went on while they were looked at, so stacks are mixed up" if torn else noise
         return [told(f"{head}, but no function stands out{why}")]
     shown = grown[:NAMED]
     saved = [growth for growth in reversed(growths) if growth.growth_s < 0][:NAMED]
     rest_s = grown_s - sum(growth.growth_s for growth in (*shown, *saved))
     lines = _listed(f"{head}, of it", shown, [growth.growth_s for growth in shown])
     if rest_s >= _WORTH_SAYING * grown_s:
-        where = "in no function by itself" if shown == grown else "in other functions"
+        where = "spread over many functions" if shown == grown else "in other functions"
         lines.append(f"the other {time_text(rest_s)} are {where}")
     for growth in saved:
         lines += _lines_of(f"{time_text(-growth.growth_s)} were saved in ", growth)

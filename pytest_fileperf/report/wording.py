@@ -116,8 +116,8 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.NO_CODE: "stored figures alone do not tell it, and the baseline's code was not measured again: {text}",
     ReasonKind.WORLD: "{metric} of the baseline's own code is {ratio:.2f} times what is stored: the machine, the"
     " packages or the environment changed, not your code{changed}",
-    ReasonKind.WORLD_UNCLEAR: "{metric} of the baseline's own code is {ratio:.2f} times what is stored, which may be"
-    " how runs at other times differ{changed}",
+    ReasonKind.WORLD_UNCLEAR: "{metric} of the baseline's own code is {ratio:.2f} times what is stored, no more"
+    " than runs at different times may differ{changed}",
     ReasonKind.ENVIRONMENT: "the baseline's own code runs at {ratio:.2f} of what was stored ({metric}), more than"
     " sessions differ: packages, files that Git ignores, or the machine changed{changed}; {apart}",
     ReasonKind.ABSENT: "{text}{details}",
@@ -388,7 +388,7 @@ def _meaning(comparison: MetricComparison) -> str:
     if outcome is not Outcome.INCONCLUSIVE:
         return ""
     if reason is None or reason.kind is ReasonKind.WORLD_UNCLEAR:
-        return ", which may be how runs at other times differ"
+        return ", no more than runs at different times may differ"
     return f": {sentence(reason)}"
 
 

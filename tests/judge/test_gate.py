@@ -418,8 +418,8 @@ LIMITED = {"CPU limit": "0.5 cores", "Python": "3.11.7", "new": "fact"}
     [
         (FAST, {}, PASS, ""),
         (SLOW, {"packages": NEWER}, REGRESSED, TIMES.format(0.15) + CHANGED + "uvicorn 0.54.0 → 0.55.0"),
-        (around(1500), {}, UNDECIDED, TIMES.format(0.75) + ", which may be how runs at other times differ"),
-        (SLOW, {"busy": BUSY}, UNDECIDED, "may be how runs"),
+        (around(1500), {}, UNDECIDED, TIMES.format(0.75) + ", no more than runs at different times may differ"),
+        (SLOW, {"busy": BUSY}, UNDECIDED, "no more than runs"),
         (SLOW, {"busy": Busy(server=0.08)}, REGRESSED, TIMES.format(0.15)),
         (FAST, {"saturated": True}, UNDECIDED, "saturated"),
         (SLOW, {"saturated": True}, REGRESSED, TIMES.format(0.15)),
