@@ -92,23 +92,29 @@ def _new(given: argparse.Namespace) -> None:
 
     path = given.output
     if path.exists():
-        raise FilePerfError(f"{path} is there, and nothing is overwritten: give another path with --output")
+        raise FilePerfError(f"{path} exists and is not overwritten: give another path with --output")
     endpoints = endpoints_of(document_of(given.source))
     if not endpoints:
         raise FilePerfError(f"{given.source} has no endpoints")
     is_file = given.source.endswith((".json", ".har"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("x", encoding="utf-8") as file:
-        file.write(new_tests(endpoints, given.app if is_file else given.source, given.source))
+    text = new_tests(endpoints, given.app if is_file else given.source, given.source)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise FilePerfError(f"cannot write {path}: {error.strerror}") from error
     left_out = [endpoint for endpoint in endpoints if is_left_out(endpoint)]
     waiting = [endpoint for endpoint in endpoints if endpoint.needs and not is_left_out(endpoint)]
     out = [f"wrote {path}: {format_count(len(endpoints) - len(left_out), 'test')}"]
-    out += [
-        f"to fill in, as only you know it: {format_count(len(waiting), 'test')}, which pytest lists as skipped"
-    ] * bool(waiting)
-    out += [f"as comments, as they destroy data: {format_count(len(left_out), 'test')}"] * bool(left_out)
-    out += [f"try it with a few requests each: pytest --fileperf-smoke {path}"]
-    out += ["if pytest does not find the app, add to its ini file: pythonpath = ."]
+    if waiting:
+        out += [f"skipped until you fill in what only you know: {format_count(len(waiting), 'test')} (-rs lists it)"]
+    if left_out:
+        out += [f"as comments, because they delete data: {format_count(len(left_out), 'more test')}"]
+    if is_file and given.app is None:
+        out += ["name the app in pytest's ini file: fileperf_app = module:attribute"]
+    out += [f"try them with a few requests each: python -m pytest --fileperf-smoke -rs {path}"]
+    out += ["so that plain `pytest` finds the app, too, add to its ini file: pythonpath = ."]
     sys.stdout.write("".join(f"{line}\n" for line in out))
 
 

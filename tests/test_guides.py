@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,22 @@ def test_troubleshooting_quotes_messages_as_they_are() -> None:
     assert len(quoted) > 3
     for message in quoted:
         assert message in source, message
+
+
+def test_the_quickstart_shows_what_new_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pytest_fileperf.__main__ import main
+
+    guide = ROOT / "examples" / "quickstart"
+    text = (guide / "README.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(guide))
+    monkeypatch.delitem(sys.modules, "app", raising=False)
+    assert main(["new", "app:app"]) == 0
+    monkeypatch.delitem(sys.modules, "app", raising=False)
+    assert f"$ python -m pytest_fileperf new app:app\n{capsys.readouterr().out}$ " in text
+    (shown,) = re.findall(r"^```text\n(def .*?)^```", text, re.MULTILINE | re.DOTALL)
+    written = (tmp_path / "tests" / "performance" / "test_endpoints.py").read_text(encoding="utf-8")
+    for part in shown.strip("\n").split("\n\n"):
+        assert part in written, part

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
+from itertools import chain, count
 
 from pytest_fileperf.serve.endpoints import Endpoint
 
 _WIDTH = 110
+_VERBS = ("get", "post", "put", "patch", "delete")
 _WHY_LEFT_OUT = "It destroys what is there: load it only with data that each request makes anew."
 
 
 def new_tests(endpoints: Sequence[Endpoint], app: str | None, source: str) -> str:
     """Returns the text; `app` is an import string, None where the ini file names the app."""
-    payload = any(endpoint.files or endpoint.has_bytes for endpoint in endpoints)
-    lines = [f'"""Load tests made from {source}. They are yours now: edit them."""', "", "import pytest", ""]
-    lines += ["from pytest_fileperf import payload", ""] * payload
-    if app is not None:
-        lines += [f"pytestmark = pytest.mark.fileperf(app={_code(app, 0)})", ""]
-    names: dict[str, int] = {}
+    tests = [_test(endpoint, name) for endpoint, name in zip(endpoints, _names(endpoints), strict=True)]
+    mark = [] if app is None else [f"pytestmark = pytest.mark.fileperf(app={_code(app, 0)})", ""]
+    lines = [f'"""Load tests made from {_plain(source)}. They are yours now: edit them."""', ""]
+    if mark or any(endpoint.needs for endpoint in endpoints):
+        lines += ["import pytest", ""]
+    if any(endpoint.files or endpoint.has_bytes for endpoint in endpoints):
+        lines += ["from pytest_fileperf import payload", ""]
+    lines += mark
+    for test in tests:
+        lines += ["", *test, ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _names(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
+    """Returns a name for each test; paths such as `/a/b`, `/a-b` and `/a/b/2` get different ones."""
+    names: dict[str, None] = {}
     for endpoint in endpoints:
         words = re.sub(r"\W+", "_", endpoint.path, flags=re.ASCII).strip("_").lower()
         name = f"test_{endpoint.method}_{words or 'root'}"
-        names[name] = names.get(name, 0) + 1
-        lines += ["", *_test(endpoint, name if names[name] == 1 else f"{name}_{names[name]}"), ""]
-    return "\n".join(lines).rstrip("\n") + "\n"
+        numbered = (f"{name}_{number}" for number in count(2))
+        names[next(one for one in chain([name], numbered) if one not in names)] = None
+    return tuple(names)
 
 
 def is_left_out(endpoint: Endpoint) -> bool:
@@ -34,7 +45,8 @@ def is_left_out(endpoint: Endpoint) -> bool:
 
 
 def _test(endpoint: Endpoint, name: str) -> list[str]:
-    given = [_code(endpoint.url, 2)]
+    verb = "stream" if endpoint.has_events else endpoint.method if endpoint.method in _VERBS else "request"
+    given = [_code(endpoint.method.upper(), 2)] * (verb == "request") + [_code(endpoint.url, 2)]
     for key in ("params", "headers", "json", "data"):
         value = getattr(endpoint, key)
         if value not in ({}, None) or (key == "json" and value == {}):
@@ -43,14 +55,17 @@ def _test(endpoint: Endpoint, name: str) -> list[str]:
         given.append('content=payload("64KiB")')
     if endpoint.files:
         given.append("files={" + ", ".join(f'{_code(field, 2)}: payload("64KiB")' for field in endpoint.files) + "}")
+    if endpoint.has_events:
+        given += [f"method={_code(endpoint.method.upper(), 0)}"] * (endpoint.method != "get") + ["events=1"]
+    if endpoint.expect_status is not None:
+        given.append(f"expect_status={endpoint.expect_status}")
     lines = [f"def {name}(fileperf):"]
-    if endpoint.summary:
-        summary = endpoint.summary.replace("\\", "/").replace('"', "'")
-        lines.append(f'    """{summary}"""')
-    call = f"    fileperf.{endpoint.method}({', '.join(given)})"
+    if not set(re.findall(r"\w+", endpoint.summary.lower())) <= set(name.split("_")):
+        lines.append(f'    """{_plain(endpoint.summary)}"""')
+    call = f"    fileperf.{verb}({', '.join(given)})"
     if len(call) > _WIDTH or "\n" in call:
         inner = "".join(f"        {value},\n" for value in given)
-        call = f"    fileperf.{endpoint.method}(\n{inner}    )"
+        call = f"    fileperf.{verb}(\n{inner}    )"
     lines += call.split("\n")
     if endpoint.needs:
         lines.insert(0, f"@pytest.mark.skip(reason={_code('fill in ' + ', '.join(endpoint.needs), 0)})")
@@ -59,10 +74,16 @@ def _test(endpoint: Endpoint, name: str) -> list[str]:
     return lines
 
 
+def _plain(text: str) -> str:
+    """Returns a text that a docstring can hold, whatever it is."""
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    return " ".join(shown.replace("\\", "/").replace('"', "'").split())
+
+
 def _code(value: object, depth: int) -> str:
     """Returns a value as Python code, at a depth of indents; a collection that is long has a line for each entry."""
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return repr(value) if '"' in value else '"' + repr("'" + value)[2:]
     if not isinstance(value, dict | list):
         return repr(value)
     inner = [_code(one, depth + 1) for one in (value.values() if isinstance(value, dict) else value)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ _JSON, _FORM, _MULTIPART, _BYTES = (
     "multipart/form-data",
     "application/octet-stream",
 )
+_EVENTS = "text/event-stream"
 _BODIES = (_JSON, _FORM, _MULTIPART, _BYTES, "text/plain")
 """Kinds of bodies, those first that say most of what is accepted."""
 _FORMATS = {
@@ -33,10 +35,27 @@ _FORMATS = {
     "ipv4": "127.0.0.1",
     "ipv6": "::1",
     "byte": "eHh4",
+    "base64": "eHh4",
+    "base64url": "eHh4",
+    "uuid4": "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+    "ipvanyaddress": "127.0.0.1",
+    "ipv4network": "127.0.0.0/8",
+    "ipv6network": "::/64",
+    "ipvanynetwork": "127.0.0.0/8",
+    "ipv4interface": "127.0.0.1/8",
+    "ipv6interface": "::1/64",
+    "ipvanyinterface": "127.0.0.1/8",
+    "json-string": "{}",
 }
-"""Strings of JSON Schema's formats."""
+"""Strings of JSON Schema's formats, and of pydantic's."""
+_NOT_MODIFIED = 304
+"""A browser's answer from its cache; without one, the answer is 200."""
+_SECRETS = ("password", "token")
+_PLACES = {"query": "query", "header": "headers", "cookie": "cookies"}
+_DEEP = 4
+"""From here on, what may be left out is left out: schemas may hold themselves."""
 _DEEPEST = 12
-"""Schemas may hold themselves."""
+"""Here, what must not be left out is, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +77,10 @@ class Endpoint:
     """The names of form fields that are files."""
     has_bytes: bool = False
     """Whether its body is of any bytes."""
+    expect_status: int | None = None
+    """Its documented answer, if that is a redirect."""
+    has_events: bool = False
+    """Whether its answer is a stream of events, which may never end."""
     needs: tuple[str, ...] = ()
     """What nobody but its author knows: `item_id in the path`."""
 
@@ -81,15 +104,21 @@ def document_of(source: str) -> Mapping[str, Any]:
                 f"{source} does not say which endpoints it has, as FastAPI and Litestar do: give its OpenAPI document,"
                 " or a recording of a browser (HAR), as a JSON file"
             )
-        document = made()
+        # What its servers are called elsewhere, behind a proxy, is nothing that an app started alone knows.
+        document = {**made(), "servers": ()}
+    if isinstance(document, dict) and "swagger" in document:
+        raise PlanError(f"{source} is a Swagger 2.0 document: convert it to OpenAPI 3")
     if not isinstance(document, dict) or not {"paths", "log"} & document.keys():
         raise PlanError(f"{source} is neither an OpenAPI document nor a recording (HAR)")
     return document
 
 
 def endpoints_of(document: Mapping[str, Any]) -> tuple[Endpoint, ...]:
-    """Returns what a document tells, in its order."""
-    return tuple(_recorded(document["log"]) if "log" in document else _documented(document))
+    """Returns what a document tells, in its order; raises PlanError if it is not as its format says."""
+    try:
+        return tuple(_recorded(document["log"]) if "log" in document else _documented(document))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PlanError(f"the document does not follow its format: {type(error).__name__}: {error}") from error
 
 
 def _documented(document: Mapping[str, Any]) -> Iterator[Endpoint]:
@@ -102,36 +131,55 @@ def _documented(document: Mapping[str, Any]) -> Iterator[Endpoint]:
 def _endpoint(
     schemas: _Schemas, path: str, method: str, operation: Mapping[str, Any], shared: Sequence[Mapping[str, Any]]
 ) -> Endpoint:
-    url, params, headers, needs = path, {}, {}, []
+    url, needs = schemas.prefix + path, list[str]()
+    params, headers = dict[str, Any](), dict[str, str]()
     for parameter in map(schemas.at, (*shared, *operation.get("parameters", ()))):
         name, place = str(parameter["name"]), parameter["in"]
-        examples = parameter.get("examples") or {}
-        schema = {**parameter.get("schema", {}), **{key: parameter[key] for key in ("example",) if key in parameter}}
-        if examples and "example" not in schema:
-            schema["example"] = schemas.at(next(iter(examples.values()))).get("value")
+        schema = {**parameter.get("schema", {})}
+        if (value := schemas.told_beside(parameter)) is not None:
+            schema["example"] = value
         if place == "path":
-            if (value := _told(schema)) is None:
+            if (value := _told(schemas.whole(schema))) is None:
                 needs.append(f"{name} in the path")
             else:
                 url = url.replace(f"{{{name}}}", quote(str(value), safe=""))
         elif parameter.get("required"):
-            value = _told(schema) if place in ("header", "cookie") else schemas.sample(schema, needs, name)
-            if value is None:
-                needs.append(f"{place} {name}")
+            is_known = place == "query" and "content" not in parameter and not schemas.is_free_text(schema)
+            value = schemas.sample(schema, needs, name) if is_known else _told(schemas.whole(schema))
+            if value is None or isinstance(value, dict):
+                needs.append(f"{name} in the {_PLACES[place]}")
+                params |= {name: "text"} if place == "query" else {}
             elif place == "query":
                 params[name] = value
+            elif place == "cookie":
+                headers["cookie"] = "; ".join([*filter(None, [headers.get("cookie")]), f"{name}={value}"])
             else:
-                headers["cookie" if place == "cookie" else name] = (
-                    f"{name}={value}" if place == "cookie" else str(value)
-                )
+                headers[name] = str(value)
     security = operation.get("security", schemas.document.get("security", ()))
     if security and {} not in security:
         needs.append("credentials")
     body = _body(schemas, operation, needs)
     summary = " ".join(str(operation.get("summary") or "").split())
     return Endpoint(
-        method=method, path=path, url=url, summary=summary, params=params, headers=headers, needs=tuple(needs), **body
+        method=method,
+        path=path,
+        url=url,
+        summary=summary,
+        params=params,
+        headers=headers,
+        expect_status=_redirect(operation),
+        has_events=any(
+            _EVENTS in schemas.at(one).get("content", {}) for one in operation.get("responses", {}).values()
+        ),
+        needs=tuple(dict.fromkeys(needs)),
+        **body,
     )
+
+
+def _redirect(operation: Mapping[str, Any]) -> int | None:
+    """Returns the status of an endpoint that always redirects; None for any other."""
+    good = [str(status) for status in operation.get("responses") or () if str(status)[:1] in "23"]
+    return int(good[0]) if good and good[0].isdigit() and all(status[0] == "3" for status in good) else None
 
 
 def _told(schema: Mapping[str, Any]) -> Any:
@@ -139,7 +187,8 @@ def _told(schema: Mapping[str, Any]) -> Any:
     examples = schema.get("examples")
     if isinstance(examples, list) and examples:
         return examples[0]
-    return next((schema[key] for key in ("example", "const", "default") if schema.get(key) is not None), None)
+    enum = schema.get("enum") or [None]
+    return next((schema[key] for key in ("example", "const", "default") if schema.get(key) is not None), enum[0])
 
 
 def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> dict[str, Any]:
@@ -154,12 +203,14 @@ def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> 
         return {}
     own = content[kind]
     schema = own.get("schema", {})
-    if _told(own) is not None:
-        schema = {**schemas.at(schema), "example": _told(own)}
+    if (value := schemas.told_beside(own)) is not None:
+        schema = {**schemas.at(schema), "example": value}
     if kind in (_BYTES, "text/plain"):
         return {"has_bytes": True}
     if kind == _JSON:
-        return {"json": schemas.sample(schema, needs, "the body")}
+        value = schemas.sample(schema, needs, "the body")
+        needs += ["the body, whose fields are not documented"] * (value == {} and schemas.names_no_field(schema))
+        return {"json": value}
     form = schemas.whole(schema)
     fields = {name: schemas.at(one) for name, one in form.get("properties", {}).items()}
     wanted = [name for name in fields if name in form.get("required", ())]
@@ -174,6 +225,13 @@ class _Schemas:
 
     document: Mapping[str, Any]
 
+    @property
+    def prefix(self) -> str:
+        """The path of the first server, which all paths follow."""
+        servers: Sequence[Mapping[str, Any]] = self.document.get("servers") or ({},)
+        path = urlsplit(str(servers[0].get("url", ""))).path.rstrip("/")
+        return "" if "{" in path else path
+
     def at(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns what a reference refers to."""
         for _ in range(_DEEPEST):
@@ -186,17 +244,35 @@ class _Schemas:
         return value
 
     def whole(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns a schema with what it takes over: all of `allOf`, and the first choice that is not null."""
+        """Returns a schema with what it takes over: all of `allOf`, and a choice that is not null and the easiest."""
         schema = self.at(schema)
         whole: dict[str, Any] = {key: value for key, value in schema.items() if key not in ("allOf", "anyOf", "oneOf")}
-        choices = (self.at(choice) for key in ("anyOf", "oneOf") for choice in schema.get(key, ()))
-        chosen = next((choice for choice in choices if choice.get("type") != "null"), None)
+        choices = [self.at(choice) for key in ("anyOf", "oneOf") for choice in schema.get(key, ())]
+        choices = [choice for choice in choices if choice.get("type") != "null"]
+        chosen = min(choices, key=lambda choice: "pattern" in choice, default=None)
         for part in (*map(self.at, schema.get("allOf", ())), *([] if chosen is None else [chosen])):
             own = self.whole(part)
             properties = {**own.get("properties", {}), **whole.get("properties", {})}
             required = [*own.get("required", ()), *whole.get("required", ())]
             whole = {**own, **whole, **({"properties": properties, "required": required} if properties else {})}
         return whole
+
+    def told_beside(self, value: Mapping[str, Any]) -> Any:
+        """Returns the example that stands beside a schema, not in it; None if there isn't one."""
+        named = value.get("examples")
+        examples = [self.at(one).get("value") for one in named.values()] if isinstance(named, dict) else []
+        return next((one for one in (value.get("example"), *examples) if one is not None), None)
+
+    def is_free_text(self, schema: Mapping[str, Any]) -> bool:
+        """Whether only an author knows a useful value: any text is accepted, and no example is given."""
+        own = self.whole(schema)
+        if own.get("type") == "array" and _told(own) is None:
+            return self.is_free_text(own.get("items", {}))
+        return own.get("type", "string") == "string" and not {"format", "pattern"} & own.keys() and _told(own) is None
+
+    def names_no_field(self, schema: Mapping[str, Any]) -> bool:
+        own = self.whole(schema)
+        return not own.get("properties") and _told(own) is None
 
     def is_file(self, schema: Mapping[str, Any]) -> bool:
         own = self.whole(schema)
@@ -208,8 +284,8 @@ class _Schemas:
         own = self.whole(schema)
         if (value := _told(own)) is not None:
             return value
-        if own.get("enum"):
-            return own["enum"][0]
+        if depth >= _DEEP and self._takes_null(schema):
+            return None
         kind = own.get("type")
         if isinstance(kind, list):
             kind = next((one for one in kind if one != "null"), "null")
@@ -220,7 +296,9 @@ class _Schemas:
                 fields = own.get("properties", {})
                 return {one: self.sample(fields.get(one, {}), needs, one, depth + 1) for one in dict.fromkeys(asked)}
             case "array":
-                count = max(own.get("minItems", 0), 1 if depth < _DEEPEST and own.get("maxItems", 1) else 0)
+                count = max(own.get("minItems", 0), 1 if depth < _DEEP and own.get("maxItems", 1) else 0)
+                if own.get("uniqueItems") and count > 1:
+                    needs.append(f"{name} (its items differ)")
                 prefix = [self.sample(one, needs, name, depth + 1) for one in own.get("prefixItems", ())]
                 rest = [self.sample(own.get("items", {}), needs, name, depth + 1)] * (count - len(prefix))
                 return prefix + rest
@@ -235,9 +313,26 @@ class _Schemas:
     def _text(self, own: Mapping[str, Any], needs: list[str], name: str) -> str:
         if own.get("format") in _FORMATS:
             return _FORMATS[own["format"]]
-        if "pattern" in own:
+        if own.get("format") == "password" or name.lower() in _SECRETS:
+            needs.append(name)
+        text = "text"[: own.get("maxLength", 4)].ljust(own.get("minLength", 0), "x")
+        matching = _matching(str(own.get("pattern", "")), text)
+        if matching is None:
             needs.append(f"{name} (it matches {own['pattern']})")
-        return "text"[: own.get("maxLength", 4)].ljust(own.get("minLength", 0), "x")
+        return text if matching is None else matching
+
+    def _takes_null(self, schema: Mapping[str, Any]) -> bool:
+        schema = self.at(schema)
+        choices = [self.at(choice) for key in ("anyOf", "oneOf") for choice in schema.get(key, ())]
+        return schema.get("nullable") is True or any("null" in (one.get("type") or ()) for one in (schema, *choices))
+
+
+def _matching(pattern: str, text: str) -> str | None:
+    """Returns a text that matches: the given one, a word of the pattern (`^(asc|desc)$`); None if neither does."""
+    try:
+        return next((one for one in (text, *re.findall(r"\w+", pattern), "a", "1") if re.search(pattern, one)), None)
+    except re.error:
+        return None
 
 
 def _number(own: Mapping[str, Any], *, whole: bool) -> float:
@@ -259,12 +354,17 @@ def _number(own: Mapping[str, Any], *, whole: bool) -> float:
 
 
 def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
-    """Yields each method and path of a recording once, with its first request."""
-    seen = set()
+    """Yields each method and path of the first entry's host once, with the first request that succeeded."""
+    seen, host = set(), None
     for entry in log.get("entries", ()):
-        request = entry["request"]
+        request, status = entry["request"], entry.get("response", {}).get("status", 200)
         address, method = urlsplit(request["url"]), str(request["method"]).lower()
-        if method not in _METHODS or (method, address.path) in seen:
+        if address.scheme not in ("http", "https"):
+            continue
+        host = host or address.netloc
+        # A browser asks OPTIONS on its own, before a request to another origin.
+        asks = method in _METHODS and method != "options" and address.netloc == host and 200 <= status < 400
+        if not asks or (method, address.path) in seen:
             continue
         seen.add((method, address.path))
         given = {str(one["name"]).lower() for one in request.get("headers", ())}
@@ -279,14 +379,23 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
                 needs.append("the body")
         elif kind == _FORM:
             pairs = [(one["name"], one["value"]) for one in posted.get("params", ())]
-            body = {"data": dict(pairs or parse_qsl(posted.get("text") or ""))}
+            body = {"data": _grouped(parse_qsl(posted.get("text") or "", keep_blank_values=True) or pairs)}
         elif kind:
             needs.append(f"a body of {kind}")
         yield Endpoint(
             method=method,
             path=address.path,
             url=address.path or "/",
-            params=dict(parse_qsl(address.query, keep_blank_values=True)),
+            params=_grouped(parse_qsl(address.query, keep_blank_values=True)),
+            expect_status=status if 300 <= status < 400 and status != _NOT_MODIFIED else None,
             needs=tuple(needs),
             **body,
         )
+
+
+def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Returns the values by name: a list if a name comes more than once."""
+    values: dict[str, list[str]] = {}
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return {name: found[0] if len(found) == 1 else found for name, found in values.items()}

@@ -66,7 +66,11 @@ NAMED = {"type": "object", "required": ["name"], "properties": {"name": {"type":
         ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, [1, 1]),
         ({"type": "array", "maxItems": 0}, []),
         ({"type": "array", "prefixItems": [{"type": "boolean"}, {"type": "integer"}], "minItems": 2}, [True, 1]),
-        ({"type": "object"}, {}),
+        ({"type": "array", "items": {"type": "object"}}, [{}]),
+        ({"type": "string", "format": "ipv4network"}, "127.0.0.0/8"),
+        ({"type": "string", "pattern": "^(asc|desc)$"}, "asc"),
+        ({"type": "string", "pattern": r"^\d$"}, "1"),
+        ({"anyOf": [{"type": "string", "pattern": "^!$"}, {"type": "integer"}]}, 1),
         ({"$ref": "#/components/schemas/Named"}, {"name": "text"}),
         (ALL_OF, {"name": "text", "size": 3}),
         ({"oneOf": [{"type": "null"}, ALL_OF]}, {"name": "text", "size": 3}),
@@ -101,31 +105,83 @@ def test_forms_and_files() -> None:
 def test_what_only_the_author_knows_is_named() -> None:
     def asked(place: str, schema: dict[str, Any], **more: object) -> Endpoint:
         parameter = {"name": "id", "in": place, "required": True, "schema": schema, **more}
-        return endpoint({"parameters": [parameter]}, path="/a/{id}", method="get")
+        schemas = {"Colour": {"enum": ["red", "blue"]}}
+        return endpoint({"parameters": [parameter]}, path="/a/{id}", method="get", components={"schemas": schemas})
 
     assert asked("path", {"type": "integer"}).needs == ("id in the path",)
     assert asked("path", {"type": "integer"}, example=5).url == "/a/5"
     assert asked("path", {"type": "string"}, examples={"one": {"value": "b/c"}}).url == "/a/b%2Fc"
-    assert asked("header", {"type": "string"}).needs == ("header id",)
+    assert asked("path", {"$ref": "#/components/schemas/Colour"}).url == "/a/red"
+    assert asked("header", {"type": "string"}).needs == ("id in the headers",)
     assert asked("header", {"type": "string", "default": "x"}).headers == {"id": "x"}
     assert asked("cookie", {"type": "string", "examples": ["x"]}).headers == {"cookie": "id=x"}
     assert asked("query", {"type": "integer"}).params == {"id": 1}
-    assert asked("query", {"type": "string", "pattern": "^[a-z]$"}).needs == ("id (it matches ^[a-z]$)",)
+    assert asked("query", {"type": "array", "items": {"type": "string"}}).needs == ("id in the query",)
+    assert asked("query", {"type": "string"}).needs == ("id in the query",)
+    assert asked("query", {"type": "string", "enum": ["a"]}).needs == ()
+    assert asked("query", {"type": "object"}).needs == ("id in the query",)
+    assert asked("query", {}, content={"application/json": {}}).needs == ("id in the query",)
+    assert asked("query", {"type": "string", "pattern": "^![a-z]$"}).needs == ("id (it matches ^![a-z]$)",)
+    assert asked("query", {"type": "string", "pattern": "(?<x"}).needs == ("id (it matches (?<x)",)
+    secrets = {"password": {"type": "string"}, "key": {"type": "string", "format": "password"}}
+    assert in_body({"required": list(secrets), "properties": secrets}).needs == ("password", "key")
+    assert in_body({"type": "object"}).needs == ("the body, whose fields are not documented",)
+    assert in_body({"type": "array", "minItems": 2, "uniqueItems": True}).needs == ("the body (its items differ)",)
     assert asked("query", {"type": "string"}, required=False).params == {}
     assert endpoint({"security": [{"token": []}]}).needs == ("credentials",)
     assert endpoint({}, security=[{"token": []}]).needs == ("credentials",)
     assert endpoint({"security": [{}, {"token": []}]}).needs == ()
 
 
+def test_all_cookies_are_sent() -> None:
+    cookies = [
+        {"name": name, "in": "cookie", "required": True, "schema": {"type": "string", "default": name}} for name in "ab"
+    ]
+    assert endpoint({"parameters": cookies}).headers == {"cookie": "a=a; b=b"}
+
+
+def test_an_example_beside_the_schema_is_sent() -> None:
+    content = {"schema": {"type": "integer"}, "examples": {"one": {"$ref": "#/components/examples/One"}}}
+    body = {"requestBody": {"required": True, "content": {"application/json": content}}}
+    assert endpoint(body, components={"examples": {"One": {"value": 0}}}).json == 0
+
+
+@pytest.mark.parametrize(
+    "responses, status",
+    [({"307": {}}, 307), ({"200": {}, "302": {}}, None), ({"404": {}}, None), ({"3XX": {}}, None), ({}, None)],
+)
+def test_a_redirect_is_a_good_answer_of_what_only_redirects(responses: dict[str, Any], status: int | None) -> None:
+    assert endpoint({"responses": responses}).expect_status == status
+
+
+def test_a_stream_of_events_is_known_by_its_answer() -> None:
+    assert endpoint({"responses": {"200": {"content": {"text/event-stream": {}}}}}).has_events
+
+
+@pytest.mark.parametrize("url, expected", [("https://example.org/api/v1/", "/api/v1/a"), ("/", "/a"), ("/{v}", "/a")])
+def test_paths_follow_that_of_the_server(url: str, expected: str) -> None:
+    assert endpoint({}, path="/a", servers=[{"url": url}]).url == expected
+
+
 def test_each_request_of_a_recording_comes_once(tmp_path: Path) -> None:
-    def entry(method: str, url: str, posted: dict[str, Any] | None = None, *headers: str) -> dict[str, Any]:
+    def entry(
+        method: str, url: str, posted: dict[str, Any] | None = None, *headers: str, status: int = 200
+    ) -> dict[str, Any]:
         names = [{"name": name, "value": "x"} for name in headers]
-        return {"request": {"method": method, "url": url, "headers": names, "postData": posted}}
+        request = {"method": method, "url": url, "headers": names, "postData": posted}
+        return {"request": request, "response": {"status": status}}
 
     of_json = {"mimeType": "application/json; charset=utf-8", "text": '{"a": 1}'}
-    of_form = {"mimeType": "application/x-www-form-urlencoded", "text": "a=1&b=two"}
+    encoded = [{"name": "a", "value": "1"}, {"name": "b", "value": "t%20wo"}, {"name": "b", "value": "3"}]
+    of_form = {"mimeType": "application/x-www-form-urlencoded", "text": "a=1&b=t%20wo&b=3", "params": encoded}
     entries = [
+        entry("GET", "data:text/plain,x"),
+        entry("GET", "http://example.org/a?x=0", status=500),
         entry("GET", "http://example.org/a?x=1&y="),
+        entry("GET", "http://elsewhere.example.org/counted"),
+        entry("OPTIONS", "http://example.org/b"),
+        entry("GET", "http://example.org/old?x=1&x=2", status=301),
+        entry("GET", "http://example.org/kept", status=304),
         entry("GET", "http://example.org/a?x=2"),
         entry("POST", "http://example.org/b", of_json, "Cookie"),
         entry("POST", "http://example.org/c", of_form),
@@ -135,18 +191,29 @@ def test_each_request_of_a_recording_comes_once(tmp_path: Path) -> None:
     file = tmp_path / "recorded.har"
     file.write_text(json.dumps({"log": {"entries": entries}}), encoding="utf-8")
     assert [
-        (one.method, one.url, one.params, one.json, one.data, one.needs) for one in endpoints_of(document_of(str(file)))
+        (one.method, one.url, one.params, one.json or one.expect_status, one.data, one.needs)
+        for one in endpoints_of(document_of(str(file)))
     ] == [
         ("get", "/a", {"x": "1", "y": ""}, None, {}, ()),
+        ("get", "/old", {"x": ["1", "2"]}, 301, {}, ()),
+        ("get", "/kept", {}, None, {}, ()),
         ("post", "/b", {}, {"a": 1}, {}, ("credentials",)),
-        ("post", "/c", {}, None, {"a": "1", "b": "two"}, ()),
+        ("post", "/c", {}, None, {"a": "1", "b": ["t wo", "3"]}, ()),
         ("put", "/d", {}, None, {}, ("a body of image/png",)),
     ]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"swagger": "2.0", "paths": {}}'])
 def test_a_file_that_is_no_document_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(PlanError, match=r"a\.json"):
         document_of(str(file))
+
+
+@pytest.mark.parametrize(
+    "document", [{"paths": []}, {"paths": {"/": 1}}, {"paths": {"/": {"get": {"parameters": [{}]}}}}, {"log": []}]
+)
+def test_a_damaged_document_is_refused(document: dict[str, Any]) -> None:
+    with pytest.raises(PlanError, match="does not follow its format"):
+        endpoints_of(document)
