@@ -171,8 +171,10 @@ def sentence(reason: Reason | None) -> str:
 
 
 def brief_sentence(reason: Reason | None) -> str:
-    """Returns the reason without its details and what to do about it."""
-    return "" if reason is None else _filled(reason, re.split(r": | \(|\{details", _SENTENCES.get(reason.kind, ""))[0])
+    """Returns the reason on one line, without its details and what to do about it."""
+    if reason is None:
+        return ""
+    return plain(_filled(reason, re.split(r": | \(|\{details|\{why", _SENTENCES.get(reason.kind, ""))[0]))
 
 
 def _filled(reason: Reason, words: str) -> str:

@@ -21,7 +21,7 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report.progress import LiveProgress, PlainProgress, ProgressLine, SilentProgress, progress_text
 from pytest_fileperf.report.table import grid_lines, grid_of, member_names, share, sides_of
-from pytest_fileperf.report.terminal import report_lines, session_text, stale_lines
+from pytest_fileperf.report.terminal import report_lines, session_text, stale_lines, undecided_lines
 from pytest_fileperf.report.text import (
     Screen,
     Style,
@@ -96,6 +96,28 @@ def test_what_a_failure_has_told_is_not_said_again(session: str, told_once: str)
         lines, _ = report_lines(record, Screen(), told=told)
         assert "".join(lines).count(told_once) == times
         assert lines[0].startswith("test_upload ")
+
+
+@pytest.mark.parametrize(
+    "reason, said",
+    [
+        (
+            Reason(
+                kind=ReasonKind.INCOMPARABLE, text="./a\x1b[31m (b)\nhas another answer", differences=("status 404",)
+            ),
+            "rps: ./a\N{REPLACEMENT CHARACTER}[31m (b) has another answer",
+        ),
+        (
+            Reason(kind=ReasonKind.NOT_MEASURED, metric="rps", side="now", text="some ended"),
+            "rps: requests/s was not measured in this run",
+        ),
+    ],
+    ids=["control characters", "details"],
+)
+def test_what_is_undecided_is_told_in_short_and_printable(reason: Reason, said: str) -> None:
+    undecided = replace(PASSED, outcome=Outcome.INCONCLUSIVE, change=None, reason=reason)
+    lines = undecided_lines("test_a", [result(verdict=Verdict(comparisons=(undecided,)))], Screen(width=200))
+    assert lines == [f"INCONCLUSIVE test_a - {said}"]
 
 
 def test_every_outcome_of_a_gate_has_a_standing() -> None:
