@@ -25,6 +25,8 @@ class Again:
         """The node ids of tests that have not run."""
         self._held: dict[pytest.Item, Sequence[pytest.TestReport]] = {}
         """Tests that are undecided, and what is reported of them if they do not run again."""
+        self._properties: dict[pytest.Item, list[tuple[str, object]]] = {}
+        """The properties that each of them had before it ran."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -39,11 +41,12 @@ class Again:
         if not self._time.again:
             self._time.to_come = len(self._to_come)
             self._to_come.discard(item.nodeid)
+        properties = list(item.user_properties)
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
         failed = {report.when for report in reports if not report.passed}
         may_go_on = not failed or (failed == {"call"} and self._active.options.strict)
         if not self._time.again and may_go_on and self._time.needs_s(item.nodeid) > 0:
-            self._held[item] = reports
+            self._held[item], self._properties[item] = reports, properties
         else:
             _report(item, reports)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -67,12 +70,22 @@ class Again:
             if self._time.is_over or session.shouldfail or session.shouldstop:
                 break
             self._time.to_come = len(items) - place
-            del self._held[item]
-            self._active.session().forget(item.nodeid)
             following = items[place + 1] if place + 1 < len(items) else None
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            self._run_again(item, following)
+            del self._held[item]
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
+
+    def _run_again(self, item: pytest.Item, following: pytest.Item | None) -> None:
+        measuring = self._active.session()
+        first = measuring.forget(item.nodeid)
+        item.user_properties[:] = self._properties.pop(item)  # the first time is reported no more
+        try:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        except BaseException:  # interrupted: what the first time has found is reported
+            measuring.forget(item.nodeid)
+            measuring.results += first
+            raise
 
 
 def _measures(item: pytest.Item) -> bool:

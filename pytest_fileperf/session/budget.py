@@ -40,8 +40,8 @@ class TimeBudget:
     """When the first measurement began."""
     _kept: dict[str, tuple[str, Comparison]] = field(default_factory=dict)
     """Comparisons that ended undecided, by the node id of the call; each with that of its test."""
-    _decided: dict[str, Result] = field(default_factory=dict)
-    """All other results, by the node id of the call: they are not measured again."""
+    _decided: dict[str, tuple[Result, ...]] = field(default_factory=dict)
+    """The results of all other calls, those of their parts too, by the node id of the call: not measured again."""
 
     @property
     def left_s(self) -> float:
@@ -76,10 +76,11 @@ class TimeBudget:
         is_open = Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
         if not is_open or nodeid not in self._kept or self._kept[nodeid][1].needs_s <= 0:
             self._kept.pop(nodeid, None)
-            self._decided[nodeid] = results[0]
+            self._decided[nodeid] = tuple(results)
 
-    def decided(self, nodeid: str) -> Result | None:
-        return self._decided.get(nodeid)
+    def decided(self, nodeid: str) -> tuple[Result, ...]:
+        """Returns what a call has found the first time, if that stays: the whole load first, then its parts."""
+        return self._decided.get(nodeid, ())
 
     def needs_s(self, test: str) -> float:
         """Returns how much more time is likely to decide a test; 0.0 if nothing of it goes on."""

@@ -176,9 +176,11 @@ class Session:
         serving()
         return serving_server(serving)
 
-    def forget(self, nodeid: str) -> None:
-        """Drops what was measured of a test that runs once more."""
+    def forget(self, nodeid: str) -> list[Result]:
+        """Drops what was measured of a test that runs once more, and returns it."""
+        dropped = [result for result in self.results if result.test.item == nodeid]
         self.results = [result for result in self.results if result.test.item != nodeid]
+        return dropped
 
     def leave(self, settings: Settings) -> None:
         left(settings, self._rig.servers)
@@ -191,9 +193,9 @@ class Session:
         __tracebackhide__ = True
         _check_clock()
         if (time_ := self._rig.time) is not None:
-            if (decided := time_.decided(test.nodeid)) is not None:
-                self.results.append(decided)
-                return decided
+            if decided := time_.decided(test.nodeid):
+                self.results += decided
+                return decided[0]
             settings = settings.lasting(round(1e9 * time_.part_s(test.nodeid)))
         is_gated = any(subject.gate for subject in subjects_of(work, settings).values())
         keeps = is_gated and self._base is None and not self._options.smoke

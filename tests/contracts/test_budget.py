@@ -10,6 +10,7 @@ from contracts.project import Project, results
 
 TESTS = """
 import pytest
+from pytest_fileperf import part
 
 pytestmark = pytest.mark.fileperf(connections=2, warmup=0, gate="p50")
 
@@ -22,6 +23,7 @@ def numbers():
         file.write("ended ")
 
 def test_hard(fileperf, numbers):
+    fileperf.mix({part.get("/", name="one"): 1, part.get("/2", name="two"): 1}, gate="none", duration="0.2s", boots=1)
     found = fileperf.get("/", gate="p999")
     assert found.requests > 0
     with open("numbers.txt", "a") as file:
@@ -41,8 +43,14 @@ def test_undecided_tests_run_once_more_while_time_is_left(tmp_path: Path) -> Non
     project.write({"app.py": answering(0.01) + "# a comment\n"})
     ran = project.run("--fileperf-against=HEAD", "--fileperf-budget=16s", "-v")
     assert ran.status == 0, ran.text
-    found = results(ran)
-    assert {name: found[name]["standing"] for name in found} == {"test_easy": "-", "test_hard": "INCONCLUSIVE"}
+    found = [(of["test"]["name"], of["test"]["part"], of["standing"]) for of in ran.record["results"]]
+    assert found == [
+        ("test_easy", "", "-"),
+        ("test_hard", "", "-"),  # of two calls, this one was decided, and is not measured again
+        ("test_hard", "one", "-"),
+        ("test_hard", "two", "-"),
+        ("test_hard", "", "INCONCLUSIVE"),
+    ]
     # The undecided one comes last, and has its module's fixtures anew, as pytest had ended them.
     ended = re.findall(r"test_it.py::(\w+) (\w+)", ran.text)
     assert ended == [("test_easy", "PASSED"), ("test_without", "PASSED"), ("test_hard", "INCONCLUSIVE")]
@@ -52,6 +60,34 @@ def test_undecided_tests_run_once_more_while_time_is_left(tmp_path: Path) -> Non
     assert "give it more time with --fileperf-budget" in ran.said
     seconds = float(re.findall(r"in (\d+\.\d+)s", ran.text)[-1])
     assert seconds < 1.1 * 16 + 3  # pytest, and the imports of a session
+
+
+STOPPED = """
+import pytest
+
+times = []
+
+@pytest.mark.fileperf(connections=2, warmup=0, gate="p999")
+def test_hard(fileperf, record_property):
+    record_property("time", len(times))
+    times.append(1)
+    if len(times) == 2:
+        raise KeyboardInterrupt
+    fileperf.get("/")
+"""
+
+
+def test_a_test_that_is_interrupted_the_second_time_has_the_outcome_of_the_first(tmp_path: Path) -> None:
+    project = Project(top=tmp_path)
+    project.write({"app.py": answering(0.01), "test_it.py": STOPPED}).commit()
+    project.write({"app.py": answering(0.01) + "# a comment\n"})
+    ran = project.run("--fileperf-against=HEAD", "--fileperf-budget=20s", "--junitxml=junit.xml")
+    assert ran.status == 2, ran.text
+    assert "1 inconclusive in" in ran.said
+    assert {name: result["standing"] for name, result in results(ran).items()} == {"test_hard": "INCONCLUSIVE"}
+    junit = (tmp_path / "junit.xml").read_text(encoding="utf-8")
+    assert 'tests="1"' in junit
+    assert junit.count('<property name="time" value="0" />') == 1
 
 
 def test_a_budget_that_ends_nothing_is_refused(tmp_path: Path) -> None:
