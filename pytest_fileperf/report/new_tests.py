@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import chain, count
+from urllib.parse import unquote
 
 from pytest_fileperf.serve.endpoints import Endpoint
 
@@ -32,7 +33,7 @@ def _names(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
     """Returns a name for each test; paths such as `/a/b`, `/a-b` and `/a/b/2` get different ones."""
     names: dict[str, None] = {}
     for endpoint in endpoints:
-        words = re.sub(r"\W+", "_", endpoint.path, flags=re.ASCII).strip("_").lower()
+        words = re.sub(r"\W+", "_", unquote(endpoint.path), flags=re.ASCII).strip("_").lower()
         name = f"test_{endpoint.method}_{words or 'root'}"
         numbered = (f"{name}_{number}" for number in count(2))
         names[next(one for one in chain([name], numbered) if one not in names)] = None

@@ -213,7 +213,9 @@ def _body(schemas: _Schemas, operation: Mapping[str, Any], needs: list[str]) -> 
         return {"json": value}
     form = schemas.whole(schema)
     fields = {name: schemas.at(one) for name, one in form.get("properties", {}).items()}
-    wanted = [name for name in fields if name in form.get("required", ())]
+    # A form of optional fields only is sent whole: without any, there would be no body.
+    wanted = [name for name in fields if name in form.get("required", ())] or list(fields)
+    needs += ["the body, whose fields are not documented"] * (not fields)
     files = [name for name in wanted if schemas.is_file(fields[name])]
     data = {name: schemas.sample(fields[name], needs, name) for name in wanted if name not in files}
     return {"data": data, "files": tuple(files)}
@@ -247,9 +249,15 @@ class _Schemas:
         """Returns a schema with what it takes over: all of `allOf`, and a choice that is not null and the easiest."""
         schema = self.at(schema)
         whole: dict[str, Any] = {key: value for key, value in schema.items() if key not in ("allOf", "anyOf", "oneOf")}
-        choices = [self.at(choice) for key in ("anyOf", "oneOf") for choice in schema.get(key, ())]
-        choices = [choice for choice in choices if choice.get("type") != "null"]
-        chosen = min(choices, key=lambda choice: "pattern" in choice, default=None)
+        choices = [choice for key in ("anyOf", "oneOf") for choice in schema.get(key, ())]
+        choices = [choice for choice in choices if self.at(choice).get("type") != "null"]
+        chosen = min(choices, key=lambda choice: "pattern" in self.at(choice), default=None)
+        if chosen is not None and "propertyName" in (told_by := schema.get("discriminator", {})):
+            names = {reference: name for name, reference in told_by.get("mapping", {}).items()}
+            reference = str(chosen.get("$ref", ""))
+            kind = {"const": names.get(reference, reference.rpartition("/")[2])}
+            tag = {"properties": {told_by["propertyName"]: kind}, "required": [told_by["propertyName"]]}
+            chosen = {"allOf": [tag, chosen]}
         for part in (*map(self.at, schema.get("allOf", ())), *([] if chosen is None else [chosen])):
             own = self.whole(part)
             properties = {**own.get("properties", {}), **whole.get("properties", {})}
@@ -385,7 +393,7 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
         yield Endpoint(
             method=method,
             path=address.path,
-            url=address.path or "/",
+            url=(address.path or "/").replace("{", "%7B").replace("}", "%7D"),
             params=_grouped(parse_qsl(address.query, keep_blank_values=True)),
             expect_status=status if 300 <= status < 400 and status != _NOT_MODIFIED else None,
             needs=tuple(needs),
