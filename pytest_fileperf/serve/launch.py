@@ -92,6 +92,8 @@ class _Boot:
     number: int
     launch: Launch
     running: RunningServer
+    startup_ns: int | None
+    """How long its start took, which is told of it only if that is asked for; None if that was not measured."""
     entered: tuple[object, AbstractContextManager[object], object] | None = None
     """What is entered: its key, the context manager, and what that gave."""
 
@@ -198,8 +200,10 @@ class ServerPool:
         """
         if self.serving(spec, app) == number:
             assert self._serving is not None
-            if not is_timed or self._serving.running.startup_ns is not None:
-                return self._serving.running
+            running, startup_ns = self._serving.running, self._serving.startup_ns
+            if not is_timed or startup_ns is not None:
+                running.startup_ns = startup_ns if is_timed else None
+                return running
         self.close()
         key = _key(spec, app)
         prepare = partial(self.launch, spec, app, boot=number, cores=cores, forks=not is_timed)
@@ -210,7 +214,9 @@ class ServerPool:
         launch = prepare(is_timed=is_timed)
         running = _started(launch)
         running.family = self.family
-        self._serving = _Boot(key=key, app=app, number=number, launch=launch, running=running)
+        self._serving = _Boot(
+            key=key, app=app, number=number, launch=launch, running=running, startup_ns=running.startup_ns
+        )
         return running
 
     def any_boot(self, spec: ServerSpec, app: AppSpec | None, cores: frozenset[int] | None) -> RunningServer:

@@ -342,6 +342,8 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
             except PlanError as error:
                 problems += (f"{where}: {problem}" for problem in error.problems)
                 continue
+            if "startup" in gate:
+                problems.append(f"{where}: gate: startup: known of the whole load, and not of a part")
             name, share = where.replace("#", ""), float(weight)
             one = MixPart(name=name, work=own.work, weight=share, gate=gate, tolerances=tolerances, limits=limits)
             parts.append(one)

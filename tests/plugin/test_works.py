@@ -335,6 +335,10 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "fileperf.run(visit, steps={'login': {'gate': 'rss'}})",
         ("steps: login: gate: rss: known of the whole load, and not of a step",),
     ),
+    "part_s_gate": (
+        "fileperf.mix({part.get('/a', gate='startup'): 1})",
+        ("gate: startup: known of the whole load, and not of a part",),
+    ),
     "step_s_limit": ("fileperf.run(visit, steps={'login': {'max_p99': 'soon'}})", ("steps: login: max_p99: ",)),
     "step_s_rate": (
         "fileperf.mix({part.run(visit, steps={'login': {'rate': 5}}): 1})",
