@@ -117,15 +117,17 @@ def endpoints_of(document: Mapping[str, Any]) -> tuple[Endpoint, ...]:
     """Returns what a document tells, in its order; raises PlanError if it is not as its format says."""
     try:
         return tuple(_recorded(document["log"]) if "log" in document else _documented(document))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise PlanError(f"the document does not follow its format: {type(error).__name__}: {error}") from error
 
 
 def _documented(document: Mapping[str, Any]) -> Iterator[Endpoint]:
-    for path, item in document["paths"].items():
+    schemas = _Schemas(document)
+    for path, reference in document["paths"].items():
+        item = schemas.at(reference) if path.startswith("/") else {}  # Others are extensions.
         for method in _METHODS:
             if isinstance(operation := item.get(method), dict):
-                yield _endpoint(_Schemas(document), path, method, operation, item.get("parameters", ()))
+                yield _endpoint(schemas, path, method, operation, item.get("parameters", ()))
 
 
 def _endpoint(
@@ -147,7 +149,7 @@ def _endpoint(
             is_known = place == "query" and "content" not in parameter and not schemas.is_free_text(schema)
             value = schemas.sample(schema, needs, name) if is_known else _told(schemas.whole(schema))
             if value is None or isinstance(value, dict):
-                needs.append(f"{name} in the {_PLACES[place]}")
+                needs.append(f"{name} in the {_PLACES.get(place, place)}")
                 params |= {name: "text"} if place == "query" else {}
             elif place == "query":
                 params[name] = value
@@ -275,7 +277,7 @@ class _Schemas:
         """Whether only an author knows a useful value: any text is accepted, and no example is given."""
         own = self.whole(schema)
         if own.get("type") == "array" and _told(own) is None:
-            return self.is_free_text(own.get("items", {}))
+            own = self.whole(own.get("items", {}))
         return own.get("type", "string") == "string" and not {"format", "pattern"} & own.keys() and _told(own) is None
 
     def names_no_field(self, schema: Mapping[str, Any]) -> bool:
@@ -284,8 +286,9 @@ class _Schemas:
 
     def is_file(self, schema: Mapping[str, Any]) -> bool:
         own = self.whole(schema)
-        binary = own.get("format") == "binary" or "contentMediaType" in own
-        return binary or (own.get("type") == "array" and self.is_file(own.get("items", {})))
+        if own.get("type") == "array":
+            own = self.whole(own.get("items", {}))
+        return own.get("format") == "binary" or "contentMediaType" in own
 
     def sample(self, schema: Mapping[str, Any], needs: list[str], name: str, depth: int = 0) -> Any:
         """Returns a value that the schema accepts; notes the name where only its author knows one."""
@@ -308,8 +311,9 @@ class _Schemas:
                 if own.get("uniqueItems") and count > 1:
                     needs.append(f"{name} (its items differ)")
                 prefix = [self.sample(one, needs, name, depth + 1) for one in own.get("prefixItems", ())]
-                rest = [self.sample(own.get("items", {}), needs, name, depth + 1)] * (count - len(prefix))
-                return prefix + rest
+                if count <= len(prefix):
+                    return prefix
+                return prefix + [self.sample(own.get("items", {}), needs, name, depth + 1)] * (count - len(prefix))
             case "string":
                 return self._text(own, needs, name)
             case "integer" | "number":

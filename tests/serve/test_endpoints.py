@@ -95,6 +95,19 @@ def test_a_schema_that_holds_itself_ends() -> None:
     assert 3 < text.count("name") < 20
 
 
+def test_a_list_that_holds_itself_ends() -> None:
+    lists = {"type": "array", "items": {"$ref": "#/components/schemas/Lists"}}
+    assert in_body(lists, Lists=lists).json == [[[[[]]]]]
+    form = {"type": "object", "required": ["a"], "properties": {"a": lists}}
+    assert in_body(form, "multipart/form-data", Lists=lists).files == ()
+
+
+def test_a_path_may_be_a_reference_and_extensions_are_none() -> None:
+    paths = {"x-more": "text", "/a": {"$ref": "#/components/pathItems/A"}}
+    (found,) = endpoints_of({"paths": paths, "components": {"pathItems": {"A": {"get": {}}}}})
+    assert (found.method, found.path) == ("get", "/a")
+
+
 def test_forms_and_files() -> None:
     fields = {
         "note": {"type": "string"},
