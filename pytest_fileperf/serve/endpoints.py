@@ -50,7 +50,8 @@ _FORMATS = {
 """Strings of JSON Schema's formats, and of pydantic's."""
 _NOT_MODIFIED = 304
 """A browser's answer from its cache; without one, the answer is 200."""
-_SECRETS = ("password", "token")
+_AUTHORS_OWN = re.compile(r"password|token|\w+_id|\w*[a-z]Id", re.ASCII)
+"""Names of fields whose values only the author knows: secrets, and rows that must be there."""
 _PLACES = {"query": "query", "header": "headers", "cookie": "cookies"}
 _DEEP = 4
 """From here on, what may be left out is left out: schemas may hold themselves."""
@@ -301,6 +302,8 @@ class _Schemas:
         if isinstance(kind, list):
             kind = next((one for one in kind if one != "null"), "null")
         kind = kind or ("object" if "properties" in own else "array" if "items" in own else None)
+        if kind in ("string", "integer") and (own.get("format") == "password" or _AUTHORS_OWN.fullmatch(name)):
+            needs.append(name)
         match kind:
             case "object":
                 asked = own.get("required", ()) if depth < _DEEPEST else ()
@@ -325,8 +328,6 @@ class _Schemas:
     def _text(self, own: Mapping[str, Any], needs: list[str], name: str) -> str:
         if own.get("format") in _FORMATS:
             return _FORMATS[own["format"]]
-        if own.get("format") == "password" or name.lower() in _SECRETS:
-            needs.append(name)
         text = "text"[: own.get("maxLength", 4)].ljust(own.get("minLength", 0), "x")
         matching = _matching(str(own.get("pattern", "")), text)
         if matching is None:

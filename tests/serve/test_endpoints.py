@@ -146,8 +146,16 @@ def test_what_only_the_author_knows_is_named() -> None:
     assert asked("query", {}, content={"application/json": {}}).needs == ("id in the query",)
     assert asked("query", {"type": "string", "pattern": "^![a-z]$"}).needs == ("id (it matches ^![a-z]$)",)
     assert asked("query", {"type": "string", "pattern": "(?<x"}).needs == ("id (it matches (?<x)",)
-    secrets = {"password": {"type": "string"}, "key": {"type": "string", "format": "password"}}
-    assert in_body({"required": list(secrets), "properties": secrets}).needs == ("password", "key")
+    own = {
+        "password": {"type": "string"},
+        "key": {"type": "string", "format": "password"},
+        "flow_id": {"type": "string", "format": "uuid"},
+        "userId": {"type": "integer"},
+        "team_id": {"type": "integer", "default": 1},
+        "id": {"type": "integer"},
+        "width": {"type": "integer"},
+    }
+    assert in_body({"required": list(own), "properties": own}).needs == ("password", "key", "flow_id", "userId")
     assert in_body({"type": "object"}).needs == ("the body, whose fields are not documented",)
     assert in_body({"type": "array", "minItems": 2, "uniqueItems": True}).needs == ("the body (its items differ)",)
     assert asked("query", {"type": "string"}, required=False).params == {}
