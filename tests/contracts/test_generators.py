@@ -25,9 +25,12 @@ def test_number(fileperf, fileperf_server):
 def test_rates(fileperf):
     result = fileperf.get("/", rate="6000/min", duration="0.4s", rounds=4, connections=20, generators=2)
     assert (result.due, result.requests) == (40, 40)
+    assert result.due_rate == pytest.approx(40 / 0.39)
     rising = fileperf.get("/", ramp="0.4s:100/s, 0.2s:100/s, 0.2s:0/s", connections=20)
     assert 48 <= rising.due <= 52 and rising.requests == rising.due
     assert fileperf.get("/", ramp="0.2s:4, 0.2s:4", generators=2).most_open == 4
+    # One connection makes at most 50 requests a second of 20 ms each, and the second one comes at the end.
+    assert fileperf.get("/wait", ramp="0s:1, 0.5s:1, 0.3s:2", connections=2).requests <= 44
     result = fileperf.get("/", burst=15, connections=4, generators=2)
     assert (result.due, result.requests) == (15, 15)
 

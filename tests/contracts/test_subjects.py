@@ -6,8 +6,10 @@ from contracts.answers import answering
 from contracts.project import Project
 
 TESTS = """
+import io
 import pytest
 from pytest_fileperf import part, payload
+from visits import checks
 
 pytestmark = pytest.mark.fileperf(connections=1, boots=1, warmup=0, gate="none", timeout="3s")
 ROWS = list("abcdefghij")
@@ -26,6 +28,8 @@ def test_order(fileperf, seen):
     found = [one[1][-1] for one in seen("/shuffle/")]
     assert found[:10] == found[10:] != ROWS
     assert sorted(found[:10]) == ROWS
+    fileperf.get("/seed/{id}", feed=ROWS, order="shuffle", seed=4, requests=10)
+    assert sorted(order := [one[1][-1] for one in seen("/seed/")]) == ROWS and order != found[:10]
     fileperf.get("/zipf/{id}", feed=ROWS, order="zipf", requests=200)
     found = [one[1][-1] for one in seen("/zipf/")]
     assert found.count("a") > 3 * found.count("j")
@@ -52,6 +56,11 @@ def test_bodies(fileperf, seen):
     fileperf.post("/form", files={"file": file}, data={"name": "value"}, requests=1)
     (form,) = seen("/form")
     assert 'filename="a.own"' in form[6] and "Content-Type: image/x-own" in form[6] and "value" in form[6]
+    read = io.BytesIO(b"a whole file")
+    read.seek(8)
+    fileperf.post("/files", files={"read": read, "file": ("b", file, "image/given")}, requests=1)
+    (form,) = seen("/files")
+    assert "a whole file" in form[6] and "Content-Type: image/given" in form[6]
 
 def test_requests(fileperf, seen):
     given = dict(params={"q": "1"}, headers={"x-own": "h"}, cookies={"c": "d"}, auth=("user", "word"))
@@ -96,10 +105,13 @@ async def visit(client):
 
 async def ignores(client):
     await client.get("/bad")
+    await client.get("/")  # which does not mend it
 
 def test_users(fileperf):
     with pytest.raises(AssertionError, match="none of 2 requests succeeded: status 500"):
         fileperf.run(ignores, requests=2)
+    with pytest.raises(AssertionError, match="visits.py:6: no such word"):
+        fileperf.run(checks, requests=1)
     result = fileperf.run(visit, requests=3, connections=3)
     assert 0.04 <= result.latency.p50 < 0.3 and 0.02 <= result.steps["look"].latency.p50 < 0.3
     assert (result.requests, result.http_requests, result.steps["look"].requests) == (3, 6, 3)
@@ -114,6 +126,7 @@ def test_streams(fileperf):
     with pytest.raises(AssertionError, match="the answer ended after 4 of 9 events"):
         fileperf.stream("/events", events=9, requests=2)
     assert fileperf.stream("/events", events=2, requests=2).latency.min < result.latency.min
+    assert fileperf.stream("/events", burst=3, connections=1).events.first.max >= 0.12  # it waits for the others
 
 def test_bursts(fileperf):
     result = fileperf.get("/wait", burst=20, connections=2)
@@ -152,12 +165,20 @@ async def test_async(afileperf, anyio_backend):
 def anyio_backend():
     return "asyncio"
 """
+VISITS = """
+async def checks(client):
+    refuses(await client.get("/"))
+
+
+def refuses(answer):
+    raise ValueError("no such word")
+"""
 
 
 def test_what_was_asked_for_is_what_the_server_got(project: Project) -> None:
     targets = "POST http://any/target\nX-Own: h\n@body.txt\n"
     project.write({"targets/list.txt": targets, "targets/body.txt": "a body"})
-    project.write({"app.py": answering(), "test_it.py": TESTS})
+    project.write({"app.py": answering(), "test_it.py": TESTS, "visits.py": VISITS})
     ran = project.run("-p", "anyio.pytest_plugin", "--tb=short")
 
     assert (ran.status, ran.record["failed"]) == (0, []), ran.text
