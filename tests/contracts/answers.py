@@ -19,6 +19,11 @@ async def app(scope, receive, send):
         await send({"type": "lifespan.startup.complete"})
         await receive()
         raise RuntimeError("it cannot end, says the app")
+    if scope["type"] == "lifespan" and os.environ.get("BREAK") == "exit":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        os._exit(3)
     if scope["type"] != "http":
         return
     method, path, body, more = scope["method"], scope["path"], b"", True

@@ -18,7 +18,7 @@ from app import app, seen
 from pytest_fileperf import Command, Gunicorn, InProcess, Uvicorn
 
 pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, gate="none")
-ENV = {"OWN": "one", "BOOT": "{boot}", "WORKER": "{worker}"}
+ENV = {"OWN": "one", "BOOT": "{boot}", "WORKER": "{worker}", "PYTHONHASHSEED": "7"}
 BUILD = ["{python}", "-c", "open('builds.txt', 'a').write('x')"]
 COMMAND = Command("{python} -m uvicorn --log-level=warning --port={port} app:app", env=ENV, build=BUILD, title="own")
 BOOTS = []
@@ -31,6 +31,7 @@ def test_kinds(fileperf, fileperf_server, server):
     with fileperf_server.sync_client() as client:
         found = client.get("/about").json()
     assert (found["OWN"], found.get("COV_CORE_SOURCE"), found["pid"] in fileperf_server.pids) == ("one", None, True)
+    assert found["PYTHONHASHSEED"] == "7"
     assert found["BOOT"].isdecimal() and found["WORKER"] in ("0", "1")[: server.workers]
     assert found["BOOT"] not in BOOTS
     BOOTS.append(found["BOOT"])
@@ -69,6 +70,9 @@ def test(fileperf, path):
 
 def test_shutdown(fileperf):
     fileperf.get("/", server=Uvicorn(env={"BREAK": "shutdown"}))
+
+def test_exit(fileperf):
+    fileperf.get("/", server=Uvicorn(env={"BREAK": "exit"}))
 """
 TOLD = {
     "/end": "exit code 9.*a line",
@@ -148,6 +152,7 @@ def test_why_a_server_does_not_serve_is_told_with_its_log(project: Project) -> N
     assert not [path for path, words in TOLD.items() if not re.search(words, told[path], re.DOTALL)], told
     assert "it ends now" in ran.text, "the last line of a long log"
     assert re.search("failed when it was asked to end: .*it cannot end, says the app", ran.said), ran.text
+    assert "failed when it was asked to end: it ended with exit code 3" in ran.said, ran.text
     if sys.platform == "linux":
         detached = (project.top / "detached.txt").read_text().split()
         assert detached

@@ -123,7 +123,9 @@ COMPARED = """
 import pytest
 from pytest_fileperf import Command
 
-COMMAND = Command(["{python}", "-m", "uvicorn", "--log-level=warning", "--port", "{port}", "shop.main:app"])
+BUILD = ["{python}", "-c", "import os; open(os.environ['BUILDS'], 'a').write('x')"]
+SERVE = ["{python}", "-m", "uvicorn", "--log-level=warning", "--port", "{port}", "shop.main:app"]
+COMMAND = Command(SERVE, build=BUILD)
 NAMES = {"ignored": "app_ignored:app", "compiled": "app:app", "data": "app_data:app", "module": "shop.main:app"}
 APPS = {name: pytest.mark.fileperf(app=app) for name, app in NAMES.items()}
 TOLD = {"connections": 4, "max_duration": "4s", "gate": ("rps",)}
@@ -172,9 +174,11 @@ def test_code_that_both_sides_of_a_comparison_would_run_is_named(project: Projec
     )
     os.utime(app, ns=(status.st_atime_ns, status.st_mtime_ns))
     env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": installed(project, "shop/main.py")}
+    env["BUILDS"] = str(project.top.parent / "builds")
     ran = project.run("--fileperf-against=HEAD", env=env)
 
     found = {name: outcome(ran, name) for name in SAID}
+    assert (project.top.parent / "builds").read_text() == "xx", "one for each side"
     assert found == {name: "INCONCLUSIVE" if "ignored" in name else "refused" for name in SAID}, ran.text
     failures = dict(re.findall(r"^_{3,} (\S+) _{3,}$(.*?)(?=^_{3,} |^={3,} )", ran.text, re.DOTALL | re.MULTILINE))
     own = {name: ran.text if "ignored" in name else failures.get(name, "") for name in SAID}

@@ -73,6 +73,11 @@ async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 """
+MANY = """
+def test_too_many(fileperf):
+    with pytest.raises(Exception, match="ulimit -n 1000000256"):
+        fileperf.get("/", connections=10**9, duration="0.3s", boots=1, warmup=0, gate="none")
+"""
 SLOWLY = """
 @pytest.mark.parametrize("what", ["file", "memory", "full"])
 def test_grows(fileperf, what):
@@ -115,12 +120,12 @@ def test_a_server_is_as_the_shell_would_start_it_and_what_grows_in_it_is_told(pr
 
 
 def test_a_server_that_runs_out_of_files_is_told_and_logs_if_asked_to(project: Project) -> None:
-    project.write({"app.py": FACTS, "test_load.py": LOGGED + CROWD})
+    project.write({"app.py": FACTS, "test_load.py": LOGGED + CROWD + MANY})
     with files_limited_to(64):
         ran = project.run("--fileperf-server=uvicorn:loop=uvloop,access_log=yes", "-v")
 
     found = results(ran)
-    assert "2 passed" in ran.said, ran.text
+    assert "3 passed" in ran.said, ran.text
     assert "the server had 64 open files, all that its shell allows (`ulimit -n`)" in ran.said, ran.text
     assert found["test_get"]["growth"]["files_limit"] == 64
     assert "access log on" in ran.said, ran.text
