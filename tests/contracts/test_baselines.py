@@ -113,6 +113,13 @@ def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
     assert [name for name in names if name not in stored(directory)] == ["test_b.py::test_three"], ran.text
     project.run("--fileperf-prune", "-k", "test_one", "--tb=no")
     assert len(stored(directory)) == 3
+    shared = project.top.with_name(f"{project.top.name}-shared")  # other projects store there, too
+    (shared / "any-00000000").mkdir(parents=True)
+    (file,) = directory.glob("*-*/test_a.py.json")
+    others = file.read_text(encoding="utf-8").replace("test_a.py", "test_of_others.py")
+    (shared / "any-00000000" / "test_of_others.py.json").write_text(others, encoding="utf-8")
+    project.run("--fileperf-prune", f"--fileperf-baselines={shared}", "-k", "test_renamed", "--tb=no")
+    assert len(stored(shared)) == 3
     ran = project.run("--tb=no")
     assert "stale" in ran.said, ran.text
     assert len(stored(directory)) == 3
@@ -144,7 +151,7 @@ def test_damage_is_told_by_its_path_and_nothing_is_lost(project: Project) -> Non
     good = file.read_text(encoding="utf-8")
     for bad, why in (
         (good.replace('"schema": 3', '"schema": 99'), "upgrade pytest-fileperf"),
-        (f"<<<<<<< HEAD\n{good}", "conflict markers of a merge"),
+        (f"<<<<<<< HEAD\n{good}", "conflict markers of a merge, from line 1 on"),
     ):
         file.write_text(bad, encoding="utf-8")
         ran = project.run("--fileperf-update=all", "--tb=short")

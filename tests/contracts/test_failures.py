@@ -19,7 +19,7 @@ def test_good(fileperf):
 
 @pytest.mark.parametrize("size", ["a|b:c%"])
 def test_limits(fileperf, size):
-    fileperf.get("/", min_rps=1e9, max_p50="1ns")
+    fileperf.get("/", min_rps=1e9, max_p50="1ns", group="alike")
 
 def test_some_fail(fileperf):
     fileperf.get("/{way}", feed=["good", "good", "good", "bad"])
@@ -31,7 +31,7 @@ def test_all_fail(fileperf):
     fileperf.get("/bad")
 
 def test_asserts(fileperf):
-    assert fileperf.get("/").errors == 1, "as I say"
+    assert fileperf.get("/", group="alike").errors == 1, "as I say"
 
 def test_setup(fileperf):
     def fill(client):
@@ -44,7 +44,7 @@ def test_teardown(fileperf):
     fileperf.get("/", teardown=empty)
 
 def test_keys(fileperf):
-    fileperf.get("/", conections=3, timeout="soon", rate=1, burst=2, pause="1s")
+    fileperf.get("/", conections=3, timeout="soon", rate=1, burst=2, pause="1s", server="http://me:canary@127.0.0.1:9")
 
 def test_nothing(fileperf):
     pass
@@ -152,6 +152,7 @@ def test_what_failed_otherwise_is_in_every_file(project: Project, failed: Ran) -
     assert not [name for name, words in NOT_BY_FIGURES.items() if words not in told[name]], told
     for words in ("burst and rate are different shapes of load", "pause is what users do who wait for answers"):
         assert words in told["test_keys"], "every problem is told at once"
+    assert "canary" not in told["test_keys"]
     markdown, page = (project.top / "target.md").read_text(), (project.top / "run.html").read_text()
     assert not [name for name in told if name not in markdown or name not in page], markdown
     assert f"fileperf: wrote {project.top / 'run.html'}" in failed.text.splitlines(), failed.text
@@ -201,6 +202,7 @@ def test_a_smoke_run_in_several_processes_is_told_once(project: Project) -> None
         assert ran.text.count(f"title=FAILED {name}::") == 1, ran.text
     assert ran.status == 1
     assert all(one["smoke"] for one in ran.record["results"])
+    assert ran.record["rankings"] == []
     assert results(ran)["test_limits[a|b:c%]"]["standing"] == "-", "nothing is judged"
     markdown = (project.top / "smoke.md").read_text(encoding="utf-8")
     heading = "## Load tests: 6 measured, 3 FAILED; 4 tests failed for other reasons; smoke: "

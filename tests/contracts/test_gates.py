@@ -86,6 +86,11 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Project:
     elsewhere.mkdir()
     content |= {"environment": {**content["environment"], "cores": 999}, "tests": other}
     (elsewhere / file.name).write_text(json.dumps(content), encoding="utf-8")
+    other["test_it.py::test_other_machine"]["captured"] = "2020-01-01T00:00:00+00:00"
+    older = elsewhere.with_name("older-00000000")
+    older.mkdir()
+    content |= {"environment": {**content["environment"], "cores": 998}}
+    (older / file.name).write_text(json.dumps(content), encoding="utf-8")
     return project
 
 
@@ -148,7 +153,7 @@ def test_versions_in_turn(project: Project) -> None:
 
     fast, slow = (f"import _version\n{answering(seconds)}" for seconds in (0.002, 0.02))
     project.write({".gitignore": "__pycache__/\n_version.py\n", "_version.py": "", "test_it.py": IN_TURN})
-    project.write({"app.py": slow}).commit()
+    project.write({"app.py": slow, "pyproject.toml": "[project.optional-dependencies]\na = []\n"}).commit()
     project.write({"app.py": fast}).commit()
     before = git("rev-parse", "--short=7", "HEAD~1").strip()
     assert f"against {before} (the commit before HEAD)" in project.run("--fileperf-against=HEAD", "--co").said
@@ -161,7 +166,7 @@ def test_versions_in_turn(project: Project) -> None:
     refused = project.run("--fileperf-against=./", "--co")
     assert (refused.status, "both sides would be the same" in refused.said) == (4, True), refused.text
 
-    project.write({"app.py": slow, "new.py": "VALUE = 1\n"})
+    project.write({"app.py": slow, "new.py": "VALUE = 1\n", "pyproject.toml": ""})
     untouched = (("status", "--porcelain"), ("stash", "list"), ("worktree", "list"), ("for-each-ref",))
     state = [git(*words) for words in untouched]
     head = git("rev-parse", "--short=7", "HEAD").strip()
@@ -177,6 +182,7 @@ def test_versions_in_turn(project: Project) -> None:
     assert {one["base"]["title"] for one in parts.values()} == {f"HEAD ({head})"}
     assert re.search(rf"RegressionError: #slower: p50 .* worse than HEAD \({head}\)", ran.said), ran.text
     assert "--fileperf-update" not in ran.said, ran.text
+    assert "pyproject.toml differs between the sides" in ran.said, ran.text
     rps, p50 = results(ran)["test_get"]["verdict"]["comparisons"]
     assert -0.95 < rps["change"] < -0.7
     assert p50["now"] > 0.02 > p50["base"] > 0.002

@@ -9,6 +9,7 @@ import sys
 import pytest
 from contracts.answers import answering
 from contracts.project import Project, results
+from pytest_benchmark.utils import get_machine_id
 
 TESTS = """
 import pytest
@@ -45,6 +46,10 @@ def report(project: Project, *arguments: str) -> tuple[int, str]:
 
 def test_reports_are_made_again_of_the_file_of_a_run(project: Project) -> None:
     project.write({"app.py": answering(0.002), "test_it.py": TESTS})
+    machine: str = get_machine_id()  # type: ignore[no-untyped-call] # it has no types
+    earlier = project.top / ".benchmarks" / machine / "0007_earlier.json"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("{}", encoding="utf-8")
     ran = project.run("--fileperf-markdown=run.md", "--fileperf-html=run.html", "--fileperf-save=mine", "--tb=no", "-v")
     assert ran.status == 1, ran.text
     (project.top / "kept.json").write_text(json.dumps(ran.record), encoding="utf-8")
@@ -59,6 +64,7 @@ def test_reports_are_made_again_of_the_file_of_a_run(project: Project) -> None:
     assert not [line for line in shown if line not in ran.text.splitlines()], ran.text
 
     (saved,) = (project.top / ".benchmarks").rglob("*_mine.json")
+    assert saved.name == "0008_mine.json"
     benchmarks = {one["name"]: one["stats"] for one in json.loads(saved.read_text())["benchmarks"]}
     assert "test_bad" not in benchmarks
     for name in ("test_sizes[1]", "test_rate"):
