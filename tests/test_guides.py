@@ -82,3 +82,5 @@ def test_the_quickstart_shows_what_new_writes(
     written = (tmp_path / "tests" / "performance" / "test_endpoints.py").read_text(encoding="utf-8")
     for part in shown.strip("\n").split("\n\n"):
         assert part in written, part
+    line = written.partition("@pytest.mark.skip")[0].count("\n") + 1
+    assert f"test_endpoints.py:{line}: fill in number in the path\n" in text
