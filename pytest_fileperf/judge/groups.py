@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
 
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence, Level, evidence_of, level_of, tail_factor
 from pytest_fileperf.judge.gate import difference_of
@@ -212,10 +211,8 @@ class SessionRecord:
         return tuple(result for result in self.results if id(result) not in ranked)
 
 
-def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GROUP_BY, **facts: Any) -> SessionRecord:
+def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GROUP_BY) -> SessionRecord:
     """Returns the record; `labels` are what `parse_group_by` returns and say which results are a group.
-
-    `facts` are other fields of the record.
 
     A group is ranked where two or more of it have a successful request; a few requests of a smoke run rank nothing, nor
     do searches for a capacity, whose rates are their own choice.
@@ -228,4 +225,4 @@ def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GR
             metric, sides = ranked_by([result.recording for result in members], limits)
             groups.append(rank(metric, sides, title=title, results=tuple(members)))
     unknown = unknown_params(results, labels)
-    return SessionRecord(results=tuple(results), groups=tuple(groups), unknown_params=unknown, **facts)
+    return SessionRecord(results=tuple(results), groups=tuple(groups), unknown_params=unknown)

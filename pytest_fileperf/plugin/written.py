@@ -133,9 +133,8 @@ def record_of(
     if options.json is not None:
         results = _sealed(results, options.baselines)
     tells_where = options.json is not None or options.html is not None or options.save is not None
-    return session_record(
-        results,
-        options.group_by,
+    return replace(
+        session_record(results, options.group_by),
         failed=tuple(failed),
         said=tuple(said),
         created=datetime.now(UTC).isoformat(timespec="seconds"),

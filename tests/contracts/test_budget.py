@@ -58,8 +58,6 @@ def test_undecided_tests_run_once_more_while_time_is_left(tmp_path: Path) -> Non
     assert "16.0 s for all comparisons" in ran.said
     assert "1 INCONCLUSIVE" in ran.said
     assert "give it more time with --fileperf-budget" in ran.said
-    seconds = float(re.findall(r"in (\d+\.\d+)s", ran.text)[-1])
-    assert seconds < 1.1 * 16 + 3  # pytest, and the imports of a session
 
 
 STOPPED = """

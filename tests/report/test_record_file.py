@@ -137,7 +137,9 @@ def reread(tmp_path: Path) -> Callable[[SessionRecord], SessionRecord]:
     return through_a_file
 
 
-@pytest.mark.parametrize("session", ["capacity", "in_turn", "nothing", "odd", "streams", "watched"])
+@pytest.mark.parametrize(
+    "session", ["by_loop", "capacity", "failed", "in_turn", "nothing", "odd", "streams", "watched"]
+)
 def test_what_is_read_is_equal(session: str, reread: Callable[[SessionRecord], SessionRecord]) -> None:
     record = stored(session)
     again = reread(record)
