@@ -27,6 +27,11 @@ class Again:
         """Tests that are undecided, and what is reported of them if they do not run again."""
         self._properties: dict[pytest.Item, list[tuple[str, object]]] = {}
         """The properties that each of them had before it ran."""
+        self._running: pytest.Item | None = None
+        self._setup: pytest.TestReport | None = None
+        """What the setup of the test that runs has come to."""
+        self._told = 0
+        """How many of its reports are out."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -42,15 +47,41 @@ class Again:
             self._time.to_come = len(self._to_come)
             self._to_come.discard(item.nodeid)
         properties = list(item.user_properties)
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        failed = {report.when for report in reports if not report.passed}
-        may_go_on = not failed or (failed == {"call"} and self._active.options.strict)
-        if not self._time.again and may_go_on and self._time.needs_s(item.nodeid) > 0:
+        self._running, self._told = item, 0
+        try:
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        finally:
+            self._running = None
+        if not self._told and self._may_go_on(item, reports):
             self._held[item], self._properties[item] = reports, properties
         else:
-            _report(item, reports)
+            _report(item, reports[self._told :])
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
+
+    def _may_go_on(self, item: pytest.Item, reports: Sequence[pytest.TestReport]) -> bool:
+        failed = {report.when for report in reports if not report.passed}
+        is_open = not failed or (failed == {"call"} and self._active.options.strict)
+        return not self._time.again and is_open and self._time.needs_s(item.nodeid) > 0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if report.when == "setup":
+            self._setup = report
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_exception_interact(self, report: object) -> None:
+        """Reports a failure before fixtures end: where pytest stops at it (-x), all of them end with this test."""
+        item = self._running
+        # What a subtest has come to is reported already.
+        if item is None or type(report) is not pytest.TestReport or report.when == "teardown":
+            return
+        reports = [report] if report.when == "setup" or self._setup is None else [self._setup, report]
+        if not self._may_go_on(item, reports):
+            self._told = len(reports)
+            _report(item, reports)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:

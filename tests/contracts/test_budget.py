@@ -88,6 +88,32 @@ def test_a_test_that_is_interrupted_the_second_time_has_the_outcome_of_the_first
     assert junit.count('<property name="time" value="0" />') == 1
 
 
+FAILING = """
+import pytest
+
+@pytest.fixture(scope="module")
+def broken():
+    yield
+    raise RuntimeError("its end")
+
+def test_fails(fileperf, broken):
+    raise ValueError("before anything is measured")
+
+def test_after(broken):
+    pass
+"""
+
+
+def test_fixtures_end_with_the_test_that_stops_the_run(tmp_path: Path) -> None:
+    project = Project(top=tmp_path).write({"app.py": answering(0.0), "test_it.py": FAILING})
+    ran = project.run("--fileperf-budget=9s", "-x", "--junitxml=junit.xml")
+    assert ran.status == 1, ran.text
+    assert "1 failed, 1 error in" in ran.said
+    assert "RuntimeError: its end" in ran.said
+    junit = (tmp_path / "junit.xml").read_text(encoding="utf-8")
+    assert 'errors="1" failures="1"' in junit
+
+
 def test_a_budget_that_ends_nothing_is_refused(tmp_path: Path) -> None:
     project = Project(top=tmp_path).write({"app.py": answering(0.0), "test_it.py": TESTS})
     for given, said in (
