@@ -16,7 +16,8 @@
     │   ├── FileLimitError            more connections than open files allowed
     │   └── GeneratorError            the load generator's own process failed
     ├── BaselineError                 a stored baseline is damaged or too new
-    └── RecordError                   a file of results cannot be read
+    ├── RecordError                   a file of results cannot be read
+    └── NoTimeError                   the budget of the session was used up before the measurement began
 
     PerformanceError (AssertionError)
     ├── RequestsFailedError           requests failed, or none was made
@@ -48,6 +49,7 @@ __all__ = (
     "GeneratorError",
     "LimitExceededError",
     "LoadError",
+    "NoTimeError",
     "NotMeasuredError",
     "PerformanceError",
     "PlanError",
@@ -191,6 +193,10 @@ class BaselineError(FilePerfError):
 
 class RecordError(FilePerfError):
     """A file that `--fileperf-json` wrote cannot be read; the message names the file and the reason."""
+
+
+class NoTimeError(FilePerfError):
+    """The time of `--fileperf-budget` was used up before this measurement began."""
 
 
 class PerformanceError(AssertionError):

@@ -10,12 +10,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import CodeType
 
+import cloudpickle
 import pytest
 
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host import files
 from pytest_fileperf.host.files import put_text, write_text
+from pytest_fileperf.host.pickles import by_value
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
 
@@ -145,3 +148,11 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert str(raised.value) == (
         f"cannot write {path}: {os.strerror(errno.ENOSPC)}; make room there, or name another path"
     )
+
+
+def test_code_that_is_sent_to_another_process_keeps_its_file() -> None:
+    def outer() -> CodeType:
+        return (lambda: 1).__code__
+
+    sent = cloudpickle.loads(by_value(outer))
+    assert (sent.__code__.co_filename, sent().co_filename) == (__file__, __file__)

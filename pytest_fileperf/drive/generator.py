@@ -28,6 +28,7 @@ from pytest_fileperf.drive.preparation import Target
 from pytest_fileperf.drive.run import Run, at_once, run_load
 from pytest_fileperf.errors import FileLimitError, FilePerfError, GeneratorError, LoadError, PlanError
 from pytest_fileperf.host.cpu import TreeCpu
+from pytest_fileperf.host.pickles import by_value
 from pytest_fileperf.plan.load import Alternation, LoadPlan
 from pytest_fileperf.plan.request import Journey
 from pytest_fileperf.plan.work import Mix, Work
@@ -251,25 +252,22 @@ _TEST_MODULE = re.compile(r"__main__|(?:.*\.)?(?:conftest|test_[^.]*|[^.]*_test)
 
 def packed(works: tuple[Work, ...]) -> bytes:
     """Returns the works as a pickle; journeys and their values travel by value, so a test module may define them."""
-    import cloudpickle
-
     with _test_modules_by_value(works):
         for journey in _journeys(works):
             try:
-                cloudpickle.dumps(journey.arguments)
+                by_value(journey.arguments)
             except Exception as error:  # an object's own `__reduce__` may raise anything
                 raise PlanError(
                     f"what the setup returned cannot be carried to the generator process, for {journey.name} "
                     f"({type(error).__name__}: {error}): return plain data, such as ids, texts and numbers"
                 ) from error
         try:
-            raw: bytes = cloudpickle.dumps(works)
+            return by_value(works)
         except Exception as error:  # as above
             raise PlanError(
                 f"{works[0].name} cannot be carried to the generator process ({type(error).__name__}: {error}); "
                 "a journey and a request's arguments must not hold open files, sockets, locks, or fixtures with them"
             ) from error
-    return raw
 
 
 def _journeys(works: tuple[Work, ...]) -> list[Journey]:

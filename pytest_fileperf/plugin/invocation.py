@@ -147,7 +147,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     budget_s, wrong_budget = _budget(*_said("budget", given("budget"), ini))
     if rivals and given("budget") is not None:
         wrong_budget.append(
-            f"--fileperf-budget: it ends comparisons, and --fileperf-{rivals[0]} is not for that: leave one out"
+            f"--fileperf-budget: it is for runs that only compare: leave out it, or --fileperf-{rivals[0]}"
         )
     group_by, wrong_labels = _group_by(*_said("group_by", given("group_by"), ini))
     chosen = {key: _chosen(key, *_said(key, given(key), ini)) for key in CHOICES}

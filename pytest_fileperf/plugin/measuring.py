@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from pytest_fileperf.errors import FilePerfError, PerformanceError, PlanError
+from pytest_fileperf.errors import FilePerfError, NoTimeError, PerformanceError, PlanError
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.request import Journey, Operation
@@ -239,6 +239,11 @@ class Measuring:
                 found = self._found_now(call, fitting)
             except GivenUpError:
                 raise
+            except NoTimeError as error:
+                self.has_measured = True
+                if self._active.options.strict:
+                    raise error.with_traceback(None) from None
+                pytest.skip(str(error))
             except BaseException as error:
                 self.has_measured = True
                 if isinstance(error, FilePerfError | PerformanceError):

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from pytest_fileperf.errors import AppLoadError, AppMissingError
+from pytest_fileperf.host.pickles import by_value
 from pytest_fileperf.serve.databases import Databases, databases_here
 from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.made import Made, made_of
@@ -63,15 +64,12 @@ class AppSpec:
         """Returns the object for the process that serves it. Raises AppLoadError, with advice to give it by name."""
         if workers > 1:
             raise AppLoadError(f"{self.name} cannot be imported by {workers} workers: {_HOW}")
-        import cloudpickle
-
         try:
             with _by_value(_test_modules()):
-                data: bytes = cloudpickle.dumps(self.target)
+                return by_value(self.target)
         except Exception as error:  # pickling runs any __reduce__: whatever it raises is reported
             reason = f"{type(error).__name__}: {error}"
             raise AppLoadError(f"{self.name} cannot be sent to a server process ({reason}): {_HOW}") from error
-        return data
 
 
 def app_spec(app: object) -> AppSpec:

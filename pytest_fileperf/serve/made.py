@@ -19,6 +19,7 @@ from itertools import pairwise
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, NoneType
 
 from pytest_fileperf.errors import AppLoadError
+from pytest_fileperf.host.pickles import pickler
 from pytest_fileperf.serve.likeness import (
     EXACTLY,
     KIND,
@@ -195,9 +196,7 @@ def _names(modules: Mapping[str, ModuleType]) -> dict[int, str]:
 
 
 def _pickled(value: object, names: Mapping[int, str]) -> bytes:
-    import cloudpickle
-
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped
+    class Pickler(pickler()):  # type: ignore[misc]  # untyped
         def persistent_id(self, value: object) -> str | None:
             return names.get(id(value))
 

@@ -42,6 +42,8 @@ class TimeBudget:
     """Comparisons that ended undecided, by the node id of the call; each with that of its test."""
     _decided: dict[str, tuple[Result, ...]] = field(default_factory=dict)
     """The results of all other calls, those of their parts too, by the node id of the call: not measured again."""
+    _raised: dict[str, Exception] = field(default_factory=dict)
+    """What calls have raised, by their node id."""
 
     @property
     def left_s(self) -> float:
@@ -49,7 +51,7 @@ class TimeBudget:
 
     @property
     def is_over(self) -> bool:
-        return self.left_s < _LEAST_S
+        return self._begun_s is not None and self.left_s < _LEAST_S
 
     def part_s(self, nodeid: str) -> float:
         """Returns how long a call may take, from the beginning of its comparison on."""
@@ -81,6 +83,13 @@ class TimeBudget:
     def decided(self, nodeid: str) -> tuple[Result, ...]:
         """Returns what a call has found the first time, if that stays: the whole load first, then its parts."""
         return self._decided.get(nodeid, ())
+
+    def failed(self, nodeid: str, error: Exception) -> None:
+        """Takes note of what a call has raised: a test that caught it will expect it the second time, too."""
+        self._raised[nodeid] = error
+
+    def raised(self, nodeid: str) -> Exception | None:
+        return self._raised.get(nodeid)
 
     def needs_s(self, test: str) -> float:
         """Returns how much more time is likely to decide a test; 0.0 if nothing of it goes on."""

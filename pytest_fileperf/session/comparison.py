@@ -277,7 +277,7 @@ def measure_in_turn(
     """
     refuse_base(plan, base)
     test, comparison = plan.test, None if rig.time is None else rig.time.kept(plan.test.nodeid)
-    if comparison is None:
+    if comparison is None or comparison.work != plan.work.identity():  # the test may ask for something else now
         comparison = Comparison(plan, base, budget, rig, is_stored=is_stored, base_alone=base_alone)
     else:
         comparison.go_on(plan)
@@ -314,6 +314,7 @@ class Comparison:
         self._found: dict[SubjectName, tuple[MetricComparison, ...]] = {}
         """What the others have found."""
         self._begun_s = rig.clock()
+        self.work = plan.work.identity()
         self.spent_s = 0.0
         """How long it took, once it has ended."""
         self._open_gates({WHOLE_LOAD, *(name for name, subject in plan.subjects.items() if subject.gate)})

@@ -12,6 +12,7 @@ from pytest_fileperf.errors import (
     FilePerfError,
     LimitExceededError,
     LoadError,
+    NoTimeError,
     NotMeasuredError,
     PerformanceError,
     PlanError,
@@ -39,7 +40,7 @@ from pytest_fileperf.session.stored import Baselines, measure_other_version
 from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.plans import Plan, app_of, cores_of, subjects_of
 from pytest_fileperf.settings.settings import Options, Settings
-from pytest_fileperf.units import format_count
+from pytest_fileperf.units import format_count, format_duration
 from pytest_fileperf.versions.tree import CodeTree
 
 # --- Says how many generators make a load, and finds out how many it takes where that is asked for
@@ -195,7 +196,14 @@ class Session:
         if (time_ := self._rig.time) is not None:
             if decided := time_.decided(test.nodeid):
                 self.results += decided
+                if (error := time_.raised(test.nodeid)) is not None:
+                    raise error
                 return decided[0]
+            if time_.is_over and not time_.again:
+                raise NoTimeError(
+                    f"{test.title}: not measured, as no time was left of --fileperf-budget="
+                    f"{format_duration(round(1e9 * time_.total_s))}"
+                )
             settings = settings.lasting(round(1e9 * time_.part_s(test.nodeid)))
         is_gated = any(subject.gate for subject in subjects_of(work, settings).values())
         keeps = is_gated and self._base is None and not self._options.smoke
@@ -225,7 +233,12 @@ class Session:
         pack(self.results[place:])  # all of them are kept
         if time_ is not None:
             time_.judged(test.nodeid, self.results[place:])
-        self._raise_for_all(plan, measured, self.results[place:])
+        try:
+            self._raise_for_all(plan, measured, self.results[place:])
+        except PerformanceError as error:
+            if time_ is not None:
+                time_.failed(test.nodeid, error)
+            raise
         return self.results[place]
 
     def _planned(self, work: Work, settings: Settings, test: TestId, *, in_half: bool) -> Plan:

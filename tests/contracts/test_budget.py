@@ -119,8 +119,30 @@ def test_a_budget_that_ends_nothing_is_refused(tmp_path: Path) -> None:
     for given, said in (
         (("--fileperf-budget=soon",), "--fileperf-budget: 'soon' is not a duration"),
         (("--fileperf-budget=0",), "--fileperf-budget: '0' is too short: it must be above 0"),
-        (("--fileperf-budget=9s", "--fileperf-update"), "--fileperf-update is not for that: leave one out"),
+        (
+            ("--fileperf-budget=9s", "--fileperf-update"),
+            "it is for runs that only compare: leave out it, or",
+        ),
     ):
         ran = project.run(*given)
         assert ran.status == 4
         assert said in ran.said, ran.text
+
+
+def test_what_has_no_time_is_skipped_and_fails_a_strict_run(tmp_path: Path) -> None:
+    project = Project(top=tmp_path)
+    tests = """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_each(fileperf, number):
+            fileperf.get("/", connections=2, warmup=0, gate="p50")
+    """
+    project.write({"app.py": answering(0.01), "test_it.py": tests}).commit()
+    project.write({"app.py": answering(0.01) + "# a comment\n"})
+    ran = project.run("--fileperf-against=HEAD", "--fileperf-budget=2s", "-rs")
+    assert ran.status == 0, ran.text
+    assert "not measured, as no time was left of --fileperf-budget=2.00 s" in ran.said, ran.text
+    assert "2 skipped" in ran.said
+    strict = project.run("--fileperf-against=HEAD", "--fileperf-budget=2s", "--fileperf-strict")
+    assert "3 failed" in strict.said  # the first one was measured, and is undecided

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from session.fakes import GET, MS, TEST, App, Host, rig_of
 
+from pytest_fileperf.errors import LimitExceededError
 from pytest_fileperf.judge.evidence import BootEvidence, Pair
 from pytest_fileperf.judge.paired import Sequential
 from pytest_fileperf.judge.record import Result
@@ -121,3 +122,14 @@ def test_both_times_together_use_no_more_than_one_error(monkeypatch: pytest.Monk
         assert found[-1] is not None
     assert len(shares) > len(RULES.looks)
     assert sum(shares) == pytest.approx(1)
+
+
+def test_a_call_that_raised_raises_again(sharing: Callable[[float, int], Sharing]) -> None:
+    shared = sharing(60, 1)
+    limited = replace(EASY, limits={"min_rps": 1e9})
+    with pytest.raises(LimitExceededError) as first:
+        shared.measure("limited", limited)
+    shared.again("limited")
+    with pytest.raises(LimitExceededError) as second:
+        shared.measure("limited", limited)
+    assert second.value is first.value

@@ -1,0 +1,35 @@
+"""Values for other processes, which may be unable to import what the values are made of."""
+
+from __future__ import annotations
+
+import io
+from collections import ChainMap
+from functools import cache
+from types import CodeType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import cloudpickle
+
+_NO_FILE = "<dynamic-code>"
+"""What cloudpickle takes for the file of all code since 3.1.3."""
+
+
+@cache
+def pickler() -> type[cloudpickle.Pickler]:
+    """Returns cloudpickle's, by which code keeps the name of its file: failures and profiles are told by it."""
+    import cloudpickle
+
+    table = cloudpickle.Pickler.dispatch_table
+
+    def reduced(code: CodeType) -> tuple[object, tuple[object, ...]]:
+        make, given = table[CodeType](code)
+        return make, tuple(code.co_filename if one == _NO_FILE else one for one in given)
+
+    return type("Pickler", (cloudpickle.Pickler,), {"dispatch_table": ChainMap({CodeType: reduced}, table)})
+
+
+def by_value(value: object) -> bytes:
+    with io.BytesIO() as file:
+        pickler()(file).dump(value)
+        return file.getvalue()
