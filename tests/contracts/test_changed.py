@@ -12,7 +12,9 @@ import pytest
 from contracts.project import Project, Ran, results
 
 INI = "[pytest]\npythonpath = . lib\nfileperf_warmup = 0\nfileperf_max_duration = 2s\nfileperf_gate = rps\n"
+# Who has to wait for an answer does not use up its core: such a load would be no baseline.
 APP = """
+import asyncio
 {at_import}
 
 
@@ -21,6 +23,7 @@ async def app(scope, receive, send):
         return
     if scope["path"] == "/never":
         {later}
+    await asyncio.sleep(0.002)
     await send({{"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}})
     await send({{"type": "http.response.body", "body": b"ok"}})
 """
