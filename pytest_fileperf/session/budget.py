@@ -64,7 +64,7 @@ class TimeBudget:
         return comparison.spent_s + max(_LEAST_S, min(self.left_s, max(equal_s, _AHEAD * comparison.needs_s)))
 
     def kept(self, nodeid: str) -> Comparison | None:
-        """Gives the comparison that goes on back; None where there is none."""
+        """Returns the comparison that goes on, and keeps it no more; None if there is none."""
         _, comparison = self._kept.pop(nodeid, ("", None))
         return comparison
 

@@ -193,19 +193,19 @@ class Session:
         """
         __tracebackhide__ = True
         _check_clock()
+        is_gated = any(subject.gate for subject in subjects_of(work, settings).values())
         if (time_ := self._rig.time) is not None:
             if decided := time_.decided(test.nodeid):
                 self.results += decided
                 if (error := time_.raised(test.nodeid)) is not None:
                     raise error
                 return decided[0]
-            if time_.is_over and not time_.again:
+            if is_gated and time_.is_over and not time_.again:
                 raise NoTimeError(
                     f"{test.title}: not measured, as no time was left of --fileperf-budget="
                     f"{format_duration(round(1e9 * time_.total_s))}"
                 )
             settings = settings.lasting(round(1e9 * time_.part_s(test.nodeid)))
-        is_gated = any(subject.gate for subject in subjects_of(work, settings).values())
         keeps = is_gated and self._base is None and not self._options.smoke
         # Read before time is spent on measuring: a damaged file is told at once.
         found = self._baselines.find(test) if keeps else None

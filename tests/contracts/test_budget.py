@@ -137,6 +137,9 @@ def test_what_has_no_time_is_skipped_and_fails_a_strict_run(tmp_path: Path) -> N
         @pytest.mark.parametrize("number", range(3))
         def test_each(fileperf, number):
             fileperf.get("/", connections=2, warmup=0, gate="p50")
+
+        def test_limited(fileperf):
+            fileperf.get("/", gate="none", min_rps=1, duration="0.2s", boots=1)
     """
     project.write({"app.py": answering(0.01), "test_it.py": tests}).commit()
     project.write({"app.py": answering(0.01) + "# a comment\n"})
@@ -144,5 +147,6 @@ def test_what_has_no_time_is_skipped_and_fails_a_strict_run(tmp_path: Path) -> N
     assert ran.status == 0, ran.text
     assert "not measured, as no time was left of --fileperf-budget=2.00 s" in ran.said, ran.text
     assert "2 skipped" in ran.said
+    assert results(ran)["test_limited"]["standing"] == "-"  # it compares nothing
     strict = project.run("--fileperf-against=HEAD", "--fileperf-budget=2s", "--fileperf-strict")
     assert "3 failed" in strict.said  # the first one was measured, and is undecided
