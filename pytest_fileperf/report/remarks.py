@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_fileperf.judge.evidence import OtherAnswers
 from pytest_fileperf.judge.record import Result, Standing
-from pytest_fileperf.judge.trend import may_be_machine, trend_of
+from pytest_fileperf.judge.unit import may_be_machine, trend_of
 from pytest_fileperf.judge.verdict import NoteKind
 from pytest_fileperf.measure.capacity import CapacityEnd
 from pytest_fileperf.measure.growth import Growth

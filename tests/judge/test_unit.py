@@ -16,8 +16,7 @@ from measure.recordings import MS, recording_of, round_of
 from pytest_fileperf.judge.difference import Difference
 from pytest_fileperf.judge.evidence import Pair, pair_side
 from pytest_fileperf.judge.ranks import difference_by_ranks
-from pytest_fileperf.judge.trend import trend_of
-from pytest_fileperf.judge.unit import PairValue, mean_difference, unit_of, units_of
+from pytest_fileperf.judge.unit import PairValue, mean_difference, trend_of, unit_of, units_of
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
