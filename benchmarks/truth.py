@@ -29,7 +29,8 @@ from time import perf_counter
 
 import httpx
 from bench import SERVER_CORES, Row, measured, nginx, parser, spread, table, uvicorn
-from hdrh.histogram import HdrHistogram
+
+from pytest_fileperf.measure.histogram import Histogram
 
 CONNECTIONS, RATE = 32, 1_000
 REQUESTS = ("item", "item", "file", "item", "item", "file", "item", "item", "file", "bad")
@@ -85,7 +86,7 @@ def sums(counts: Sequence[int], requests: int) -> str:
             keys = load(url, requests=requests, rounds=1, generators=count, max_error_rate=1)
             result = measured(f"requests({given}, {keys})", generators=count)[0]
             seen, kinds = result["summary"], httpx.get(f"{url}/log").json()["kinds"]
-            samples = HdrHistogram.decode(result["histogram"]).get_total_count()
+            samples = Histogram.decode(result["histogram"]).count
             answers = sum(kinds[name] for name in BYTES)
             in_bytes = sum(kinds[name] * size for name, size in BYTES.items())
             figures = (

@@ -45,7 +45,6 @@ LARGE = (
     "cloudpickle",
     "dask",
     "distributed",
-    "hdrh",
     "httptools",
     "httpx",
     "httpx2",
@@ -59,7 +58,6 @@ LARGE = (
 )
 DISTRIBUTIONS = {
     "_pytest": "pytest",
-    "hdrh": "hdrhistogram",
     "pytest_benchmark": "pytest-benchmark",
     "uvicorn_worker": "uvicorn-worker",
 }

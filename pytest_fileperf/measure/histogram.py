@@ -1,12 +1,15 @@
 """Latency histogram with HDR buckets: three significant digits from 1 ns to over an hour, in constant memory.
 
 Counts are numpy arrays where they are used, so a block of samples is added in one step; the stored form is the standard
-HdrHistogram V2 text, written and read by the `hdrhistogram` package.
+HdrHistogram V2 text: a head and zigzag LEB128 counts, deflated, as base64. Its source is the encoding in
+https://github.com/HdrHistogram/HdrHistogram, `AbstractHistogram.java` and `ZigZagEncoding.java`.
 """
 
 from __future__ import annotations
 
+import base64
 import math
+import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -92,6 +95,12 @@ _SUB_HALF = _SUB_COUNT >> 1
 """2048 steps a bucket: the least power of two that keeps three significant digits."""
 _COUNTS_SIZE = (HIGHEST_NS.bit_length() - _SUB_BITS + 2) * _SUB_HALF
 """Length of the counts array that HdrHistogram makes for this range and precision."""
+
+_OUTER = struct.Struct(">II")
+"""A cookie, and how many deflated bytes come."""
+_HEAD = struct.Struct(">IIIIQQd")
+"""A cookie, how many bytes of counts come, offset of indexes, digits, lowest and highest value, unit of a value."""
+_OUTER_COOKIE, _COOKIE = 0x1C849314, 0x1C849313
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,16 +238,13 @@ class Histogram:
         Lossless for steps and counts, so for every percentile up to the end of its step. The exact minimum, maximum,
         sum and squares are not in it: they come back to three digits.
         """
-        from hdrh.histogram import HdrHistogram
-
-        stored = HdrHistogram(_LOWEST_NS, HIGHEST_NS, _DIGITS)
-        if self.count:
-            # Recording value by value costs microseconds each; its counts array has the same indexes as our steps.
-            steps, counts = self.held.arrays()
-            np.ctypeslib.as_array(stored.counts)[steps] = counts
-            stored.set_internal_tacking_values(int(steps[0]), int(steps[-1]), self.count)
-        text: bytes = stored.encode()
-        return text.decode("ascii")
+        steps, counts = self.held.arrays()
+        # Before each count, how many steps without samples come: a number below zero.
+        words = np.column_stack((1 - np.diff(steps, prepend=-1), counts)).ravel()
+        content = _numbers_of(words[words != 0])
+        head = _HEAD.pack(_COOKIE, len(content), 0, _DIGITS, _LOWEST_NS, HIGHEST_NS, 1.0)
+        deflated = zlib.compress(head + content)
+        return base64.b64encode(_OUTER.pack(_OUTER_COOKIE, len(deflated)) + deflated).decode("ascii")
 
     @classmethod
     def decode(cls, text: str) -> Histogram:
@@ -246,33 +252,31 @@ class Histogram:
 
         Raises ValueError when the text is damaged, or a histogram of another range or precision.
         """
-        from hdrh.codec import HdrCookieException, HdrHistogramEncoder, HdrLengthException
-
         try:
-            payload = HdrHistogramEncoder.decode(text.encode("ascii"))
-        except (ValueError, TypeError, HdrCookieException, HdrLengthException, zlib.error) as error:
-            raise ValueError(f"not an HdrHistogram V2 text: {str(error) or type(error).__name__}") from error
-        head = payload.payload
-        found = (head.lowest_trackable_value, head.highest_trackable_value, head.significant_figures)
-        # Checked before the counts are made room for: a damaged range would ask for any amount of memory.
-        if found != (_LOWEST_NS, HIGHEST_NS, _DIGITS):
+            stored = base64.b64decode(text)
+            outer_cookie, size = _OUTER.unpack_from(stored)
+            content = zlib.decompress(stored[_OUTER.size :])
+            cookie, length, _, digits, lowest, highest, _ = _HEAD.unpack_from(content)
+        except (ValueError, struct.error, zlib.error) as error:
+            raise ValueError(f"not an HdrHistogram V2 text: {error}") from error
+        # Four bits of a cookie are a word's size, which V2 does not use.
+        if (outer_cookie & ~0xF0, cookie & ~0xF0) != (_OUTER_COOKIE & ~0xF0, _COOKIE & ~0xF0):
+            raise ValueError("not an HdrHistogram V2 text: it is marked as another format")
+        if (size, length) != (len(stored) - _OUTER.size, len(content) - _HEAD.size):
+            raise ValueError("not an HdrHistogram V2 text: its length is not the one in its head")
+        if (lowest, highest, digits) != (_LOWEST_NS, HIGHEST_NS, _DIGITS):
             raise ValueError(
-                f"a histogram from {found[0]} to {found[1]} with {found[2]} digits,"
+                f"a histogram from {lowest} to {highest} with {digits} digits,"
                 f" not from {_LOWEST_NS} to {HIGHEST_NS} with {_DIGITS}"
             )
-        if head.payload_len == 0:
-            return EMPTY
-        try:
-            payload.init_counts(_COUNTS_SIZE)
-        except (IndexError, OverflowError, MemoryError, ValueError) as error:
-            raise ValueError(f"its counts are damaged: {error}") from error
-        all_counts = np.ctypeslib.as_array(payload.counts).astype(np.int64)  # by step
-        steps = np.flatnonzero(all_counts).astype(np.int64)
+        words = _numbers_in(content[_HEAD.size :])
+        # A damaged number may be huge: its sum with others must not overflow.
+        ends = np.cumsum(np.where(words < 0, np.minimum(-words, _COUNTS_SIZE + 1), 1))
+        if ends.max(initial=0) > _COUNTS_SIZE:
+            raise ValueError("its counts are damaged: they go on beyond the range")
+        steps, counts = ends[words > 0] - 1, words[words > 0]
         if steps.size == 0:
             return EMPTY
-        counts = all_counts[steps]
-        if int(counts.min()) < 0:
-            raise ValueError("its counts are damaged: one is negative")
         middles = np.minimum(middle_of(steps), HIGHEST_NS)
         return cls(
             Counts(steps, counts),
@@ -290,6 +294,28 @@ class Histogram:
         middles = middle_of(steps)
         inside = (middles >= low_ns) & (middles <= high_ns)
         return float(counts[inside].sum()) / self.count
+
+
+def _numbers_of(words: NDArray[np.int64]) -> bytes:
+    """Returns them as zigzag LEB128: small ones first made small and positive, then seven bits a byte, lowest first."""
+    zigzag = (words << 1) ^ (words >> 63)
+    rest = zigzag[:, np.newaxis] >> np.arange(0, int(zigzag.max(initial=1)).bit_length(), 7)
+    every = (rest & 0x7F) | np.where(rest > 0x7F, 0x80, 0)  # the high bit: more bytes come
+    rest[:, 0] = 1  # zero is a byte as well
+    return every[rest > 0].astype(np.uint8).tobytes()
+
+
+def _numbers_in(content: bytes) -> NDArray[np.int64]:
+    """Raises ValueError when one is not whole, or longer than eight bytes: no count is."""
+    octets = np.frombuffer(content, dtype=np.uint8).astype(np.int64)
+    ends = np.flatnonzero(octets < 0x80) + 1
+    starts = np.concatenate(([0], ends))
+    lengths = np.diff(starts)
+    if starts[-1] != octets.size or lengths.max(initial=0) > 8:
+        raise ValueError("its counts are damaged: a number does not end")
+    shifts = 7 * (np.arange(octets.size) - np.repeat(starts[:-1], lengths))
+    zigzag = np.add.reduceat((octets & 0x7F) << shifts, starts[:-1]) if ends.size else octets
+    return (zigzag >> 1) ^ -(zigzag & 1)
 
 
 def step_of(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:

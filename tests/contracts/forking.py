@@ -21,7 +21,7 @@ from _pytest.config import default_plugins
 
 PRELOADED = (
     *(f"_pytest.{name}" for name in default_plugins),
-    "asyncio", "cloudpickle", "hdrh.histogram", "httptools", "httpx", "numpy", "psutil", "scipy.special", "wcwidth",
+    "asyncio", "cloudpickle", "httptools", "httpx", "numpy", "psutil", "scipy.special", "wcwidth",
 )  # fmt: skip
 
 

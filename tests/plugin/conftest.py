@@ -38,7 +38,6 @@ def make():
 
 for _name in (
     "cloudpickle",
-    "hdrh.histogram",
     "httptools",
     "httpx",
     "numpy",
