@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import psutil
-import pytest
 from contracts.answers import answering
 from contracts.project import Project, results
 
@@ -83,37 +82,6 @@ TOLD = {
 }
 
 
-MADE = """
-from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route
-
-async def answer(request):
-    return PlainTextResponse(request.app.state.word)
-
-app = Starlette(routes=[Route("/", answer)])
-app.state.word = "of the app"
-"""
-CHANGED = """
-import pytest
-from app import Route, answer, app
-
-pytestmark = pytest.mark.fileperf(connections=1, requests=2, boots=1, warmup=0, gate="none")
-
-@pytest.fixture
-def fileperf_app():
-    app.state.word = "of the test"
-    return app
-
-def test_set(fileperf):
-    fileperf.get("/", expect_body="of the test")
-
-def test_routes(fileperf):
-    app.router.routes.append(Route("/more", answer))
-    fileperf.get("/more")
-"""
-
-
 def is_alive(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -157,12 +125,3 @@ def test_why_a_server_does_not_serve_is_told_with_its_log(project: Project) -> N
         detached = (project.top / "detached.txt").read_text().split()
         assert detached
         assert not any(map(is_alive, map(int, detached))), "what a server has detached ends with it"
-
-
-def test_what_a_test_has_set_on_its_app_is_served_or_refused(project: Project) -> None:
-    pytest.importorskip("starlette")
-    ran = project.write({"app.py": MADE, "test_it.py": CHANGED}).run("--tb=short")
-
-    (failed,) = ran.record["failed"]
-    assert (failed["name"], "routes" in failed["message"]) == ("test_routes", True), ran.text
-    assert "served with what the test has set on the app: state.word" in ran.said, ran.text
