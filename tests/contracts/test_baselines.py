@@ -132,7 +132,8 @@ def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
 
 @pytest.mark.timeout(300)
 def test_what_got_better_keeps_its_baseline_if_only_new_ones_are_asked_for(project: Project) -> None:
-    project.write({".gitignore": "__pycache__/\n", "app.py": answering(0.02), "test_it.py": IN_TURN}).commit()
+    project.write({".gitignore": "__pycache__/\n", "app.py": answering(0.05), "test_it.py": IN_TURN}).commit()
+    project.write({"app.py": answering(0.02)})  # which is never committed
     directory = project.top / ".fileperf"
     assert "1 baseline stored" in project.run("--fileperf-update=all").said
     before = stored(directory)

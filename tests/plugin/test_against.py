@@ -1,8 +1,7 @@
-"""`--fileperf-against`, `--fileperf-aa` and the code of stored baselines, in real Git repositories."""
+"""`--fileperf-against` and `--fileperf-aa` in real Git repositories."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from plugin.projects import UNTIL_IT_SHOWS, make_slower
+from plugin.projects import make_slower
 from versions.repositories import Repo, needs_git
 
 pytestmark = [needs_git, pytest.mark.timeout(300)]
@@ -43,17 +42,6 @@ def refused(result: pytest.RunResult) -> str:
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "collected" not in result.stdout.str()
     return result.stderr.str()
-
-
-def test_the_same_code_passes_and_stores_nothing(repo: Repo, run_load: Run) -> None:
-    before = state_of(repo)
-    result = run_load("--fileperf-against=HEAD", *SHORT)
-    result.assert_outcomes(passed=1)
-    head = repo.git("rev-parse", "--short=7", "HEAD")
-    result.stdout.fnmatch_lines([f"*against HEAD ({head})", f"*PASS rps: the code is that of HEAD ({head})"])
-    assert "pairs of boots" not in result.stdout.str()
-    assert not (repo.top / ".fileperf").exists()
-    assert state_of(repo) == before
 
 
 SETUPS = """
@@ -118,51 +106,6 @@ def test_collecting_alone_checks_nothing_out(repo: Repo, run: Run, tmp_path: Pat
     result = run("--fileperf-against=HEAD", "--collect-only", "-q")
     assert result.ret == 0
     assert list((tmp_path / "temporary").iterdir()) == []
-
-
-# --- the code of stored baselines
-
-STORING = (*SHORT, "--fileperf-duration=0.3s", "--fileperf-rounds=3")
-STEPS = """
-async def visit(client):
-    for name in ("login", "download"):
-        async with client.step(name):
-            (await client.get("/wait/" + name)).raise_for_status()
-
-def test_visit(fileperf):
-    fileperf.run(visit, steps={"login": {"gate": "p50", "tolerance": "300%"}}, gate="none")
-"""
-
-
-def test_slower_code_fails_before_anything_is_committed(repo: Repo, run_load: Run) -> None:
-    """The step that got slower is told by its name."""
-    repo.write("test_it.py", STEPS)
-    (repo.top / "server_app.py").write_text((repo.top / "server_app.py").read_text() + "\n# not committed\n")
-    run_load("--fileperf-update=all", *STORING).assert_outcomes(passed=1)
-    assert repo.git("for-each-ref", "refs/fileperf/")
-    make_slower(repo, 0.05, "/wait/login")
-
-    result = run_load("--fileperf-json=out.json", "--fileperf-html=out.html", *STORING, UNTIL_IT_SHOWS)
-
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*RegressionError: #login: p50 * worse than its *",
-            "test_visit #login *REGRESSED",
-            "test_visit #download *-",
-            "FAILED *::test_visit - #login: p50 *",
-        ]
-    )
-    entries = json.loads((repo.top / "out.json").read_text())["results"]
-    regressed = [entry for entry in entries if entry["verdict"]["outcome"] == "REGRESSED"]
-    assert [entry["test"]["step"] for entry in regressed] == ["login"]
-    assert regressed[0]["verdict"]["comparisons"][0]["pairs"] >= 3
-    assert entries[0]["verdict"]["code"].startswith("measured in turn with the code of its baseline")
-    assert "test_visit #login</a>" in (repo.top / "out.html").read_text()
-    # What is stored leaves its code behind when it goes.
-    (repo.top / "test_it.py").unlink()
-    run_load("--fileperf-prune", *STORING)
-    assert not repo.git("for-each-ref", "refs/fileperf/")
 
 
 # --- Ctrl-C
