@@ -62,7 +62,7 @@ DISTRIBUTIONS = {
     "uvicorn_worker": "uvicorn-worker",
 }
 """Distributions named other than what they import as."""
-OF_THE_PACKAGE = ("benchmark", "cluster", "gunicorn", "html")
+OF_THE_PACKAGE = ("benchmark", "cluster", "gunicorn", "html", "tls")
 """Extras that the package itself imports from."""
 
 

@@ -24,5 +24,24 @@ def test_health(fileperf, server):
     fileperf.get("/health", server=server, gate="none")
 
 
+UVICORN = ["{python}", "-m", "uvicorn", "quickstart.app:app", "--app-dir", EXAMPLES]
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        Uvicorn(tls=True),  # pip install "pytest-fileperf[tls]"
+        Uvicorn(uds=True),
+        Gunicorn(workers=2, tls=True, uds=True),
+        Command([*UVICORN, "--port={port}", "--ssl-certfile={certfile}", "--ssl-keyfile={keyfile}"]),
+        Command([*UVICORN, "--uds={uds}"]),
+    ],
+)
+def test_over_tls_and_unix_sockets(fileperf, fileperf_server, server):
+    fileperf.get("/health", server=server, gate="none")
+    with fileperf_server.sync_client() as client:
+        assert client.get("/health").is_success
+
+
 def test_own_directory(fileperf, tmp_path):
     fileperf.get("/health", server=Uvicorn(env={"DATABASE_URL": f"sqlite:///{tmp_path}/data-{{boot}}.db"}), gate="none")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import repeat
 from typing import TypeAlias, TypeVar, cast
 
@@ -21,12 +21,12 @@ from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.measure.tally import Tally
 from pytest_fileperf.plan.feed import Requests
 from pytest_fileperf.plan.load import Alternation, LoadPlan
-from pytest_fileperf.plan.network import LOCAL, Network
+from pytest_fileperf.plan.network import LOCAL, Network, Reach
 from pytest_fileperf.plan.pacing import Pacing
 from pytest_fileperf.plan.payload import unique_bytes
 from pytest_fileperf.plan.request import FAMILIES, Journey, Operation
 from pytest_fileperf.plan.work import Mix, PartWork, Stream, Work, parts_of, turns
-from pytest_fileperf.wire.connect import Origin, open_socket
+from pytest_fileperf.wire.connect import Origin, open_socket, tls_context
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
 from pytest_fileperf.wire.payload_files import PayloadFiles
@@ -48,6 +48,7 @@ class Target:
     boot: int
     url: str
     """Base URL, without a slash at the end."""
+    reach: Reach = field(default_factory=Reach)
     pids: tuple[int, ...] = ()
     """The topmost processes of its server, if they can be seen: rounds have the CPU time of these trees."""
     network: Network = LOCAL
@@ -83,8 +84,9 @@ class PreparedLoad:
         pauses = None if plan.pause is None else plan.pause.of_users(plan.share)
         self.loop = LoadLoop(pacing=pacing, recorder=recorder, timeout_ns=plan.timeout_ns, pauses=pauses)
         url = httpx.URL(target.url)
-        self._origin = Origin(url.scheme, url.host, url.port or 80)
-        self._openings = Openings(self._origin.port, openers=plan.share.of)
+        self._origin = Origin(url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
+        self._tls = cache(partial(tls_context, target.reach))  # one for all connections: it takes a while
+        self._openings = Openings(None if target.reach.uds else self._origin.port, openers=plan.share.of)
         # Connections know the answers that one of them has had; those to different requests are seldom the same.
         alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
         self._known = KnownAnswers() if alike else None
@@ -110,15 +112,19 @@ class PreparedLoad:
         if await self._openings.may_open() and self._idle is not None and (free := self._idle.take()) is not None:
             return free
         limit_s = min(_CONNECT_TIMEOUT_S, self._plan.timeout_ns / 1e9)
-        sock = await open_socket(self._origin, timeout_s=limit_s, only_to=self.target.network)
+        target = self.target
+        sock = await open_socket(
+            self._origin, uds=target.reach.uds, tls=self._tls, timeout_s=limit_s, only_to=target.network
+        )
         return Connection(asyncio.get_running_loop(), sock, self._scratch, self._known)
 
     def _client(self, number: int = 0, family: str = "httpx") -> Client:
         target, own = self.target, self.target.transport
+        transport = partial(LoadTransport, uds=target.reach.uds, only_to=target.network, scratch=self._scratch)
         return Client(
             number=self._plan.share.number(number),
             family=family or target.family,
-            transport=LoadTransport(only_to=target.network, scratch=self._scratch) if own is None else own(),
+            transport=transport(verify=self._origin.scheme != "https" or self._tls()) if own is None else own(),
             base_url=target.url,
             timeout=self._plan.timeout_ns / 1e9,
             trust_env=False,
@@ -309,8 +315,6 @@ def _bytes_of(client: Client, operation: Operation) -> BytesOfRequest:
         found = bytes_of(signed or request)
     if operation.arguments.get("follow_redirects"):
         raise _NotReplayableError("redirects are followed")
-    if request.url.scheme != "http":
-        raise _NotReplayableError("TLS")
     if signed is None:
         raise _NotReplayableError("the authentication may need several requests")
     if found is None:

@@ -55,6 +55,14 @@ def endpoints_of(processes: Iterable[psutil.Process]) -> frozenset[Endpoint] | N
     return frozenset(endpoints)
 
 
+def unix_sockets_of(process: psutil.Process) -> frozenset[str]:
+    """Returns the paths of Unix sockets that the process has; empty where the system does not tell."""
+    try:
+        return frozenset(str(one.laddr) for one in process.net_connections(kind="unix"))
+    except psutil.Error:
+        return frozenset()
+
+
 def is_reached(endpoints: Iterable[Endpoint], host: str, port: int) -> bool:
     return any(ip in (host, *_ANY_ADDRESS) and number == port for ip, number in endpoints)
 

@@ -13,6 +13,18 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How clients reach a server, besides its URL. It has no private key, and goes to load generators elsewhere."""
+
+    uds: str | None = None
+    """The path of its Unix socket, in place of a port."""
+    trusted: str | bool = True
+    """Certificates, as PEM: a server needs one of them, or one that they have signed. True: what httpx trusts."""
+    is_own: bool = False
+    """Whether the server has a certificate that we gave it: then it may be for another host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """Where load may go: an address, by its number, or a name that leads to one."""
 

@@ -21,15 +21,16 @@ import psutil
 from pytest_fileperf.errors import PlanError, ServerStartError
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation, is_alive, run
-from pytest_fileperf.host.sockets import endpoints_of, is_reached, listeners
-from pytest_fileperf.plan.network import LOOPBACK, host_in_url
+from pytest_fileperf.host.sockets import endpoints_of, is_reached, listeners, unix_sockets_of
+from pytest_fileperf.plan.network import LOOPBACK, Reach
 from pytest_fileperf.plan.request import digest
-from pytest_fileperf.serve.process import PortTakenError, ProcessLaunch, RunningProcess, StartUp, base_env
-from pytest_fileperf.serve.spec import PYTHON, Command, env_filled, filled, has_names, server_title
+from pytest_fileperf.serve.process import PortTakenError, ProcessLaunch, RunningProcess, StartUp, base_env, reach_of
+from pytest_fileperf.serve.spec import PYTHON, Command, env_filled, filled, has_names, server_title, tls_files
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in, tracer_in
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.loaded import LoadedFiles, is_among_packages
 from pytest_fileperf.versions.tree import CodeTree
+from pytest_fileperf.wire.connect import Origin, dial
 
 # --- How the programs of a `Command` are found, and which code they run
 
@@ -209,6 +210,7 @@ class CommandLaunch(ProcessLaunch[Command]):
         self._builds = builds
         self._host = start_up.host
         self._port = 0
+        self._reach = Reach()
         self._env: Mapping[str, str] = {}
 
     def prepare(self, run_directory: Path) -> Invocation:
@@ -226,9 +228,13 @@ class CommandLaunch(ProcessLaunch[Command]):
             if (failure := self._builds[key]) is not None:
                 raise failure.with_traceback(None)
         at, host = self.start_up, self._host
-        self._port = port = free_port(host)
-        self._env = env_filled(at.env(spec), dict(spec.env), boot=at.serial, host=host, port=port, worker=0)
-        words = [filled(word, boot=at.serial, host=host, port=port) for word in spec.command]
+        self._reach = reach_of(spec, run_directory)
+        self._port = port = 0 if spec.uds else free_port(host)
+        certfile, keyfile = tls_files(spec, run_directory)
+        names = {"boot": at.serial, "host": host, "port": port, "uds": self._reach.uds}
+        names |= {"certfile": certfile, "keyfile": keyfile}
+        self._env = env_filled(at.env(spec), dict(spec.env), **names, worker=0)
+        words = [filled(word, **names) for word in spec.command]
         words, directory, program = _resolved(words, spec, self._env, code_tree)
         _require_difference(spec, directory, program, code_tree)
         command = scratch.supervised(
@@ -242,23 +248,24 @@ class CommandLaunch(ProcessLaunch[Command]):
             what, log = self._ended_early(returncode), self.process.log
             if returncode == 0:
                 what += ": it must stay in the foreground for as long as it serves"
-            if any(_IN_USE.search(line) for line in log) or not _is_free(self._host, self._port):
+            if any(_IN_USE.search(line) for line in log) or not (self.spec.uds or _is_free(self._host, self._port)):
                 what += f": another program took port {self._port}, or one that it wants too"
                 raise PortTakenError(what, log=log)
             raise ServerStartError(what, log=log)
-        if not _accepts(self._host, self._port):
+        if not self._accepts():
             return None
-        endpoints = endpoints_of(self.process.tree())
-        if endpoints is not None and not is_reached(endpoints, self._host, self._port):  # another program listens
-            return None
-        others = set(listeners(self._host, self._port)).difference(one.pid for one in self.process.tree())
-        if others:  # then it is chance who answers a connection
-            shared = f"{self.spec.name} shares port {self._port} with process {min(others)}"
-            raise PortTakenError(shared, log=self.process.log)
-        if self.spec.ready is not None and _http_problem(self._host, self._port, self.spec.ready, within_s):
+        if not self.spec.uds:  # that is in a directory which no other program knows
+            endpoints = endpoints_of(self.process.tree())
+            if endpoints is not None and not is_reached(endpoints, self._host, self._port):  # another program listens
+                return None
+            others = set(listeners(self._host, self._port)).difference(one.pid for one in self.process.tree())
+            if others:  # then it is chance who answers a connection
+                shared = f"{self.spec.name} shares port {self._port} with process {min(others)}"
+                raise PortTakenError(shared, log=self.process.log)
+        if self.spec.ready is not None and self._http_problem(self.spec.ready, within_s):
             return None
         answers_from_ns = time.monotonic_ns()
-        running = RunningCommand(self.spec, self.process, self._host, self._port)
+        running = RunningCommand(self.spec, self.process, self._reach, self._host, self._port)
         running.answers_from_ns = answers_from_ns
         running.tracer = tracer_in(self._env)
         # Files that are named for one boot are not its code: the names in braces stay.
@@ -269,31 +276,52 @@ class CommandLaunch(ProcessLaunch[Command]):
 
     def why_late(self) -> str:
         """Returns where it listens instead, or what its answer was."""
-        endpoints = sorted(endpoints_of(self.process.tree()) or ())
-        if is_reached(endpoints, self._host, self._port):
-            problem = _http_problem(self._host, self._port, self.spec.ready or "/", _CONNECT_TIMEOUT_S)
+        endpoints, uds = sorted(endpoints_of(self.process.tree()) or ()), self._reach.uds
+        asked = f"the Unix socket {uds}" if uds else f"{self._host} port {self._port}"
+        if self._accepts() if uds else is_reached(endpoints, self._host, self._port):
+            problem = self._http_problem(self.spec.ready or "/", _CONNECT_TIMEOUT_S)
             reason = f"it listens, and gave no HTTP answer to GET {self.spec.ready} ({problem})"
         elif endpoints:
             seen = ", ".join(f"{ip} port {number}" for ip, number in endpoints)
-            reason = f"it listens on {seen}, and was told {self._host} port {self._port}"
+            reason = f"it listens on {seen}, and was told {asked}"
         else:
-            reason = f"it does not listen on {self._host} port {self._port}"
-            others = listeners(self._host, self._port)
+            reason = f"it does not listen on {asked}"
+            others = () if uds else listeners(self._host, self._port)
             reason += f", where process {others[0]} does, which is none of its own" if others else ""
         return f"{self.spec.name} was not ready within {self.spec.start_timeout_s:g} s: {reason}"
+
+    def _accepts(self) -> bool:
+        try:
+            with dial(Origin("http", self._host, self._port), self._reach, timeout_s=_CONNECT_TIMEOUT_S):
+                return True
+        except OSError:
+            return False
+
+    def _http_problem(self, path: str, timeout_s: float) -> str | None:
+        """Returns why no HTTP answer comes, or None when one does, whatever it is."""
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        origin = Origin("https" if self.spec.is_tls else "http", self._host, self._port)
+        try:
+            connection.sock = dial(origin, self._reach, timeout_s=timeout_s)
+            connection.request("GET", path, headers={"Connection": "close"})
+            connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            return f"{type(error).__name__}: {error}"
+        finally:
+            connection.close()
+        return None
 
 
 class RunningCommand(RunningProcess):
     kind = "command"
 
-    def __init__(self, spec: Command, process: Child, host: str, port: int) -> None:
-        super().__init__(process)
+    def __init__(self, spec: Command, process: Child, reach: Reach, host: str, port: int) -> None:
+        super().__init__(spec, process, reach, host, port)
         self._spec = spec
         self._host, self._port = host, port
         self.workers = spec.workers
         self._workers: tuple[psutil.Process, ...] = ()
-        self.url = f"http://{host_in_url(host)}:{port}"
-        self.title = server_title(spec)
+        self.title = server_title(spec) + (f" ({', '.join(self.ways)})" if self.ways else "")
         held = [stabilised_in(pid) for pid in self.worker_pids]
         self.stabilised = tuple(name for name in STABILISERS if held and all(name in names for names in held))
 
@@ -307,11 +335,16 @@ class RunningCommand(RunningProcess):
         workers = self._spec.workers
         if len(self._workers) < workers or not all(map(is_alive, self._workers)):
             tree = self.processes
-            accepting = [one for one in tree if is_reached(endpoints_of((one,)) or (), self._host, self._port)]
+            accepting = [one for one in tree if self._listens(one)]
             innermost, self._workers = _innermost(tree), _innermost(accepting or tree)
             if len(self._workers) < workers <= len(innermost):
                 self._workers = innermost
         return tuple(process.pid for process in self._workers)
+
+    def _listens(self, process: psutil.Process) -> bool:
+        if self.uds is not None:
+            return self.uds in unix_sockets_of(process)
+        return is_reached(endpoints_of((process,)) or (), self._host, self._port)
 
     def identity(self) -> dict[str, object]:
         command = self._spec.title or without_temporary_paths(" ".join(self._spec.command))
@@ -333,24 +366,3 @@ def _is_free(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _accepts(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S):
-            return True
-    except OSError:
-        return False
-
-
-def _http_problem(host: str, port: int, path: str, timeout_s: float) -> str | None:
-    """Returns why no HTTP answer comes, or None when one does, whatever it is."""
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
-    try:
-        connection.request("GET", path, headers={"Connection": "close"})
-        connection.getresponse()
-    except (OSError, http.client.HTTPException) as error:
-        return f"{type(error).__name__}: {error}"
-    finally:
-        connection.close()
-    return None

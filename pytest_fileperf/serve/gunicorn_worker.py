@@ -11,14 +11,15 @@ from uvicorn_worker import UvicornWorker  # type: ignore[import-untyped]
 
 from pytest_fileperf.host.supervisor import follow_supervisor
 from pytest_fileperf.serve.job import HELD, Job
-from pytest_fileperf.serve.start import BACKLOG, ReportingLifespan, WorkerStart, interface_of, listen
+from pytest_fileperf.serve.spec import tls_files
+from pytest_fileperf.serve.start import BACKLOG, ReportingLifespan, WorkerStart, interface_of, listen, port_of
 
 
 def serve(run_directory: Path) -> None:
     """Serves the job in the run directory until SIGTERM, or until the process that started it is gone."""
     job = Job.read(run_directory)
     listener = listen(job, run_directory)
-    start = WorkerStart(job=job, run_directory=run_directory, port=listener.getsockname()[1])
+    start = WorkerStart(job=job, run_directory=run_directory, port=port_of(listener))
     Application(start, listener.detach()).run()
 
 
@@ -31,7 +32,10 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
     def load_config(self) -> None:
         """Sets what differs from gunicorn's defaults. Its file and its environment variables are not read."""
         job = self.start.job
+        certificate, key = tls_files(job.spec, self.start.run_directory)
         settings: dict[str, object] = {
+            "certfile": certificate,
+            "keyfile": key,
             "bind": f"fd://{self._listening_fd}",
             "workers": job.spec.workers,
             "worker_class": _ReportingWorker,

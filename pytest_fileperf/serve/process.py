@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import psutil
 
-from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
+from pytest_fileperf.errors import FilePerfError, PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.host.child import PATIENCE_S, Child, Invocation, is_alive
 from pytest_fileperf.host.files import not_started
-from pytest_fileperf.plan.network import LOOPBACK
+from pytest_fileperf.plan.network import LOOPBACK, Reach, host_in_url
 from pytest_fileperf.serve.job import HELD, IMPORTED, Failed, left, noted
 from pytest_fileperf.serve.preload import Fork, Preloads
 from pytest_fileperf.serve.running import RunningServer
-from pytest_fileperf.serve.spec import ProcessSpec
+from pytest_fileperf.serve.spec import AsgiSpec, ProcessSpec, socket_file, tls_files
 from pytest_fileperf.serve.stability import LAYOUT, stabilising_env, untraced
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -38,18 +40,92 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 Spec = TypeVar("Spec", bound=ProcessSpec)
 
 
+# --- What clients need to know of a server that we start: its Unix socket, and the certificate that it has
+
+_LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103
+_CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def reach_of(spec: ProcessSpec, run_directory: Path) -> Reach:
+    """Returns how clients reach a start-up, whose certificate it writes where the server looks for it.
+
+    Raises PlanError, with what to do, for files that no server can use.
+    """
+    where, uds = type(spec).__name__, socket_file(spec, run_directory)
+    if uds is not None and len(os.fsencode(uds)) > _LONGEST_SOCKET_PATH:
+        raise PlanError(
+            f"the path of a Unix socket may have {_LONGEST_SOCKET_PATH} bytes, and {uds} has more: "
+            "let the environment variable TMPDIR name a directory with a shorter path",
+            where=where,
+        )
+    certificate, key = tls_files(spec, run_directory)
+    if certificate is None:
+        return Reach(uds=uds)
+    if spec.ssl_certfile is None:
+        for path, content in zip((certificate, key), _made_certificate(where), strict=True):
+            assert path is not None
+            Path(path).write_bytes(content)
+    else:
+        _check_certificate(certificate, key, where, is_whole=isinstance(spec, AsgiSpec) or key is not None)
+    trusted = "\n".join(_CERTIFICATES.findall(Path(certificate).read_text(encoding="ascii", errors="replace")))
+    if not trusted:
+        raise PlanError(f"ssl_certfile: {certificate} has no certificate in PEM", where=where)
+    return Reach(uds=uds, trusted=trusted, is_own=True)
+
+
+@cache
+def _made_certificate(where: str) -> tuple[bytes, bytes]:
+    """Returns a certificate and its key, the same for all start-ups of a test run."""
+    try:
+        import trustme
+    except ImportError:
+        raise PlanError(
+            "the certificate is made by trustme, which is not installed: "
+            '`pip install "pytest-fileperf[tls]"`, or give ssl_certfile and ssl_keyfile',
+            where=where,
+        ) from None
+    made = trustme.CA().issue_cert("localhost", "127.0.0.1", "::1")
+    return b"".join(blob.bytes() for blob in made.cert_chain_pems), made.private_key_pem.bytes()
+
+
+def _check_certificate(certificate: str, key: str | None, where: str, *, is_whole: bool) -> None:
+    """Raises PlanError if no server can speak TLS with these files: it would say less, or ask for a password.
+
+    If they are not the whole, the program knows its key by itself.
+    """
+
+    def refuse() -> str:
+        raise PlanError("ssl_keyfile has a password, which no start-up is asked for: give a key without", where=where)
+
+    for name, path in (("ssl_certfile", certificate), ("ssl_keyfile", key)):
+        if path is not None and not Path(path).is_file():
+            raise PlanError(f"{name}: there is no file {path}", where=where)
+    try:
+        if is_whole:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, refuse)
+    except (OSError, ValueError) as error:
+        advice = "give the file of its key as ssl_keyfile" if key is None else "is it PEM, and is this its key?"
+        raise PlanError(f"{certificate} is no certificate with a key ({error}): {advice}", where=where) from error
+
+
 class RunningProcess(RunningServer):
     answers_from_ns: int | None = None
     """Since when it answers, by the monotonic clock; None if its start waited for what the test process did."""
 
-    def __init__(self, process: Child) -> None:
+    def __init__(self, spec: ProcessSpec, process: Child, reach: Reach, host: str, port: int) -> None:
         self._process = process
+        self.reach = reach
+        authority = "localhost" if reach.uds else f"{host_in_url(host)}:{port}"
+        self.url = f"{'https' if spec.is_tls else 'http'}://{authority}"
         self.supervisor = process.supervisor
         self._program = next(iter(self.processes), None)
 
     @property
     def processes(self) -> tuple[psutil.Process, ...]:
         return self._process.tree()
+
+    def identity(self) -> dict[str, object]:
+        return {**super().identity(), **({"tls": True} if self.is_tls else {}), **({"uds": True} if self.uds else {})}
 
     @property
     def log(self) -> tuple[str, ...]:

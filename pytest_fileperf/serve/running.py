@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,7 +16,7 @@ import psutil
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.host.child import process_tree
 from pytest_fileperf.host.sockets import listeners
-from pytest_fileperf.plan.network import LOCAL, Network, refusal
+from pytest_fileperf.plan.network import LOCAL, Network, Reach, refusal
 from pytest_fileperf.plan.request import Auth, Cookies, Headers, Timeout
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.versions.loaded import LoadedFiles
@@ -72,6 +73,8 @@ class RunningServer(ABC):
     """Why each boot imports the app anew; empty where one import serves many, and where that was not tried."""
     family: str = "httpx"
     """Whose clients it makes where no other ones are asked for."""
+    reach: Reach = Reach()
+    """How clients reach it, besides its URL."""
     own: tuple[tuple[str, str], ...] = ()
     """What differs from the test's app, and is as the server imported it: the name of each part, and why."""
 
@@ -79,6 +82,27 @@ class RunningServer(ABC):
     @abstractmethod
     def processes(self) -> tuple[psutil.Process, ...]:
         """The live process tree, supervisor and workers; empty where the system does not tell."""
+
+    @property
+    def uds(self) -> str | None:
+        """The path of its Unix socket; None if it listens on a port."""
+        return self.reach.uds
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """How it is reached if not by plain TCP: some of `TLS`, `Unix socket`."""
+        return (*(("TLS",) if self.is_tls else ()), *(("Unix socket",) if self.uds else ()))
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether it speaks TLS: then its `url` begins with `https`."""
+        return self.url.startswith("https://")
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """Returns what trusts its certificate and no other, for clients of your own; httpx's default for a `Url`."""
+        from pytest_fileperf.wire.connect import tls_context
+
+        return tls_context(self.reach)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -134,12 +158,13 @@ class RunningServer(ABC):
 
     def _sync_transport(self, family: ModuleType) -> httpx.BaseTransport:
         # Else it reads the certificates that the environment names, which may not be there, also where none is needed.
-        return cast("httpx.BaseTransport", family.HTTPTransport(trust_env=self.url.startswith("https://")))
+        tls = {"verify": self.ssl_context()} if self.is_tls else {"trust_env": False}
+        return cast("httpx.BaseTransport", family.HTTPTransport(uds=self.uds, **tls))
 
     def _transport(self) -> httpx.AsyncBaseTransport:
         from pytest_fileperf.wire.transport import LoadTransport
 
-        return LoadTransport()
+        return LoadTransport(uds=self.uds, verify=not self.is_tls or self.ssl_context())
 
 
 # --- A server that already runs. Its processes are found and watched, and neither started nor ended

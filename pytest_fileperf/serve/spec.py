@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePath
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
@@ -20,19 +21,22 @@ from pytest_fileperf.units import parse_duration_ns
 # --- The names in braces that are filled in when a server starts, such as `{port}`. Other braces stay
 
 BOOT, HOST, PORT, WORKER = "{boot}", "{host}", "{port}", "{worker}"
+UDS, CERTFILE, KEYFILE = "{uds}", "{certfile}", "{keyfile}"
+"""Only in a command and its environment."""
 PYTHON = "{python}"
 """Only in the words of a command: the Python that runs it."""
 
 
 def filled(text: str, **values: object) -> str:
-    """Returns the text with the names whose values are given: `boot`, `host`, `port`, `worker`."""
+    """Returns the text with the names whose values are given and not None, such as `boot` and `port`."""
     for name, value in values.items():  # `{boot}` has four digits: the size of the environment moves the stack
-        text = text.replace(f"{{{name}}}", str(value).zfill(4) if name == "boot" else str(value))
+        if value is not None:
+            text = text.replace(f"{{{name}}}", str(value).zfill(4) if name == "boot" else str(value))
     return text
 
 
 def has_names(text: str) -> bool:
-    return any(name in text for name in (BOOT, HOST, PORT, WORKER))
+    return any(name in text for name in (BOOT, HOST, PORT, WORKER, UDS, CERTFILE, KEYFILE))
 
 
 def env_filled(env: Mapping[str, str], names: Iterable[str], **values: object) -> dict[str, str]:
@@ -65,6 +69,7 @@ _PATH = re.compile(r"/[!-~]*")
 """A path that can stand in a request's first line as it is."""
 
 EnvironmentVariables: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
+FilePath: TypeAlias = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +104,22 @@ class AsgiSpec:
     and port that the server listens at, and
     `{worker}` the number of the worker process within its boot, from 0.
     """
+    uds: bool = False
+    """Listen on a Unix socket in place of a port: each start-up on one of its own, in a temporary directory."""
+    tls: bool = False
+    """Speak TLS, with a certificate that is made for the test run; `pip install "pytest-fileperf[tls]"`."""
+    ssl_certfile: FilePath | None = None
+    """Speak TLS with the certificate in this PEM file, which clients trust whatever its host. Kept in full."""
+    ssl_keyfile: FilePath | None = field(default=None, repr=False)
+    """The PEM file of its private key, without a password; None if the key is in `ssl_certfile`. Kept in full."""
 
     def __post_init__(self) -> None:
         _check(self)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.tls or self.ssl_certfile is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +143,13 @@ class Gunicorn(AsgiSpec):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Any program that serves HTTP/1.1 on the port of 127.0.0.1 that it is told.
+    """Any program that serves HTTP/1.1 on the port of 127.0.0.1, or the Unix socket, that it is told.
 
     In an argument or in the value of an environment variable `{port}` becomes a free port, `{host}` the address to
     listen at (127.0.0.1, or that of `--fileperf-host`), and `{boot}` a number that no other boot of the test run has;
-    `{python}` in an argument becomes the Python that runs the tests. The program has to stay in the foreground. SIGTERM
+    `{python}` in an argument becomes the Python that runs the tests. With `{uds}` in place of `{port}` it listens on a
+    Unix socket, whose path that becomes. `{certfile}` and `{keyfile}` become the files of a certificate and its key:
+    then it speaks TLS. The program has to stay in the foreground. SIGTERM
     asks it to end, and what is left of it is killed. Raises PlanError that names every bad value.
     """
 
@@ -152,18 +172,46 @@ class Command:
     stop_timeout_s: float = 10.0
     title: str | None = None
     """Its name in reports, test ids and baselines; None: its program (or Python module), and its command."""
+    ssl_certfile: FilePath | None = None
+    """The PEM file of the certificate that it speaks TLS with; None makes one if `{certfile}` is anywhere."""
+    ssl_keyfile: FilePath | None = field(default=None, repr=False)
+    """What `{keyfile}` becomes, with `ssl_certfile`."""
 
     def __post_init__(self) -> None:
         _check(self)
         object.__setattr__(self, "command", _words(self.command))
         object.__setattr__(self, "build", None if self.build is None else _words(self.build))
         object.__setattr__(self, "cwd", None if self.cwd is None else os.fspath(self.cwd))
-        if not any(PORT in text for text in (*self.command, *dict(self.env).values())):
-            raise PlanError(
+        if problems := list(self._problems_of_names()):
+            raise PlanError(*problems, where="Command")
+
+    def _problems_of_names(self) -> Iterator[str]:
+        certfile, keyfile = self._has(CERTFILE), self._has(KEYFILE)
+        if not (self._has(PORT) or self.uds):
+            yield (
                 f"nothing tells {self.name} its port: write {PORT} in an argument or in the value of an environment "
-                f'variable, as in Command(["./server", "--port", "{PORT}"]) or env={{"PORT": "{PORT}"}}',
-                where="Command",
+                f'variable, as in Command(["./server", "--port", "{PORT}"]) or env={{"PORT": "{PORT}"}} '
+                f"(or {UDS} for a Unix socket)"
             )
+        if self._has(PORT) and self.uds:
+            yield f"{self.name} is told {PORT} and {UDS}, two places to listen at: give one of them"
+        if self.ssl_certfile is None and certfile is not keyfile:
+            yield f"a certificate is of no use without its key: write both {CERTFILE} and {KEYFILE}"
+        if self.ssl_certfile is not None and keyfile and self.ssl_keyfile is None:
+            yield f"{self.name} is told {KEYFILE}: give that file, as ssl_keyfile"
+
+    def _has(self, name: str) -> bool:
+        return any(name in text for text in (*self.command, *dict(self.env).values()))
+
+    @property
+    def uds(self) -> bool:
+        """Whether it is told a Unix socket."""
+        return self._has(UDS)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether it is told a certificate, or has one of its own."""
+        return self.ssl_certfile is not None or self._has(CERTFILE)
 
     @property
     def name(self) -> str:
@@ -223,7 +271,20 @@ def server_id(spec: ServerSpec) -> str:
     if isinstance(spec, Command):
         return spec.name
     chosen = (choice for choice in (spec.loop, spec.http) if choice != "auto")
-    return "-".join((spec.name, str(spec.workers), *chosen, *(("access_log",) if spec.access_log else ())))
+    said = {"access_log": spec.access_log, "tls": spec.is_tls, "uds": spec.uds}
+    return "-".join((spec.name, str(spec.workers), *chosen, *(name for name, is_said in said.items() if is_said)))
+
+
+def tls_files(spec: ProcessSpec, run_directory: Path) -> tuple[str | None, str | None]:
+    """Returns the certificate and the key that a start-up speaks TLS with; None for both if it does not."""
+    if spec.is_tls and spec.ssl_certfile is None:
+        return str(run_directory / "cert.pem"), str(run_directory / "key.pem")
+    return cast("str | None", spec.ssl_certfile), cast("str | None", spec.ssl_keyfile)
+
+
+def socket_file(spec: ProcessSpec, run_directory: Path) -> str | None:
+    """Returns the Unix socket that a start-up listens on; None for a port."""
+    return str(run_directory / "uds") if spec.uds else None
 
 
 def _check(spec: ProcessSpec) -> None:
@@ -231,6 +292,9 @@ def _check(spec: ProcessSpec) -> None:
     if problems := list(_problems(spec)):
         raise PlanError(*problems, where=type(spec).__name__)
     object.__setattr__(spec, "env", _pairs(spec.env))
+    for name in ("ssl_certfile", "ssl_keyfile"):
+        given = getattr(spec, name)
+        object.__setattr__(spec, name, None if given is None else os.path.abspath(given))  # noqa: PTH100 # `..` stays
 
 
 def _problems(spec: ProcessSpec) -> Iterator[str]:
@@ -248,6 +312,18 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
             yield f"{name}={value!r} must be a number of seconds above 0"
     if _pairs(spec.env) is None:
         yield 'env must be names and values, both text, as in {"COLOUR": "red"}'
+    elif isinstance(spec, AsgiSpec) and spec.uds and any(PORT in value for _, value in _pairs(spec.env) or ()):
+        yield f"env has {PORT} with uds=True: a Unix socket has no port"
+    for name in ("ssl_certfile", "ssl_keyfile"):
+        given: object = getattr(spec, name)
+        if given is not None and not isinstance(given, str | os.PathLike):
+            yield f"{name}={given!r} must be the path of a PEM file"
+    if spec.ssl_keyfile is not None and spec.ssl_certfile is None:
+        yield "ssl_keyfile is the key of a certificate: give that too, as ssl_certfile"
+    if isinstance(spec, Uvicorn) and spec.uds and spec.port:
+        yield f"uds=True and port={spec.port} are two places to listen at: give one of them"
+    if isinstance(spec, AsgiSpec) and spec.uds and not hasattr(socket, "AF_UNIX"):
+        yield "uds=True needs Unix sockets, which Python does not have on this system: use a port"
     if not isinstance(spec, Command):
         return
     yield from _words_problems("command", spec.command)
@@ -342,7 +418,10 @@ def _rank_on_its_core(core: int) -> int:
 # --- How servers are written as text, in options and ini values
 
 SERVER_NAMES = ("uvicorn", "gunicorn", "inprocess", "command")
-_KEYS = ("workers", "loop", "http", "access_log", "stabilise", "start_timeout", "stop_timeout")
+_KEYS = (
+    "workers", "loop", "http", "access_log", "stabilise", "start_timeout", "stop_timeout",
+    "uds", "tls", "ssl_certfile", "ssl_keyfile",
+)  # fmt: skip
 _YES_OR_NO = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
 
 
@@ -403,7 +482,7 @@ def _parsed(key: str, text: str) -> object:
             if not text.isdecimal():
                 raise ValueError("write a whole number")
             return int(text)
-        case "access_log" | "stabilise":
+        case "access_log" | "stabilise" | "uds" | "tls":
             if text.lower() not in _YES_OR_NO:
                 raise ValueError("write yes or no")
             return _YES_OR_NO[text.lower()]

@@ -25,7 +25,7 @@ from pytest_fileperf.serve.app import FilesRead
 from pytest_fileperf.serve.fitting import Fitting, await_imports
 from pytest_fileperf.serve.job import HELD, IMPORTED, STARTED, Failed, Job, Ready, leave, note
 from pytest_fileperf.serve.likeness import takes
-from pytest_fileperf.serve.spec import Uvicorn, fill_environment
+from pytest_fileperf.serve.spec import Uvicorn, fill_environment, socket_file, tls_files
 from pytest_fileperf.serve.stability import move_heap, stabilised_now, tracer_now
 from pytest_fileperf.versions.tree import is_installed, is_of_the_interpreter
 
@@ -98,7 +98,16 @@ class WorkerStart:
 
 
 def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
-    """Returns the listening socket for the job's port. Reports a port that cannot be used, and ends the process."""
+    """Returns the socket that listens at the job's port, or its Unix socket.
+
+    Reports a port that cannot be used, and ends the process.
+    """
+    if (path := socket_file(job.spec, run_directory)) is not None:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen(BACKLOG)
+        listener.set_inheritable(True)
+        return listener
     port = job.spec.port if isinstance(job.spec, Uvicorn) else 0
     family = socket.AF_INET6 if ":" in job.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, protocol)
@@ -119,6 +128,11 @@ def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket
         raise SystemExit(_START_FAILED) from None
     listener.set_inheritable(True)
     return listener
+
+
+def port_of(listener: socket.socket) -> int:
+    """Returns its port, or 0 for a Unix socket."""
+    return int(listener.getsockname()[1]) if listener.family in (socket.AF_INET, socket.AF_INET6) else 0
 
 
 def interface_of(app: object) -> str:
@@ -190,10 +204,13 @@ def serve(run_directory: Path, read: FilesRead | None = None) -> None:
     read = read or FilesRead()
     follow_starter(str(run_directory))
     job = Job.read(run_directory)
+    if job.spec.uds and job.spec.workers == 1:  # uvicorn makes it then; in a directory that no other start-up has
+        Server(_Config(WorkerStart(job=job, run_directory=run_directory, port=0, read=read))).run()
+        return
     # asyncio disables Nagle's algorithm only on sockets that name their protocol. uvicorn's own listener names it with
     # one worker and not with several (`Config.bind_socket`). We do as it does, to measure what runs in production.
     listener = listen(job, run_directory, protocol=socket.IPPROTO_TCP if job.spec.workers == 1 else 0)
-    start = WorkerStart(job=job, run_directory=run_directory, port=listener.getsockname()[1], read=read)
+    start = WorkerStart(job=job, run_directory=run_directory, port=port_of(listener), read=read)
     config = _Config(start)
     if job.spec.workers == 1:
         Server(config).run(sockets=[listener])
@@ -210,8 +227,12 @@ class _Config(Config):
     def __init__(self, start: WorkerStart) -> None:
         self.start = start
         job = start.job
+        certificate, key = tls_files(job.spec, start.run_directory)
         super().__init__(
             job.target or job.app_name,
+            uds=socket_file(job.spec, start.run_directory),
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
             host=job.host,
             port=start.port,
             loop=job.spec.loop,

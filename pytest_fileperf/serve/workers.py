@@ -21,13 +21,13 @@ from pytest_fileperf.errors import (
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation, is_alive
 from pytest_fileperf.host.files import full_disk
-from pytest_fileperf.plan.network import host_in_url
+from pytest_fileperf.plan.network import Reach
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.fitting import Imported
 from pytest_fileperf.serve.imports import Imports, imports_of
 from pytest_fileperf.serve.job import ASKED, STARTED, Failed, Job, Ready, leave, left, lend_package, noted
 from pytest_fileperf.serve.preload import Preloads
-from pytest_fileperf.serve.process import STAGES, ProcessLaunch, RunningProcess, StartUp
+from pytest_fileperf.serve.process import STAGES, ProcessLaunch, RunningProcess, StartUp, reach_of
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, env_filled, has_names, server_title
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.versions.loaded import LoadedFiles, differ, stale_bytecode
@@ -42,6 +42,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         super().__init__(spec, start_up, preloads if is_alike else None, can_be_held=can_be_held)
         self._app = app
         self._imports = imports
+        self._reach = Reach()
         self._side = "" if start_up.code_tree.is_here else f"{start_up.code_tree.title}: "
         """How messages begin that are about the other side of a comparison."""
 
@@ -55,6 +56,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         if self._app.made is not None and isinstance(self._app.target, str) and self.code_tree.is_here:
             leave(self._app.made, run_directory)
         at, code_tree = self.start_up, self.code_tree
+        self._reach = reach_of(self.spec, run_directory)
         lent = lend_package(run_directory)
         Job.of(self.spec, self._app, host=at.host, code_tree=code_tree, needs=needs, lent=lent).write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
@@ -84,7 +86,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
                 "has the same time and size noted. Remove that file"
             )
         self._raise_for_origin(ready[0])
-        return RunningWorkers(self.spec, self.process, ready, host=self.start_up.host)
+        return RunningWorkers(self.spec, self.process, ready, self._reach, self.start_up.host)
 
     def why_late(self) -> str:
         spec, ready = self.spec, len(left(Ready, self.process.directory))
@@ -133,8 +135,8 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
 
 
 class RunningWorkers(RunningProcess):
-    def __init__(self, spec: AsgiSpec, process: Child, ready: Sequence[Ready], *, host: str) -> None:
-        super().__init__(process)
+    def __init__(self, spec: AsgiSpec, process: Child, ready: Sequence[Ready], reach: Reach, host: str) -> None:
+        super().__init__(spec, process, reach, host, ready[0].port)
         self.kind, self.workers = spec.name, spec.workers
         self.loop, self.http = ready[0].loop, ready[0].http
         self._processes: dict[int, psutil.Process | None] = dict.fromkeys(report.pid for report in ready)
@@ -143,9 +145,9 @@ class RunningWorkers(RunningProcess):
                 self._processes[pid] = psutil.Process(pid)
         if not noted(ASKED, process.directory):
             self.answers_from_ns = max(report.at_ns for report in ready)
-        self.url = f"http://{host_in_url(host)}:{ready[0].port}"
         self.access_log = spec.access_log
-        self.title = f"{server_title(spec)} ({self.loop}, {self.http}{', access log on' if self.access_log else ''})"
+        said = (self.loop, self.http, *self.ways, *(("access log on",) if self.access_log else ()))
+        self.title = f"{server_title(spec)} ({', '.join(said)})"
         self.tracer = ready[0].tracer
         self.loaded = LoadedFiles(
             modules=tuple(sorted({file for report in ready for file in report.files})),

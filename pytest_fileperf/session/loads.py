@@ -131,7 +131,7 @@ class Loader:
                 before, left_before = self._at_work[servers[0]]
             watch = Watch(
                 pids=lambda: trees.trees[0].pids,
-                port=None if in_process else httpx.URL(servers[0].url).port,
+                port=None if in_process or servers[0].uds else httpx.URL(servers[0].url).port,
                 generators=tuple if in_process else lambda: self._generators.pids,
                 interval_s=_CLOSE_S if plan.close else _USUAL_S,
             )
@@ -244,7 +244,7 @@ class Loader:
             return self._generators.run(
                 works,
                 plan,
-                tuple(target(url=server.url, pids=server.roots) for server in servers),
+                tuple(target(url=server.url, reach=server.reach, pids=server.roots) for server in servers),
                 cores=cores,
                 progress=tell,
                 check=partial(_check, servers),

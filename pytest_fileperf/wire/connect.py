@@ -7,11 +7,14 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
-from pytest_fileperf.plan.network import Network, refusal
+from pytest_fileperf.plan.network import Network, Reach, refusal
 from pytest_fileperf.wire.exchange import Breach
+
+_FULL_PAUSE_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,21 @@ class Origin:
     scheme: str
     host: str
     port: int
+
+
+def tls_context(reach: Reach) -> ssl.SSLContext:
+    """Returns what trusts the server's certificate and no other. Raises ssl.SSLError where `trusted` has none."""
+    if isinstance(reach.trusted, bool):
+        context = httpx.create_ssl_context(verify=reach.trusted)
+    elif reach.is_own:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it need not have signed itself
+        context.load_verify_locations(cadata=reach.trusted)
+    else:
+        context = ssl.create_default_context(cadata=reach.trusted)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 async def open_socket(
@@ -44,6 +62,22 @@ async def open_socket(
         raise httpx.ConnectTimeout(f"no connection to {origin.host}:{origin.port} within {timeout_s} s") from error
     except OSError as error:
         raise httpx.ConnectError(f"{error} ({uds or f'{origin.host}:{origin.port}'})") from error
+
+
+def dial(origin: Origin, reach: Reach, *, timeout_s: float) -> socket.socket:
+    """Returns a connected socket that blocks, after the TLS handshake for `https`. Raises OSError."""
+    if reach.uds is None:
+        sock = socket.create_connection((origin.host, origin.port), timeout_s)
+    else:
+        sock = socket.socket(socket.AF_UNIX)
+    try:
+        if reach.uds is not None:
+            sock.settimeout(timeout_s)
+            sock.connect(reach.uds)
+        return tls_context(reach).wrap_socket(sock, server_hostname=origin.host) if origin.scheme == "https" else sock
+    except BaseException:
+        sock.close()
+        raise
 
 
 def breach_of_idle(sock: socket.socket) -> Breach | None:
@@ -95,11 +129,18 @@ async def _addresses(loop: asyncio.AbstractEventLoop, origin: Origin) -> list[tu
     return list(await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM))
 
 
-async def _try(loop: asyncio.AbstractEventLoop, family: int, address: object) -> socket.socket:
+async def _try(loop: asyncio.AbstractEventLoop, family: int, address: Any) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        await loop.sock_connect(sock, address)  # type: ignore[arg-type]
+        while family == getattr(socket, "AF_UNIX", None):
+            try:
+                sock.connect(address)
+            except BlockingIOError:  # too many wait to be accepted; no event loop tells when there is room
+                await asyncio.sleep(_FULL_PAUSE_S)
+            else:
+                return sock
+        await loop.sock_connect(sock, address)
     except BaseException:
         sock.close()
         raise

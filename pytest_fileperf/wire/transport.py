@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import httpx
 
-from pytest_fileperf.plan.network import Network
-from pytest_fileperf.wire.connect import Origin, open_socket
+from pytest_fileperf.plan.network import Network, Reach
+from pytest_fileperf.wire.connect import Origin, open_socket, tls_context
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import Breach, Scratch
 from pytest_fileperf.wire.family import error_of, family_of, kind
@@ -231,11 +231,8 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            if isinstance(self._verify, ssl.SSLContext):
-                self._context = self._verify
-            else:
-                self._context = httpx.create_ssl_context(verify=self._verify)
-                self._context.set_alpn_protocols(["http/1.1"])
+            given = self._verify
+            self._context = given if isinstance(given, ssl.SSLContext) else tls_context(Reach(trusted=given))
         return self._context
 
     async def _send_stream(

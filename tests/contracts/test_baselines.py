@@ -135,11 +135,12 @@ def test_what_got_better_keeps_its_baseline_if_only_new_ones_are_asked_for(proje
     project.write({".gitignore": "__pycache__/\n", "app.py": answering(0.05), "test_it.py": IN_TURN}).commit()
     project.write({"app.py": answering(0.02)})  # which is never committed
     directory = project.top / ".fileperf"
-    assert "1 baseline stored" in project.run("--fileperf-update=all").said
+    tls = "--fileperf-server=uvicorn:tls=yes"
+    assert "1 baseline stored" in project.run("--fileperf-update=all", tls).said
     before = stored(directory)
     project.write({"app.py": answering(0.002)})
 
-    ran = project.told("IMPROVED", "--fileperf-update=new", "-v", width=120)
+    ran = project.told("IMPROVED", "--fileperf-update=new", "-v", tls, width=120)
     assert (ran.status, results(ran)["test_get"]["standing"]) == (0, "IMPROVED"), ran.text
     assert "in turn" in ran.said, ran.text
     assert (stored(directory), results(ran)["test_get"]["not_stored"]) == (before, ""), ran.text

@@ -170,7 +170,7 @@ def test_versions_in_turn(project: Project) -> None:
     untouched = (("status", "--porcelain"), ("stash", "list"), ("worktree", "list"), ("for-each-ref",))
     state = [git(*words) for words in untouched]
     head = git("rev-parse", "--short=7", "HEAD").strip()
-    ran = project.run("--fileperf-against=HEAD", "--tb=short", width=120)
+    ran = project.run("--fileperf-against=HEAD", "--fileperf-server=uvicorn:uds=yes", "--tb=short", width=120)
     assert (ran.status, results(ran)["test_get"]["standing"], "2 failed, 1 passed" in ran.said) == (
         1,
         "REGRESSED",

@@ -13,9 +13,11 @@ import os
 from pathlib import Path
 
 import pytest
+from pytest_fileperf import Uvicorn
 
 pytestmark = pytest.mark.fileperf(boots=1, warmup=0, gate="none")
 
+@pytest.mark.fileperf(server=Uvicorn(tls=True, uds=True))
 def test_number(fileperf, fileperf_server):
     result = fileperf.get("/number", requests=11, connections=5, generators=3)
     with fileperf_server.sync_client() as client:

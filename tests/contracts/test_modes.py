@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
 import sys
 
 import psutil
+import trustme
 from contracts.answers import answering
 from contracts.project import Project, results
 
@@ -19,14 +21,26 @@ from pytest_fileperf import Command, Gunicorn, InProcess, Uvicorn
 pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, gate="none")
 ENV = {"OWN": "one", "BOOT": "{boot}", "WORKER": "{worker}", "PYTHONHASHSEED": "7"}
 BUILD = ["{python}", "-c", "open('builds.txt', 'a').write('x')"]
-COMMAND = Command("{python} -m uvicorn --log-level=warning --port={port} app:app", env=ENV, build=BUILD, title="own")
+START = "{python} -m uvicorn --log-level=warning --uds={uds} --ssl-certfile={certfile} --ssl-keyfile={keyfile} app:app"
+COMMAND = Command(START, env=ENV, build=BUILD, title="own")
 BOOTS = []
-SERVERS = [Uvicorn(env=ENV), Uvicorn(2, loop="asyncio", http="h11", env=ENV), Gunicorn(2, env=ENV), COMMAND]
+SERVERS = [
+    Uvicorn(env=ENV, uds=True),
+    Uvicorn(2, loop="asyncio", http="h11", env=ENV, tls=True),
+    Gunicorn(2, env=ENV, tls=True, uds=True),
+    COMMAND,
+]
+
+async def trip(client):
+    assert (await client.get("/")).text == "ok"
 
 @pytest.mark.parametrize("server", [pytest.param(one, marks=pytest.mark.fileperf(server=one)) for one in SERVERS])
 def test_kinds(fileperf, fileperf_server, server):
     assert fileperf.get("/").requests == 6
+    assert fileperf.run(trip).errors == 0
     assert len(fileperf_server.worker_pids) == server.workers
+    assert fileperf_server.url.startswith("https:" if server.is_tls else "http:")
+    assert (fileperf_server.uds is None) is not server.uds
     with fileperf_server.sync_client() as client:
         found = client.get("/about").json()
     assert (found["OWN"], found.get("COV_CORE_SOURCE"), found["pid"] in fileperf_server.pids) == ("one", None, True)
@@ -51,13 +65,16 @@ def test_elsewhere(fileperf):
 """
 BROKEN = """
 import pytest
-from pytest_fileperf import Command, Uvicorn
+from pytest_fileperf import Command, Gunicorn, Uvicorn
 
 pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, timeout="2s")
 START = "{python} -m uvicorn app:app --port={port}"
 SERVERS = {
     "/end": Uvicorn(),
     "/import": Uvicorn(env={"BREAK": "import"}),
+    "/no-certificate": Uvicorn(ssl_certfile="none.pem"),
+    "/no-key": Gunicorn(ssl_certfile="cert.pem"),
+    "/other-key": Uvicorn(ssl_certfile="cert.pem", ssl_keyfile="other.pem"),
     "/build": Command(START, build=["{python}", "-c", "raise SystemExit('it does not compile')"]),
     "/exit": Command(["{python}", "-c", "print('wrong option {port}'); raise SystemExit(3)"]),
     "/late": Command(["{python}", "-c", "import time; time.sleep(60)  # {port}"], start_timeout_s=0.5),
@@ -76,6 +93,9 @@ def test_exit(fileperf):
 TOLD = {
     "/end": "exit code 9.*a line",
     "/import": "no settings, says the app",
+    "/no-certificate": "ssl_certfile: there is no file .*none.pem",
+    "/no-key": "cert.pem is no certificate with a key .*give the file of its key as ssl_keyfile",
+    "/other-key": "cert.pem is no certificate with a key .*is this its key",
     "/build": "the build of .*it does not compile",
     "/exit": "exit code 3.*wrong option",
     "/late": r"was not ready within 0\.5 s",
@@ -106,13 +126,23 @@ def test_each_kind_serves_what_it_was_told(project: Project) -> None:
     assert "load only goes to this machine" in ran.said, ran.text
     assert (project.top / "builds.txt").read_text() == "x"
     servers = {name: one["identity"]["server"] for name, one in results(ran).items()}
-    two = servers["test_kinds[uvicorn-2-asyncio-h11]"]
-    assert (two["kind"], two["workers"], two["loop"], two["http"]) == ("uvicorn", 2, "asyncio", "h11")
-    assert [servers[name]["kind"] for name in ("test_kinds[gunicorn-2]", "test_running")] == ["gunicorn", "url"]
+    two = servers["test_kinds[uvicorn-2-asyncio-h11-tls]"]
+    assert two.items() >= {"kind": "uvicorn", "workers": 2, "loop": "asyncio", "http": "h11", "tls": True}.items()
+    both = {name: one for name, one in servers.items() if name in ("test_kinds[gunicorn-2-tls-uds]", "test_kinds[own]")}
+    assert [(one["kind"], one["tls"], one["uds"]) for one in both.values()] == [
+        ("gunicorn", True, True),
+        ("command", True, True),
+    ]
+    assert servers["test_running"]["kind"] == "url"
+    written = json.dumps(ran.record)
+    assert [word for word in ("PRIVATE", "cert.pem", "key.pem", "/uds") if word in written] == []
 
 
 def test_why_a_server_does_not_serve_is_told_with_its_log(project: Project) -> None:
     project.write({"app.py": answering(), "test_it.py": BROKEN})
+    issued, other = (trustme.CA().issue_cert("localhost") for _ in range(2))
+    issued.cert_chain_pems[0].write_to_path(project.top / "cert.pem")
+    other.private_key_pem.write_to_path(project.top / "other.pem")
     ran = project.run("--tb=short", "--fileperf-smoke", width=200)
 
     told = {one["name"].removeprefix("test[").removesuffix("]"): one["message"] for one in ran.record["failed"]}

@@ -132,7 +132,7 @@ def test_one_import_serves_all_start_ups_of_a_session_while_no_file_changes(proj
     project.write({"app.py": APP.format(""), "app_reads.py": reads, "data.txt": "data"})
     project.write({"app_broken.py": "raise RuntimeError('no key')\n", "test_a.py": TESTS, "test_b.py": CHANGING})
     project.write({"app_named.py": LIFESPAN.format(fails="open(NAME, 'x').close()")})  # the second fork finds it
-    ran = project.run("-v")
+    ran = project.run("-v", "--fileperf-server=uvicorn:tls=yes,uds=yes")
 
     assert "5 passed, 1 error" in ran.said or "1 failed, 5 passed" in ran.said, ran.text
     anew = {name: note for name, result in results(ran).items() for note in result["notes"] if ANEW in note}

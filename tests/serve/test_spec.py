@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -39,6 +40,8 @@ PARSED = {
     "uvicorn:access_log=yes": Uvicorn(access_log=True),
     "gunicorn:access_log=on": Gunicorn(access_log=True),
     "uvicorn:port=8000,stabilise=YES": Uvicorn(port=8000),
+    "uvicorn:tls=yes,uds=on": Uvicorn(tls=True, uds=True),
+    "gunicorn:ssl_certfile=a.pem,ssl_keyfile=b.pem": Gunicorn(ssl_certfile="a.pem", ssl_keyfile=Path("b.pem")),
     "uvicorn:start_timeout=2m,stop_timeout=500ms": Uvicorn(start_timeout_s=120, stop_timeout_s=0.5),
     "gunicorn": Gunicorn(),
     "gunicorn:workers=2,loop=asyncio": Gunicorn(workers=2, loop="asyncio"),
@@ -53,14 +56,16 @@ PARSED = {
 REFUSED = {
     "": ["unknown server ''", "uvicorn, gunicorn, inprocess, command or an http:// URL"],
     "apache": ["unknown server 'apache'", "uvicorn, gunicorn, inprocess, command or an http:// URL"],
-    "gunicorn:port=1": ["'port'", "workers, loop, http, access_log, stabilise, start_timeout, stop_timeout"],
+    "gunicorn:port=1": ["'port'", "workers, loop, http, access_log, stabilise, start_timeout, stop_timeout, uds, tls"],
     "gunicorn:loop=trio": ["loop='trio'", "auto, uvloop, asyncio"],
     "command": ["server 'command'", "command:python server.py --port {port}"],
     "command: ": ["command:python server.py --port {port}"],
     "command:server": ["nothing tells server its port", "{port}"],
     "command:server '{port}": ["cannot be split into words: No closing quotation"],
     "inprocess:workers=2": ["inprocess takes no settings"],
-    "uvicorn:worker=2": ["'worker'", "workers, loop, http, access_log, stabilise, start_timeout, stop_timeout, port"],
+    "uvicorn:worker=2": ["'worker'", "workers, loop, http, access_log", "uds, tls, ssl_certfile, ssl_keyfile, port"],
+    "uvicorn:port=80,uds=yes": ["uds=True and port=80 are two places to listen at"],
+    "gunicorn:ssl_keyfile=key.pem": ["ssl_keyfile is the key of a certificate", "ssl_certfile"],
     "uvicorn:workers=two": ["workers=two", "whole number"],
     "uvicorn:workers": ["workers=", "whole number"],
     "uvicorn:workers=0": ["workers=0", "1 or more"],
@@ -96,8 +101,25 @@ def test_refused_with_what_is_valid(text: str, parts: list[str]) -> None:
 @pytest.mark.parametrize("kind", [Uvicorn, Gunicorn])
 def test_every_problem_of_a_spec_is_named(kind: Callable[..., ServerSpec]) -> None:
     with pytest.raises(PlanError) as caught:
-        kind(workers=True, loop="x", http="y", start_timeout_s=0, stop_timeout_s=float("inf"), env={"A": 1})
-    assert len(caught.value.problems) == 6
+        kind(
+            workers=True,
+            loop="x",
+            http="y",
+            start_timeout_s=0,
+            stop_timeout_s=float("inf"),
+            env={"A": 1},
+            ssl_keyfile=1,
+        )
+    assert len(caught.value.problems) == 8
+    with pytest.raises(PlanError, match="a Unix socket has no port"):
+        kind(uds=True, env={"AT": "{port}"})
+
+
+@pytest.mark.parametrize("kind", [Uvicorn, Gunicorn])
+def test_there_may_be_no_unix_sockets(kind: Callable[..., ServerSpec], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "AF_UNIX", raising=False)
+    with pytest.raises(PlanError, match="Python does not have on this system: use a port"):
+        kind(uds=True)
 
 
 COMMANDS_REFUSED: Mapping[str, tuple[dict[str, object], str]] = {
@@ -106,6 +128,9 @@ COMMANDS_REFUSED: Mapping[str, tuple[dict[str, object], str]] = {
     "no text": ({"command": ["server", 80]}, "must be a program and its arguments"),
     "no sequence": ({"command": None}, "command must be a program"),
     "no port": ({"command": ["server"]}, "nothing tells server its port: write {port} in an argument"),
+    "two places": ({"command": ["server", "{port}", "{uds}"]}, "two places to listen at"),
+    "no key": ({"command": ["server", "{uds}", "{certfile}"]}, "write both {certfile} and {keyfile}"),
+    "no file of it": ({"command": ["server", "{uds}", "{keyfile}"], "ssl_certfile": "a.pem"}, "as ssl_keyfile"),
     "build": ({"build": "go 'build"}, "build cannot be split into words: No closing quotation"),
     "cwd": ({"cwd": 3}, "cwd=3 must be the path of a directory"),
     "ready": ({"ready": "health"}, "ready='health' must be a path"),
@@ -143,6 +168,7 @@ SPECS: Sequence[tuple[ServerSpec, str, str, int | None, bool, bool]] = (
     (Uvicorn(port=80), "uvicorn-1", "uvicorn ×1", 1, True, True),
     (Uvicorn(workers=2, loop="asyncio"), "uvicorn-2-asyncio", "uvicorn ×2", 2, False, True),
     (Gunicorn(workers=2, loop="uvloop", http="h11"), "gunicorn-2-uvloop-h11", "gunicorn ×2", 2, False, True),
+    (Uvicorn(ssl_certfile="a.pem", uds=True), "uvicorn-1-tls-uds", "uvicorn ×1", 1, False, True),
     (Command("./bin/server {port}", workers=3), "server", "server ×3", 3, False, False),
     (Command("{python} -m granian --port {port}"), "granian", "granian ×1", 1, False, False),
     (Command("{python} server.py {port}"), "python", "python ×1", 1, False, False),
