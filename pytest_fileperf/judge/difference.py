@@ -162,17 +162,17 @@ def judged(
     """
     metric = METRICS[levels.metric]
     low, high = shown.interval(metric)
-    is_told = outcome is Outcome.REGRESSED or seen <= RULES.most_told(levels.tolerance)
-    return replace(
+    is_watched = levels.outcome is Outcome.WATCHED
+    is_told = not is_watched and (outcome is Outcome.REGRESSED or seen <= RULES.most_told(levels.tolerance))
+    found = replace(
         levels,
-        outcome=outcome or Outcome.INCONCLUSIVE,
         change=as_share(metric.worse_sign * shown.worse),
         low=low,
         high=high,
         confidence=1 - 2 * RULES.bound_error,
         detectable=seen if is_told else None,
-        reason=reason,
     )
+    return found.with_outcome(outcome or Outcome.INCONCLUSIVE, reason)
 
 
 def moderated(squares: Values, df: float, *, usual: Values, weight: float) -> Values:

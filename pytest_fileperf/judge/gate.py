@@ -100,10 +100,9 @@ def compare(
         side, count = ("now", now.requests) if now.requests <= base.requests else ("base", base.requests)
         needed, change = metric.least_requests, as_share(now_level.mean - base_level.mean)
         why = Reason(kind=ReasonKind.FEW_REQUESTS, metric=metric.name, side=side, count=count, needed=needed)
-    levels = MetricComparison(
-        metric=metric.name,
-        outcome=Outcome.INCONCLUSIVE,
-        tolerance=tolerance,
+    levels = MetricComparison.of(
+        metric,
+        tolerance,
         after_requests=requests,
         base=measured_of(metric, base) if base_level else None,
         now=now_level.value if now_level else None,
@@ -113,14 +112,14 @@ def compare(
     if why is not None or base_level is None or now_level is None:
         return levels
     difference = difference_of(metric, base, now, (base_level, now_level), sd=sd)
-    threshold = Threshold.of(tolerance, alpha)
+    threshold = Threshold.of(levels.tolerance, alpha)
     of_figures = Differences(metric=metric, main=difference, pass_error=RULES.bound_error)
     outcome, _ = decide(of_figures, threshold)
     seen = as_share(difference.detectable(threshold))
     reason = Reason(kind=ReasonKind.IMPROVED) if outcome is Outcome.IMPROVED else None
     if outcome is None:
         noise_of = NoiseOf.SESSIONS if 2 * sd**2 > difference.error**2 else NoiseOf.BOOTS
-        reason = _why_undecided(of_figures, tolerance, seen, noise_of)
+        reason = _why_undecided(of_figures, levels.tolerance, seen, noise_of)
     return unless_far_worse(judged(levels, outcome, difference, seen, reason))
 
 
@@ -204,9 +203,7 @@ def judge_stored(
         if found is None or apart is not None:
             outcome, level = Outcome.NEW if found is None else Outcome.INCONCLUSIVE, level_of(metric, now)
             value = level.value if level else None
-            comparisons.append(
-                MetricComparison(metric=name, outcome=outcome, tolerance=tolerance, now=value, reason=apart)
-            )
+            comparisons.append(MetricComparison.of(metric, tolerance, outcome, now=value, reason=apart))
             continue
         # The deviation of sessions is wide, and the same for all machines, as nobody knows this one's.
         sd = RULES.environment_sd * tail_factor(metric)
@@ -339,10 +336,10 @@ def judge_same_code(
         metric, level = METRICS[name], level_of(METRICS[name], now)
         base = level_of(metric, found.evidence) if alike else None
         reason = Reason(kind=ReasonKind.SAME_CODE, side="base") if level else why_no_level(metric, now, "now")
-        comparison = MetricComparison(
-            metric=metric.name,
-            outcome=Outcome.PASS if level and other_work is None else Outcome.INCONCLUSIVE,
-            tolerance=tolerance,
+        comparison = MetricComparison.of(
+            metric,
+            tolerance,
+            Outcome.PASS if level and other_work is None else Outcome.INCONCLUSIVE,
             base=measured_of(metric, found.evidence) if base else None,
             now=level.value if level else None,
             change=level.value / base.value - 1 if level and base else None,

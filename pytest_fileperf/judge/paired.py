@@ -86,10 +86,9 @@ def compare_pairs(
     """
     base, now = (_level(metric, own) for own in sides_of(pairs))
     evidence = paired_evidence(metric, pairs)
-    levels = MetricComparison(
-        metric=metric.name,
-        outcome=Outcome.INCONCLUSIVE,
-        tolerance=tolerance,
+    levels = MetricComparison.of(
+        metric,
+        tolerance,
         base=base,
         now=now,
         total=evidence.guard.interval(metric) if evidence and evidence.guard and not evidence.is_calm else None,
@@ -98,7 +97,7 @@ def compare_pairs(
     )
     if evidence is None:
         return levels.undecided(_why_nothing(metric, pairs, base, now, elapsed_s, next_s))
-    look = Threshold.of(tolerance, alpha).part(share)
+    look = Threshold.of(levels.tolerance, alpha).part(share)
     outcome, guard = decide(evidence, look)
     # Slow requests between stalls say that a percentile is worse, and not by how much.
     shown = evidence.main if guard is None or evidence.is_calm else guard
@@ -302,6 +301,7 @@ def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
     evidence = paired_evidence(metric, pairs)
     if evidence is None:
         return NoiseFloor(metric=metric.name, seconds=seconds, smallest=None, seconds_for={})
+    tolerance = MetricComparison.of(metric, tolerance, base=_level(metric, sides_of(pairs)[0])).tolerance
     times = {
         change: seconds
         * time_to_see(evidence, math.log1p(change), min(tolerance, math.expm1(math.log1p(change) / 2)), alpha)
@@ -371,6 +371,7 @@ class Sequential:
         """Returns whether a regression is found, or nothing that is undecided can be decided in the time there is.
 
         Without a regression it takes a few more pairs. What would PASS is no PASS while its figures are worse by more.
+        Nothing waits for what is only WATCHED.
         """
         if any(item.outcome is Outcome.REGRESSED for item in found):
             return True
@@ -379,5 +380,6 @@ class Sequential:
         return all(
             is_hopeless(METRICS[item.metric], pairs, tolerance=item.tolerance, alpha=self._alpha, at=at)
             for item in found
-            if item.outcome not in (Outcome.PASS, Outcome.IMPROVED) or agreeing(item, item.now, item.base).is_beyond
+            if item.outcome is Outcome.INCONCLUSIVE
+            or (item.outcome is not Outcome.WATCHED and agreeing(item, item.now, item.base).is_beyond)
         )

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
+from typing import Any
 
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import Busy
+from pytest_fileperf.plan.request import Tolerance
 
 
 class Outcome(StrEnum):
@@ -21,6 +23,8 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
     NEW = "NEW"
     """There is no baseline."""
+    WATCHED = "WATCHED"
+    """It is compared and shown, and no gate: nothing else ever takes its place."""
 
 
 class ReasonKind(Enum):
@@ -195,6 +199,10 @@ class Note:
         return next(iter(self.texts), "") if self.kind in (NoteKind.FIGURES_ONLY, NoteKind.FILES_CHANGED) else ""
 
 
+_MOST_TOLERATED = 1000.0
+"""As a share: more is all the same, and infinite bounds have no difference."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
     """One metric against its baseline. Changes are shares: 0.05 is 5 % more than the baseline."""
@@ -204,6 +212,8 @@ class MetricComparison:
     outcome: Outcome
     tolerance: float
     """The worsening, as a share, that passes: a rate may fall, and a duration grow, by a factor of 1 + tolerance."""
+    floor: float = 0.0
+    """The worsening in the metric's own unit that passes, if it is what the tolerance comes from; else 0."""
     base: float | None = None
     now: float | None = None
     change: float | None = None
@@ -227,7 +237,33 @@ class MetricComparison:
     after_requests: int | None = None
     """Of memory: after how many requests of each boot both sides are compared."""
 
+    @classmethod
+    def of(
+        cls, metric: Metric, tolerance: float, outcome: Outcome = Outcome.INCONCLUSIVE, **facts: Any
+    ) -> MetricComparison:
+        """Returns one by the tolerance at its `base`, the old level, in place of the outcome WATCHED where it is so.
+
+        A floor becomes the share that it is of the old level as measured here: max(15 %, 2 ms / 10 ms) is 20 %. That
+        level has an error, which the difference of both sides has as well. An old level that came out too low makes
+        the loss look larger, and the tolerance too: the difference's own error covers both.
+        """
+        found = cls(metric=metric.name, outcome=outcome, tolerance=float(tolerance), **facts)
+        if not isinstance(tolerance, Tolerance):
+            return found
+        if tolerance.watched:
+            return replace(found, outcome=Outcome.WATCHED)
+        if not tolerance.floor or not found.base or found.base < 0:
+            return found
+        share = tolerance.floor / found.base
+        if metric.worse_sign < 0:  # a rate may fall to 1 / (1 + tolerance) of what it was
+            share = share / (1 - share) if share < 1 else math.inf
+        share = min(share, _MOST_TOLERATED)
+        return found if share <= tolerance else replace(found, tolerance=share, floor=tolerance.floor)
+
     def with_outcome(self, outcome: Outcome, reason: Reason | None) -> MetricComparison:
+        """Returns it with this outcome; what is WATCHED stays that, and has a reason only if it has no change."""
+        if self.outcome is Outcome.WATCHED:
+            return self if self.change is not None else replace(self, reason=reason)
         return replace(self, outcome=outcome, reason=reason)
 
     def undecided(self, reason: Reason) -> MetricComparison:

@@ -183,8 +183,29 @@ class Subject:
     name: str
     gate: tuple[str, ...] = ()
     """The metrics that are compared with its baseline."""
+    watch: tuple[str, ...] = ()
+    """Other metrics that are compared and shown, whatever they are."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        return (*self.gate, *self.watch)
+
+
+class Tolerance(float):
+    """The worsening that passes: a share, as any float, or a floor in a metric's own unit, whichever is more."""
+
+    floor: float
+    """In the SI unit of metrics that `unit` names; 0 if there is none."""
+    unit: str
+    watched: bool
+    """Whether everything passes."""
+
+    def __new__(cls, share: float, *, floor: float = 0.0, unit: str = "", watched: bool = False) -> Tolerance:
+        self = super().__new__(cls, share)
+        self.floor, self.unit, self.watched = floor, unit, watched
+        return self
 
 
 # --- operation

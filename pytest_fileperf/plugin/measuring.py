@@ -344,7 +344,7 @@ def _unfit_settings(work: Work | None, settings: Settings) -> tuple[str, ...]:
         return (f"listen_for is {lasts}, and what takes longer than timeout, {timeout}, has failed: raise the timeout",)
     if isinstance(work, Operation | Requests | Mix):
         limited = [name for name in settings.limits if METRICS[name.partition("_")[2]].events is not None]
-        gated = [name for name in settings.gate if METRICS[name].events is not None]
+        gated = [name for name in (*settings.gate, *settings.watch) if METRICS[name].events is not None]
         names = ", ".join(dict.fromkeys((*limited, *gated)))
         return (f"only streams have events: measure {names} with fileperf.stream",) if names else ()
     return ()

@@ -85,9 +85,11 @@ INI: Mapping[str, tuple[str, str]] = {
     **{key: (kind, help_text) for key, (_, kind, help_text) in LOAD_OPTIONS.items()},
     "tolerance": (
         "string",
-        "the worsening that gates let pass: a share for all metrics (5%), or by metric (rps=5%, p99=20%)",
+        "the worsening that gates let pass: a share for all metrics (5%), or by metric (rps=5%, p99=20%); with a floor"
+        " (p99=15% and 2ms) only a loss beyond both fails",
     ),
     "gate": ("string", 'the metrics compared with the baseline (default "rps, p99"), or "none"'),
+    "watch": ("string", "other metrics to compare with the baseline and to show, as in rss; none of them fails a test"),
     "baselines": ("string", "directory of the stored baselines, relative to the rootdir (default .fileperf)"),
     "cluster": ("string", "make the load from the workers of a Dask cluster, as --fileperf-cluster says it"),
     "host": ("string", _HOST_HELP),
@@ -102,7 +104,7 @@ INI: Mapping[str, tuple[str, str]] = {
     "budget": ("string", _BUDGET_HELP),
 }
 """Every ini value by its key: its type, and a help text."""
-INI_SETTINGS = (*LOAD_OPTIONS, "tolerance", "gate")
+INI_SETTINGS = (*LOAD_OPTIONS, "tolerance", "gate", "watch")
 """Those that are settings of tests."""
 
 

@@ -26,7 +26,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report import remarks, story, wording
 from pytest_fileperf.report.table import RUN_METRICS, metric_text, ranked_rows
 from pytest_fileperf.report.text import Style, plain, plain_line
-from pytest_fileperf.units import format_bytes, format_count, format_share
+from pytest_fileperf.units import format_bytes, format_count
 
 STEP_LIMIT_BYTES = 1 << 20
 """What GitHub shows of one step. It shows nothing of a longer summary."""
@@ -74,7 +74,7 @@ def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
     for item in verdict.comparisons:
         sides = _escaped(wording.sides_text(item))
         change = _change(item) if item in wording.compared(result) else ""
-        yield name, item.metric, sides, change, format_share(item.tolerance), _marked(item.outcome)
+        yield name, item.metric, sides, change, wording.tolerance_text(item), _marked(item.outcome)
     for check in verdict.broken:
         yield name, _escaped(wording.limit_text(check)), "", "", "", _marked(Standing.LIMIT)
     if not verdict.comparisons and not verdict.broken:

@@ -100,7 +100,7 @@ def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> 
             before = ""
         elif item.change is not None:
             change = f"{format_change(item.change, unit=False)} {wording.interval_text(item)}".rstrip()
-        figures = (before or "–", now or "–", change or "–", format_share(item.tolerance))
+        figures = (before or "–", now or "–", change or "–", wording.tolerance_text(item) or "–")
         rows.append((item.metric, *figures, item.outcome.value))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= 80 else " "

@@ -267,7 +267,7 @@ def _ranking(group: RankedGroup) -> dict[str, object]:
 
 
 _COMPARED = (
-    *("outcome", "base", "now", "change", "low", "high", "confidence", "tolerance"),
+    *("outcome", "base", "now", "change", "low", "high", "confidence", "tolerance", "floor"),
     *("typical", "detectable", "pairs", "after_requests"),
 )
 

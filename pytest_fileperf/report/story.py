@@ -29,6 +29,7 @@ STYLES: Mapping[str, Style] = {
     Standing.SATURATED: Style.WARNING,
     Standing.NEW: Style.NEWS,
     Standing.UNGATED: Style.NONE,
+    Outcome.WATCHED: Style.NONE,
 }
 """Outcomes of gates have the words of standings, and their styles."""
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)

@@ -36,7 +36,7 @@ from pytest_fileperf.report.table import (
     table_of,
 )
 from pytest_fileperf.report.text import INDENT, Screen, Style, cells, pad, plain
-from pytest_fileperf.units import format_count, format_share
+from pytest_fileperf.units import format_count
 
 _FEW_NOTE = "~ fewer requests than the percentile needs"
 _LEAST_CELLS = 40
@@ -241,7 +241,7 @@ def _gate_lines(comparisons: Sequence[MetricComparison], screen: Screen) -> list
             item.metric,
             wording.sides_text(item),
             wording.change_and_interval(item),
-            f"tolerance {format_share(item.tolerance)}",
+            f"tolerance {text}" if (text := wording.tolerance_text(item)) else "",
             item.outcome.value,
         ]
         for item in comparisons

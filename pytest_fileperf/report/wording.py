@@ -316,7 +316,7 @@ def typical_text(comparison: MetricComparison) -> str:
     Empty also where they got clearly better and the figures did not: the stalls between them are what got worse.
     """
     metric = METRICS[comparison.metric]
-    if comparison.typical is None or comparison.change is None:
+    if comparison.typical is None or comparison.change is None or comparison.outcome is Outcome.WATCHED:
         return ""
     if metric.worse_sign * comparison.typical < -comparison.tolerance and metric.worse_sign * comparison.change >= 0:
         return ""
@@ -337,11 +337,19 @@ def change_and_interval(comparison: MetricComparison) -> str:
     return f"{change_text(comparison)} {interval_text(comparison)}".rstrip()
 
 
+def tolerance_text(comparison: MetricComparison) -> str:
+    """Returns `5 %`, or `2.00 ms (20 %)` where a floor is what passes; empty for what is only watched."""
+    if comparison.outcome is Outcome.WATCHED:
+        return ""
+    share, unit = format_share(comparison.tolerance), METRICS[comparison.metric].unit
+    return f"{quantity(comparison.floor, unit)} ({share})" if comparison.floor else share
+
+
 def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
     """Returns `rps −4.0 % [−9.0, +1.0], 5,210/s → 5,001/s, tolerance 3 %`, or that without both sides."""
     change = f"{comparison.metric} {change_and_interval(comparison)}"
     both = f"{sides_text(comparison)}, " * sides
-    return f"{change}, {both}tolerance {format_share(comparison.tolerance)}"
+    return f"{change}, {both}tolerance {tolerance_text(comparison)}"
 
 
 def notes_text(notes: Iterable[Note]) -> str:

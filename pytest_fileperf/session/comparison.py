@@ -317,7 +317,7 @@ class Comparison:
         self.work = plan.work.identity()
         self.spent_s = 0.0
         """How long it took, once it has ended."""
-        self._open_gates({WHOLE_LOAD, *(name for name, subject in plan.subjects.items() if subject.gate)})
+        self._open_gates({WHOLE_LOAD, *(name for name, subject in plan.subjects.items() if subject.compared)})
         self._runs: tuple[list[Run], list[Run]] = ([], [])
         """Of each side."""
         self._searches = tuple(RateSearch(plan, chance=rig.chance) for _ in Side) if plan.searches else None

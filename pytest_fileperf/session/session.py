@@ -193,25 +193,28 @@ class Session:
         """
         __tracebackhide__ = True
         _check_clock()
-        is_gated = any(subject.gate for subject in subjects_of(work, settings).values())
+        subjects = subjects_of(work, settings).values()
+        is_compared = any(subject.compared for subject in subjects)
         if (time_ := self._rig.time) is not None:
             if decided := time_.decided(test.nodeid):
                 self.results += decided
                 if (error := time_.raised(test.nodeid)) is not None:
                     raise error
                 return decided[0]
-            if is_gated and time_.is_over and not time_.again:
+            if time_.is_over and not any(subject.gate for subject in subjects):
+                is_compared = False
+            if is_compared and time_.is_over and not time_.again:
                 raise NoTimeError(
                     f"{test.title}: not measured, as no time was left of --fileperf-budget="
                     f"{format_duration(round(1e9 * time_.total_s))}"
                 )
             settings = settings.lasting(round(1e9 * time_.part_s(test.nodeid)))
-        keeps = is_gated and self._base is None and not self._options.smoke
+        keeps = is_compared and self._base is None and not self._options.smoke
         # Read before time is spent on measuring: a damaged file is told at once.
         found = self._baselines.find(test) if keeps else None
         # In half of the time if what is stored is to be measured anew, after the comparison.
         plan = self._planned(work, settings, test, in_half=found is not None and self._options.update == "all")
-        if is_gated and self._base is not None:
+        if is_compared and self._base is not None:
             measured = measure_other_version(plan, self._base, self._budget, self._rig)
         else:
             plan.load  # noqa: B018 # a rate that is too low is told before anything boots

@@ -91,9 +91,7 @@ def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: 
     def judged(result: Result) -> Result:
         now = result.recording
         comparisons = [
-            MetricComparison(
-                metric=name, outcome=outcome, tolerance=tolerance, now=METRICS[name].of_run(now), reason=reason
-            )
+            MetricComparison.of(METRICS[name], tolerance, outcome, now=METRICS[name].of_run(now), reason=reason)
             for name, tolerance in plan.tolerances(result.test.subject).items()
         ]
         told = unless_saturated(comparisons, result.measurement.saturated)
@@ -201,13 +199,13 @@ class Baselines:
             if is_to_store and why:
                 keeping.append((result.having(not_stored=why), None))
             elif is_to_store and result.test.own in levels:
-                keeping.append(self._kept(found, result, levels[result.test.own], also=of_data))
+                keeping.append(self._kept(plan, found, result, levels[result.test.own], also=of_data))
             else:
                 keeping.append((result, None))
         return keeping
 
     def _kept(
-        self, found: Entry | None, result: Result, level: Result, *, also: Sequence[str]
+        self, plan: Plan, found: Entry | None, result: Result, level: Result, *, also: Sequence[str]
     ) -> tuple[Result, Callable[[], None]]:
         """Returns how to store one level. `also` are files that changed meanwhile, though no server loaded them."""
         gated = [comparison.metric for comparison in result.verdict.comparisons]
@@ -239,7 +237,7 @@ class Baselines:
                     source.forget([found.tree])
 
         stored, notes = list(result.verdict.code_notes), result.notes
-        if (error := level_error(gated, level.recording)) > KNOWN_TO:
+        if (error := level_error(plan.subject(test.subject).gate, level.recording)) > KNOWN_TO:
             stored.append(Note(kind=NoteKind.ROUGHLY_KNOWN, share=error))
         if tree is None:
             stored.append(Note(kind=NoteKind.NO_CODE_STORED, texts=(str(here),)))

@@ -97,7 +97,7 @@ def order_from(arguments: Mapping[str, object]) -> Order:
 
 _OF_EVENTS = tuple(name for name, metric in METRICS.items() if metric.events)
 _OF_A_WHOLE_LOAD = ("cpu_per_request", "rss", "startup", "capacity", *_OF_EVENTS)
-STEP_KEYS = ("gate", "tolerance", *(name for name in LIMITS if name.partition("_")[2] not in _OF_A_WHOLE_LOAD))
+STEP_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name.partition("_")[2] not in _OF_A_WHOLE_LOAD))
 """The keys of the marker that a step may have. What the server uses, and events of streams, are a whole load's."""
 
 
@@ -117,22 +117,22 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
             found += unknown_keys(keys, STEP_KEYS)
         if not found:
             try:
-                gate, tolerances, limits = judged_by({key: value for key, value in keys.items() if value is not None})
-                steps.append(Subject(name=name, gate=gate, tolerances=tolerances, limits=limits))
-                if others := [metric for metric in gate if metric in _OF_A_WHOLE_LOAD]:
-                    found.append(f"gate: {', '.join(others)}: known of the whole load, and not of a step")
+                step = judged_by(name, {key: value for key, value in keys.items() if value is not None})
+                steps.append(step)
+                if others := [metric for metric in step.compared if metric in _OF_A_WHOLE_LOAD]:
+                    key = "gate" if others[0] in step.gate else "watch"
+                    found.append(f"{key}: {', '.join(others)}: known of the whole load, and not of a step")
             except PlanError as error:
                 found += error.problems
         problems += (f"steps: {name}: {problem}" for problem in found)
     return tuple(steps)
 
 
-def judged_by(
-    keys: Mapping[str, object], gate: object = "none"
-) -> tuple[tuple[str, ...], Mapping[str, float], Mapping[str, float]]:
-    """Returns gate, tolerances and own limits of a part or step of a load. Raises PlanError."""
-    settings = resolve(verb={"gate": gate, **keys})
-    return settings.gate, settings.tolerances, {key: limit for key, limit in settings.limits.items() if key in keys}
+def judged_by(name: str, keys: Mapping[str, object], gate: object = "none") -> Subject:
+    """Returns what a part or step of a load has to show, with its own limits only. Raises PlanError."""
+    own = resolve(verb={"gate": gate, **keys})
+    limits = {key: limit for key, limit in own.limits.items() if key in keys}
+    return Subject(name=name, gate=own.gate, watch=own.watch, tolerances=own.tolerances, limits=limits)
 
 
 # --- arguments

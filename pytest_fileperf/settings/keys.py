@@ -7,11 +7,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.plan.pacing import ConnectionRamp, Ramp, RateRamp, Stage
+from pytest_fileperf.plan.request import Tolerance
 from pytest_fileperf.plan.work import parse_pause
 from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.spec import ServerSpec, parse_server
@@ -173,10 +175,37 @@ def _error_share(value: object) -> float:
 
 
 def _one_tolerance(value: object) -> float:
-    share = _share(value)
-    if share >= 1 and not (isinstance(value, str) and "%" in value):
+    text, _, floor = value.partition(" and ") if isinstance(value, str) else (value, "", "")
+    share = _share(text)
+    if share >= 1 and not (isinstance(text, str) and "%" in text):
         raise ValueError(f'{value!r} would be {share * 100:g} %: write a percentage or a fraction, as in "5%" or 0.05')
-    return share
+    return _with_floor(share, floor.strip()) if floor else share
+
+
+FLOORS: Mapping[Unit, str] = {
+    Unit.SECONDS: "2ms",
+    Unit.PER_SECOND: "50/s",
+    Unit.BYTES: "10MB",
+    Unit.BYTES_PER_SECOND: "1MB/s",
+    Unit.SHARE: "1%",
+}
+"""How a floor of a tolerance is written, by the unit of the metrics that it fits."""
+
+
+def _with_floor(share: float, floor: str) -> Tolerance:
+    number, per_second = floor.removesuffix("/s").strip(), floor.endswith("/s")
+    is_plain = number.replace(".", "", 1).isdecimal()
+    of_rates = (Unit.PER_SECOND, float) if is_plain else (Unit.BYTES_PER_SECOND, parse_size_bytes)
+    tries: tuple[tuple[Unit, Callable[[str], float]], ...] = (
+        (Unit.SHARE, parse_share),
+        (Unit.SECONDS, lambda text: parse_duration_ns(text) / 1e9),
+        (Unit.BYTES, parse_size_bytes),
+    )
+    for unit, parse in (of_rates,) if per_second else () if is_plain else tries:
+        with suppress(ValueError):
+            return Tolerance(share, floor=float(parse(number)), unit=unit)
+    forms = ", ".join(f'"15% and {form}"' for form in FLOORS.values())
+    raise ValueError(f"{floor!r} is no floor with the unit of a metric: write it as in {forms}")
 
 
 def _tolerance(value: object) -> float | dict[str, float]:
@@ -209,7 +238,7 @@ def _gate(value: object) -> tuple[str, ...]:
     elif isinstance(value, list | tuple | set | frozenset):
         names = tuple(value)
     else:
-        raise ValueError(f'{value!r} is not a choice of metrics: write their names, or "none" for no gate')
+        raise ValueError(f'{value!r} is not a choice of metrics: write their names, or "none" for none')
     if problems := _unknown_metrics(names):
         raise PlanError(*problems)
     return tuple(name for name in METRICS if name in names)
@@ -295,6 +324,7 @@ KEYS: Mapping[str, Callable[[object], object]] = {
     **LIMITS,
     "tolerance": _tolerance,
     "gate": _gate,
+    "watch": _gate,
     "setup": partial(_step, arguments="one argument, the httpx client of the boot", counts=(1,)),
     "teardown": partial(_step, arguments="the httpx client of the boot, and what the setup returned", counts=(2, 1)),
     "group": _text,

@@ -75,9 +75,12 @@ class StepKeywords(TypedDict, total=False):
     max_error_rate: float | str | None
     """The share of requests that may fail: `"1%"`, or 0.01 (default 0)."""
     tolerance: float | str | Mapping[str, float | str] | None
-    """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`."""
+    """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`.
+    With a floor, as in `{"p99": "15% and 2ms"}`, only a loss beyond both fails."""
     gate: Literal[False] | str | Collection[str] | None
     """The metrics to compare with the baseline (default `("rps", "p99")`); `"none"` or False for no gate."""
+    watch: str | Collection[str] | None
+    """Other metrics to compare with the baseline and to show, as in `"rss"`: none of them fails the test."""
 
 
 class _Judged(StepKeywords, total=False):
@@ -245,7 +248,7 @@ class PartKeywords(_Part, _Recipe, total=False):
 
 # --- Parts of a load: `part.get("/files/{id}", feed=ids)` says what one is, and loads nothing
 
-PART_KEYS = ("gate", "tolerance", *(name for name in LIMITS if name not in ("min_capacity", "max_startup")))
+PART_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name not in ("min_capacity", "max_startup")))
 """The keys of the marker that a part may have of its own. A capacity is a whole load's, and a start-up no load's."""
 _GATE = ("p50",)
 """What is compared of a part, unless it says something else. Its rate is that of the mix."""
@@ -338,15 +341,15 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
         problems += (f"{where}: {problem}" for problem in own.problems)
         if isinstance(own.work, PartWork) and not own.problems:
             try:
-                gate, tolerances, limits = judged_by(own.keys, default_gate)
+                asked = judged_by(where.replace("#", ""), own.keys, default_gate)
             except PlanError as error:
                 problems += (f"{where}: {problem}" for problem in error.problems)
                 continue
-            if "startup" in gate:
-                problems.append(f"{where}: gate: startup: known of the whole load, and not of a part")
-            name, share = where.replace("#", ""), float(weight)
-            one = MixPart(name=name, work=own.work, weight=share, gate=gate, tolerances=tolerances, limits=limits)
-            parts.append(one)
+            if "startup" in asked.compared:
+                key = "gate" if "startup" in asked.gate else "watch"
+                problems.append(f"{where}: {key}: startup: known of the whole load, and not of a part")
+            own_fields = {name: getattr(asked, name) for name in ("name", "gate", "watch", "tolerances", "limits")}
+            parts.append(MixPart(work=own.work, weight=float(weight), **own_fields))
     names = [one.name for one in parts]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         problems.append(f"two parts are called {twice[0]!r}: give them names, as in part.get('/', name='front')")

@@ -14,7 +14,7 @@ from pytest_fileperf.judge.record import TestId
 from pytest_fileperf.measure.metrics import METRICS, searches_by
 from pytest_fileperf.plan.load import Alternation, LoadPlan, Side, generators_used
 from pytest_fileperf.plan.pacing import spread_seed
-from pytest_fileperf.plan.request import WHOLE_LOAD, Subject, SubjectName
+from pytest_fileperf.plan.request import WHOLE_LOAD, Subject, SubjectName, Tolerance
 from pytest_fileperf.plan.work import Part, Work, parts_of, steps_of
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
 from pytest_fileperf.serve.spec import AsgiSpec, Command, is_only_once, split_cores, worker_count
@@ -64,7 +64,9 @@ _PAUSES_A_TURN = 3
 
 def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
     """Returns what is judged: the whole load, then each part of it, and each step of a journey that was asked for."""
-    whole = Subject(name="", gate=settings.gate, tolerances=settings.tolerances, limits=settings.limits)
+    whole = Subject(
+        name="", gate=settings.gate, watch=settings.watch, tolerances=settings.tolerances, limits=settings.limits
+    )
     return {WHOLE_LOAD: whole, **{(part.name, ""): part for part in parts_of(work)}, **steps_of(work)}
 
 
@@ -123,19 +125,21 @@ class Plan:
         return self.subject(name).limits.get("max_error_rate", 1.0 if name[1] else 0.0)
 
     def tolerances(self, name: SubjectName = WHOLE_LOAD) -> dict[str, float]:
-        """Returns the tolerance of each gated metric."""
+        """Returns the tolerance of each metric that is compared."""
         subject = self.subject(name)
-        return {metric: subject.tolerances.get(metric, METRICS[metric].tolerance) for metric in subject.gate}
+        gates = {metric: subject.tolerances.get(metric, METRICS[metric].tolerance) for metric in subject.gate}
+        return gates | {metric: Tolerance(METRICS[metric].tolerance, watched=True) for metric in subject.watch}
 
     @property
     def times_starts(self) -> bool:
         """Whether start-ups are measured: then each boot is a fresh one, with nothing else beside it."""
-        return not self.smoke and ("startup" in self.settings.gate or "max_startup" in self.settings.limits)
+        asked = (*self.subject(WHOLE_LOAD).compared, *self.settings.limits)
+        return not self.smoke and ("startup" in asked or "max_startup" in asked)
 
     @property
     def _only_starts(self) -> bool:
         """Whether nothing of the load is compared, which is as short as can be then."""
-        return self.times_starts and all(of.gate in ((), ("startup",)) for of in self.subjects.values())
+        return self.times_starts and all(of.compared in ((), ("startup",)) for of in self.subjects.values())
 
     # --- alone
 
@@ -145,7 +149,9 @@ class Plan:
         settings = self.settings
         if self.smoke or settings.is_whole or is_only_once(settings.server):
             return 1
-        return settings.boots or (DEFAULT_BOOTS if settings.gate or settings.capacity or self.times_starts else 1)
+        return settings.boots or (
+            DEFAULT_BOOTS if settings.gate or settings.watch or settings.capacity or self.times_starts else 1
+        )
 
     @property
     def load(self) -> LoadPlan:

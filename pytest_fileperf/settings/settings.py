@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pytest_fileperf.errors import AppLoadError, PlanError
 from pytest_fileperf.judge.grouping import DEFAULT_GROUP_BY
 from pytest_fileperf.measure.metrics import METRICS, searches_by
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.pacing import ConnectionRamp, Ramp, RateRamp
+from pytest_fileperf.plan.request import Tolerance
 from pytest_fileperf.plan.work import Pause
 from pytest_fileperf.serve.spec import AsgiSpec, Command, InProcess, ServerSpec, Url, Uvicorn
-from pytest_fileperf.settings.keys import KEYS, LIMITS, unknown_keys
+from pytest_fileperf.settings.keys import FLOORS, KEYS, LIMITS, unknown_keys
 
 DEFAULT_CONNECTIONS = 32
 """Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""
@@ -143,6 +145,8 @@ class Settings:
     """Shares by metric; a gated metric that is missing has its default tolerance."""
     gate: tuple[str, ...] = DEFAULT_GATE
     """The metrics compared with the baseline."""
+    watch: tuple[str, ...] = ()
+    """Other metrics that are compared and shown, and fail nothing."""
     group: str | None = None
     label: str | None = None
     setup: Callable[..., object] | None = None
@@ -191,12 +195,15 @@ def resolve(
     problems += found
     problems += _keep_one_shape(chosen)
     problems += (*_unfit_pause(chosen), *_unfit_generators(chosen, server), *_unfit_startup(chosen, server))
-    if problems:
-        raise PlanError(*dict.fromkeys(problems))
     given = {"gate": default_gate, **{key: value for key, (_, value) in chosen.items() if value is not None}}
-    tolerance = given.pop("tolerance", {})
+    gate: Any = given["gate"]
+    watch: Any = given.pop("watch", ())
+    tolerance: Any = given.pop("tolerance", {})
     if isinstance(tolerance, float):
         tolerance = dict.fromkeys(METRICS, tolerance)
+    problems += _unfit_floors(tolerance, gate)
+    if problems:
+        raise PlanError(*dict.fromkeys(problems))
     # Each value was parsed by its key: a type checker cannot follow that through a mapping.
     make: Callable[..., Settings] = Settings
     own = {_FIELDS.get(key, key): value for key, value in given.items() if key not in _APART and key not in LIMITS}
@@ -206,6 +213,7 @@ def resolve(
         search_connections=given.get("connections", DEFAULT_OPEN_CONNECTIONS),
         search_ns=given.get("max_duration", DEFAULT_SEARCH_NS),
         limits={**DEFAULT_LIMITS, **{key: value for key, value in given.items() if key in LIMITS}},
+        watch=tuple(name for name in watch if name not in gate),
         tolerances=tolerance,
         **own,
     )
@@ -259,11 +267,24 @@ def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec)
     )
 
 
+def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Iterator[str]:
+    """Yields a problem for each gated metric whose floor is in another unit than the metric."""
+    for name in gate:
+        tolerance = tolerances.get(name)
+        if isinstance(tolerance, Tolerance) and tolerance.unit != (unit := METRICS[name].unit):
+            example = f'{{"{name}": "{tolerance * 100:g}% and {FLOORS[unit]}"}}'
+            yield f"tolerance: its floor does not fit {name}: say it by metric, as in {example}"
+
+
 def _unfit_startup(chosen: Mapping[str, tuple[int, object]], server: ServerSpec) -> tuple[str, ...]:
     """Returns a problem where start-ups are to be measured, and no server is started."""
-    gate, limit = (chosen.get(key, (0, None))[1] for key in ("gate", "max_startup"))
+    gate, watch, limit = (chosen.get(key, (0, None))[1] for key in ("gate", "watch", "max_startup"))
     asked = ["max_startup"] * (limit is not None)
-    asked += ["gate: startup"] * (isinstance(gate, tuple) and "startup" in gate)
+    asked += [
+        f"{key}: startup"
+        for key, names in (("gate", gate), ("watch", watch))
+        if isinstance(names, tuple) and "startup" in names
+    ]
     if not asked or not isinstance(server, InProcess | Url):
         return ()
     why = "InProcess() starts no process" if isinstance(server, InProcess) else "a Url is of a server that runs already"
@@ -292,7 +313,9 @@ def for_capacity(settings: Settings) -> Settings:
     """Returns the settings of a search for the capacity. Raises PlanError that lists every problem."""
     if problems := tuple(_problems(settings)):
         raise PlanError(*problems)
-    return replace(settings, capacity=True, gate=("capacity",) if settings.gate else ())
+    gate = ("capacity",) if settings.gate else ()
+    watch = tuple(name for name in settings.watch if name == "capacity" and not gate)
+    return replace(settings, capacity=True, gate=gate, watch=watch)
 
 
 def _problems(settings: Settings) -> Iterator[str]:
@@ -312,7 +335,7 @@ def _problems(settings: Settings) -> Iterator[str]:
 
 def for_one_load(settings: Settings) -> Settings:
     """Returns the settings of a load that searches for nothing; raises PlanError where they ask for a capacity."""
-    asked = ["gate: capacity"] if "capacity" in settings.gate else []
+    asked = [f"{key}: capacity" for key in ("gate", "watch") if "capacity" in getattr(settings, key)]
     asked += ["min_capacity"] if "min_capacity" in settings.limits else []
     if asked:
         raise PlanError(

@@ -26,7 +26,7 @@ def test_faster(fileperf):
     fileperf.get("/")
 
 def test_tolerant(fileperf):
-    fileperf.get("/", tolerance="900%")
+    fileperf.get("/", gate="rps, mean", tolerance={"rps": "900%", "mean": "5% and 1s"}, watch="p50")
 
 def test_other_load(fileperf):
     fileperf.get("/", connections=int(os.environ.get("CONNECTIONS", "2")))
@@ -53,7 +53,7 @@ IN_TURN = """
 from pytest_fileperf import part
 
 def test_get(fileperf):
-    fileperf.get("/", connections=4, gate=("rps", "p50"), max_duration="10s")
+    fileperf.get("/", connections=4, gate=("rps", "p50"), watch="rss", max_duration="10s")
 
 def test_free(fileperf):
     fileperf.get("/", connections=2, requests=4, gate="none")
@@ -73,7 +73,13 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Project:
     assert "6 baselines stored" in ran.said, ran.text
     (file,) = (project.top / ".fileperf").glob("*-*/test_it.py.json")
     content = json.loads(file.read_text(encoding="utf-8"))
-    for name, metric, factor in (("slower", "rps", 1e6), ("faster", "rps", 1e-6), ("slower_mean", "mean", 1e-3)):
+    changed = (
+        ("slower", "rps", 1e6),
+        ("faster", "rps", 1e-6),
+        ("slower_mean", "mean", 1e-3),
+        ("tolerant", "mean", 0.1),
+    )
+    for name, metric, factor in changed:
         for boot in content["tests"][f"test_it.py::test_{name}"]["evidence"]["boots"]:
             for values in (boot["rounds"], boot["runs"]):
                 if metric in values:
@@ -131,6 +137,14 @@ def test_a_comparison_has_both_sides_the_right_way_round(judged: Ran) -> None:
     assert (mean["metric"], mean["tolerance"], mean["change"] > 0) == ("mean", 0.06, True)
 
 
+def test_what_is_only_watched_and_a_floor_s_loss_fail_nothing(stored: Project, judged: Ran) -> None:
+    _, mean, p50 = results(judged)["test_tolerant"]["verdict"]["comparisons"]
+    assert (mean["outcome"], mean["floor"], mean["change"] > 1) == ("PASS", 1.0, True), mean
+    assert (p50["outcome"], p50["base"] is not None) == ("WATCHED", True), p50
+    assert re.search(r"p50 \S+ ms → \S+ ms [^]]+\] WATCHED", judged.said), judged.text
+    assert "p50 " in (stored.top / "run.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("strict,ci,failed", [(True, "false", 2), (False, "true", 1)])
 def test_what_is_new_fails_where_that_is_asked_for(project: Project, strict: bool, ci: str, failed: int) -> None:
     apps = {"app.py": answering(), "app_02.py": answering(0.02), "app_002.py": answering(0.002)}
@@ -183,7 +197,8 @@ def test_versions_in_turn(project: Project) -> None:
     assert re.search(rf"RegressionError: #slower: p50 .* worse than HEAD \({head}\)", ran.said), ran.text
     assert "--fileperf-update" not in ran.said, ran.text
     assert "pyproject.toml differs between the sides" in ran.said, ran.text
-    rps, p50 = results(ran)["test_get"]["verdict"]["comparisons"]
+    rps, p50, rss = results(ran)["test_get"]["verdict"]["comparisons"]
+    assert (rss["outcome"], rss["low"] <= rss["change"] <= rss["high"]) == ("WATCHED", True), rss
     assert -0.95 < rps["change"] < -0.7
     assert p50["now"] > 0.02 > p50["base"] > 0.002
     assert [git(*words) for words in untouched] == state

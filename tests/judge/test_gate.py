@@ -26,11 +26,13 @@ from pytest_fileperf.judge.gate import (
     judge_stored,
     judge_world,
     unless_environment,
+    unless_saturated,
     unless_unsteady,
 )
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, unless_far_worse
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.usage import Busy
+from pytest_fileperf.plan.request import Tolerance
 from pytest_fileperf.report.wording import sentence
 
 PASS, REGRESSED, IMPROVED, UNDECIDED = Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE
@@ -366,6 +368,33 @@ def test_the_metrics_come_in_the_gate_s_order_with_their_tolerances() -> None:
 @pytest.mark.parametrize("metric,edge", [("rps", -0.2), ("p99", 0.25)])
 def test_a_tolerance_ends_at_a_factor_of_the_worse_value(metric: str, edge: float) -> None:
     assert MetricComparison(metric=metric, outcome=PASS, tolerance=0.25).edge == pytest.approx(edge)
+
+
+@pytest.mark.parametrize(
+    "metric, base, floor, tolerance",
+    [
+        ("p99", 0.010, 0.002, 0.2),
+        ("p99", 0.100, 0.002, 0.05),
+        ("rps", 1000.0, 200.0, 0.25),
+        ("rps", 100.0, 200.0, 1000.0),
+        ("p99", None, 0.002, 0.05),
+    ],
+)
+def test_a_floor_passes_as_the_share_that_it_is_of_the_old_level(
+    metric: str, base: float | None, floor: float, tolerance: float
+) -> None:
+    asked = Tolerance(0.05, floor=floor, unit=METRICS[metric].unit)
+    seen = MetricComparison.of(METRICS[metric], asked, base=base)
+    assert seen.tolerance == pytest.approx(tolerance)
+    assert seen.floor == (floor if tolerance != 0.05 else 0.0)
+    if metric == "rps" and tolerance < 1:
+        assert (base or 0.0) * (1 + seen.edge) == pytest.approx((base or 0.0) - floor)
+
+
+def test_what_is_watched_stays_so_whatever_is_found() -> None:
+    worse = gate(FAST, SLOW, tolerance=Tolerance(0.05, watched=True))
+    assert (worse.outcome, worse.reason, known(worse.high) < 0) == (Outcome.WATCHED, None, True)
+    assert unless_saturated([worse], saturated=True) == (worse,)
 
 
 # --- The code is that of the baseline, and the world in which it runs

@@ -119,6 +119,7 @@ def test_each_metric_has_one_limit_and_each_keyword_one_meaning() -> None:
         ("rps", "rps=3%, p99=0.3", {"rps": 0.03, "p99": 0.3}),
         ("rps", "150%", dict.fromkeys(METRICS, 1.5)),
         ("none", "5%", dict.fromkeys(METRICS, 0.05)),
+        ("p99, p50", "15% and 2ms", dict.fromkeys(METRICS, 0.15)),
     ],
 )
 def test_a_tolerance_is_for_all_metrics_or_by_metric(gate: str, tolerance: object, expected: dict[str, float]) -> None:
@@ -156,6 +157,10 @@ _RAMP = 'write stages of time and target, as in "10s:100/s, 30s:100/s" for a rat
 _RATE = 'write requests per second, as in 10 or "10/s" or "300/min"'
 _SHARE = "write a percentage or a fraction, as in"
 _METRICS = f"use {', '.join(METRICS)}"
+_FLOOR = (
+    "is no floor with the unit of a metric: write it as in "
+    '"15% and 2ms", "15% and 50/s", "15% and 10MB", "15% and 1MB/s", "15% and 1%"'
+)
 _WHOLE = "is not a whole number of 1 or more"
 BAD: tuple[tuple[str, object, str], ...] = (
     ("connections", 0, f"0 {_WHOLE}"),
@@ -174,10 +179,14 @@ BAD: tuple[tuple[str, object, str], ...] = (
     ("tolerance", 5, f'5 would be 500 %: {_SHARE} "5%" or 0.05'),
     ("tolerance", {"p98": 0.1}, f"unknown metric 'p98'; {_METRICS}"),
     ("tolerance", {"p99": "x"}, f"p99: 'x' is not a share: {_SHARE} \"5%\" or 0.05"),
+    ("tolerance", "p99=5% and 2", f"p99: '2' {_FLOOR}"),
+    ("tolerance", "5% and 2 gallons", f"'2 gallons' {_FLOOR}"),
+    ("tolerance", "15% and 2ms", 'its floor does not fit rps: say it by metric, as in {"rps": "15% and 50/s"}'),
+    ("watch", "rps, p98", f"unknown metric 'p98'; {_METRICS}"),
     ("gate", "rps, p98", f"unknown metric 'p98'; {_METRICS}"),
     ("gate", [["rps"]], f"unknown metric ['rps']; {_METRICS}"),
     ("gate", "", f"unknown metric ''; {_METRICS}"),
-    ("gate", True, 'True is not a choice of metrics: write their names, or "none" for no gate'),
+    ("gate", True, 'True is not a choice of metrics: write their names, or "none" for none'),
     (
         "server",
         "apache",

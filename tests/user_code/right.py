@@ -176,6 +176,7 @@ def limits(fileperf: FilePerf) -> None:
     fileperf.get("/", gate=["rps", "p50"], tolerance="5%")
     fileperf.get("/", gate={"rps"}, tolerance={"rps": "5%", "p99": 0.2})
     fileperf.get("/", gate="rps, p99", tolerance=0.05)
+    fileperf.get("/", watch=("rss", "cpu_per_request"), tolerance={"p99": "15% and 2ms"})
 
 
 def streams(fileperf: FilePerf) -> None:

@@ -14,7 +14,7 @@ from pytest_fileperf.host.sample import Sample
 from pytest_fileperf.judge.evidence import BootEvidence, Pair
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.unit import PairValue, units_of
-from pytest_fileperf.judge.verdict import MetricComparison
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
 from pytest_fileperf.measure.recording import Boot
@@ -72,7 +72,7 @@ def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison
     traces = [marks("pair", points, _PERCENT, FIRST, error_y=bars), level("no change", 0.0, end, _PERCENT, QUIET)]
     if comparison is not None and comparison.change is not None:
         traces.append(level("all pairs", comparison.change, end, _PERCENT, FIRST))
-    if comparison is not None:
+    if comparison is not None and comparison.outcome is not Outcome.WATCHED:
         traces.append(level("tolerance", comparison.edge, end, _PERCENT, BAD))
     better = "lower" if metric.worse_sign > 0 else "higher"
     together = ", or of some together" * any(len(own) > 1 for _, own, _ in units)

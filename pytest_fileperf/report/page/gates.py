@@ -10,7 +10,7 @@ from pytest_fileperf.report import wording
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.story import STYLES
 from pytest_fileperf.report.text import Style, plain
-from pytest_fileperf.units import format_count, format_share
+from pytest_fileperf.units import format_count
 
 _CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Style.NEWS: "news"}
 _HALF = 100.0
@@ -32,7 +32,8 @@ def gate_list(result: Result) -> tuple[Markup, ...]:
             element("b", item.metric),
             f" {wording.sides_text(item)} ",
             element("b", wording.change_text(item)),
-            f" {wording.interval_text(item)}, tolerance {format_share(item.tolerance)} ",
+            f" {wording.interval_text(item)}",
+            f"{f', tolerance {text}' if (text := wording.tolerance_text(item)) else ''} ",
             badge(item.outcome),
         )
         for item in wording.compared(result)
@@ -74,7 +75,7 @@ def gate_table(result: Result) -> Markup:
             ),
             element("td", element("b", wording.change_text(item)), f" {wording.interval_text(item)}", class_="number"),
             element("td", _picture(item), class_="change"),
-            element("td", format_share(item.tolerance), class_="number", data_heading="tolerance"),
+            element("td", wording.tolerance_text(item), class_="number", data_heading="tolerance"),
             element("td", badge(item.outcome)),
         )
         for item in comparisons
@@ -97,18 +98,18 @@ def _picture(comparison: MetricComparison) -> Markup:
     reach = max(2 * abs(comparison.edge), 1.1 * abs(ends[0]), 1.1 * abs(ends[2]), 1e-9)
     low, now, high, edge = (_HALF * (1 + value / reach) for value in (*ends, comparison.edge))
     worse_from, worse_to = (edge, 2 * _HALF) if comparison.edge > 0 else (0.0, edge)
+    tolerance, width = wording.tolerance_text(comparison), _at(worse_to - worse_from)
+    worse = element("rect", class_="worse", x=_at(worse_from), y="0", width=width, height=_at(_HEIGHT))
     return element(
         "svg",
-        element(
-            "rect", class_="worse", x=_at(worse_from), y="0", width=_at(worse_to - worse_from), height=_at(_HEIGHT)
-        ),
+        worse if tolerance else Markup(),
         _upright(_HALF, "zero"),
-        _upright(edge, "edge"),
+        _upright(edge, "edge") if tolerance else Markup(),
         element("line", class_="range", x1=_at(low), x2=_at(high), y1=_at(_HEIGHT / 2), y2=_at(_HEIGHT / 2)),
         element("circle", class_="now", cx=_at(now), cy=_at(_HEIGHT / 2), r="5"),
         viewBox=f"0 0 {_at(2 * _HALF)} {_at(_HEIGHT)}",
         role="img",
-        aria_label=f"{wording.change_and_interval(comparison)}, tolerance {format_share(comparison.tolerance)}",
+        aria_label=f"{wording.change_and_interval(comparison)}{f', tolerance {tolerance}' * bool(tolerance)}",
     )
 
 
