@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import httpx
+import httpx2
 import pytest
 from httpx_ws import aconnect_ws
 
@@ -56,10 +57,7 @@ def test_pieces_in_a_journey(fileperf):
 
 async def chat(client: httpx.AsyncClient) -> None:
     """Opens a WebSocket, and sends ten messages that come back."""
-    async with (
-        httpx.AsyncClient(base_url=client.base_url) as own,
-        aconnect_ws("/echo", own) as socket,
-    ):
+    async with aconnect_ws("/echo", client) as socket:
         for number in range(10):
             await socket.send_text(f"message {number}")
             assert await socket.receive_text() == f"message {number}"
@@ -67,3 +65,19 @@ async def chat(client: httpx.AsyncClient) -> None:
 
 def test_websocket(fileperf):
     fileperf.run(chat, connections=4, gate="none")
+
+
+async def follow_and_chat(client: httpx2.AsyncClient) -> None:
+    """Waits for the third tick, and says so."""
+    async with client.sse("/events?per_second=100") as events:
+        async for event in events:
+            if event.data == "3":
+                break
+    async with client.websocket("/echo") as socket:
+        await socket.send_text("three")
+        assert await socket.receive_text() == "three"
+
+
+def test_httpx2(fileperf):
+    result = fileperf.run(follow_and_chat, connections=4, gate="none")
+    assert result.events.count > result.requests

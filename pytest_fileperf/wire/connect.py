@@ -57,7 +57,7 @@ async def open_socket(
     try:
         async with asyncio.timeout(timeout_s):
             sock = await _connected(origin, uds, only_to)
-            return await _encrypted(sock, origin, tls()) if origin.scheme == "https" else sock
+            return await _encrypted(sock, origin, tls()) if origin.scheme in ("https", "wss") else sock
     except TimeoutError as error:
         raise httpx.ConnectTimeout(f"no connection to {origin.host}:{origin.port} within {timeout_s} s") from error
     except OSError as error:

@@ -19,7 +19,7 @@ import httpx
 from pytest_fileperf.wire.chunks import ChunkedReader
 from pytest_fileperf.wire.connect import breach_of_idle
 from pytest_fileperf.wire.exchange import SKIP_AT_LEAST_BYTES, SKIP_BYTES, Breach, Exchange, KnownAnswers, Scratch
-from pytest_fileperf.wire.framing import CHUNKED, UNTIL_CLOSE, HeadReader, ResponseHead
+from pytest_fileperf.wire.framing import CHUNKED, SWITCHED, UNTIL_CLOSE, HeadReader, ResponseHead
 from pytest_fileperf.wire.request import WireRequest, asks_for_close, head_of
 from pytest_fileperf.wire.sending import NOT_NOW, Sender
 
@@ -57,6 +57,7 @@ class Connection:
         "ended_ns",
         "first_byte_ns",
         "started_ns",
+        "switched",
         "unsent_bytes",
     )
 
@@ -82,6 +83,8 @@ class Connection:
         self._left = self._body = self._error_code = 0
         self._discard = True
         self._method_is_head = self._last = self._streaming = self._paused = self.closed = False
+        self.switched = False
+        """Whether its exchange speaks another protocol after an answer that allows it: what is read is then a body."""
         self.started_ns = 0
         """When the first byte of the current request was written; this and the next two on the monotonic clock."""
         self.first_byte_ns = 0
@@ -257,7 +260,8 @@ class Connection:
         self._head = head
         assert self._exchange is not None
         self._discard = not self._exchange.on_head(head)
-        length = 0 if self._method_is_head else head.body
+        is_empty = self._method_is_head or (head.status == SWITCHED and not self.switched)
+        length = 0 if is_empty else head.body
         self._body = length
         self._left = max(0, length)
         self._chunks = ChunkedReader() if length == CHUNKED else None

@@ -28,6 +28,8 @@ _CONTENT_LENGTH = re.compile(rb"[0-9]{1,20}")
 _ILLEGAL_IN_REASON = re.compile(rb"[\x00\r\n\x0b\x0c]")
 _KEPT_TRAILERS = 256
 BODYLESS_STATUSES = frozenset((204, 304))
+SWITCHED = 101
+"""The status after which the connection speaks another protocol, such as that of WebSockets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class ResponseHead:
     @property
     def informational(self) -> bool:
         """Whether another head follows (100 to 199, but not 101)."""
-        return 100 <= self.status < 200 and self.status != 101
+        return 100 <= self.status < 200 and self.status != SWITCHED
 
     @property
     def content_type(self) -> str:
@@ -198,7 +200,7 @@ def _head(status: int, reason: bytes, version: str, headers: tuple[tuple[bytes, 
         version=b"HTTP/" + version.encode(),
         headers=headers,
         body=_body_length(status, headers),
-        keep_alive=_keeps_alive(version, headers) and status != 101,
+        keep_alive=_keeps_alive(version, headers) and status != SWITCHED,
     )
 
 
@@ -224,6 +226,8 @@ def _body_length(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> int:
     lengths = set(_values(headers, b"content-length"))
     if len(lengths) > 1 or not all(map(_CONTENT_LENGTH.fullmatch, lengths)):
         raise httpx.RemoteProtocolError("bad or conflicting content-length headers in the response")
+    if status == SWITCHED:
+        return UNTIL_CLOSE
     if status < 200 or status in BODYLESS_STATUSES:
         return 0
     if codings:

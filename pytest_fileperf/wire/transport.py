@@ -1,7 +1,7 @@
 """A transport made for load: `httpx.AsyncClient(transport=LoadTransport())`, or `httpx2.AsyncClient` alike.
 
 It speaks HTTP/1.1 over `Connection`s and keeps what httpx's own transport promises: keep-alive, streaming both ways,
-timeouts, TLS, IPv6, Unix sockets, error classes. What it leaves out says so: HTTP/2, proxies and upgrades.
+timeouts, TLS, IPv6, Unix sockets, WebSockets, error classes. What it leaves out says so: HTTP/2 and proxies.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from importlib import import_module
 from time import monotonic_ns
 from types import ModuleType
 from typing import Any, cast
@@ -20,11 +21,11 @@ from pytest_fileperf.plan.network import Network, Reach
 from pytest_fileperf.wire.connect import Origin, open_socket, tls_context
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import Breach, Scratch
-from pytest_fileperf.wire.family import error_of, family_of, kind
-from pytest_fileperf.wire.framing import ResponseHead
+from pytest_fileperf.wire.family import classes_of, error_of, family_of, kind
+from pytest_fileperf.wire.framing import SWITCHED, ResponseHead
 from pytest_fileperf.wire.request import compile_request
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+_DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _QUEUED_BYTES = 1 << 20
 """A body's unread part may grow to this before the connection stops reading."""
 _KEPT_IDLE_NS = 5_000_000_000
@@ -114,7 +115,9 @@ class LoadTransport(httpx.AsyncBaseTransport):
         except BaseException:
             exchange.close()
             raise
-        extensions = {"http_version": head.version, "reason_phrase": head.reason}
+        extensions: dict[str, object] = {"http_version": head.version, "reason_phrase": head.reason}
+        if head.status == SWITCHED:
+            extensions["network_stream"] = exchange
         made = family.Response(head.status, headers=head.headers, stream=exchange, extensions=extensions)
         return cast(httpx.Response, made)
 
@@ -263,7 +266,10 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
 
 class _Exchange(httpx.AsyncByteStream):
-    """One request under way: hears of the answer from the connection, and is the response's stream."""
+    """One request under way: hears of the answer from the connection, and is the response's stream.
+
+    If the answer switches protocols, it is the `network_stream` that httpx-ws and httpx2's `websocket()` talk over.
+    """
 
     def __init__(
         self,
@@ -293,6 +299,8 @@ class _Exchange(httpx.AsyncByteStream):
 
     def on_head(self, head: ResponseHead) -> bool:
         self._head = head
+        if head.status == SWITCHED and self._connection is not None:
+            self._connection.switched = True
         self._wake()
         return True
 
@@ -325,6 +333,8 @@ class _Exchange(httpx.AsyncByteStream):
         return self._head
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._head is not None and self._head.status == SWITCHED:
+            return  # what follows is no body
         try:
             while True:
                 while self._blocks:
@@ -350,6 +360,34 @@ class _Exchange(httpx.AsyncByteStream):
         if self._connection is not None:
             self._connection.close()
             self._give_back()
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Returns what came of another protocol; nothing at its end. Raises errors of httpcore, or of httpcore2."""
+        self._timeout_s = timeout
+        while not (self._blocks or self._complete):
+            if self._connection is None:
+                raise self._of_core(self._error or httpx.ReadError("the connection was closed"))
+            self._connection.resume()
+            await self._wait()
+        block = self._blocks.popleft() if self._blocks else b""
+        if rest := block[max_bytes:]:
+            self._blocks.appendleft(rest)
+        self._queued_bytes -= len(block) - len(rest)
+        return block[:max_bytes]
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Sends a piece of another protocol; raises errors as `read` does."""
+        try:
+            if self._connection is None:
+                raise httpx.WriteError("the connection was closed")
+            await self._connection.write(buffer, timeout)
+        except httpx.TransportError as error:
+            raise self._of_core(error) from error
+
+    def _of_core(self, error: BaseException) -> Exception:
+        core = import_module("httpcore" if self.family is httpx else "httpcore2")
+        made: Exception = getattr(core, classes_of(error)[0])(str(error))
+        return made
 
     def _give_back(self) -> None:
         connection, self._connection = self._connection, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import socket
 from typing import Any, NoReturn
 
@@ -41,6 +42,39 @@ def test_without_asyncio_it_says_what_to_use() -> None:
     asked = LoadTransport().handle_async_request(httpx.Request("GET", "http://127.0.0.1/"))
     with pytest.raises(RuntimeError, match=r"under trio use httpx's own transport, httpx\.AsyncHTTPTransport"):
         asked.send(None)
+
+
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+LARGE = bytes(3 << 20)
+"""More than is read ahead."""
+
+
+def test_what_switches_protocols_is_talked_to_over_the_connection(family: str) -> None:
+    package, core = module_of(family), importlib.import_module(family.replace("httpx", "httpcore"))
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(SWITCHED + b"first")
+        writer.write(await reader.readexactly(len(LARGE)))
+        writer.close()
+
+    async def talked() -> bytes:
+        server = await asyncio.start_server(echo, "127.0.0.1", 0, limit=1 << 23)
+        url, seen = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}", b""
+        client = package.AsyncClient(transport=LoadTransport(), timeout=package.Timeout(5, read=0.2))
+        async with server, client, client.stream("GET", url, headers={"Upgrade": "echo"}) as response:
+            stream = response.extensions["network_stream"]
+            assert (await stream.read(2), await stream.read(9)) == (b"fi", b"rst")
+            await asyncio.sleep(0.3)  # longer than an answer may be silent
+            await stream.write(LARGE)
+            while block := await stream.read(1 << 16):
+                assert len(block) <= 1 << 16
+                seen += block
+            with pytest.raises(core.WriteError):
+                await stream.write(b"more")
+        return seen
+
+    assert asyncio.run(talked()) == LARGE
 
 
 # --- Connections go to this machine and to addresses that are allowed, whatever name leads there
