@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-__all__ = ("Project", "Ran", "results")
+__all__ = ("Project", "Ran", "results", "run_pytest")
 
 _ENVIRONMENT = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a fifth of what a short run costs is to load the plugins of others
@@ -85,9 +85,7 @@ class Project:
         given = {**own, **_ENVIRONMENT, "COLUMNS": str(width), **(env or {})}
         asking = ["--fileperf", f"--fileperf-json={written}"] if asked else []
         arguments = ["-p", "fileperf", *asking, *options]
-        # Python reads such variables when it starts.
-        afresh = sys.platform != "linux" or any(name.startswith("PYTHON") for name in env or ())
-        status, text = (_started if afresh else _forked)(self.top, given, arguments, longest_s)
+        status, text = run_pytest(self.top, given, arguments, longest_s)
         record = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
         written.unlink(missing_ok=True)
         return Ran(status=status, text=text, record=record)
@@ -120,6 +118,14 @@ class Project:
             if not asked or "the machine was busy" not in ran.said:
                 break
         return last
+
+
+def run_pytest(directory: Path, env: Mapping[str, str], arguments: Sequence[str], longest_s: float) -> tuple[int, str]:
+    """Runs pytest there; returns its exit code, and what it printed. Raises TimeoutExpired if it takes longer."""
+    # Python reads such variables when it starts.
+    own = {name for name, value in env.items() if name.startswith("PYTHON") and value != os.environ.get(name)}
+    afresh = sys.platform != "linux" or own - {"PYTHONDONTWRITEBYTECODE"}
+    return (_started if afresh else _forked)(directory, env, arguments, longest_s)
 
 
 def _started(top: Path, env: Mapping[str, str], arguments: Sequence[str], longest_s: float) -> tuple[int, str]:

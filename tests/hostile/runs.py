@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import subprocess
-import sys
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from contracts.project import run_pytest
 from plugin.conftest import APP, OTHERS
 
 __all__ = ("LOAD", "QUIET", "Ran", "once", "project_in", "ran")
@@ -68,28 +68,29 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Ran]
 
 
 def ran(
-    directory: Path,
-    *arguments: str,
-    env: Mapping[str, str | None] | None = None,
-    program: Sequence[str] = (sys.executable, "-m", "pytest"),
+    directory: Path, *arguments: str, env: Mapping[str, str | None] | None = None, program: Sequence[str] = ()
 ) -> Ran:
-    """Runs pytest there, within 100 s; a variable that is None is not set."""
+    """Runs pytest there, or another program with the same arguments, within 100 s; without variables that are None."""
     own = {name: value for name, value in os.environ.items() if name != "CI"}
-    given = {**own, **(env or {})}
+    given = {name: value for name, value in {**own, **(env or {})}.items() if value is not None}
     junit = directory / "junit.xml"
-    command = [*program, *QUIET, "--junitxml=junit.xml", "-ojunit_family=xunit2", *arguments]
-    done = subprocess.run(
-        command,
-        cwd=directory,
-        env={name: value for name, value in given.items() if value is not None},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=100,
-        check=False,
-    )
+    every = [*QUIET, "--junitxml=junit.xml", "-ojunit_family=xunit2", *arguments]
+    if program:
+        done = subprocess.run(
+            [*program, *every],
+            cwd=directory,
+            env=given,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=100,
+            check=False,
+        )
+        status, text = done.returncode, done.stdout.decode("utf-8", "replace")
+    else:
+        status, text = run_pytest(directory, given, every, 100)
     tests = dict(map(_outcome, ET.parse(junit).iter("testcase"))) if junit.exists() and junit.stat().st_size else {}
-    return Ran(directory=directory, status=done.returncode, text=done.stdout.decode("utf-8", "replace"), tests=tests)
+    return Ran(directory=directory, status=status, text=text, tests=tests)
 
 
 def _outcome(case: ET.Element) -> tuple[str, tuple[str, str]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from apps import SOURCE
+from contracts.project import run_pytest
 from plugin.projects import TESTS
 from versions.repositories import Repo
 
@@ -120,10 +122,12 @@ def run_load(run: Run) -> Run:
 
 @pytest.fixture
 def run_apart(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs pytest as a process of its own: for what a run does to its process, or imports."""
+    """Runs pytest as a process of its own: for what a run does to its process. Both streams are its `stdout`."""
     monkeypatch.delenv("CI", raising=False)
 
     def run(*arguments: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:
-        return pytester.runpytest_subprocess(*_arguments(arguments, plugins), timeout=50)
+        status, text = run_pytest(pytester.path, dict(os.environ), _arguments(arguments, plugins), 50)
+        print(text)
+        return pytest.RunResult(status, text.splitlines(), [], 0.0)
 
     return run

@@ -9,6 +9,8 @@ import pytest
 from hostile.runs import Ran, once, project_in, ran
 from plugin.conftest import Run
 
+QUIET = "-Wignore:Module already imported"
+"""Plugins that the process of a run has imported are no matter of the run's."""
 BACKEND = """
 @pytest.fixture
 def anyio_backend():
@@ -143,7 +145,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One run with all of these tests, whose warnings are errors."""
 
     def make(directory: Path) -> Ran:
-        plugins = ("-pasyncio", "-oasyncio_default_fixture_loop_scope=function")
+        plugins = ("-pasyncio", "-oasyncio_default_fixture_loop_scope=function", QUIET)
         return ran(project_in(directory, TESTS), "--fileperf-smoke", "-Werror", *plugins)
 
     return once(tmp_path_factory, "async", make)
@@ -253,9 +255,7 @@ def test_threads(fileperf):
 
 def test_verbs_at_once_are_measured_one_at_a_time(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile(AT_ONCE)
-    # Plugins that this process has imported are no matter of the run's.
-    quiet = "-Wignore:Module already imported"
-    result = run_load("--fileperf-smoke", "-Werror", quiet, "--fileperf-json=run.json")
+    result = run_load("--fileperf-smoke", "-Werror", QUIET, "--fileperf-json=run.json")
     result.assert_outcomes(passed=2)
     for name in ("test_gathered", "test_threads"):
         result.stdout.fnmatch_lines([f"fileperf: *::{name}: GET /status/* waited for the measurement *"])

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from plugin.conftest import OTHERS
 
 Run = Callable[..., pytest.RunResult]
 TESTS = """
@@ -82,10 +83,10 @@ def test_the_app_fixture_alone_works_without_load(pytester: pytest.Pytester, run
 
 
 @pytest.mark.parametrize("arguments", [(), ("--fileperf", "--collect-only")], ids=["skipped", "collected"])
-def test_nothing_large_is_imported(pytester: pytest.Pytester, run_apart: Run, arguments: tuple[str, ...]) -> None:
+def test_nothing_large_is_imported(pytester: pytest.Pytester, arguments: tuple[str, ...]) -> None:
     pytester.makepyfile(TESTS.replace("connections=0", "connections=1"))
     pytester.makeconftest(SHOW_MODULES.format(large=LARGE))
-    result = run_apart(*arguments, "-p", "no:anyio")
+    result = pytester.runpytest_subprocess(*(f"-pno:{name}" for name in (*OTHERS, "anyio")), *arguments, timeout=50)
     assert result.ret == 0
     assert "large modules: []" in result.stderr.lines
 
@@ -126,8 +127,3 @@ def test_the_plugin_can_be_left_out(pytester: pytest.Pytester, run: Run) -> None
 
 def test_the_marker_is_registered(pytester: pytest.Pytester, run: Run) -> None:
     run("--markers").stdout.fnmatch_lines(["@pytest.mark.fileperf(?*keys): *"])
-
-
-def test_xdist_only_skips(pytester: pytest.Pytester, run_load: Run) -> None:
-    pytester.makepyfile(TESTS)
-    run_load("-n2", plugins=("xdist",)).assert_outcomes(passed=1, skipped=5)

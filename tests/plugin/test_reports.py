@@ -85,4 +85,4 @@ def test_without_pytest_benchmark_only_saving_is_missed(repo: Repo, run_apart: R
     result = run_apart("--fileperf-save=one")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     install = 'install it with pip install "pytest-fileperf?benchmark?"'
-    result.stderr.fnmatch_lines([f"ERROR: fileperf: --fileperf-save: it writes pytest-benchmark's files, {install}"])
+    result.stdout.fnmatch_lines([f"ERROR: fileperf: --fileperf-save: it writes pytest-benchmark's files, {install}"])
