@@ -222,7 +222,7 @@ def _of_limit(
         seen[load.boot] = seen[load.boot] + likely if load.boot in seen else likely
     off = (logs - math.log(grid[0]) - EXPECTED) / EXPECTED_SD
     expected = np.log(_SLOPE_WEIGHTS)[:, None] + np.log(np.exp(-0.5 * off**2) + ELSEWHERE) + np.zeros((*_SHAPE, 1))
-    of_all = {number: _of_others(likely) for number, likely in seen.items()}
+    of_all = {number: _of_others(likely) for number, likely in seen.items() if boots != (number,)}
     for boot in boots:
         known = expected + sum(likely for number, likely in of_all.items() if number != boot)
         if boot is not None:
@@ -235,7 +235,7 @@ def _of_others(logs: _Array) -> _Array:
     """Returns what the likelihoods of a boot's paces say of other boots."""
     likely = np.exp((logs - logs.max()).astype(np.float64))
     far = np.log(np.maximum(likely.mean(axis=-1, keepdims=True), _TINY)) + logs.max()
-    return np.asarray(np.logaddexp(math.log(1 - APART) + _blurred(logs, BOOT_SD), math.log(APART) + far))
+    return np.asarray(np.logaddexp(math.log(1 - APART) + _blurred(logs, BOOT_SD)[0], math.log(APART) + far))
 
 
 @lru_cache(maxsize=512)
@@ -264,7 +264,7 @@ def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds
         most = max(1.0, _LONGEST_STALL * made)
         in_stall = 1 / (beyond * (1 + math.log(most))) if 0 < beyond <= most else 0.0
         none = ODD / (made + 1) + stalled * in_stall
-    each = np.stack([_blurred(chance, math.hypot(sd, crowds)) for sd in _PACE_SDS])
+    each = _blurred(chance, *(math.hypot(sd, crowds) for sd in _PACE_SDS))
     found: _Array = np.logaddexp(np.log(1 - ODD - stalled) + each, np.log(none)).astype(np.float32)
     return found
 
@@ -297,13 +297,21 @@ def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool =
     return max(by_chance, falls_behind), _CROWDS / math.sqrt(made), True
 
 
-def _blurred(logs: _Array, sd: float) -> _Array:
-    """Returns logarithms of likelihoods over paces, where the pace is off by chance with this deviation."""
-    from scipy.ndimage import gaussian_filter1d
+def _blurred(logs: _Array, *sds: float) -> _Array:
+    """Returns logarithms of likelihoods over paces, where the pace is off by chance: a row for each deviation.
 
+    Beyond both ends likelihoods are as at the end. What is less than 1e-15 of the greatest is rounded, which no odd
+    load shows.
+    """
     most = logs.max(axis=-1, keepdims=True)
-    likely = gaussian_filter1d(np.exp((logs - most).astype(np.float64)), sd / _STEP, axis=-1, mode="nearest")
-    return np.asarray(np.log(np.maximum(likely, _TINY)) + most)
+    reach = math.ceil(4 * max(sds) / _STEP)
+    ends = [(0, 0)] * (logs.ndim - 1) + [(reach, reach)]
+    likely = np.pad(np.exp((logs - most).astype(np.float64)), ends, mode="edge")
+    size = -(-likely.shape[-1] // 64) * 64  # a product of small numbers, which is quick
+    waves = np.fft.rfft(likely, size)
+    bells = [np.exp(-2 * (math.pi * sd / _STEP * np.fft.rfftfreq(size)) ** 2) for sd in sds]
+    blurred = [np.fft.irfft(waves * bell, size)[..., reach : reach + logs.shape[-1]] for bell in bells]
+    return np.asarray(np.log(np.maximum(np.stack(blurred), _TINY)) + most)
 
 
 @lru_cache(maxsize=16)

@@ -487,8 +487,9 @@ def excess_of(
         return 0.0, 0.0
     counts = np.array([stretch.count for stretch in stretches], dtype=np.float64)
     (slow,) = step_of(np.array([Histogram.merged(stretches).percentile_ns(percent)]))
-    which = np.repeat(np.arange(len(stretches)), [len(stretch.steps) for stretch in stretches])
-    beyond = np.concatenate([stretch.counts * (stretch.steps > slow) for stretch in stretches])
+    each = [stretch.held.arrays() for stretch in stretches]
+    which = np.repeat(np.arange(len(stretches)), [steps.size for steps, _ in each])
+    beyond = np.concatenate([hits * (steps > slow) for steps, hits in each])
     above = np.bincount(which, weights=beyond, minlength=len(stretches))
     if most is not None:
         above = np.minimum(above, [most(stretch.count) for stretch in stretches])

@@ -225,9 +225,10 @@ def _beyond(
     """Returns the share of the requests beyond the first so many of all steps, of each stretch no more than `most`."""
     if most is None:
         return np.asarray(np.append(latency.counts[::-1].cumsum()[::-1], 0) / latency.count)
-    rows = np.repeat(np.arange(len(stretches)), [len(stretch.steps) for stretch in stretches])
-    columns = np.searchsorted(latency.steps, np.concatenate([stretch.steps for stretch in stretches]))
+    steps, counts = zip(*(stretch.held.arrays() for stretch in stretches), strict=True)
+    rows = np.repeat(np.arange(len(stretches)), [own.size for own in steps])
+    columns = np.searchsorted(latency.steps, np.concatenate(steps))
     hit = np.zeros((len(stretches), len(latency.steps) + 1))
-    hit[rows, columns] = np.concatenate([stretch.counts for stretch in stretches])
+    hit[rows, columns] = np.concatenate(counts)
     beyond = np.minimum(hit[:, ::-1].cumsum(axis=1)[:, ::-1], [[most(stretch.count)] for stretch in stretches])
     return np.asarray(beyond.sum(axis=0) / max(1, sum(stretch.count for stretch in stretches)))

@@ -37,7 +37,7 @@ QUIET = tuple(
 )
 CHEAP = ("-pno:timeout", "-pno:xdist", "--assert=plain")
 PRELOADED = (
-    "cloudpickle", "httptools", "httpx", "numpy", "psutil", "scipy.ndimage", "scipy.special",
+    "cloudpickle", "httptools", "httpx", "numpy", "psutil", "scipy.special",
     "uvicorn", "uvloop", "wcwidth", "pytest_fileperf.plugin.written", "pytest_fileperf.session.session",
 )  # fmt: skip
 

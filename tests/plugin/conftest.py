@@ -46,7 +46,6 @@ for _name in (
     "psutil",
     "pytest_fileperf.session.rig",
     "pytest_fileperf.settings.keywords",  # `part` is kept by the package, and its class has to be the same
-    "scipy.ndimage",
     "scipy.special",
     "uvicorn",
     "uvloop",
