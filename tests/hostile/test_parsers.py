@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from judge.test_baseline import ENTRY, HERE, MODULE, OLDEST
 from report.samples import recording, result
 from report.test_record_file import whole_record
+from texts import texts
 
 from pytest_fileperf.errors import BaselineError, PlanError, RecordError
 from pytest_fileperf.judge.baseline import BaselineStore, entry_to_json
@@ -42,7 +43,7 @@ PIECES = (
     "gunicorn:", "inprocess", "command:", "http://", "https://[", "workers=", "port=", "'", "\0", "\n",
     "\ud800", "{id}", "..", "/", "@", "#",
 )  # fmt: skip
-TEXTS = st.builds("".join, st.lists(st.sampled_from(PIECES), max_size=4)) | st.text(max_size=8)
+TEXTS = st.builds("".join, st.lists(st.sampled_from(PIECES), max_size=4)) | texts(max_size=8)
 PLAIN: tuple[object, ...] = (
     None, True, False, 0, 1, -1, 2, 200, 1.5, -0.5, 1e300, 10**400, -(10**400), 2**63, math.nan, math.inf, "", "1s",
     [], {}, [None], [[]], [1, 2], ["a", 1], [["a", "b"]], [["a"]], {"a": None}, {"a": [1]}, {"": {"a": {}}}, {"rps": 5},

@@ -298,13 +298,13 @@ def test_whatever_was_measured_bounds_are_in_order_and_no_number_is_missing(
 
 
 def test_of_the_same_code_neither_side_has_more_slow_requests_in_the_mean() -> None:
-    """Half of two hundred comparisons are above 0; the share is within three of its deviations."""
+    """Half of a hundred comparisons are above 0; the share is within three of its deviations."""
     rng = np.random.default_rng(RNG_SEED)
     above = 0
-    for _ in range(200):
+    for _ in range(100):
         found = worse(pairs([(usual_ms(rng, 1000), usual_ms(rng, 1000)) for _ in range(12)]))
         above += found.is_above(0.0, 0.5)
-    assert 79 <= above <= 121, above
+    assert 35 <= above <= 65, above
 
 
 @pytest.mark.parametrize(
@@ -314,23 +314,23 @@ def test_of_the_same_code_neither_side_has_more_slow_requests_in_the_mean() -> N
 def test_an_error_of_one_in_a_hundred_is_at_most_that(
     latencies: Callable[[np.random.Generator, int], np.ndarray], requests: int, boot_sd: float, usual: float
 ) -> None:
-    """Of 120 comparisons of the same code 1 is expected; were it 10, more than 4 would be seen 39 times of 40."""
+    """Were it 8 of 100 comparisons of the same code, one of 45 would be seen 39 times of 40."""
     rng = np.random.default_rng(RNG_SEED)
     wrong = 0
-    for _ in range(120):
+    for _ in range(45):
         boots = np.exp(boot_sd * rng.standard_normal(5))
         made = pairs([(latencies(rng, requests), boot * latencies(rng, requests)) for boot in boots])
         found = difference_by_ranks(P99, made, usual=usual)
         wrong += found is not None and found.is_above(0.0, 0.01)
-    assert wrong <= 4
+    assert wrong == 0
 
 
 def test_so_it_is_where_requests_stall_together() -> None:
-    """Between stalls and with them. Were it 5 of 46 comparisons, more than 1 would be seen 19 times of 20."""
+    """Between stalls and with them. Were it 1 of 8 comparisons, one of 24 would be seen 19 times of 20."""
     wrong = {True: 0, False: 0}
-    for seed in range(46):
+    for seed in range(24):
         made = stalling(seed)
         for calm in wrong:
             found = difference_by_ranks(P99, made, usual=0.04, calm=calm)
             wrong[calm] += found is not None and found.is_above(0.0, 0.01)
-    assert max(wrong.values()) <= 1, wrong
+    assert max(wrong.values()) == 0, wrong

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.samples import ERRORS, GOLDEN, NEW, REGRESSED, recording, result, stored, watched
 from report.test_goldens import WITH_A_PAGE
+from texts import texts
 
 from pytest_fileperf.judge.groups import Asked, session_record
 from pytest_fileperf.judge.record import Result
@@ -235,7 +236,7 @@ def test_characters_that_files_cannot_hold_or_that_turn_text_round_are_left_out(
 
 
 @settings(max_examples=20)
-@given(st.recursive(st.text(), lambda item: st.lists(item) | st.dictionaries(st.text(), item)))
+@given(st.recursive(texts(), lambda item: st.lists(item) | st.dictionaries(texts(), item)))
 def test_data_comes_out_as_it_went_in(value: object) -> None:
     block = tree_of(data_block(value)).first("script")
     assert not re.search("[<>&\u2028\u2029]", block.text)

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.samples import ERRORS, FAILURES, NEW, REGRESSED, one, process_use, recording, result, stored, watched
+from texts import texts
 
 from pytest_fileperf.errors import RecordError
 from pytest_fileperf.host.sample import ProcessUse, Sample, SocketQueues
@@ -101,8 +102,8 @@ def test_any_value_becomes_json(value: object, expected: object) -> None:
 @settings(max_examples=40)
 @given(
     st.recursive(
-        st.none() | st.floats() | st.integers() | st.text(),
-        lambda item: st.lists(item) | st.dictionaries(st.text(), item),
+        st.none() | st.floats() | st.integers() | texts(),
+        lambda item: st.lists(item) | st.dictionaries(texts(), item),
     )
 )
 def test_whatever_comes_json_can_hold(value: object) -> None:
