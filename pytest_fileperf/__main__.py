@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("-v", "--verbose", action="store_true", help="print every figure, as pytest -v does")
     report.add_argument("--html", type=Path, metavar="PATH", help="write tables and charts as one HTML file")
     report.add_argument("--markdown", type=Path, metavar="PATH", help="write a summary for a pull request as Markdown")
+    report.add_argument("--comment", type=Path, metavar="PATH", help="write a comment on a pull request as Markdown")
     new = commands.add_parser(
         "new",
         help="write a load test for each endpoint of an app",
@@ -72,12 +73,14 @@ def _report(given: argparse.Namespace) -> None:
 
         write_text(given.html, results_html(record))
         out.write(f"wrote {given.html}\n")
-    if given.markdown is not None:
-        from pytest_fileperf.report.markdown import markdown_report
+    if given.markdown is not None or given.comment is not None:
+        from pytest_fileperf.report.markdown import comment_report, markdown_report
 
-        write_text(given.markdown, markdown_report(record))
-        out.write(f"wrote {given.markdown}\n")
-    if given.text or (given.html is None and given.markdown is None):
+        for path, made_of in ((given.markdown, markdown_report), (given.comment, comment_report)):
+            if path is not None:
+                write_text(path, made_of(record))
+                out.write(f"wrote {path}\n")
+    if given.text or (given.html is None and given.markdown is None and given.comment is None):
         from pytest_fileperf.report.terminal import session_text
         from pytest_fileperf.report.text import Screen, show_what_it_can
 

@@ -260,6 +260,9 @@ def _present(arguments: Sequence[object]) -> object:
 
 # --- plain values
 
+_TOO_LARGE = 1 << 63
+"""No count is; JSON has numbers beyond what a float holds."""
+
 
 def _encoded_plain(value: object, type_: object) -> object:
     if type_ is float:
@@ -289,6 +292,8 @@ def _decoded_plain(stored: Placed, type_: Any) -> Any:
     wanted = (int, float) if type_ is float else type_
     if not isinstance(held, wanted) or (isinstance(held, bool) and type_ is not bool):
         stored.refuse(f"of type {type_.__name__}")
+    if isinstance(held, int) and abs(held) >= _TOO_LARGE:
+        stored.refuse("a number of 64 bits")
     return held
 
 

@@ -95,7 +95,8 @@ _SUB_HALF = _SUB_COUNT >> 1
 """2048 steps a bucket: the least power of two that keeps three significant digits."""
 _COUNTS_SIZE = (HIGHEST_NS.bit_length() - _SUB_BITS + 2) * _SUB_HALF
 """Length of the counts array that HdrHistogram makes for this range and precision."""
-
+_MOST_BYTES = 10 * _COUNTS_SIZE
+"""More than all counts take, each in 9 bytes at most."""
 _OUTER = struct.Struct(">II")
 """A cookie, and how many deflated bytes come."""
 _HEAD = struct.Struct(">IIIIQQd")
@@ -255,7 +256,10 @@ class Histogram:
         try:
             stored = base64.b64decode(text)
             outer_cookie, size = _OUTER.unpack_from(stored)
-            content = zlib.decompress(stored[_OUTER.size :])
+            unpacking = zlib.decompressobj()
+            content = unpacking.decompress(stored[_OUTER.size :], _MOST_BYTES)
+            if not unpacking.eof:  # a megabyte may unpack to a gigabyte
+                raise ValueError("it is cut, or has more counts than there can be")
             cookie, length, _, digits, lowest, highest, _ = _HEAD.unpack_from(content)
         except (ValueError, struct.error, zlib.error) as error:
             raise ValueError(f"not an HdrHistogram V2 text: {error}") from error

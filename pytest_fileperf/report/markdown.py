@@ -10,7 +10,7 @@
 
     - limited by server CPU, at 97 % of 1 core
 
-What a test is called, or a server says, is text: nothing of it becomes markup.
+What a test is called, or a server says, is text: nothing of it becomes markup, a link or a mention.
 """
 
 from __future__ import annotations
@@ -25,13 +25,23 @@ from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report import remarks, story, wording
 from pytest_fileperf.report.table import RUN_METRICS, metric_text, ranked_rows
-from pytest_fileperf.report.text import Style, plain, plain_line
+from pytest_fileperf.report.terminal import session_text
+from pytest_fileperf.report.text import Screen, Style, plain, plain_line, printable_char, shorten
 from pytest_fileperf.units import format_bytes, format_count
 
 STEP_LIMIT_BYTES = 1 << 20
 """What GitHub shows of one step. It shows nothing of a longer summary."""
+COMMENT_LIMIT_BYTES = 64_000
+"""GitHub takes a comment of 65,536 characters; the rest is for what is written around it, such as a link to the run."""
+_COMMENT_ROWS, _COMMENT_CELLS = 20, 100
+"""Rows of a comment's table, and the width of the terminal's text below it."""
+_NAME_CELLS, _NAME_CHARS = 200, 400
+"""What is shown of a name. Characters count as well: any number of accents fits in one cell."""
 _GATE_HEADINGS = ("test", "metric", "before → after", "change", "tolerance", "outcome")
-_MARKUP = re.compile(r"[\\`*_\[\]|~<>&]")
+_MARKUP = re.compile(r"[\\`*_\[\]|~<>&$]|^[#+=-](?=\s)")
+_LINK = re.compile(r"(?<=@)(?=\w)|(?<=#)(?=\d)|(?<=GH-)(?=\d)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+"""Where GitHub and GitLab find mentions, issues and addresses in plain text: a backslash does not keep them from it."""
+_APART = "\N{ZERO WIDTH SPACE}"
 _NEEDS_NO_ESCAPE = re.compile(r"[^`|\\]+")
 
 
@@ -59,6 +69,30 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
     return _within([line for block in blocks for line in block], limit_bytes)
 
 
+def comment_report(record: SessionRecord) -> str:
+    """Returns a comment for a pull request: what changed, and all else folded, in at most `COMMENT_LIMIT_BYTES`.
+
+    It may be written with more rights than the record was made with: all texts of the record are in code.
+    """
+    outcomes = [counted for _, counted in story.counts(record.results)]
+    failed = wording.failed_count(record)
+    title = "; ".join(filter(None, (", ".join(outcomes), failed))) or "nothing was measured"
+    changed = [*story.pressing(record.results), *(one for one in record.results if one.standing is Standing.IMPROVED)]
+    rows = [row for result in changed for row in _gate_rows(result)]
+    told = [f"## Load tests: {title}", ""]
+    if rows:
+        told += [*_table(_GATE_HEADINGS, rows[:_COMMENT_ROWS]), ""]
+    if len(rows) > _COMMENT_ROWS:
+        told += [f"And {format_count(len(rows) - _COMMENT_ROWS, 'more row')}.", ""]
+    text = session_text(record, Screen(width=_COMMENT_CELLS)).replace("```", "'''")
+    lines = ("".join(map(printable_char, line)) for line in text.splitlines())
+    # An answer by mail quotes code as plain text, where `@name` is a mention again.
+    head, body = ([line.replace("@", f"@{_APART}") for line in part] for part in (told, lines))
+    title_and_table = _within(head, COMMENT_LIMIT_BYTES // 2)
+    rest = _within(body, COMMENT_LIMIT_BYTES - len(title_and_table.encode()) - 128).rstrip("\n")
+    return "\n".join((title_and_table, *_folded("all results", ["```text", rest, "```"])))
+
+
 # --- tables
 
 
@@ -76,7 +110,7 @@ def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
         change = _change(item) if item in wording.compared(result) else ""
         yield name, item.metric, sides, change, wording.tolerance_text(item), _marked(item.outcome)
     for check in verdict.broken:
-        yield name, _escaped(wording.limit_text(check)), "", "", "", _marked(Standing.LIMIT)
+        yield name, _code(wording.limit_text(check)), "", "", "", _marked(Standing.LIMIT)
     if not verdict.comparisons and not verdict.broken:
         yield name, "", "", "", "", _marked(result.standing)
 
@@ -153,11 +187,17 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
 
 def _escaped(text: str) -> str:
     """Returns the text on one line so that it is shown as it is, also in a table."""
-    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};" if found[0] in r"\|<>&" else f"\\{found[0]}", plain(text))
+
+    def shown(found: re.Match[str]) -> str:
+        if (char := found[0]) == "$":
+            return "<span>$</span>"  # as GitHub's guide says: else what is between two of them is a formula
+        return f"&#{ord(char)};" if char in r"\|<>&" else f"\\{char}"
+
+    return _MARKUP.sub(shown, _LINK.sub(_APART, plain(text)))
 
 
 def _code(text: str) -> str:
-    text = plain(text)
+    text = shorten(plain(text)[:_NAME_CHARS], _NAME_CELLS)
     return f"`{text}`" if _NEEDS_NO_ESCAPE.fullmatch(text) else f"<code>{_escaped(text)}</code>"
 
 

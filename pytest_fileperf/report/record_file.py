@@ -31,6 +31,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Phase, Recording, Round
 from pytest_fileperf.report.figures import spread
 from pytest_fileperf.report.remarks import notes
+from pytest_fileperf.report.text import plain
 from pytest_fileperf.report.wording import note_of, notes_text, sentence
 
 # --- The record of a session as JSON values, and the record that is made of them again: an equal one
@@ -87,7 +88,7 @@ def read_record(path: Path) -> SessionRecord:
     try:
         return _record(document)
     except (ValueError, TypeError, KeyError, ArithmeticError) as error:  # what a value that does not fit leads to
-        raise RecordError(f"{path} is damaged: {error}") from error
+        raise RecordError(f"{path} is damaged: {plain(str(error))}") from error  # it may quote the file
 
 
 def _record(document: Mapping[str, object]) -> SessionRecord:
