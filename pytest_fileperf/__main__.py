@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.units import format_count
 
+HISTORY = Path(".fileperf/history.jsonl")
 NEW_TESTS = Path("tests/performance/test_endpoints.py")
 
 
@@ -26,11 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write('--html: its charts need plotly, install it with pip install "pytest-fileperf[html]"\n')
         return 2
     try:
-        (_report if given.command == "report" else _new)(given)
+        return {"report": _report, "new": _new, "trend": _trend}[given.command](given)
     except FilePerfError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,10 +61,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     new.add_argument("--app", help="the app to load, where the source is a file (default: that of the ini file)")
     new.add_argument("--output", type=Path, default=NEW_TESTS, metavar="PATH", help=f"the module (default {NEW_TESTS})")
+    trend = commands.add_parser(
+        "trend",
+        help="show how tests changed over many runs",
+        description="Shows steps and slow changes in what runs with --fileperf-history have appended.",
+    )
+    trend.add_argument("histories", nargs="*", type=Path, help=f"its files (default {HISTORY})", metavar="PATH")
+    trend.add_argument("-k", default="", metavar="TEXT", help="only tests with this text in their names")
+    trend.add_argument("--metric", metavar="NAME", help="only this metric, such as rps or p99")
+    trend.add_argument("--since", metavar="REF|DATE", help="changes since a commit, a tag or a day such as 2026-11-20")
+    trend.add_argument("--fail-over", metavar="SHARE", help="exit with 1 if a loss beyond it is sure, as in 3%%")
+    trend.add_argument("--check", action="store_true", help="measure the commits around the last steps again")
+    trend.add_argument("--link", action="store_true", help="measure how far the codes of renewed baselines are apart")
+    trend.add_argument("--json", type=Path, metavar="PATH", help="write all of it as JSON")
+    trend.add_argument("--html", type=Path, metavar="PATH", help="write charts as one HTML file")
     return parser
 
 
-def _report(given: argparse.Namespace) -> None:
+def _report(given: argparse.Namespace) -> int:
     from pytest_fileperf.host.files import write_text
     from pytest_fileperf.report.record_file import read_record
 
@@ -87,9 +102,10 @@ def _report(given: argparse.Namespace) -> None:
         show_what_it_can(out)
         screen = Screen(width=shutil.get_terminal_size().columns, colour=True) if out.isatty() else Screen()
         out.write(session_text(record, screen, verbosity=int(given.verbose)))
+    return 0
 
 
-def _new(given: argparse.Namespace) -> None:
+def _new(given: argparse.Namespace) -> int:
     from pytest_fileperf.report.new_tests import is_left_out, new_tests
     from pytest_fileperf.serve.endpoints import document_of, endpoints_of
 
@@ -119,6 +135,47 @@ def _new(given: argparse.Namespace) -> None:
     out += [f"try them with a few requests each: python -m pytest --fileperf-smoke -rs {path}"]
     out += ["so that plain `pytest` finds the app, too, add to its ini file: pythonpath = ."]
     sys.stdout.write("".join(f"{line}\n" for line in out))
+    return 0
+
+
+def _trend(given: argparse.Namespace) -> int:
+    from pytest_fileperf.host.files import write_text
+    from pytest_fileperf.report.text import Screen, show_what_it_can
+    from pytest_fileperf.report.trend import trend_text, trend_values
+    from pytest_fileperf.session.history import check_steps, link_baselines, trends_of
+    from pytest_fileperf.units import parse_share
+
+    paths = given.histories or [HISTORY]
+    try:
+        worst = None if given.fail_over is None else parse_share(given.fail_over)
+    except ValueError as error:
+        sys.stderr.write(f"--fail-over: {error}\n")
+        return 2
+    if worst is not None and given.since is None:
+        sys.stderr.write("--fail-over: say since when, as in --since=v1.4\n")
+        return 2
+    if given.link:
+        for line in link_baselines(paths, given.k):
+            sys.stdout.write(f"{line}\n")
+    trends, said = trends_of(paths, name=given.k, metric=given.metric, since=given.since)
+    if given.json is not None:
+        write_text(given.json, json.dumps(trend_values(trends), indent=1) + "\n")
+    if given.html is not None:
+        from pytest_fileperf.report.page.trend import trend_html
+
+        write_text(given.html, trend_html(trends))
+    out = sys.stdout
+    show_what_it_can(out)
+    screen = Screen(width=shutil.get_terminal_size().columns, colour=out.isatty())
+    out.write(trend_text(trends, screen, since=given.since or "", said=said))
+    for line in check_steps(trends) if given.check else ():
+        out.write(f"{line}\n")
+        out.flush()
+    beyond = [trend for trend in trends if worst is not None and trend.loses(worst)]
+    for trend in beyond:
+        loss = f"{trend.series.nodeid} lost more than {given.fail_over} of {trend.series.metric} since {given.since}"
+        sys.stderr.write(f"{loss}\n")
+    return 1 if beyond else 0
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ class BaselineError(FilePerfError):
 
 
 class RecordError(FilePerfError):
-    """A file that `--fileperf-json` wrote cannot be read; the message names the file and the reason."""
+    """A file of results cannot be read, or a history written; the message names the file and the reason."""
 
 
 class NoTimeError(FilePerfError):

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import TypeAlias
 
@@ -97,7 +97,8 @@ def compare_pairs(
     )
     if evidence is None:
         return levels.undecided(_why_nothing(metric, pairs, base, now, elapsed_s, next_s))
-    look = Threshold.of(levels.tolerance, alpha).part(share)
+    look, main = Threshold.of(levels.tolerance, alpha).part(share), evidence.main
+    levels = replace(levels, log_ratio=metric.worse_sign * main.worse, log_error=main.margin(0.05) / 1.6449)
     outcome, guard = decide(evidence, look)
     # Slow requests between stalls say that a percentile is worse, and not by how much.
     shown = evidence.main if guard is None or evidence.is_calm else guard

@@ -172,3 +172,38 @@ class Rules:
 
 RULES = Rules()
 """What the gate uses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendRules:
+    """The constants of a history (`trend`), chosen among about 30 variants by simulation (`benchmarks/trend.py`)."""
+
+    session_sd: float = 0.01
+    """How much a session's log ratio differs beyond its stated error. With half of it, wrong errors give 5 false alarms
+    in 1,000 runs, and sessions that resemble their neighbours 3."""
+    tail_session_sd: float = 0.05
+    """The same of a percentile. With 0.01 it gives 2.1 false alarms in 1,000 runs, and 0.4 so."""
+    penalty: float = 12.0
+    """What another level costs: 3.5 standard errors between two levels. About 0.35 false alarms in 1,000 runs."""
+    least: int = 3
+    """Runs of a level: one odd run is no step, and two in a row rarely are."""
+    first: int = 10
+    """Fewer runs show no step."""
+    window: int = 7
+    clip: float = 2.5
+    """An odd run is drawn to so many deviations from the median of so many runs. Where errors have long tails, it
+    makes 0.55 false alarms of 2.0; the power stays."""
+    prior_runs: int = 20
+    """Stated errors weigh as much as so many runs, where neighbours tell how far they are right."""
+    machine_sd: float = 0.01
+    """How much log ratios on two kinds of machine may differ. A guess: no histories of several kinds exist."""
+    machine_runs: int = 20
+    """A kind of machine that was not seen in so many runs is a new one."""
+    slow_runs: int = 20
+    """A slow change begins or ends at most so many runs beside its steps."""
+    slow_gain: float = 2.0
+    """A straight way has to fit so much better, in squared standard errors, than steps. Of single steps 2 % are told
+    as slow then, and 20 % of slow changes as steps (5 % in 10 runs, with errors of 0.5 to 1.5 %)."""
+
+
+TREND = TrendRules()

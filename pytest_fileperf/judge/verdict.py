@@ -234,6 +234,10 @@ class MetricComparison:
     """Why it is INCONCLUSIVE, NEW or IMPROVED, or what else may explain a regression."""
     pairs: int | None = None
     """Pairs of boots that were compared, where both sides were measured in turn; None against a stored baseline."""
+    log_ratio: float | None = None
+    """Log of now over base, by all pairs, where both sides were measured in turn."""
+    log_error: float | None = None
+    """Its standard error, for few pairs as much greater as its interval is wider: 1.6449 of it are 90 %."""
     after_requests: int | None = None
     """Of memory: after how many requests of each boot both sides are compared."""
 
@@ -326,6 +330,8 @@ class Verdict:
     comparisons: tuple[MetricComparison, ...] = ()
     against: str = ""
     """The other version, `origin/main (1a2b3c4)`; empty where comparisons are with stored baselines."""
+    old_tree: str = ""
+    """The other version's code, if it is known, as baselines name code: a hash of Git."""
     since: str = ""
     """The baseline whose stored figures compare, `its baseline of 2026-11-20`; empty where nothing is stored."""
     world: tuple[MetricComparison, ...] = ()

@@ -12,13 +12,14 @@ import sys
 import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fileperf.errors import PlanError
+from pytest_fileperf.errors import FilePerfError, PlanError
 from pytest_fileperf.plugin.invocation import header_words, read_options, server_problems
 from pytest_fileperf.plugin.measuring import ScreenProgress, Turns, tell_properties
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys
@@ -211,7 +212,8 @@ class Active:
         if code_tree.python is not None:
             notes += environment_notes(Path(code_tree.python))
         self._said += [f"fileperf: {note}" for note in notes]
-        return code_tree
+        commit = self._against.commit
+        return code_tree if commit is None else replace(code_tree, tree=source.tree_of(commit))
 
     # --- collection
 
@@ -268,6 +270,7 @@ class Active:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Ends servers and generator, writes the files asked for, and lists or removes stale baselines."""
+        failed = False
         if self._of_parent:
             self._close()
             return
@@ -276,12 +279,23 @@ class Active:
                 self._said += (f"fileperf: {note}" for note in self._session.notes)
             self._session.settle(passed=False)  # what a test was about to store when the run was interrupted
             self.results += self._session.results
+            if self.options.history is not None and session.exitstatus in _ENDED:
+                failed = self._add_to_history(self._session, self.options.history)
         self._close()
         if hasattr(self._config, "workerinput"):
             packed = base64.b64encode(pickle.dumps(self.results)).decode("ascii")
             self._config.workeroutput[_WORKER_RESULTS] = packed  # type: ignore[attr-defined]
-        elif self._finish(session) and session.exitstatus == pytest.ExitCode.OK:
+        elif (self._finish(session) or failed) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _add_to_history(self, session: Session, path: Path) -> bool:
+        """Returns whether it failed."""
+        try:
+            self._written.append(f"fileperf: {session.add_to(path)}")
+        except FilePerfError as error:
+            self._written.append(f"fileperf: {error}")
+            return True
+        return False
 
     def _finish(self, session: pytest.Session) -> bool:
         """Writes files, lists or removes stale baselines, and returns whether anything failed."""

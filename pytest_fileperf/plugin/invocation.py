@@ -153,6 +153,12 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     chosen = {key: _chosen(key, *_said(key, given(key), ini)) for key in CHOICES}
     wrong_words = [problem for _, problem in chosen.values() if problem]
     directory, reason = config.invocation_params.dir, given("reason")
+    baselines = _optional_path(directory, given("baselines")) or config.rootpath / str(
+        ini.get("baselines") or DEFAULT_BASELINES
+    )
+    history = None if (written := ini.get("history")) is None else config.rootpath / str(written)
+    if given("history") is not None:
+        history = _optional_path(directory, given("history") or None) or baselines / "history.jsonl"
     options = Options(
         smoke=bool(given("smoke")),
         update=given("update"),
@@ -170,8 +176,8 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         html=_optional_path(directory, given("html")),
         markdown=_optional_path(directory, given("markdown")),
         save=given("save"),
-        baselines=_optional_path(directory, given("baselines"))
-        or config.rootpath / str(ini.get("baselines") or DEFAULT_BASELINES),
+        history=None if (given("smoke") or given("aa")) and given("history") is None else history,
+        baselines=baselines,
         confirm=chosen["confirm"][0],
         base_packages=chosen["base_packages"][0],
         preloads=chosen["preload"][0] == "auto",
@@ -233,6 +239,12 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
         yield "--fileperf-changed: a few requests are made of every test, leave out --fileperf-smoke"
     if save and ("/" in save or "\\" in save or "::" in save or (directory / save).exists()):
         yield f"--fileperf-save={save}: that is a path, not a name; write --fileperf-save=NAME before paths"
+    if options.history is not None:
+        if smoke or options.aa:
+            name = "--fileperf-smoke" if smoke else "--fileperf-aa"
+            yield f"--fileperf-history: this run compares no two versions, leave out {name}"
+        if options.history.is_dir() or options.history.suffix == ".py" or "::" in str(options.history):
+            yield f"--fileperf-history={options.history}: that isn't a history; give the option after the paths"
     if save is not None and find_spec("pytest_benchmark") is None:
         yield (
             "--fileperf-save: it writes pytest-benchmark's files, install it with pip install"

@@ -79,6 +79,10 @@ _BUDGET_HELP = (
     "the time for all comparisons together, as in 3min, in place of max_duration: what one does not need is for others,"
     " and what is undecided is measured once more while time is left"
 )
+_HISTORY_HELP = (
+    "append what both versions of each comparison show to a history, for `python -m pytest_fileperf trend` (default "
+    "history.jsonl in the directory of the baselines)"
+)
 _STRICT_HELP = "tests that are NEW or INCONCLUSIVE fail too"
 INI: Mapping[str, tuple[str, str]] = {
     **{key: ("string", help_text) for key, (_, help_text) in CHOICES.items()},
@@ -102,6 +106,7 @@ INI: Mapping[str, tuple[str, str]] = {
     "coverage": ("bool", _COVERAGE_HELP),
     "strict": ("bool", _STRICT_HELP),
     "budget": ("string", _BUDGET_HELP),
+    "history": ("string", "the file to which each run appends its line, as --fileperf-history says it"),
 }
 """Every ini value by its key: its type, and a help text."""
 INI_SETTINGS = (*LOAD_OPTIONS, "tolerance", "gate", "watch")
@@ -176,6 +181,7 @@ def add_options(parser: pytest.Parser) -> None:
         const="",
         metavar="NAME",
     )
+    option("-history", _HISTORY_HELP, nargs="?", const="", metavar="PATH")
     option("-baselines", f"directory of the baselines (default {DEFAULT_BASELINES} in the rootdir)", metavar="DIR")
     for key, (words, help_text) in CHOICES.items():
         option(f"-{key.replace('_', '-')}", help_text, metavar="|".join(words))
@@ -195,7 +201,7 @@ def add_options(parser: pytest.Parser) -> None:
 def is_enabled(config: pytest.Config) -> bool:
     """Returns whether load tests are on: by `--fileperf`, or by an option about their outcome."""
     flags = ("on", "smoke", "prune", "aa", "profile")
-    values = ("update", "against", "changed", "reason", "json", "html", "markdown", "save")
+    values = ("update", "against", "changed", "reason", "json", "html", "markdown", "save", "history")
     return any(config.getoption(f"fileperf_{name}") not in (None, False) for name in (*flags, *values))
 
 

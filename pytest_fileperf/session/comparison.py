@@ -591,7 +591,7 @@ class Comparison:
             identity=compared | setup_identity(plan.settings),
             recording=now,
             measurement=measurement,
-            verdict=Verdict(against=self._base.title),
+            verdict=Verdict(against=self._base.title, old_tree=self._base.tree),
             base_seconds=seconds,
             capacity=capacity,
             base_capacity=base_capacity,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Self
 
 from pytest_fileperf.errors import (
@@ -21,6 +24,7 @@ from pytest_fileperf.errors import (
 )
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget, unless_left, unless_lost, unless_other_answers
+from pytest_fileperf.judge.history import Run, append, ratios_of
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Note, NoteKind, ReasonKind, as_the_run_shows, check_limits
 from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
@@ -41,6 +45,7 @@ from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.plans import Plan, app_of, cores_of, subjects_of
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import format_count, format_duration
+from pytest_fileperf.versions.source import other_branch
 from pytest_fileperf.versions.tree import CodeTree
 
 # --- Says how many generators make a load, and finds out how many it takes where that is asked for
@@ -156,6 +161,30 @@ class Session:
 
     def close(self) -> None:
         self._rig.close()
+
+    def add_to(self, history: Path) -> str:
+        """Appends what this session compared to a history; returns a sentence about it. Raises FilePerfError."""
+        source, environment = self._rig.source, Environment.current()
+        tests, here, commit = ratios_of(self.results), source.here, source.commit_info() or {}
+        if branch := other_branch(os.environ):
+            return f"nothing was added to {history}: runs of {branch} only read it"
+        if not tests or isinstance(here, str):
+            why = here if isinstance(here, str) else "no comparison measured two codes that Git knows alternately"
+            return f"nothing was added to {history}: {why}"
+        made = commit.get("time")
+        run = Run(
+            at=datetime.now(UTC),
+            tree=here.tree[:12],
+            machine=environment.profile,
+            packages=hashlib.sha256(repr(sorted(environment.packages.items())).encode()).hexdigest()[:8],
+            tests=tests,
+            commit=here.commit or "",
+            dirty=here.dirty,
+            made=datetime.fromisoformat(made) if isinstance(made, str) else None,
+            branch=str(commit.get("branch", "")),
+        )
+        append(history, run)
+        return f"added {format_count(len(tests), 'test')} to {history}"
 
     @property
     def endings(self) -> tuple[str, ...]:

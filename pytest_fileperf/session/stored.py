@@ -171,7 +171,7 @@ class Baselines:
                     made = error
                 self._pythons[key] = made
             said, python = (str(made), None) if isinstance(made, PlanError) else ("", str(made))
-        return replace(code_tree, title=title_of(found, code_tree.title), python=python), said
+        return replace(code_tree, title=title_of(found, code_tree.title), python=python, tree=found.tree or ""), said
 
     def keep(self, plan: Plan, found: Entry | None, results: Sequence[Result]) -> Keeping:
         """Returns the results, which say what is stored or why nothing is, each with what stores it; or no results.

@@ -70,6 +70,8 @@ class Options:
     json: Path | None = None
     html: Path | None = None
     markdown: Path | None = None
+    history: Path | None = None
+    """The file that this run's line is appended to."""
     save: str | None = None
     """The name to save under, empty for one made of commit and time; None saves nothing."""
     confirm: str = "always"

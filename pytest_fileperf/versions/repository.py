@@ -100,6 +100,11 @@ class Repository:
             in_ci = ", or `GIT_DEPTH: 0` among the variables of the job"
         return f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`{in_ci}"
 
+    def clone(self, commit: str, place: Path) -> None:
+        """Makes a repository there with a commit checked out; it shares the objects of this one. Raises GitError."""
+        _git("clone", "--quiet", "--shared", "--no-checkout", str(self.top), str(place), directory=self.top)
+        _git("checkout", "--quiet", "--detach", commit, directory=place)
+
     def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
         """Writes the files of a commit or tree into a directory, as a checkout does; returns submodules without files.
 

@@ -310,10 +310,14 @@ class Source:
     def is_that_of(self, commit: str) -> bool:
         """Returns whether the code here is known to be that of a commit."""
         here = self.here
+        return not isinstance(here, str) and self.tree_of(commit) == here.tree
+
+    def tree_of(self, commit: str) -> str:
+        """Returns the hash of a commit's tree without the baselines; an empty text if nobody knows."""
         try:
-            return not isinstance(here, str) and self._snapshots.of_commit(commit) == here.tree
-        except (GitError, OSError):
-            return False
+            return self._snapshots.of_commit(commit)
+        except (PlanError, GitError, OSError):
+            return ""
 
     def ignored_since(self, when: datetime) -> tuple[str, ...]:
         """Returns files beside the code that were written later, at most five, from the top of the repository on."""
@@ -515,6 +519,19 @@ def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping
     else:
         return against
     return CodeTree(title=title, here=against.here, commit=before, notes=(*against.notes, note))
+
+
+def other_branch(env: Mapping[str, str]) -> str:
+    """Returns in words which branch CI runs, if CI says that it is not the default one; else an empty text."""
+    branch, default = env.get("CI_COMMIT_BRANCH"), env.get("CI_DEFAULT_BRANCH")
+    if "CI_MERGE_REQUEST_IID" in env or env.get("GITHUB_EVENT_NAME", "").startswith("pull_request"):
+        return "a pull request"
+    if env.get("GITHUB_ACTIONS") == "true":
+        branch, default = env.get("GITHUB_REF_NAME"), None
+        with suppress(OSError, ValueError, AttributeError):
+            event = json.loads(Path(env.get("GITHUB_EVENT_PATH", "")).read_bytes())
+            default = event.get("repository", {}).get("default_branch")
+    return f"the branch {branch}" if branch and default and branch != default else ""
 
 
 def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) -> str | None:

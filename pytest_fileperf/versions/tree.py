@@ -34,6 +34,8 @@ class CodeTree:
     """A server that runs already, in place of code that is booted."""
     commit: str | None = None
     """The full hash of a commit, or of a tree, whose files are there within a `Checkout` only."""
+    tree: str = ""
+    """Its hash as baselines name code, if it is known."""
     notes: tuple[str, ...] = ()
     """Sentences for the user, who may have meant something else, or misses something in it."""
 

@@ -1,0 +1,195 @@
+"""Shows a history by the order of the commits here, and measures its steps again."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pytest_fileperf.errors import FilePerfError, PlanError
+from pytest_fileperf.host import scratch
+from pytest_fileperf.host.child import run
+from pytest_fileperf.judge.difference import as_share
+from pytest_fileperf.judge.history import Run, in_order, read, series_of
+from pytest_fileperf.judge.trend import Step, courses_of
+from pytest_fileperf.judge.verdict import MetricComparison
+from pytest_fileperf.report.record_file import read_record
+from pytest_fileperf.report.trend import Trend
+from pytest_fileperf.units import format_change, format_count, format_names
+from pytest_fileperf.versions.repository import GitError, Repository, find_repository
+from pytest_fileperf.versions.source import Source
+
+# --- Trends
+
+
+def trends_of(
+    paths: Sequence[Path], *, name: str = "", metric: str | None = None, since: str | None = None
+) -> tuple[list[Trend], list[str]]:
+    """Returns the trend of each test and metric, and sentences about what is left out. Raises FilePerfError.
+
+    `since` is a commit, a name for one, or a day.
+    """
+    runs, said = read(paths)
+    repository = find_repository(Path.cwd())
+    listed = None if repository is None else repository.answers("rev-list", "--first-parent", "--reverse", "HEAD")
+    commits = listed.split() if listed else []
+    runs = in_order(runs, commits)
+    every = [
+        series
+        for series in series_of(runs)
+        if name.lower() in series.nodeid.lower() and metric in (None, series.metric)
+    ]
+    if (name or metric) and runs and not every:
+        known = sorted({test for run in runs for test in run.tests})
+        raise PlanError(f"no test and metric of this history is selected; its tests are {format_names(known)}")
+    tree, is_later = "", None
+    if since is not None:
+        tree, is_later = _since(since, repository, commits, said)
+    found = []
+    for series, course in zip(every, courses_of([series.observed for series in every]), strict=True):
+        begun, change = 0, None
+        if is_later is not None:
+            begun = next((at for at, run in enumerate(series.runs) if is_later(run)), len(series.runs))
+            if (change := series.change_since(begun, tree)) is None:
+                said.append(f"{series.nodeid}: no runs of {series.metric} before and after {since}")
+                continue
+        found.append(Trend(series=series, course=course, begun=begun, since=change))
+        if series.others:
+            others = format_count(series.others, "run")
+            said.append(f"{series.nodeid}: {others} with another load or request left out of {series.metric}")
+        if series.unlinked:
+            said.append(f"{series.nodeid}: nobody has compared renewed baselines; `trend --link` does it")
+    return found, list(dict.fromkeys(said))
+
+
+def _since(
+    since: str, repository: Repository | None, commits: Sequence[str], said: list[str]
+) -> tuple[str, Callable[[Run], bool]]:
+    """Returns the tree of a commit, if it is one, and what tells whether a run is of that code or of later code."""
+    commit = (
+        None if repository is None else repository.answers("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
+    )
+    if commit is None or repository is None:
+        try:
+            day = datetime.fromisoformat(since).astimezone(UTC)
+        except ValueError:
+            raise PlanError(f"--since={since}: neither a commit nor a day such as 2026-11-20") from None
+        return "", lambda run: run.time >= day
+    made = datetime.fromisoformat(repository.ask("show", "-s", "--format=%cI", commit))
+    places = {one: place for place, one in enumerate(commits)}
+    with Source(Path.cwd(), Path(".fileperf")) as source:
+        tree = source.tree_of(commit)[:12]
+    if commit not in places:
+        return tree, lambda run: run.time > made
+    return tree, lambda run: places[run.commit] > places[commit] if run.commit in places else run.time > made
+
+
+# --- Measures a test at two commits again, alternately, in a clone
+
+_TIME = "60s"
+"""Twice the usual time of a comparison: fewer checks are undecided."""
+_PATIENCE_S = 600.0
+
+
+def compared(directory: Path, before: str, after: str, nodeid: str, *options: str) -> Sequence[MetricComparison]:
+    """Returns what pytest finds, run with these options where `directory` is in a clone of its repository.
+
+    In the clone `after` is checked out. The user's files, index and branches stay as they are. Raises FilePerfError.
+    """
+    repository = find_repository(directory)
+    if repository is None:
+        raise PlanError(f"{directory} is in no Git repository")
+    test, place = nodeid.partition("#")[0], scratch.make("recheck")
+    try:
+        clone, record = place / repository.top.name, place / "record.json"
+        repository.clone(after, clone)
+        command = (
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--fileperf"),
+            *(f"--fileperf-against={before}", f"--fileperf-json={record}", f"--fileperf-max-duration={_TIME}"),
+            *(*options, test),
+        )
+        inside = clone / directory.resolve().relative_to(repository.top.resolve())
+        done = run(command, cwd=inside, env=os.environ, timeout_s=_PATIENCE_S)
+        if not record.exists():
+            said = os.fsdecode(done.stdout + done.stderr)[-2000:]
+            raise FilePerfError(f"{test} was not measured at {after[:7]}, pytest says:\n{said}")
+        results = read_record(record).results
+    except GitError as error:
+        raise FilePerfError(f"{after[:7]} cannot be checked out: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise FilePerfError(f"{test} at {after[:7]} took more than {_PATIENCE_S:g} s") from error
+    finally:
+        scratch.remove(place)
+    return next((result.verdict.comparisons for result in results if result.test.nodeid == nodeid), ())
+
+
+def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
+    """Measures both commits around the last step of each series; yields whether it is there, and how to find it."""
+    for trend in trends:
+        if not trend.steps:
+            continue
+        step, series = trend.steps[-1], trend.series
+        before, after = series.runs[step.at - 1], series.runs[step.latest if step.is_slow else step.at]
+        title = f"{series.nodeid} {series.metric}"
+        if not (before.commit and after.commit) or before.dirty or after.dirty or before.commit == after.commit:
+            yield f"{title}: no two commits are around its step, so nothing can be measured"
+            continue
+        try:
+            found = compared(Path.cwd(), before.commit, after.commit, series.nodeid)
+        except FilePerfError as error:
+            yield f"{title}: {error}"
+            continue
+        one = next((item for item in found if item.metric == series.metric), None)
+        yield f"{title}: {_answer(one, step)}"
+        yield from _bisect(before.commit, after.commit, series.nodeid, step)
+
+
+def _answer(found: MetricComparison | None, step: Step) -> str:
+    """Returns whether a comparison confirms a step."""
+    if found is None or found.change is None or found.low is None or found.high is None:
+        return "not decided, as both commits could not be compared"
+    seen, half = f"{format_change(found.change)}, measured again", as_share(step.change / 2)
+    sign = math.copysign(1, step.change)
+    if min(sign * found.low, sign * found.high) > 0:
+        return f"yes, {seen}"
+    return f"no, {seen}" if max(sign * found.low, sign * found.high) < sign * half else f"not decided, {seen}"
+
+
+def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
+    repository = find_repository(Path.cwd())
+    between = None if repository is None else repository.answers("rev-list", "--count", f"{before}..{after}")
+    if between in (None, "0", "1"):
+        return
+    half, test = abs(as_share(step.change / 2)), shlex.quote(nodeid.partition("#")[0])
+    yield f"  one of {between} commits; this finds it:"
+    yield f"  git bisect start {after[:10]} {before[:10]}"
+    options = f"--fileperf-against={before[:10]} -o fileperf_tolerance={100 * half:.2g}%"
+    yield f"  git bisect run python -m pytest --fileperf {options} {test}"
+
+
+def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
+    """Measures how far renewed baselines are apart where nobody has, and appends it to the first history."""
+    runs, _ = read(paths)
+    commits = {run.tree: run.commit for run in runs if run.commit and not run.dirty}
+    trends, _ = trends_of(paths, name=name)
+    wanted = {
+        (series.nodeid, old, series.olds[series.olds.index(old) - 1])
+        for series in (trend.series for trend in trends)
+        for old in series.unlinked
+    }
+    if not wanted:
+        yield "every renewed baseline is linked to the one before"
+    for nodeid, new, old in sorted(wanted):
+        if not commits.keys() >= {new, old}:
+            yield f"{nodeid}: no run has the commits of both baselines, so they cannot be measured"
+            continue
+        try:
+            compared(Path.cwd(), commits[old], commits[new], nodeid, f"--fileperf-history={paths[0].resolve()}")
+            yield f"{nodeid}: {commits[new][:7]} was compared with {commits[old][:7]}"
+        except FilePerfError as error:
+            yield f"{nodeid}: {error}"

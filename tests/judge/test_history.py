@@ -1,0 +1,146 @@
+"""A history's file: what is written, who may write at once, what is skipped, and how its lines become series."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pytest_fileperf.errors import RecordError
+from pytest_fileperf.judge.history import Ratio, Run, TestRatios, append, in_order, line_of, read, series_of
+
+BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def run_of(day: int, ratio: float = 0.0, *, old: str = "a" * 12, **given: object) -> Run:
+    ratios = TestRatios(
+        old=old,
+        work=str(given.pop("work", "load")),
+        metrics={"rps": Ratio(log_ratio=ratio, error=0.01, pairs=6)},
+        stored=bool(given.pop("stored", False)),
+    )
+    facts: Mapping[str, object] = {
+        "at": BEGIN + timedelta(days=day, hours=1),
+        "made": BEGIN + timedelta(days=day),
+        "tree": f"{day:012d}",
+        "machine": "linux",
+        "packages": "p",
+        "commit": f"{day:040d}",
+        "branch": "main",
+        "tests": {"test_it.py::test_get": ratios},
+        **given,
+    }
+    return Run(**facts)  # type: ignore[arg-type]
+
+
+def test_a_run_is_read_as_it_was_written_and_once(tmp_path: Path) -> None:
+    path, runs = tmp_path / "history.jsonl", [run_of(1, -0.02), run_of(0, 0.0101, dirty=True, made=None, commit="")]
+    for run in runs:
+        append(path, run)
+        append(path, run)
+    assert path.read_text().count("\n") == 2
+    found, said = read([path, path])
+    assert (found, said) == ([runs[1], runs[0]], [])
+
+
+def _append(path: Path, day: int) -> None:
+    append(path, run_of(day))
+
+
+def test_ten_writers_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
+    path, context = tmp_path / "history.jsonl", multiprocessing.get_context("fork")
+    writers = [context.Process(target=_append, args=(path, day)) for day in range(10)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(timeout=60)
+    assert sorted(run.tree for run in read([path])[0]) == [f"{day:012d}" for day in range(10)]
+
+
+def test_what_merges_leave_is_skipped_and_told(tmp_path: Path) -> None:
+    path, first, second = tmp_path / "history.jsonl", line_of(run_of(0)), line_of(run_of(1))
+    newer = json.dumps({**json.loads(first), "v": 99}) + "\n"
+    path.write_text(f"<<<<<<< ours\n{second}=======\n{first}{second}>>>>>>> theirs\n{newer}{first[:80]}")
+    found, said = read([path])
+    assert [run.tree for run in found] == ["0" * 12, "0" * 11 + "1"]
+    assert said == [
+        f"{path}: line 1 and 3 more left out, as it holds no run (a merge may have left it)",
+        f"{path}: 1 run left out: upgrade pytest-fileperf to read them",
+    ]
+    append(path, run_of(2))
+    assert len(read([path])[0]) == 3, "half a line at the end takes the next one with it"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tests": {"t": {"old": "a", "work": "w", "rps": [math.inf, 1, 1]}}},
+        {"tests": {"t": {"old": "a", "work": "w", "rps": [0.1, -1, 1]}}},
+        {"tests": {"t": {"work": "w", "rps": [0.1, 1, 1]}}},
+        {"tests": []},
+        {"at": "yesterday"},
+        {"v": True},
+    ],
+)
+def test_a_line_with_wrong_values_is_no_run(tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text(json.dumps({**json.loads(line_of(run_of(0))), **change}) + "\n" + line_of(run_of(1)))
+    found, said = read([path])
+    assert ([run.tree for run in found], len(said)) == (["0" * 11 + "1"], 1)
+
+
+def test_no_other_file_is_written_to_and_none_is_replaced(tmp_path: Path) -> None:
+    other = tmp_path / "README.md"
+    other.write_text("# Read me\n")
+    with pytest.raises(RecordError, match=r"README\.md holds no history: name another file"):
+        append(other, run_of(0))
+    assert other.read_text() == "# Read me\n"
+    for step in (lambda path: append(path, run_of(0)), lambda path: read([path])):
+        with pytest.raises(RecordError, match="cannot be read: Is a directory"):
+            step(tmp_path)
+    with pytest.raises(RecordError, match="is not there: runs with --fileperf-history write it"):
+        read([tmp_path / "none.jsonl"])
+
+
+def test_runs_are_in_the_order_of_their_commits_whenever_these_were_made() -> None:
+    runs = [run_of(day) for day in (5, 1, 3)]
+    commits = [runs[place].commit for place in (0, 1)]
+    other = run_of(2, commit="f" * 40)
+    assert in_order([*runs, other], commits) == [other, runs[2], runs[0], runs[1]]
+
+
+def test_ratios_to_a_renewed_baseline_are_linked_to_the_first_one() -> None:
+    new = f"{3:012d}"
+    linked = [run_of(0), run_of(3, -0.10), run_of(4, 0.01, old=new), run_of(5, -0.11)]
+    (series,) = series_of(linked)
+    assert series.ratios == pytest.approx((0, -0.10, -0.09, -0.11))
+    assert series.links == pytest.approx((0, 0, 2e-4, 2e-4)), "an error of 1 %, and sessions that differ by 1 %"
+    assert series.unlinked == ()
+
+    (lucky,) = series_of([run_of(0), run_of(3, -0.10, stored=True), run_of(4, 0.01, old=new)])
+    assert lucky.links[2] == pytest.approx(5e-4), "stored because it was better"
+
+    (alone,) = series_of([run_of(0), run_of(3, -0.10), run_of(4, 0.01, old="b" * 12)])
+    assert (alone.unlinked, alone.links[2]) == (("b" * 12,), 1.0)
+
+
+def test_another_load_is_another_series_and_another_machine_a_link() -> None:
+    runs = [run_of(day, work="old load") for day in range(3)] + [run_of(day) for day in range(3, 6)]
+    (series,) = series_of([*runs, run_of(6, machine="mac"), run_of(7), run_of(8, machine="mac")])
+    assert (len(series.runs), series.others) == (6, 3)
+    assert series.links == pytest.approx((0, 0, 0, 1e-4, 0, 0))
+
+
+def test_the_change_since_a_run_is_that_of_the_last_ten() -> None:
+    runs = [run_of(day, 0.0) for day in range(20)] + [run_of(day, -0.04) for day in range(20, 40)]
+    (series,) = series_of(runs)
+    change = series.change_since(20)
+    assert change is not None
+    assert change == pytest.approx((-0.04, math.sqrt(2 * 2e-4 / 10)))
+    assert series.change_since(0) is None
+    assert series.change_since(0, "a" * 12) == pytest.approx((-0.04, math.sqrt(2e-4 / 10)))

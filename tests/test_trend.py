@@ -1,0 +1,141 @@
+"""`python -m pytest_fileperf trend` in a repository with a history, and the script that keeps one on a branch."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_fileperf.__main__ import main
+from pytest_fileperf.judge.history import Ratio, Run, TestRatios, line_of
+
+SCRIPT = Path(__file__).parents[1] / "examples" / "trend" / "push_history.sh"
+BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
+ENV = {
+    **{name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CI", "GITHUB_"))},
+    **{f"GIT_{role}_{what}": "x@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    "GIT_CONFIG_GLOBAL": os.devnull,
+}
+
+
+def git(directory: Path, *words: str, given: bytes = b"") -> str:
+    done = subprocess.run(["git", *words], cwd=directory, input=given, capture_output=True, check=True, env=ENV)
+    return done.stdout.decode().strip()
+
+
+def trend(directory: Path, *words: str) -> tuple[int, str, str]:
+    """Runs the command, where `directory` is; returns its exit code and both outputs."""
+    out, complaint = io.StringIO(), io.StringIO()
+    with contextlib.chdir(directory), contextlib.redirect_stdout(out), contextlib.redirect_stderr(complaint):
+        status = main(["trend", *words])
+    return status, out.getvalue(), complaint.getvalue()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of 40 commits, each with a run: −2 % at 15, −5 % at 25, and ten times −0.5 % from 28 on."""
+    directory, rng = tmp_path_factory.mktemp("project"), np.random.default_rng(4)
+    git(directory, "init", "-q", "-b", "main")
+    commits = b"".join(
+        f"commit refs/heads/main\ncommitter x <x@example.org> {int((BEGIN + timedelta(days=day)).timestamp())} +0000\n"
+        f"data 1\nx\nM 100644 inline file\ndata {len(str(day))}\n{day}\n".encode()
+        for day in range(40)
+    )
+    git(directory, "fast-import", "--quiet", given=commits)
+    git(directory, "tag", "v1", "main~19")
+    lines = []
+    for day, commit in enumerate(git(directory, "rev-list", "--reverse", "main").split()):
+        level = -0.02 * (day >= 15) - 0.05 * (day >= 25) - 0.005 * min(max(day - 27, 0), 10)
+        metrics = {
+            "rps": Ratio(log_ratio=level + rng.normal(0, 0.005), error=0.005, pairs=6),
+            "p99": Ratio(log_ratio=rng.normal(0, 0.05), error=0.05, pairs=6),
+        }
+        same = {"rps": Ratio(log_ratio=rng.normal(0, 0.005), error=0.005, pairs=6)}
+        tests = {
+            "test_api.py::test_upload": TestRatios(old="0" * 12, work="w", metrics=metrics),
+            **{f"test_api.py::test_{name}": TestRatios(old="0" * 12, work="w", metrics=same) for name in "abcd"},
+        }
+        run = Run(
+            at=BEGIN + timedelta(days=100),
+            made=BEGIN + timedelta(days=day),
+            commit=commit,
+            branch="main",
+            tree=f"{day + 1:012d}",
+            machine="linux",
+            packages="p",
+            tests=tests,
+        )
+        lines.append(line_of(run))
+    (directory / ".fileperf").mkdir()
+    (directory / ".fileperf" / "history.jsonl").write_text("".join(lines[::-1]))
+    return directory
+
+
+def test_steps_and_slow_changes_are_told_with_their_commits(project: Path) -> None:
+    status, said, complaint = trend(project, "--json=trend.json", "--html=trend.html")
+    lines = said.splitlines()
+    assert (status, complaint, len(lines) <= 12) == (0, "", True), said
+    assert all(len(line) <= 80 for line in lines), said
+    assert lines[0] == "trend of 40 runs since 2026-10-01; changes since the first baseline, 90 % sure"
+    assert re.match(r"test_upload +rps [▁-█]{20}  −1[012]\.\d % \[−", lines[2]), said
+    first, second, slow = lines[3:6]
+    commits = git(project, "rev-list", "--reverse", "main").split()
+    for line, at in ((first, 15), (second, 25)):
+        assert any(f" by {commits[near][:7]} of 2026-10-" in line for near in range(at - 3, at + 4)), said
+    assert " slowly, " in slow, said
+    assert re.search(r"\d more: \d without a step", said), said
+    assert "no step; one of 2 % would show within" in said
+
+    (upload,) = [one for one in json.loads((project / "trend.json").read_text()) if one["steps"]]
+    assert [step["slow"] for step in upload["steps"]] == [False, False, True]
+    true = np.expm1(-0.12)
+    assert upload["low"] - 0.01 < true < upload["high"] + 0.01
+    page = (project / "trend.html").read_text()
+    assert page.count("<svg") == 6
+    assert "<script" not in page
+    assert page.index("test_upload rps") < page.index("test_a rps")
+
+
+def test_a_loss_since_a_release_fails_where_it_is_sure(project: Path) -> None:
+    status, said, complaint = trend(project, "--since=v1", "--fail-over=5%", "--metric=rps")
+    assert status == 1, said
+    assert complaint == "test_api.py::test_upload lost more than 5% of rps since v1\n"
+    assert "changes since v1" in said
+    assert trend(project, "--since=2026-10-21", "--fail-over=20%", "--metric=rps")[0] == 0
+    assert trend(project, "--since=v1", "--fail-over=5%", "-k", "test_b")[0] == 0
+
+
+def test_wrong_words_are_refused(project: Path, tmp_path: Path) -> None:
+    for words, status, complaint in (
+        (("--fail-over=5%",), 2, "--fail-over: say since when, as in --since=v1.4"),
+        (("--fail-over=much", "--since=v1"), 2, "--fail-over: 'much' is not a share"),
+        (("--since=v9",), 1, "--since=v9: neither a commit nor a day such as 2026-11-20"),
+        (("-k", "other"), 1, "no test and metric of this history is selected; its tests are test_api.py::test_a, "),
+        ((str(tmp_path / "none"),), 1, "runs with --fileperf-history write it"),
+    ):
+        found = trend(project, *words)
+        assert (found[0], complaint in found[2]) == (status, True), found
+
+
+def test_ten_jobs_push_to_one_branch_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.git"
+    git(tmp_path, "init", "-q", "--bare", str(bare))
+    jobs = []
+    for number in range(10):
+        clone = tmp_path / str(number)
+        git(tmp_path, "clone", "-q", str(bare), str(clone))
+        (clone / "new.jsonl").write_text(f'{{"v":1,"number":{number}}}\n')
+        jobs.append(subprocess.Popen([SCRIPT, "new.jsonl"], cwd=clone, env=ENV))
+    assert [job.wait(timeout=60) for job in jobs] == [0] * 10
+    again = subprocess.run([SCRIPT, "new.jsonl"], cwd=tmp_path / "3", env=ENV, check=False, timeout=60)
+    assert again.returncode == 0
+    kept = [json.loads(line)["number"] for line in git(bare, "show", "fileperf-history:history.jsonl").splitlines()]
+    assert sorted(kept) == list(range(10))
