@@ -142,10 +142,10 @@ def format_count(count: int, noun: str) -> str:
 _MOST_NAMED = 5
 
 
-def format_names(names: Sequence[str]) -> str:
-    """Returns at most five names, and how many more there are: `a, b, c, d, e and 2 more`."""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+def format_names(names: Sequence[str], *, most: int = _MOST_NAMED) -> str:
+    """Returns at most so many names, and how many more there are: `a, b, c, d, e and 2 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def printable(text: str) -> str:

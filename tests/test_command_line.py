@@ -12,6 +12,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,14 @@ def test_post_files(fileperf):
     fileperf.post("/files", files={"file": payload("64KiB")})
 '''
 
+VISIT = """
+async def searching(client):
+    await client.get("/search?words=a")
+
+def test_visit(fileperf):
+    fileperf.run(searching, app="app_of_new:app")
+"""
+
 SAID = """\
 wrote tests/performance/test_endpoints.py: 7 tests
 skipped until you fill in what only you know: 2 tests (-rs lists it)
@@ -160,8 +169,15 @@ def test_new_writes_a_test_for_each_endpoint_which_work_at_once(
     assert said == SAID
     written = pytester.path / "tests" / "performance" / "test_endpoints.py"
     assert written.read_text(encoding="utf-8") == NEW
-    ran = pytester.runpytest_subprocess("-p", "fileperf", "-o", "pythonpath=.", "--fileperf-smoke", "tests")
-    ran.assert_outcomes(passed=5, skipped=2)
+    written.with_name("test_visit.py").write_text(VISIT, encoding="utf-8")
+    smoke = partial(pytester.runpytest_subprocess, "-p", "fileperf", "-o", "pythonpath=.", "--fileperf-smoke", "tests")
+    ran = smoke("-p", "xdist", "-n2")
+    ran.assert_outcomes(passed=6, skipped=2)
+    left = "DELETE /items/{item_id}, GET /items/{item_id}"
+    assert f"6 of 8 endpoints have a load test; not covered: {left} =" in " ".join(str(ran.stdout).split()), (
+        ran.outlines
+    )
+    smoke("-k", "visit", "--fileperf-server=inprocess").stdout.no_fnmatch_line("*have a load test*")
     assert main("new", "app_of_new:app") == 1
     assert "exists and is not overwritten" in capsys.readouterr().err
     assert written.read_text(encoding="utf-8") == NEW

@@ -126,6 +126,7 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
         last_end_ns=max(result.last_end_ns for result in results),
         due=sum(dues) if dues else None,
         uncounted_ns=sum(result.uncounted_ns for result in results),
+        paths=frozenset().union(*(result.paths for result in results)),
         lost=lost,
     )
 

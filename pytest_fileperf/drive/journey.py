@@ -400,6 +400,7 @@ class ClientSlot:
     async def _on_response(self, response: httpx.Response) -> None:
         now_ns = monotonic_ns()
         self.answers.take(response, now_ns, self._uncounted_ns(now_ns))
+        self.tally.sent(response.request)
         step = _NOW.get()
         while step is not None:
             step.take(response)

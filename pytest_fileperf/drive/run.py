@@ -64,6 +64,8 @@ class Run:
     """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
     uncounted_ns: int = 0
     """What of the time of its journeys did not count, such as pauses."""
+    paths: frozenset[tuple[str, str]] = frozenset()
+    """Methods and paths of requests that went through a client of httpx, as journeys make them."""
     lost: Mapping[int, str] = field(default_factory=dict)
     """Why the part of a generator is missing, by its number from 1 on."""
     ends: tuple[tuple[array[int], ...], ...] = ()
@@ -163,6 +165,7 @@ def _found(plan: LoadPlan | Alternation, load: PreparedLoad, rounds: tuple[Round
         last_end_ns=recorder.last_end_ns,
         due=recorder.due_count if is_open else plan.requests,
         uncounted_ns=recorder.uncounted_ns,
+        paths=frozenset(recorder.paths),
         ends=tuple(recorder.ends),
     )
 

@@ -194,6 +194,8 @@ class SessionRecord:
     """Tests that failed for another reason than a figure, in the order they did; they may have results too."""
     said: tuple[str, ...] = ()
     """Lines about the whole session: checkouts, packages, baselines whose tests are gone."""
+    endpoints: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+    """Whether endpoints, `GET /items/{item_id}`, have a load test, by app; empty where only some load tests ran."""
     created: str = ""
     """When the session ended, in ISO 8601; empty where nobody noted it."""
     asked: Asked = Asked()

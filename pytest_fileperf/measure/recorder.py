@@ -23,6 +23,7 @@ from pytest_fileperf.measure.recording import (
     without_samples,
 )
 from pytest_fileperf.measure.tally import Leads, Tally, typical_rps
+from pytest_fileperf.plan.work import MOST_PATHS
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.exchange import Sockets
 
@@ -89,6 +90,9 @@ class Recorder:
         """What of the time of journeys did not count, such as pauses; that is in none of their durations."""
         self.code_ns = 0
         """How long code of journeys held the event loop."""
+        self.paths: set[tuple[str, str]] = set()
+        """Methods and paths of requests that went through a client of httpx."""
+        self.paths_left = MOST_PATHS
 
     def begin(self, first_round_ns: int) -> None:
         """Says when the warm-up ends."""

@@ -31,6 +31,8 @@ from pytest_fileperf.measure.recording import (
 from pytest_fileperf.wire.exchange import Breach
 
 if TYPE_CHECKING:
+    import httpx
+
     from pytest_fileperf.measure.recorder import Recorder
 
 # --- Durations and latencies in the making: typed arrays that take samples, and counts that whole blocks go into
@@ -285,6 +287,12 @@ class Tally:
     def uncounted(self, uncounted_ns: int) -> None:
         """Takes what of a journey's time does not count, such as pauses; that is in none of its durations."""
         self._clock.uncounted_ns += uncounted_ns
+
+    def sent(self, request: httpx.Request) -> None:
+        """Takes where a request went; the first of very many show which endpoints these are, as it takes 1 µs."""
+        if self._clock.paths_left > 0:
+            self._clock.paths_left -= 1
+            self._clock.paths.add((request.method, request.url.path))
 
     def held_loop(self, code_ns: int) -> None:
         """Takes how long the code of a journey held the event loop: that is CPU time, or code that blocks."""

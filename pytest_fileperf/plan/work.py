@@ -21,6 +21,8 @@ from pytest_fileperf.units import format_bytes, format_duration, parse_duration_
 PartWork: TypeAlias = Operation | Requests | Journey
 _NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
 """`#` parts names in node ids, and further measurements of a test have numbers there."""
+MOST_PATHS = 2000
+"""So many requests of one load show which endpoints it goes to."""
 _FINEST = 1000
 """Weights are shares of so many parts at the finest: their turns are worked out for one period."""
 
@@ -205,6 +207,22 @@ def parts_of(work: Work) -> tuple[Part, ...]:
         first = dict(reversed(list(zip(work.names, work.recipes, strict=True))))
         return tuple(Part(name=name, work=first[name]) for name in dict.fromkeys(work.names))
     return ()
+
+
+def requests_of(work: Work) -> Iterator[tuple[str, str]]:
+    """Yields methods and paths as recipes have them, of many URLs the first; what journeys send shows when they run."""
+    match work:
+        case Operation():
+            yield work.method, work.url.partition("?")[0]
+        case Stream():
+            yield from requests_of(work.operation)
+        case Mix():
+            yield from chain.from_iterable(requests_of(part.work) for part in work.parts)
+        case Requests():
+            for row, url in enumerate(work.urls[:MOST_PATHS]):
+                yield work.recipes[work.recipe_of(row)].method, url.partition("?")[0]
+            if not work.urls:
+                yield from chain.from_iterable(map(requests_of, work.recipes))
 
 
 def steps_of(work: Work) -> dict[SubjectName, Subject]:

@@ -145,6 +145,8 @@ class Active:
         """Every measurement of the session, once the session has ended."""
         self._record: SessionRecord | None = None
         """What reports are made from, once the session has ended with results."""
+        self._endpoints: dict[str, Mapping[str, bool]] = {}
+        """Which endpoints have a load test, by app; once the session has ended, if all load tests ran."""
         self._gates = 0
         """Comparisons that this session will make: they share one error rate."""
         self._said: list[str] = []
@@ -173,7 +175,8 @@ class Active:
 
             source = self._held.enter_context(_source(self._config, self.options))
             against, gates = self._base(source), max(1, self._gates)
-            rig = Rig.starting(self.options, progress=self.progress, source=source, time=self.time)
+            asks = self._selection is None and self.outcomes.has_all_tests(self._config)
+            rig = Rig.starting(self.options, progress=self.progress, source=source, time=self.time, asks=asks)
             self._session = Session(self.options, rig, against=against, gates=gates)
         return self._session
 
@@ -281,9 +284,11 @@ class Active:
             self.results += self._session.results
             if self.options.history is not None and session.exitstatus in _ENDED:
                 failed = self._add_to_history(self._session, self.options.history)
+            if session.exitstatus in _ENDED and not session.shouldfail:
+                self._add_endpoints(self._session.covered())
         self._close()
         if hasattr(self._config, "workerinput"):
-            packed = base64.b64encode(pickle.dumps(self.results)).decode("ascii")
+            packed = base64.b64encode(pickle.dumps((self.results, self._endpoints))).decode("ascii")
             self._config.workeroutput[_WORKER_RESULTS] = packed  # type: ignore[attr-defined]
         elif (self._finish(session) or failed) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -308,7 +313,8 @@ class Active:
         if self.results or failed_tests:
             from pytest_fileperf.plugin.written import record_of, tell_ci, write_files
 
-            self._record = record_of(self.results, failed_tests, self._config, self.options, self._said)
+            said = self._said
+            self._record = record_of(self.results, failed_tests, self._config, self.options, said, self._endpoints)
             said, not_written = write_files(self._config, self.options, self._record)
             self._written += (*said, *tell_ci(self._config, self._record))
             failed |= not_written
@@ -322,7 +328,14 @@ class Active:
     def pytest_testnodedown(self, node: object) -> None:
         output: Mapping[str, str] = getattr(node, "workeroutput", {})
         if _WORKER_RESULTS in output:
-            self.results += pickle.loads(base64.b64decode(output[_WORKER_RESULTS]))  # noqa: S301 - our own worker's
+            results, endpoints = pickle.loads(base64.b64decode(output[_WORKER_RESULTS]))  # noqa: S301 - our own worker's
+            self.results += results
+            self._add_endpoints(endpoints)
+
+    def _add_endpoints(self, covered: Mapping[str, Mapping[str, bool]]) -> None:
+        for app, found in covered.items():
+            known = self._endpoints.get(app, {})
+            self._endpoints[app] = {name: is_covered or known.get(name, False) for name, is_covered in found.items()}
 
     def pytest_unconfigure(self) -> None:
         """Ends what is left of a session that broke off."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -128,6 +128,7 @@ def record_of(
     config: pytest.Config,
     options: Options,
     said: Sequence[str],
+    endpoints: Mapping[str, Mapping[str, bool]],
 ) -> SessionRecord:
     """Returns the record. Commit and environment are only looked up where a file is written that has them."""
     if options.json is not None:
@@ -137,6 +138,7 @@ def record_of(
         session_record(results, options.group_by),
         failed=tuple(failed),
         said=tuple(said),
+        endpoints=endpoints,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         asked=Asked(
             command=shlex.join(

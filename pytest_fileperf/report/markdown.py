@@ -64,6 +64,8 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
     blocks += map(_ranked, record.groups)
     if common:
         blocks.append(["Of all tests:", "", *(f"- {_escaped(text)}" for text in common), ""])
+    if endpoints := story.endpoint_texts(record, most=50):
+        blocks.append([*(f"- {_escaped(text)}" for text in endpoints), ""])
     if record.said:
         blocks.append(_block("\n".join(record.said)))
     return _within([line for block in blocks for line in block], limit_bytes)

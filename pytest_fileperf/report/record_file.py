@@ -94,7 +94,8 @@ def read_record(path: Path) -> SessionRecord:
 def _record(document: Mapping[str, object]) -> SessionRecord:
     held = Placed(document.get("record"), "record")
     decoder = Decoder(Placed(held.mapping().get("histograms"), "histograms"))
-    facts = {name: Placed(document)[name].value for name in _FACTS} | {"failed": document.get("failed", [])}
+    facts = {name: Placed(document)[name].value for name in _FACTS}
+    facts |= {"failed": document.get("failed", []), "endpoints": document.get("endpoints", {})}
     record: SessionRecord = decoder.decode(Placed(facts), SessionRecord)
     measured = held["measured"]
     results = tuple(_whole(kept, decoder) for kept in measured["results"].items())
@@ -242,7 +243,7 @@ def results_json(record: SessionRecord) -> str:
     """Returns the document that `examples/json.md` describes; keys are sorted, and `record` comes last."""
     document = {
         "schema": SCHEMA,
-        **named(record, "created", "versions", "environment", "commit", "said"),
+        **named(record, "created", "versions", "environment", "commit", "said", "endpoints"),
         "asked": asdict(record.asked),
         "failed": [named(test, "nodeid", "module", "name", "line", "phase", "message") for test in record.failed],
         "rankings": [_ranking(group) for group in record.groups],

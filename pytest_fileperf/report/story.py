@@ -17,7 +17,7 @@ from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import remarks, wording
 from pytest_fileperf.report.figures import event_texts
 from pytest_fileperf.report.text import Style, plain, shorten, words
-from pytest_fileperf.units import format_count, format_share
+from pytest_fileperf.units import format_count, format_names, format_share
 
 STYLES: Mapping[str, Style] = {
     Standing.PASS: Style.GOOD,
@@ -302,6 +302,17 @@ def hints(results: Sequence[Result]) -> list[str]:
         "store baselines with --fileperf-update=new" if missing else "",
     )
     return [text for text in told if text]
+
+
+def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
+    """Returns how many endpoints of each app have a load test, and at most so many that have none, by their paths."""
+    texts = []
+    for app, found in record.endpoints.items():
+        left = sorted((name for name in found if not found[name]), key=lambda name: name.partition(" ")[::-1])
+        text = f"{sum(found.values())} of {format_count(len(found), 'endpoint')} have a load test"
+        text += f"; not covered: {format_names(left, most=most)}" * bool(left)
+        texts.append(plain(f"{app}: {text}" if len(record.endpoints) > 1 else text))
+    return texts
 
 
 def unstored(results: Sequence[Result]) -> str:

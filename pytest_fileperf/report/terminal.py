@@ -99,7 +99,7 @@ def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, q
         said += [*story.of_session(results), *story.by_figures_only(untold), *story.hints(results)]
         if any(" ~" in line for line in lines) and not all(result.smoke for result in results):
             said.append(_FEW_NOTE)
-        said += [*_brackets(record), *_unknown_params(record)]
+        said += [*_brackets(record), *_unknown_params(record), *story.endpoint_texts(record)]
         foot = _reason_lines(sorted(common), screen) + screen.remarks(said)
     return [*lines, *foot], 0 < len(lines) == len(alone) and not foot
 
@@ -195,6 +195,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
         for name, result in zip(member_names(members), members, strict=True):
             lines += ["", *screen.flow([(name, Style.BOLD)]), *figure_lines(result, screen, said=common)]
     foot = [*same_notes, *_foot(results, groups, lines), *_unknown_params(record)]
+    foot += story.endpoint_texts(record, most=sys.maxsize)
     lines += [""] * bool(groups)
     lines += _reason_lines(same_reasons, screen)
     lines += screen.remarks(foot)

@@ -1,17 +1,22 @@
-"""The endpoints of an app, with requests that they accept: by its OpenAPI document, or a browser's recording (HAR)."""
+"""The endpoints of an app, by its OpenAPI document or a browser's recording (HAR), with requests that they accept."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.serve.app import app_spec
+
+if TYPE_CHECKING:
+    from pytest_fileperf.serve.running import RunningServer
 
 _METHODS = ("get", "head", "options", "post", "put", "patch", "delete")
 _JSON, _FORM, _MULTIPART, _BYTES = (
@@ -53,6 +58,11 @@ _NOT_MODIFIED = 304
 _AUTHORS_OWN = re.compile(r"password|token|\w+_id|\w*[a-z]Id", re.ASCII)
 """Names of fields whose values only the author knows: secrets, and rows that must be there."""
 _PLACES = {"query": "query", "header": "headers", "cookie": "cookies"}
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
+"""What reading a document raises that is not as its format says."""
+_SERVED_AT = ("/openapi.json", "/schema/openapi.json")
+"""Where FastAPI and Litestar serve their documents."""
+_PATIENCE_S = 3.0
 _DEEP = 4
 """From here on, what may be left out is left out: schemas may hold themselves."""
 _DEEPEST = 12
@@ -118,17 +128,21 @@ def endpoints_of(document: Mapping[str, Any]) -> tuple[Endpoint, ...]:
     """Returns what a document tells, in its order; raises PlanError if it is not as its format says."""
     try:
         return tuple(_recorded(document["log"]) if "log" in document else _documented(document))
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except _MALFORMED as error:
         raise PlanError(f"the document does not follow its format: {type(error).__name__}: {error}") from error
 
 
 def _documented(document: Mapping[str, Any]) -> Iterator[Endpoint]:
     schemas = _Schemas(document)
-    for path, reference in document["paths"].items():
+    for method, path, item in _operations(schemas):
+        yield _endpoint(schemas, path, method, item[method], item.get("parameters", ()))
+
+
+def _operations(schemas: _Schemas) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yields the method and the path of each endpoint, with all that is documented of the path."""
+    for path, reference in schemas.document["paths"].items():
         item = schemas.at(reference) if path.startswith("/") else {}  # Others are extensions.
-        for method in _METHODS:
-            if isinstance(operation := item.get(method), dict):
-                yield _endpoint(schemas, path, method, operation, item.get("parameters", ()))
+        yield from ((method, path, item) for method in _METHODS if isinstance(item.get(method), dict))
 
 
 def _endpoint(
@@ -404,6 +418,43 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
             needs=tuple(needs),
             **body,
         )
+
+
+# --- Which of an app's endpoints have a load test, by its document and the requests that a session has sent
+
+
+def served_document(running: RunningServer) -> Mapping[str, Any]:
+    """Returns the OpenAPI document that a server serves at one of the usual places; an empty one if it serves none."""
+    # An app in this process may raise anything.
+    with suppress(Exception), running.sync_client(timeout=_PATIENCE_S) as client:
+        for path in _SERVED_AT:
+            answer = client.get(path)
+            document: object = answer.json() if answer.status_code == 200 else None
+            if isinstance(document, dict) and "paths" in document:
+                return document
+    return {}
+
+
+def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Mapping[str, bool]:
+    """Returns for each endpoint, `GET /items/{item_id}`, whether requests of these methods and paths go to it.
+
+    A path goes to the endpoint with the fewest parameters that it matches, as OpenAPI says; a field of a recipe,
+    `/items/{id}`, stands for any value. Empty for a document that has none, or does not follow its format.
+    """
+    try:
+        schemas = _Schemas(document)
+        known = {(method, path): False for method, path, _ in _operations(schemas)} if document else {}
+    except _MALFORMED:
+        return {}
+    patterns = [
+        (method, path, re.compile(re.sub(r"\\\{[^/]*?\\\}", "[^/]+", re.escape(path))))
+        for method, path in sorted(known, key=lambda one: one[1].count("{"))
+    ]
+    for method, path in sent:
+        own = unquote(f"/{path.lstrip('/')}".removeprefix(schemas.prefix))
+        found = (one[:2] for one in patterns if one[0] == method.lower() and one[2].fullmatch(own))
+        known |= dict.fromkeys(islice(found, 1), True)
+    return {f"{method.upper()} {path}": is_sent for (method, path), is_sent in known.items()}
 
 
 def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:

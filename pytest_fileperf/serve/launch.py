@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 from pytest_fileperf.errors import AppOriginError, FilePerfError, PlanError, ServerDiedError
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.command import Builds, CommandLaunch
 from pytest_fileperf.serve.databases import databases_here
+from pytest_fileperf.serve.endpoints import served_document
 from pytest_fileperf.serve.imports import Imports, refuse_other_app, refuse_other_databases
 from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.preload import Preloads
@@ -117,6 +118,8 @@ class ServerPool:
     """What imports an app once for many boots; None: each imports it anew."""
     family: str = "httpx"
     """Whose clients its servers make."""
+    documents: dict[str, Mapping[str, Any]] | None = None
+    """The OpenAPI documents of apps by their names, empty ones among them; None if nobody wants to know them."""
     endings: Counter[str] = field(default_factory=Counter)
     """What was wrong with the ends of servers, in sentences, and how often."""
     _imports: Imports = field(default_factory=dict)
@@ -204,6 +207,7 @@ class ServerPool:
             if not is_timed or startup_ns is not None:
                 running.startup_ns = startup_ns if is_timed else None
                 return running
+        self.ask_serving()
         self.close()
         key = _key(spec, app)
         prepare = partial(self.launch, spec, app, boot=number, cores=cores, forks=not is_timed)
@@ -260,6 +264,16 @@ class ServerPool:
             raise
         finally:
             self.end(serving.launch)
+
+    def ask(self, app: AppSpec | None, running: RunningServer) -> None:
+        """Asks a server that is about to end for its app's document, once for each app: it may cost memory."""
+        name = running.title if app is None else app.name
+        if self.documents is not None and name not in self.documents:
+            self.documents[name] = served_document(running)
+
+    def ask_serving(self) -> None:
+        if self._serving is not None:
+            self.ask(self._serving.app, self._serving.running)
 
     def end(self, launch: Launch) -> None:
         """Ends one boot, and keeps what was wrong with that."""

@@ -395,6 +395,7 @@ class Comparison:
                 if not self._is_enough(number, pair_begun_s):
                     continue
                 measured = self._measured(servers)
+                self._rig.servers.ask(self._plan.app, servers[Side.NOW])
             return measured.judged(self._with_slow_start)  # once both servers have ended
 
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:

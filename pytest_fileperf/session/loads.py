@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from time import monotonic
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import httpx
@@ -85,6 +86,8 @@ class Loader:
         self._network = network
         self._family = family
         self._files = PayloadFiles()
+        self.paths: set[tuple[str, str]] = set()
+        """Methods and paths of requests that journeys have sent, until somebody takes them."""
         self._idle: WeakKeyDictionary[RunningServer, float] = WeakKeyDictionary()
         """How many cores each server used before its first load."""
         self._at_work: WeakKeyDictionary[RunningServer, tuple[str, float]] = WeakKeyDictionary()
@@ -150,6 +153,8 @@ class Loader:
             ]
             results = self._loaded(works, plan, index, servers, cores, tell, cpus)
         _check(servers)
+        base_path = urlsplit(servers[-1].url).path
+        self.paths |= {(method, path.removeprefix(base_path)) for method, path in results[-1].paths}
         ended_ns = sum(tree.cpu.ended_ns for tree in trees.trees)
         runs = []
         for side, server, tree, result in zip(Side, servers, trees.trees, results, strict=False):

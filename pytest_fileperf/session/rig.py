@@ -46,11 +46,16 @@ class Rig:
     """What comparisons share; None where each has its own `max_duration`."""
 
     @classmethod
-    def starting(cls, options: Options, *, progress: ProgressSink, source: Source, time: TimeBudget | None) -> Rig:
+    def starting(
+        cls, options: Options, *, progress: ProgressSink, source: Source, time: TimeBudget | None, asks: bool = False
+    ) -> Rig:
+        """With `asks` servers are asked which endpoints their apps have."""
         coverage, network = options.coverage, options.network
         return cls(
             progress=progress,
-            servers=ServerPool(network, coverage, Preloads() if options.preloads else None, options.client),
+            servers=ServerPool(
+                network, coverage, Preloads() if options.preloads else None, options.client, {} if asks else None
+            ),
             loads=Loader(
                 coverage=coverage,
                 network=network,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,9 +31,10 @@ from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
 from pytest_fileperf.measure.recording import Phase, pack
 from pytest_fileperf.measure.usage import busiest_share
 from pytest_fileperf.plan.load import LoadPlan
-from pytest_fileperf.plan.work import Work, in_smoke
+from pytest_fileperf.plan.work import Work, in_smoke, requests_of
 from pytest_fileperf.report.message import raise_for, raise_for_failed_requests
 from pytest_fileperf.report.wording import sentence
+from pytest_fileperf.serve.endpoints import covered
 from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import InProcess, worker_count
 from pytest_fileperf.session.alone import measure_alone
@@ -145,6 +146,8 @@ class Session:
         self._base = CodeTree(title="itself") if options.aa else against
         self._budget = ErrorBudget(gates)
         self._baselines = Baselines(options, rig, self._budget, Environment.current())
+        self._sent: dict[str, set[tuple[str, str]]] = {}
+        """Methods and paths of all requests, by the names of the apps."""
         self._notes: list[str] = []
         self._to_store: dict[int, tuple[Result, Callable[[], None]]] = {}
         """What is stored once its test has passed: the result without it, and what stores it; by the result's place."""
@@ -191,6 +194,13 @@ class Session:
         """What was wrong with the ends of servers so far, in sentences."""
         endings = self._rig.servers.endings
         return tuple(said if count == 1 else f"{said} ({count} times)" for said, count in endings.items())
+
+    def covered(self) -> dict[str, Mapping[str, bool]]:
+        """Returns which endpoints have a load test, of each app that says which it has; of none if nobody asked."""
+        self._rig.servers.ask_serving()
+        documents = self._rig.servers.documents or {}
+        found = {app: covered(documents[app], sent) for app, sent in self._sent.items() if app in documents}
+        return {app: endpoints for app, endpoints in found.items() if endpoints}
 
     def server(self, settings: Settings, nodeid: str) -> RunningServer:
         """Returns the server that these settings describe, for this test: whichever boot of it serves."""
@@ -249,6 +259,9 @@ class Session:
             plan.load  # noqa: B018 # a rate that is too low is told before anything boots
             measured = self._baselines.measure(plan, found) if keeps else measure_alone(plan, self._rig)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
+        sent = self._sent.setdefault(measured.results[0].server if plan.app is None else plan.app.name, set())
+        sent.update(self._rig.loads.paths, requests_of(plan.work))
+        self._rig.loads.paths.clear()
         whole, *parts = measured.results
         of_parts = tuple(replace(one, of=part.test.own) for part in parts for one in part.other_answers)
         # Of a mix only its parts tell whether it answers otherwise: how often each of them is in it is chance.

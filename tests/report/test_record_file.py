@@ -33,7 +33,9 @@ from pytest_fileperf.report.wording import note_text
 
 # --- what other programs read: a whole file is compared in `test_goldens`
 
-FREE = {"identity", "params", "environment", "versions", "statuses", "errors_by_kind", "limits", "seconds_for"}
+FREE = {
+    "identity", "params", "environment", "versions", "statuses", "errors_by_kind", "limits", "seconds_for", "endpoints",
+}  # fmt: skip
 """Objects whose keys are not fields of the format."""
 
 

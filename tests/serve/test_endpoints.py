@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_fileperf.errors import PlanError
-from pytest_fileperf.serve.endpoints import Endpoint, document_of, endpoints_of
+from pytest_fileperf.serve.endpoints import Endpoint, covered, document_of, endpoints_of
 
 
 def endpoint(operation: dict[str, Any], *, path: str = "/", method: str = "post", **document: Any) -> Endpoint:
@@ -106,6 +106,30 @@ def test_a_path_may_be_a_reference_and_extensions_are_none() -> None:
     paths = {"x-more": "text", "/a": {"$ref": "#/components/pathItems/A"}}
     (found,) = endpoints_of({"paths": paths, "components": {"pathItems": {"A": {"get": {}}}}})
     assert (found.method, found.path) == ("get", "/a")
+
+
+SENT = {
+    "/items/{id}": ("GET", "/items/{item_id}"),
+    "items/7": ("GET", "/items/{item_id}"),
+    "/items/special": ("GET", "/items/special"),
+    "/items/7/a.b": ("GET", "/items/{item_id}/a.b"),
+    "/items/7/a-b": None,
+    "/v1/a%20b": ("GET", "/a b"),
+    "/nowhere": None,
+}
+
+
+@pytest.mark.parametrize("path", SENT)
+def test_a_request_goes_to_the_endpoint_with_the_fewest_parameters(path: str) -> None:
+    paths = ("/items/{item_id}", "/items/special", "/items/{item_id}/a.b", "/a b")
+    document = {"paths": {one: {"get": {}, "post": {}} for one in paths}, "servers": [{"url": "http://a.example/v1"}]}
+    found = [name for name, is_covered in covered(document, [("GET", path)]).items() if is_covered]
+    assert found == ([] if (expected := SENT[path]) is None else [" ".join(expected)])
+
+
+@pytest.mark.parametrize("document", [{}, {"paths": []}, {"paths": {"/": 5}}, {"paths": {}}])
+def test_a_document_without_endpoints_tells_none(document: dict[str, Any]) -> None:
+    assert covered(document, [("GET", "/")]) == {}
 
 
 def test_forms_and_files() -> None:

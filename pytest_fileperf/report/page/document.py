@@ -428,4 +428,5 @@ def _facts(record: SessionRecord) -> list[tuple[str, list[str]]]:
         ("commit", commit),
         ("machine", [*machine, *cores]),
         ("packages", versions),
+        ("endpoints", story.endpoint_texts(record, most=1000)),
     ]
