@@ -33,10 +33,11 @@ command line, and the command line over the ini file. Unknown keys and wrong val
 them.
 """
 _REQUEST_HEAD = """\
-A verb takes these besides the keys of the marker. `fileperf.run(journey)` takes the keys of the marker and `steps`.
+A verb takes these besides the keys of the marker. `fileperf.run(journey)` takes the keys of the marker, `steps`
+and `http2`.
 """
 _RUN_HEAD = """\
-`fileperf.run(journey)` and `part.run(journey)` take this besides their keys of the marker. A step takes {keys}.
+`fileperf.run(journey)` and `part.run(journey)` take these besides their keys of the marker. A step takes {keys}.
 """
 _STREAM_HEAD = """\
 `fileperf.stream(url)` takes these besides the keywords of a request and the keys of the marker.
@@ -90,7 +91,7 @@ def reference_text() -> str:
         _table(("keyword", "means"), ((f"`{key}`", text) for key, text in request.items())),
         "## Keywords of a journey\n",
         _RUN_HEAD.format(keys=", ".join(f"`{key}`" for key in STEP_KEYS)),
-        _table(("keyword", "means"), ((f"`{key}`", text) for key, text in documented(keywords, "_Steps").items())),
+        _table(("keyword", "means"), ((f"`{key}`", text) for key, text in documented(keywords, "_OfJourney").items())),
         "## Keywords of a stream\n",
         _STREAM_HEAD,
         _table(("keyword", "means"), ((f"`{key}`", text) for key, text in stream.items())),

@@ -275,7 +275,7 @@ class Client(LoadClient):
         """Since it was made."""
         transport = options.get("transport")
         self.wire = transport if isinstance(transport, LoadTransport) else None
-        """What it sends over; None where the app is in this process."""
+        """What it sends over; None where the app is in this process, and for HTTP/2."""
         if self.wire is not None:
             self.wire.under_way = partial(on_the_way_in, self.fileperf_uncounted)
         self._number = number

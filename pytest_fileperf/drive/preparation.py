@@ -29,10 +29,11 @@ from pytest_fileperf.plan.work import Mix, PartWork, Stream, Work, parts_of, tur
 from pytest_fileperf.wire.connect import Origin, open_socket, tls_context
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import KnownAnswers, Scratch
+from pytest_fileperf.wire.family import family_named
 from pytest_fileperf.wire.payload_files import PayloadFiles
 from pytest_fileperf.wire.request import BytesOfRequest, WireRequest, bytes_of, head_of, ready, whole_body
 from pytest_fileperf.wire.templates import Fill, compiled
-from pytest_fileperf.wire.transport import LoadTransport
+from pytest_fileperf.wire.transport import Http2Transport, LoadTransport
 
 _CONNECT_TIMEOUT_S = 10.0
 Replaying = TypeVar("Replaying", bound=ReplaySlot)
@@ -86,6 +87,7 @@ class PreparedLoad:
         url = httpx.URL(target.url)
         self._origin = Origin(url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
         self._tls = cache(partial(tls_context, target.reach))  # one for all connections: it takes a while
+        self._http2_tls = cache(partial(tls_context, target.reach))  # httpx says in it what it can speak
         self._openings = Openings(None if target.reach.uds else self._origin.port, openers=plan.share.of)
         # Connections know the answers that one of them has had; those to different requests are seldom the same.
         alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
@@ -94,9 +96,11 @@ class PreparedLoad:
         self._replaying: list[ReplaySlot] = []
         self._whys: list[str] = []
         """Why parts are not replayed."""
+        self._speaks_http2 = False
         ways, turn = self._ways_of(work)
         self.slots = [self._slot(ways, number, turn) for number in range(plan.connections)]
-        self.engine = "client" if self._whys else "replay" if self._replays else "in-process"
+        through = "http2" if self._speaks_http2 else "client"
+        self.engine = through if self._whys else "replay" if self._replays else "in-process"
         """As in `Recording`, and the next one too."""
         self.why_engine = "; ".join(self._whys)
         if self._idle is not None:
@@ -118,13 +122,21 @@ class PreparedLoad:
         )
         return Connection(asyncio.get_running_loop(), sock, self._scratch, self._known)
 
-    def _client(self, number: int = 0, family: str = "httpx") -> Client:
-        target, own = self.target, self.target.transport
-        transport = partial(LoadTransport, uds=target.reach.uds, only_to=target.network, scratch=self._scratch)
+    def _client(self, number: int = 0, family: str = "httpx", *, http2: bool = False) -> Client:
+        target, is_tls = self.target, self._origin.scheme == "https"
+        uds, only_to, family = target.reach.uds, target.network, family or target.family
+        if target.transport is not None:
+            transport = target.transport()
+        elif http2:
+            tls = self._http2_tls() if is_tls else None
+            transport = Http2Transport(family_named(family), uds=uds, tls=tls, only_to=only_to)
+        else:
+            verify = not is_tls or self._tls()
+            transport = LoadTransport(uds=uds, only_to=only_to, scratch=self._scratch, verify=verify)
         return Client(
             number=self._plan.share.number(number),
-            family=family or target.family,
-            transport=transport(verify=self._origin.scheme != "https" or self._tls()) if own is None else own(),
+            family=family,
+            transport=transport,
             base_url=target.url,
             timeout=self._plan.timeout_ns / 1e9,
             trust_env=False,
@@ -167,8 +179,12 @@ class PreparedLoad:
         """Returns the way of a part; `named` are the tallies by the names of requests, if they have any."""
         if isinstance(work, Journey):
             journey = work
+            if journey.http2 and not self._replays:
+                raise PlanError("http2: an app in the test process is called without a connection: boot a server")
             if self._replays:
-                self._whys.append(f"{title}a journey is code on a client")
+                by = f"HTTP/2, by {journey.family or self.target.family}"
+                self._whys.append(f"{title}{by if journey.http2 else 'a journey is code on a client'}")
+                self._speaks_http2 |= journey.http2
             calls: list[Call] = [lambda client, _: journey.function(client, *journey.arguments)]
             return self._calling(calls * self._plan.connections, tally, journey)
         requests = work if isinstance(work, Requests) else Requests(recipes=(work,))
@@ -202,8 +218,10 @@ class PreparedLoad:
         """Returns the way of what goes through httpx's client: each connection has a call."""
 
         def slot(number: int, load: Turns) -> Slot:
-            client = self._client(number, "httpx" if journey is None else journey.family)
-            if journey is not None:
+            if journey is None:
+                client = self._client(number)
+            else:
+                client = self._client(number, journey.family, http2=journey.http2)
                 watch_answers(client, tally)
             unchecked = journey is not None
             made = ClientSlot(load=load, tally=tally, client=client, call=calls[number], unchecked=unchecked)

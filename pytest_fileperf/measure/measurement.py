@@ -99,7 +99,7 @@ class ClientUse:
     cpu_per_request: float | None
     """CPU seconds per successful request."""
     engine: str
-    """`replay`, `client` or `in-process`."""
+    """`replay`, `client`, `http2` or `in-process`."""
     why_engine: str
     """Why the engine is not replay; empty for replay."""
     generators: tuple[GeneratorUse, ...] = ()

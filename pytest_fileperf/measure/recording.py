@@ -411,7 +411,7 @@ class Recording:
     boots: tuple[Boot, ...]
     connections: int
     engine: str
-    """`replay` (compiled request), `client` (through httpx's client) or `in-process`."""
+    """`replay` (compiled request), `client` (through httpx's client), `http2` (and its transport) or `in-process`."""
     why_engine: str = ""
     """Why it was not replay; empty for replay."""
     wait_ns: int = 0

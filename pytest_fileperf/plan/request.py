@@ -279,9 +279,10 @@ class Journey:
     """The steps that were asked for. It may have others, which nothing judges."""
     family: str = ""
     """Whose client it asks for; empty for none."""
+    http2: bool = False
 
     def identity(self) -> dict[str, object]:
-        return {"journey": self.name}
+        return {"journey": self.name} | ({"http2": True} if self.http2 else {})
 
 
 def family_asked_by(function: Callable[..., object]) -> str:

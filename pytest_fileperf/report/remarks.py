@@ -95,6 +95,7 @@ def brief_notes(result: Result) -> list[str]:
     is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
     told = (
         *findings(result),
+        plain(result.recording.why_engine) if result.recording.engine == "http2" and not result.test.own else "",
         capacity_text(result),
         _saturated_text(result),
         _iterations_text(result),

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -210,8 +211,9 @@ def request_from(method: object, url: object, arguments: Mapping[str, object], *
 
 
 def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
-    problems = [*unknown_keys(arguments, ("steps", *KEYS)), *_journey_problems(function)]
+    problems = [*unknown_keys(arguments, ("steps", "http2", *KEYS)), *_journey_problems(function)]
     steps = _steps_from(arguments.get("steps"), problems)
+    http2 = _parsed("http2", _http2, arguments, problems) or False
     named = getattr(function, "func", function)  # a partial has no name
     name = str(getattr(named, "__name__", type(named).__name__))
     work = None
@@ -221,9 +223,23 @@ def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
         needs_value = takes_value and takes(function, 1) is False
         asked = family_asked_by(function)
         work = Journey(
-            name=name, function=function, takes_value=takes_value, needs_value=needs_value, steps=steps, family=asked
+            name=name,
+            function=function,
+            takes_value=takes_value,
+            needs_value=needs_value,
+            steps=steps,
+            family=asked,
+            http2=http2,
         )
     return VerbCall.of(work, arguments, problems, f"run({name})")
+
+
+def _http2(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither True nor False")
+    if value and find_spec("h2") is None:
+        raise ValueError('httpx needs a package for it: pip install "httpx[http2]"')
+    return value
 
 
 def _journey_problems(function: object) -> tuple[str, ...]:

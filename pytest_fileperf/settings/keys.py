@@ -37,6 +37,8 @@ def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f" (did you mean {close[0]}?)" if close else ""
+            if name == "http2":
+                hint = " (only journeys can speak HTTP/2: write fileperf.run(journey, http2=True))"
             found.append(f"unknown key {name!r}{hint}")
     return (f"{', '.join(found)}; valid keys are {', '.join(known)}",) if found else ()
 

@@ -158,14 +158,17 @@ class MarkerKeys(_Judged, total=False):
     """How the table calls the test."""
 
 
-class _Steps(TypedDict, total=False):
+class _OfJourney(TypedDict, total=False):
+    http2: bool | None
+    """Speak HTTP/2, through the transport of httpx or httpx2 itself (default False). Needs `pip install "httpx[http2]"`
+    and a server that speaks it, as Hypercorn does. An answer in HTTP/1.1 is a failure."""
     steps: Mapping[str, StepKeywords] | None
     """What is asked of the steps that `client.step(name)` begins in the journey, by their names: limits and gates, as
     in `{"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`, or nothing: `{"login": {}}`. A step that is named
     here has to be reached. Steps that are not named have figures, too."""
 
 
-class RunKeywords(MarkerKeys, _Steps, total=False):
+class RunKeywords(MarkerKeys, _OfJourney, total=False):
     """Every keyword of `run`; None is as if it were not given."""
 
 
@@ -238,7 +241,7 @@ class _Part(_Judged, total=False):
     """What the part is called in all reports, and in `Measurement.parts`."""
 
 
-class JourneyPartKeywords(_Part, _Steps, total=False):
+class JourneyPartKeywords(_Part, _OfJourney, total=False):
     """Every keyword of a part of a load that is a journey."""
 
 

@@ -80,6 +80,15 @@ def dial(origin: Origin, reach: Reach, *, timeout_s: float) -> socket.socket:
         raise
 
 
+async def require_allowed(origin: Origin, only_to: Network) -> None:
+    """Raises httpx.ConnectError unless load may go to the host, and to all addresses that its name leads to."""
+    found = [origin.host]
+    if only_to.looks_up(origin.host):
+        found = [str(each[4][0]) for each in await _addresses(asyncio.get_running_loop(), origin)]
+    if refused := [each for each in found if not only_to.allows(each)]:
+        raise httpx.ConnectError(f"{origin.host} is not this machine: {refusal(refused[0])}")
+
+
 def breach_of_idle(sock: socket.socket) -> Breach | None:
     """Returns what the server has done to a connection while nothing was under way; None where it is still good."""
     if isinstance(sock, ssl.SSLSocket):

@@ -18,7 +18,7 @@ from typing import Any, cast
 import httpx
 
 from pytest_fileperf.plan.network import Network, Reach
-from pytest_fileperf.wire.connect import Origin, open_socket, tls_context
+from pytest_fileperf.wire.connect import Origin, open_socket, require_allowed, tls_context
 from pytest_fileperf.wire.connection import Connection
 from pytest_fileperf.wire.exchange import Breach, Scratch
 from pytest_fileperf.wire.family import classes_of, error_of, family_of, kind
@@ -32,6 +32,7 @@ _KEPT_IDLE_NS = 5_000_000_000
 """A connection that has rested for this long is not used again: httpx's own limit."""
 _TIMER_SLACK_S = 0.005
 """Event loops round timers; one that fires this early is not early."""
+_NO_HTTP2 = "does the server speak HTTP/2? uvicorn does not, Hypercorn and Granian do: see http2 in the reference"
 
 
 class LoadTransport(httpx.AsyncBaseTransport):
@@ -263,6 +264,45 @@ class LoadTransport(httpx.AsyncBaseTransport):
         if chunked:
             await connection.write(b"0\r\n\r\n", timeout_s)
         connection.finish_stream()
+
+
+class Http2Transport(httpx.AsyncBaseTransport):
+    """The transport of httpx or httpx2 itself, for a client that speaks HTTP/2 and goes where it is allowed.
+
+    An answer in HTTP/1.1 raises RemoteProtocolError. Without TLS no protocol can be agreed on: it is HTTP/2 at once.
+    """
+
+    def __init__(self, family: ModuleType, *, uds: str | None, tls: ssl.SSLContext | None, only_to: Network) -> None:
+        is_tls = tls is not None
+        self._own = family.AsyncHTTPTransport(
+            uds=uds, verify=tls if is_tls else False, trust_env=False, http1=is_tls, http2=True
+        )
+        self._family = family
+        self._only_to = only_to
+        self._allowed: set[Origin] = set()
+        self._has_answered = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        origin, broken = _origin(request), self._family.RemoteProtocolError
+        if origin not in self._allowed:
+            try:
+                await require_allowed(origin, self._only_to)
+            except httpx.ConnectError as error:
+                raise error_of(self._family, error) from None
+            self._allowed.add(origin)
+        try:
+            response: httpx.Response = await self._own.handle_async_request(request)
+        except broken as error:
+            raise error if self._has_answered else broken(f"{error}: {_NO_HTTP2}") from error
+        spoken = response.extensions["http_version"].decode()
+        if spoken != "HTTP/2":
+            await response.aclose()
+            raise broken(f"the answer is in {spoken}: {_NO_HTTP2}")
+        self._has_answered = True
+        return response
+
+    async def aclose(self) -> None:
+        await self._own.aclose()
 
 
 class _Exchange(httpx.AsyncByteStream):

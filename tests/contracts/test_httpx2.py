@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contracts.answers import answering
-from contracts.project import Project
+from contracts.project import Project, results
 from families import module_of
 
 BOTH = """
@@ -160,6 +160,56 @@ async def test_clients(fileperf_server):
         async with httpx2.AsyncClient(transport=LoadTransport(), base_url=fileperf_server.url) as client:
             assert (await client.get("/given")).text == "ok"
 """
+HTTP2 = """
+import asyncio
+
+import httpx
+import httpx2
+import pytest
+from pytest_fileperf import Command, InProcess, Uvicorn, part
+
+COMMAND = "{python} -m hypercorn app:app --bind=127.0.0.1:{port}"
+HYPERCORN = Command(COMMAND + " --certfile={certfile} --keyfile={keyfile}")
+pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, gate="none")
+
+
+async def by_httpx(client: httpx.AsyncClient) -> None:
+    for answer in await asyncio.gather(*(client.get("/size/9") for _ in range(3))):
+        assert (type(answer), answer.http_version, answer.text) == (httpx.Response, "HTTP/2", "x" * 9)
+
+
+async def by_httpx2(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/")
+    assert (type(answer), answer.http_version) == (httpx2.Response, "HTTP/2")
+    with pytest.raises(httpx2.ConnectError, match="192.0.2.1 is not this machine"):
+        await client.get("/elsewhere", follow_redirects=True)
+
+
+async def plain(client) -> None:
+    assert (await client.get("/")).http_version == "HTTP/1.1"
+
+
+def test_http2(fileperf):
+    works = {part.run(by_httpx, http2=True): 1, part.run(by_httpx2, http2=True): 1, plain: 1}
+    result = fileperf.mix(works, server=HYPERCORN)
+    assert (result.errors, result.http_requests, result.client.engine) == (0, 12, "http2")
+    assert [result.parts[name].bytes_received for name in ("by_httpx", "by_httpx2", "plain")] == [54, 8, 4]
+
+
+def test_without_tls(fileperf):
+    assert fileperf.run(by_httpx, http2=True, server=Command(COMMAND)).errors == 0
+
+
+@pytest.mark.parametrize("server", [Uvicorn(), Uvicorn(tls=True)])
+def test_not_spoken(fileperf, server):
+    with pytest.raises(Exception, match=r"does\\s+the\\s+server\\s+speak\\s+HTTP/2"):
+        fileperf.run(by_httpx, http2=True, server=server)
+
+
+def test_no_connection(fileperf):
+    with pytest.raises(Exception, match="http2: an app in the test process is called without a connection"):
+        fileperf.run(by_httpx, http2=True, server=InProcess())
+"""
 ONE = """
 import sys
 import httpx
@@ -185,6 +235,16 @@ def test_objects_and_clients_of_httpx2_work_wherever_those_of_httpx_do(project: 
     for options in ((), ("--fileperf-client=httpx2", "--fileperf-server=inprocess")):
         ran = project.run("-p", "anyio", *options)
         assert ran.status == 0, ran.text
+
+
+def test_a_journey_speaks_http2_by_the_transport_of_its_client_s_package(project: Project) -> None:
+    module_of("httpx2")
+    project.write({"app.py": answering(), "test_it.py": HTTP2})
+    ran = project.run()
+    assert ran.status == 0, ran.text
+    assert "by_httpx: HTTP/2, by httpx; by_httpx2: HTTP/2, by httpx2; plain: a journey is code on a client" in ran.said
+    identity = results(ran)["test_without_tls"]["identity"]
+    assert (identity["engine"], identity["work"]["http2"]) == ("http2", True)
 
 
 def test_who_uses_httpx_alone_does_not_import_httpx2(project: Project) -> None:

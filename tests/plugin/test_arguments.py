@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import socket
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -242,7 +243,21 @@ def test_journeys_are_async_functions_of_a_client() -> None:
     ):
         assert journey_from(wrong, {}).problems == (problem,)
     (found,) = journey_from(roundtrip, {"content": b"", "expect_status": 200}).problems
-    assert found.startswith("unknown key 'content', unknown key 'expect_status'; valid keys are steps, connections, ")
+    assert found.startswith(
+        "unknown key 'content', unknown key 'expect_status'; valid keys are steps, http2, connections, "
+    )
+
+
+def test_only_a_journey_speaks_http2(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def roundtrip(client: object) -> None:
+        """Nobody calls it."""
+
+    (found,) = request_from("GET", "/", {"http2": True}).problems
+    assert "'http2' (only journeys can speak HTTP/2: write fileperf.run(journey, http2=True)); valid keys" in found
+    assert journey_from(roundtrip, {"http2": 2}).problems == ("http2: 2 is neither True nor False",)
+    monkeypatch.setitem(sys.modules, "h2", None)
+    (found,) = journey_from(roundtrip, {"http2": True}).problems
+    assert found == 'http2: httpx needs a package for it: pip install "httpx[http2]"'
 
 
 @pytest.mark.parametrize(

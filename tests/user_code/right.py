@@ -193,6 +193,7 @@ def journeys(fileperf: FilePerf) -> None:
     fileperf.run(thoughtful, pause="1s")
     asked: dict[str, StepKeywords] = {"login": {"max_p99": "50ms", "max_error_rate": "1%"}, "token": {}}
     fileperf.run(stepping, steps=asked, rate=10)
+    fileperf.run(stepping, http2=True)
     fileperf.run(thoughtful_with, setup=fill, pause=0.5)
     fileperf.get("/", pause=exponential("1s"))
     fileperf.get("/", pause=uniform("0.5s", "2s"), requests=10)

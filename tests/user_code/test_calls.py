@@ -81,11 +81,11 @@ def test_keywords_are_those_that_the_package_takes() -> None:
     of_part = {"name", *PART_KEYS}
     taken: dict[Any, set[str]] = {
         MarkerKeys: {*KEYS},
-        RunKeywords: {"steps", *KEYS},
+        RunKeywords: {"steps", "http2", *KEYS},
         StepKeywords: {*STEP_KEYS},
         RequestKeywords: {*of_request, *KEYS},
         StreamKeywords: {*of_request, *KEYS, *STREAM_ARGUMENTS},
-        JourneyPartKeywords: {*of_part, "steps"},
+        JourneyPartKeywords: {*of_part, "steps", "http2"},
         PartKeywords: of_part | of_request,
     }
     assert {kind: set(kind.__optional_keys__) for kind in taken} == taken
@@ -111,7 +111,7 @@ def test_every_keyword_is_described_below_it() -> None:
             for field, below in zip(block.body, [*block.body[1:], None], strict=True):
                 if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                     described.add(ast.unparse(field.target))
-    assert described == StreamKeywords.__optional_keys__ | {"name", "steps"}
+    assert described == StreamKeywords.__optional_keys__ | {"name", "steps", "http2"}
 
 
 def test_the_package_takes_what_type_checkers_take(verbs: FilePerf, checks: OnlyChecks, tmp_path: Path) -> None:

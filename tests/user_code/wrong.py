@@ -89,6 +89,8 @@ def journeys(fileperf: FilePerf) -> None:
     fileperf.run(journey, steps={"login": {"max_p98": 1}})  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportArgumentType]
     fileperf.run(journey, steps={"login": {"max_rss": 1}})  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportArgumentType]
     fileperf.get("/", steps={})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    fileperf.get("/", http2=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    fileperf.run(journey, http2="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     fileperf.run(plain)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
