@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.plan.work import Pause, exponential, uniform
     from pytest_fileperf.plugin.verbs import AsyncFilePerf, FilePerf
     from pytest_fileperf.serve.running import RunningServer
-    from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, Url, Uvicorn
+    from pytest_fileperf.serve.spec import Command, Granian, Gunicorn, InProcess, Url, Uvicorn
     from pytest_fileperf.settings.keywords import (
         JourneyPartKeywords,
         MarkerKeys,
@@ -77,6 +77,7 @@ __all__ = (
     "FilePerf",
     "FilePerfError",
     "GeneratorError",
+    "Granian",
     "Gunicorn",
     "InProcess",
     "JourneyPartKeywords",
@@ -126,7 +127,7 @@ _HOMES = {
     "plan.work": ("Pause", "exponential", "uniform"),
     "plugin.verbs": ("AsyncFilePerf", "FilePerf"),
     "serve.running": ("RunningServer",),
-    "serve.spec": ("Command", "Gunicorn", "InProcess", "Url", "Uvicorn"),
+    "serve.spec": ("Command", "Granian", "Gunicorn", "InProcess", "Url", "Uvicorn"),
     "settings.keywords": (
         "JourneyPartKeywords",
         "MarkerKeys",

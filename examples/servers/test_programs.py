@@ -15,9 +15,10 @@ HYPERCORN = Command(
     ["{python}", "-m", "hypercorn", "--bind", "127.0.0.1:{port}", "quickstart.app:app"],
     cwd=EXAMPLES,
 )
-GRANIAN = Command(
-    ["{python}", "-m", "granian", "--interface", "asgi", "--port", "{port}", "quickstart.app:app"],
+FASTAPI = Command(
+    ["{python}", "-m", "fastapi", "run", "quickstart/app.py", "--host={host}", "--port={port}"],
     cwd=EXAMPLES,
+    title="fastapi run",
 )
 
 
@@ -27,9 +28,9 @@ def test_hypercorn(fileperf):
     fileperf.post("/upload", content=payload("64KiB"))
 
 
-@pytest.mark.fileperf(server=GRANIAN, connections=8, gate="none")
-def test_granian(fileperf):
-    pytest.importorskip("granian")
+@pytest.mark.fileperf(server=FASTAPI, connections=8, gate="none")
+def test_fastapi_run(fileperf):
+    pytest.importorskip("fastapi_cli")
     fileperf.post("/upload", content=payload("64KiB"))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fileperf import Command, Gunicorn, InProcess, Uvicorn
+from pytest_fileperf import Command, Granian, Gunicorn, InProcess, Uvicorn
 
 EXAMPLES = str(Path(__file__).parents[1])
 
@@ -16,6 +16,7 @@ EXAMPLES = str(Path(__file__).parents[1])
     [
         Uvicorn(workers=2, loop="asyncio", http="h11"),
         Gunicorn(workers=2),  # pip install "pytest-fileperf[gunicorn]"
+        Granian(workers=2),  # pip install "pytest-fileperf[granian]"
         InProcess(),  # no sockets and no HTTP: the cost of the app alone
         Command(["{python}", "-m", "uvicorn", "quickstart.app:app", "--app-dir", EXAMPLES, "--port", "{port}"]),
     ],

@@ -88,7 +88,7 @@ class PreparedLoad:
         self._origin = Origin(url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
         self._tls = cache(partial(tls_context, target.reach))  # one for all connections: it takes a while
         self._http2_tls = cache(partial(tls_context, target.reach))  # httpx says in it what it can speak
-        self._openings = Openings(None if target.reach.uds else self._origin.port, openers=plan.share.of)
+        self._openings = Openings(0 if target.reach.uds else self._origin.port, openers=plan.share.of)
         # Connections know the answers that one of them has had; those to different requests are seldom the same.
         alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
         self._known = KnownAnswers() if alike else None

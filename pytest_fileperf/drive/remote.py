@@ -298,6 +298,8 @@ class RemoteHandle:
         is_near = there["net"] == here["net"]
         here_only = [target.url for target in job.targets if is_loopback(urlsplit(target.url).hostname or "")]
         if here_only and not is_near:
+            if job.targets[0].reach.uds:
+                raise PlanError(f"worker {self.worker} is on another machine, and has no Unix socket of this one")
             raise PlanError(
                 f"worker {self.worker} is on another machine ({there['host']}), and the server is at {here_only[0]}: "
                 "say at which address it is reached from there, with --fileperf-host=ADDRESS and "

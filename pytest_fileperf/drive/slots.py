@@ -173,8 +173,8 @@ class Idle:
 class Openings:
     """Lets connections to a port of this machine be opened no faster than its server takes them."""
 
-    def __init__(self, port: int | None, *, openers: int = 1) -> None:
-        """So many `openers` open connections to it at the same time. Without a port it is a Unix socket."""
+    def __init__(self, port: int, *, openers: int = 1) -> None:
+        """So many `openers` open connections to it at the same time. Port 0 stands for a Unix socket."""
         self._port = port
         self._at_once = self._left = max(1, OPENED_AT_ONCE // openers)
         self._turn = asyncio.Lock()
@@ -208,10 +208,10 @@ async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
             raise
 
 
-def waiting_to_be_accepted(port: int | None) -> int:
+def waiting_to_be_accepted(port: int) -> int:
     """Returns how many connections to a listening TCP port wait to be accepted; 0 if the system does not tell."""
     longest = 0
-    for table in () if port is None else ("/proc/net/tcp", "/proc/net/tcp6"):
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         lines: list[str] = []
         with suppress(OSError), Path(table).open(encoding="ascii") as file:
             lines = file.read(_FIRST_BYTES).splitlines()[1:]

@@ -41,6 +41,15 @@ def listeners(host: str, port: int) -> tuple[int, ...]:
     return tuple(sorted({_topmost(one.pid, addresses) for one in listening if one.pid is not None}))
 
 
+def having_unix_socket(path: str) -> tuple[int, ...]:
+    """Returns the processes of this machine that have the socket; empty if only an administrator may know."""
+    try:
+        found = psutil.net_connections(kind="unix")
+    except (OSError, psutil.Error):
+        return ()
+    return tuple(sorted({one.pid for one in found if str(one.laddr) == path and one.pid is not None}))
+
+
 def endpoints_of(processes: Iterable[psutil.Process]) -> frozenset[Endpoint] | None:
     """Returns where the processes listen; None where the system does not tell of one of them."""
     endpoints: set[Endpoint] = set()
@@ -53,14 +62,6 @@ def endpoints_of(processes: Iterable[psutil.Process]) -> frozenset[Endpoint] | N
             return None
         endpoints.update((one.laddr.ip, one.laddr.port) for one in found if one.status == psutil.CONN_LISTEN)
     return frozenset(endpoints)
-
-
-def unix_sockets_of(process: psutil.Process) -> frozenset[str]:
-    """Returns the paths of Unix sockets that the process has; empty where the system does not tell."""
-    try:
-        return frozenset(str(one.laddr) for one in process.net_connections(kind="unix"))
-    except psutil.Error:
-        return frozenset()
 
 
 def is_reached(endpoints: Iterable[Endpoint], host: str, port: int) -> bool:

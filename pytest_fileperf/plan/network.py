@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pytest_fileperf.plan.request import without_queries
 from pytest_fileperf.units import is_loopback
@@ -45,7 +45,7 @@ class Network:
 
     def problem_of(self, url: str) -> str | None:
         """Returns why no load may go to this URL, as far as its host tells that without being looked up."""
-        host = urlsplit(url).hostname or ""
+        host = "localhost" if unix_socket(url) else urlsplit(url).hostname or ""
         if self.allows(host) or self.looks_up(host):
             return None
         return f"{without_queries(url)!r} is not on this machine: {refusal(host)}"
@@ -70,14 +70,25 @@ def refusal(host: str) -> str:
     )
 
 
+URL_STARTS = ("http://", "https://", "http+unix://", "https+unix://")
+
+
+def unix_socket(url: str) -> str | None:
+    """Returns the path of the Unix socket that a URL names, as in `http+unix://%2Frun%2Fapp.sock`; None for others."""
+    parts = urlsplit(url)
+    return unquote(parts.netloc) if parts.scheme.endswith("+unix") else None
+
+
 def host_in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
 def url_problem(url: str) -> str | None:
     """Returns why the text is not the address of a server, on whatever machine; None if it is one."""
-    parts, shown = urlsplit(url), without_queries(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts, shown, uds = urlsplit(url), without_queries(url), unix_socket(url)
+    if uds is not None and not uds.startswith("/"):
+        return f"{shown!r} names no Unix socket: write its path in full, like http+unix://%2Frun%2Fapp.sock"
+    if f"{parts.scheme}://" not in URL_STARTS or not parts.hostname:
         return f"{shown!r} is not a server's address: write it like http://127.0.0.1:8000"
     try:
         port_problem = None if parts.port != 0 else "0 is no port"

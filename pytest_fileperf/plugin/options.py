@@ -45,8 +45,8 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "server": (
         "SERVER",
         "string",
-        'what serves it: uvicorn, gunicorn, uvicorn:workers=2,loop=asyncio, inprocess, "command:./server --port '
-        '{port}", or http://… on this machine',
+        "what serves it: uvicorn, gunicorn, granian, uvicorn:workers=2,loop=asyncio, inprocess, "
+        '"command:./server --port {port}", or http://… on this machine',
     ),
     "workers": ("N", "int", "worker processes of the server"),
     "connections": ("N", "int", "connections that make requests at the same time (default 32)"),

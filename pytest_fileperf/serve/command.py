@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import importlib.util
 import os
 import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -21,15 +23,16 @@ import psutil
 from pytest_fileperf.errors import PlanError, ServerStartError
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import Child, Invocation, is_alive, run
-from pytest_fileperf.host.sockets import endpoints_of, is_reached, listeners, unix_sockets_of
+from pytest_fileperf.host.sockets import endpoints_of, having_unix_socket, is_reached, listeners
 from pytest_fileperf.plan.network import LOOPBACK, Reach
 from pytest_fileperf.plan.request import digest
+from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.process import PortTakenError, ProcessLaunch, RunningProcess, StartUp, base_env, reach_of
-from pytest_fileperf.serve.spec import PYTHON, Command, env_filled, filled, has_names, server_title, tls_files
+from pytest_fileperf.serve.spec import PYTHON, Command, Granian, env_filled, filled, has_names, server_title, tls_files
 from pytest_fileperf.serve.stability import STABILISERS, stabilised_in, tracer_in
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.loaded import LoadedFiles, is_among_packages
-from pytest_fileperf.versions.tree import CodeTree
+from pytest_fileperf.versions.tree import CodeTree, is_of_the_interpreter
 from pytest_fileperf.wire.connect import Origin, dial
 
 # --- How the programs of a `Command` are found, and which code they run
@@ -172,6 +175,32 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerSt
     except OSError as error:
         return ServerStartError(f"{title} cannot be started: {error}")
     return None
+
+
+# --- Granian is a command that imports the app by its name
+
+
+def granian_command(spec: Granian, app: AppSpec) -> Command:
+    """Returns what serves the app. Raises PlanError if Granian is missing; an app without a name is refused later."""
+    if importlib.util.find_spec("granian") is None:
+        why = f'granian is not installed in {sys.prefix}: `pip install "pytest-fileperf[granian]"`'
+        raise PlanError(why, where="Granian")
+    words = [PYTHON, "-m", "granian", "--interface=asgi", f"--workers={spec.workers}", f"--loop={spec.loop}"]
+    words += ["--uds={uds}"] if spec.uds else ["--host={host}", "--port={port}"]
+    words += ["--ssl-certificate={certfile}", "--ssl-keyfile={keyfile}"] if spec.is_tls else []
+    words += ["--factory"] if app.factory else []
+    words += ["--access-log"] if spec.access_log else []
+    paths = [str(path) for path in (Path(entry).absolute() for entry in sys.path) if not is_of_the_interpreter(path)]
+    return Command(
+        [*words, app.target if isinstance(app.target, str) else ""],
+        env={"PYTHONPATH": os.pathsep.join(paths), **dict(spec.env)},
+        workers=spec.workers,
+        stabilise=spec.stabilise,
+        start_timeout_s=spec.start_timeout_s,
+        stop_timeout_s=spec.stop_timeout_s,
+        ssl_certfile=spec.ssl_certfile,
+        ssl_keyfile=spec.ssl_keyfile or spec.ssl_certfile,
+    )
 
 
 # --- One boot of a command, and the program that answers
@@ -335,16 +364,15 @@ class RunningCommand(RunningProcess):
         workers = self._spec.workers
         if len(self._workers) < workers or not all(map(is_alive, self._workers)):
             tree = self.processes
-            accepting = [one for one in tree if self._listens(one)]
+            if self.uds is None:
+                accepting = [one for one in tree if is_reached(endpoints_of((one,)) or (), self._host, self._port)]
+            else:
+                holding = having_unix_socket(self.uds)
+                accepting = [one for one in tree if one.pid in holding]
             innermost, self._workers = _innermost(tree), _innermost(accepting or tree)
             if len(self._workers) < workers <= len(innermost):
                 self._workers = innermost
         return tuple(process.pid for process in self._workers)
-
-    def _listens(self, process: psutil.Process) -> bool:
-        if self.uds is not None:
-            return self.uds in unix_sockets_of(process)
-        return is_reached(endpoints_of((process,)) or (), self._host, self._port)
 
     def identity(self) -> dict[str, object]:
         command = self._spec.title or without_temporary_paths(" ".join(self._spec.command))

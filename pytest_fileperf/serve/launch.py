@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pytest_fileperf.errors import AppOriginError, FilePerfError, PlanError, ServerDiedError
 from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.command import Builds, CommandLaunch
+from pytest_fileperf.serve.command import Builds, CommandLaunch, granian_command
 from pytest_fileperf.serve.databases import databases_here
 from pytest_fileperf.serve.endpoints import served_document
 from pytest_fileperf.serve.imports import Imports, refuse_other_app, refuse_other_databases
@@ -21,7 +21,7 @@ from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer, UrlLaunch
-from pytest_fileperf.serve.spec import Command, InProcess, ServerSpec, Url, Uvicorn, needs_app
+from pytest_fileperf.serve.spec import Command, Granian, InProcess, ServerSpec, Url, Uvicorn, needs_app
 from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.versions.loaded import hidden_by_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -168,15 +168,19 @@ class ServerPool:
             is_timed=is_timed,
             tells_imports=tells_imports,
         )
+        if app is None and needs_app(spec):
+            raise PlanError(
+                'there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"'
+            )
+        if isinstance(spec, Granian):
+            assert app is not None
+            spec = granian_command(spec, app)
         if isinstance(spec, Command):
             if code_tree.is_here:
                 refuse_other_app(spec, app, self._imports)
                 refuse_other_databases(spec, self._imports)
             return CommandLaunch(spec, start_up, self._builds)
-        if app is None:
-            raise PlanError(
-                'there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"'
-            )
+        assert app is not None
         if isinstance(spec, InProcess):
             return InProcessLaunch(app)
         preloads = self.preloads if forks and not self.coverage else None

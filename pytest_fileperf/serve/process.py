@@ -26,7 +26,7 @@ from pytest_fileperf.host.files import not_started
 from pytest_fileperf.plan.network import LOOPBACK, Reach, host_in_url
 from pytest_fileperf.serve.job import HELD, IMPORTED, Failed, left, noted
 from pytest_fileperf.serve.preload import Fork, Preloads
-from pytest_fileperf.serve.running import RunningServer
+from pytest_fileperf.serve.running import RunningServer, certificates_in
 from pytest_fileperf.serve.spec import AsgiSpec, ProcessSpec, socket_file, tls_files
 from pytest_fileperf.serve.stability import LAYOUT, stabilising_env, untraced
 from pytest_fileperf.units import exit_text
@@ -43,7 +43,6 @@ Spec = TypeVar("Spec", bound=ProcessSpec)
 # --- What clients need to know of a server that we start: its Unix socket, and the certificate that it has
 
 _LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103
-_CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
 def reach_of(spec: ProcessSpec, run_directory: Path) -> Reach:
@@ -62,19 +61,16 @@ def reach_of(spec: ProcessSpec, run_directory: Path) -> Reach:
     if certificate is None:
         return Reach(uds=uds)
     if spec.ssl_certfile is None:
-        for path, content in zip((certificate, key), _made_certificate(where), strict=True):
+        for path, content in zip((certificate, key), _made_certificate(), strict=True):
             assert path is not None
             Path(path).write_bytes(content)
-    else:
-        _check_certificate(certificate, key, where, is_whole=isinstance(spec, AsgiSpec) or key is not None)
-    trusted = "\n".join(_CERTIFICATES.findall(Path(certificate).read_text(encoding="ascii", errors="replace")))
-    if not trusted:
-        raise PlanError(f"ssl_certfile: {certificate} has no certificate in PEM", where=where)
-    return Reach(uds=uds, trusted=trusted, is_own=True)
+    elif key is not None or isinstance(spec, AsgiSpec):  # else the program has its key
+        _check_certificate(certificate, key, where)
+    return Reach(uds=uds, trusted=certificates_in(certificate, "ssl_certfile", where=where), is_own=True)
 
 
 @cache
-def _made_certificate(where: str) -> tuple[bytes, bytes]:
+def _made_certificate() -> tuple[bytes, bytes]:
     """Returns a certificate and its key, the same for all start-ups of a test run."""
     try:
         import trustme
@@ -82,17 +78,14 @@ def _made_certificate(where: str) -> tuple[bytes, bytes]:
         raise PlanError(
             "the certificate is made by trustme, which is not installed: "
             '`pip install "pytest-fileperf[tls]"`, or give ssl_certfile and ssl_keyfile',
-            where=where,
+            where="TLS",
         ) from None
     made = trustme.CA().issue_cert("localhost", "127.0.0.1", "::1")
     return b"".join(blob.bytes() for blob in made.cert_chain_pems), made.private_key_pem.bytes()
 
 
-def _check_certificate(certificate: str, key: str | None, where: str, *, is_whole: bool) -> None:
-    """Raises PlanError if no server can speak TLS with these files: it would say less, or ask for a password.
-
-    If they are not the whole, the program knows its key by itself.
-    """
+def _check_certificate(certificate: str, key: str | None, where: str) -> None:
+    """Raises PlanError if no server can speak TLS with these files: it would say less, or ask for a password."""
 
     def refuse() -> str:
         raise PlanError("ssl_keyfile has a password, which no start-up is asked for: give a key without", where=where)
@@ -101,8 +94,7 @@ def _check_certificate(certificate: str, key: str | None, where: str, *, is_whol
         if path is not None and not Path(path).is_file():
             raise PlanError(f"{name}: there is no file {path}", where=where)
     try:
-        if is_whole:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, refuse)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, refuse)
     except (OSError, ValueError) as error:
         advice = "give the file of its key as ssl_keyfile" if key is None else "is it PEM, and is this its key?"
         raise PlanError(f"{certificate} is no certificate with a key ({error}): {advice}", where=where) from error

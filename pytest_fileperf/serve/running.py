@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
@@ -15,8 +18,8 @@ import psutil
 
 from pytest_fileperf.errors import PlanError, ServerDiedError, ServerStartError
 from pytest_fileperf.host.child import process_tree
-from pytest_fileperf.host.sockets import listeners
-from pytest_fileperf.plan.network import LOCAL, Network, Reach, refusal
+from pytest_fileperf.host.sockets import having_unix_socket, listeners
+from pytest_fileperf.plan.network import LOCAL, Network, Reach, refusal, unix_socket
 from pytest_fileperf.plan.request import Auth, Cookies, Headers, Timeout
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.versions.loaded import LoadedFiles
@@ -167,6 +170,20 @@ class RunningServer(ABC):
         return LoadTransport(uds=self.uds, verify=not self.is_tls or self.ssl_context())
 
 
+_CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def certificates_in(path: str, name: str, *, where: str) -> str:
+    """Returns the certificates in a PEM file, and no key that may be beside them. Raises PlanError for none."""
+    try:
+        found = _CERTIFICATES.findall(Path(path).read_text(encoding="ascii", errors="replace"))
+    except OSError as error:
+        raise PlanError(f"{name}: {path} cannot be read ({error.strerror})", where=where) from error
+    if not found:
+        raise PlanError(f"{name}: {path} has no certificate in PEM", where=where)
+    return "\n".join(found)
+
+
 # --- A server that already runs. Its processes are found and watched, and neither started nor ended
 
 
@@ -177,11 +194,16 @@ class RunningUrl(RunningServer):
 
     def __init__(self, spec: Url, network: Network = LOCAL) -> None:
         self._network = network
-        self.url = spec.url.rstrip("/")
-        self.title = self.url
-        parts = urlsplit(spec.url)
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self.title = spec.url.rstrip("/")
+        parts, uds, verify = urlsplit(spec.url), unix_socket(spec.url), spec.verify
+        trusted = verify if isinstance(verify, bool) else certificates_in(os.fspath(verify), "verify", where="Url")
+        self.reach = Reach(uds=uds, trusted=trusted)
+        self.url = self.title
+        if uds is not None:
+            self.url = f"{parts.scheme.removesuffix('+unix')}://localhost{parts.path.rstrip('/')}"
+        self.verify = verify
+        self._host = "localhost" if uds else parts.hostname or ""
+        self._port = 0 if uds else parts.port or (443 if self.is_tls else 80)
         self._roots: tuple[int, ...] = ()
 
     @property
@@ -189,12 +211,17 @@ class RunningUrl(RunningServer):
         """The processes that listen on its port with all their children; empty where the system does not tell."""
         trees = self._trees()
         if not trees:
-            self._roots = listeners(self._host, self._port)
+            self._roots = having_unix_socket(self.uds) if self.uds else listeners(self._host, self._port)
             trees = self._trees()
         return tuple(trees.values())
 
     def connect(self) -> None:
         """Opens a connection and closes it. Raises OSError, and PlanError where load may not go."""
+        from pytest_fileperf.wire.connect import Origin, dial
+
+        origin = Origin("https" if self.is_tls else "http", self._host, self._port)
+        if self.uds is not None:
+            return dial(origin, self.reach, timeout_s=5.0).close()
         if problem := self._network.problem_of(self.url):
             raise PlanError(problem, where="Url")
         found = [str(each[4][0]) for each in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)]
@@ -203,15 +230,14 @@ class RunningUrl(RunningServer):
             raise PlanError(f"{self.url!r} leads to {found[0]}: {refusal(found[0])}", where="Url")
         for address in allowed[:-1]:
             with suppress(OSError):
-                socket.create_connection((address, self._port), timeout=5.0).close()
-                return
-        socket.create_connection((allowed[-1], self._port), timeout=5.0).close()
+                return dial(origin, self.reach, timeout_s=5.0, address=address).close()
+        return dial(origin, self.reach, timeout_s=5.0, address=allowed[-1]).close()
 
     def check(self) -> None:
         try:
             self.connect()
         except OSError as error:
-            raise ServerDiedError(f"{self.url} does not answer any more ({error})") from error
+            raise ServerDiedError(f"{self.title} does not answer any more ({error})") from error
 
     def _trees(self) -> dict[int, psutil.Process]:
         return {process.pid: process for root in self._roots for process in process_tree(root)}
@@ -229,9 +255,16 @@ class UrlLaunch:
     def ready(self) -> RunningUrl:
         try:
             self._running.connect()
+        except ssl.SSLCertVerificationError as error:
+            url, verify = self._running.title, self._running.verify
+            example = f'name the file of what has signed it, as in Url("{url}", verify="ca.pem")'
+            raise ServerStartError(
+                f"{url} has a certificate that is not trusted ({error.verify_message}): "
+                f"{example if verify is True else f'has {verify} signed it?'}"
+            ) from error
         except OSError as error:
             raise ServerStartError(
-                f"nothing answers at {self._running.url} ({error}): start the server, or let fileperf boot the app"
+                f"nothing answers at {self._running.title} ({error}): start the server, or let fileperf boot the app"
             ) from error
         return self._running
 

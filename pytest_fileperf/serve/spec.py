@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.host.sample import cores_of
-from pytest_fileperf.plan.network import url_problem
+from pytest_fileperf.plan.network import URL_STARTS, unix_socket, url_problem
 from pytest_fileperf.units import parse_duration_ns
 
 # --- The names in braces that are filled in when a server starts, such as `{port}`. Other braces stay
@@ -142,6 +142,16 @@ class Gunicorn(AsgiSpec):
 
 
 @dataclass(frozen=True, slots=True)
+class Granian(AsgiSpec):
+    """A real granian, which imports the app by its name: a test cannot set anything on the app that it serves.
+
+    Its HTTP parser is its own, so it takes no `http`. Raises PlanError that names every bad value.
+    """
+
+    name = "granian"
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """Any program that serves HTTP/1.1 on the port of 127.0.0.1, or the Unix socket, that it is told.
 
@@ -228,12 +238,19 @@ class Url:
     """A server that already runs: on this machine, or where the user lets load go. Raises PlanError for no address."""
 
     url: str
-    """`http://` or `https://`, a host, a port, and possibly a path that every request starts with."""
+    """`http://` or `https://`, a host, a port, and possibly a path that every request starts with.
+
+    `http+unix://%2Frun%2Fapp.sock` is a Unix socket.
+    """
+    _: KW_ONLY
+    verify: bool | FilePath = True
+    """The PEM file of what has signed its certificate; True for what httpx trusts, False for any. Kept in full."""
 
     def __post_init__(self) -> None:
-        problem = url_problem(self.url)
-        if problem:
+        if problem := url_problem(self.url):
             raise PlanError(problem, where="Url")
+        if not isinstance(self.verify, bool):
+            object.__setattr__(self, "verify", os.path.abspath(self.verify))  # noqa: PTH100 # `..` stays
 
 
 ProcessSpec: TypeAlias = AsgiSpec | Command
@@ -267,7 +284,7 @@ def server_id(spec: ServerSpec) -> str:
     if isinstance(spec, InProcess):
         return "inprocess"
     if isinstance(spec, Url):
-        return urlsplit(spec.url).netloc
+        return PurePath(unix_socket(spec.url) or urlsplit(spec.url).netloc).name
     if isinstance(spec, Command):
         return spec.name
     chosen = (choice for choice in (spec.loop, spec.http) if choice != "auto")
@@ -302,6 +319,8 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
         yield f"loop={spec.loop!r} is unknown: use one of {', '.join(LOOPS)}"
     if isinstance(spec, AsgiSpec) and spec.http not in HTTP_IMPLEMENTATIONS:
         yield f"http={spec.http!r} is unknown: use one of {', '.join(HTTP_IMPLEMENTATIONS)}"
+    if isinstance(spec, Granian) and spec.http != "auto":
+        yield "http is not for granian, which parses requests itself: leave it out"
     if isinstance(spec, Uvicorn) and not (_is_whole(spec.port) and 0 <= spec.port <= 65535):
         yield f"port={spec.port!r} must be a whole number from 0 (any free one) to 65535"
     if not _is_whole(spec.workers) or spec.workers < 1:
@@ -417,7 +436,7 @@ def _rank_on_its_core(core: int) -> int:
 
 # --- How servers are written as text, in options and ini values
 
-SERVER_NAMES = ("uvicorn", "gunicorn", "inprocess", "command")
+SERVER_NAMES = ("uvicorn", "gunicorn", "granian", "inprocess", "command")
 _KEYS = (
     "workers", "loop", "http", "access_log", "stabilise", "start_timeout", "stop_timeout",
     "uds", "tls", "ssl_certfile", "ssl_keyfile",
@@ -432,7 +451,7 @@ def parse_server(text: str) -> ServerSpec:
     valid, for any other text.
     """
     where = f"server {text!r}"
-    if text.strip().startswith(("http://", "https://")):
+    if text.strip().startswith(URL_STARTS):
         return Url(text.strip())
     name, _, rest = text.strip().partition(":")
     match name:
@@ -440,6 +459,8 @@ def parse_server(text: str) -> ServerSpec:
             return _parse_settings(Uvicorn, (*_KEYS, "port"), rest, where)
         case "gunicorn":
             return _parse_settings(Gunicorn, _KEYS, rest, where)
+        case "granian":
+            return _parse_settings(Granian, tuple(key for key in _KEYS if key != "http"), rest, where)
         case "inprocess" if rest:
             raise PlanError(f"inprocess takes no settings, got {rest!r}", where=where)
         case "inprocess":

@@ -223,7 +223,8 @@ class Sides:
             tells_imports=tells_imports,
         )
         if is_base and base.url is not None:
-            return launch(Url(base.url), None, cores=None)
+            here = plan.settings.server
+            return launch(replace(here, url=base.url) if isinstance(here, Url) else Url(base.url), None, cores=None)
         code_tree = base if is_base and not base.is_here else HERE
         return launch(plan.settings.server, plan.app, cores=plan.cores, code_tree=code_tree)
 

@@ -259,7 +259,7 @@ def _server(value: object) -> ServerSpec:
     if isinstance(value, type) and issubclass(value, ServerSpec):
         raise ValueError(f"{value!r} is a class: give an instance of it")
     raise ValueError(
-        f"{value!r} is not a server: use Uvicorn(), Gunicorn(), InProcess(), Command([…]), "
+        f"{value!r} is not a server: use Uvicorn(), Gunicorn(), Granian(), InProcess(), Command([…]), "
         'Url("http://…") or their names as text'
     )
 

@@ -137,10 +137,10 @@ class MarkerKeys(_Judged, total=False):
     app: object
     """The app to boot: `"app.main:app"`, `"app.main:make()"`, or an app or factory object."""
     server: ServerSpec | str | None
-    """What to boot the app with: `Uvicorn()`, `Gunicorn()`, `InProcess()`, `Command([…])` or `Url("http://…")`, or a
-    text such as `"uvicorn:workers=2"` (default uvicorn)."""
+    """What to boot the app with: `Uvicorn()`, `Gunicorn()`, `Granian()`, `InProcess()`, `Command([…])` or
+    `Url("http://…")`, or a text such as `"uvicorn:workers=2"` (default uvicorn)."""
     workers: int | str | None
-    """How many worker processes of uvicorn or gunicorn (default 1)."""
+    """How many worker processes of uvicorn, gunicorn or granian (default 1)."""
     max_startup: float | str | None
     """The longest start-up of the server, from the start of its process until it answers: `"3s"`, or seconds. It counts
     fresh starts alone, with the import of the app and its lifespan; of several it is the median."""

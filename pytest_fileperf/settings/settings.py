@@ -230,7 +230,7 @@ def _server_with_workers(chosen: Mapping[str, tuple[int, object]]) -> tuple[Serv
     if isinstance(spec, Command):
         return spec, (f"workers={workers} does not reach {spec.name}: tell the program, and say Command(…, workers=)",)
     if not isinstance(spec, AsgiSpec):
-        return spec, (f"workers={workers} only goes with uvicorn and gunicorn, not with {spec!r}",)
+        return spec, (f"workers={workers} only goes with uvicorn, gunicorn and granian, not with {spec!r}",)
     return replace(spec, workers=workers), ()
 
 

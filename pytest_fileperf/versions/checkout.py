@@ -19,7 +19,7 @@ from pathlib import Path
 from pytest_fileperf.errors import PlanError
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import run
-from pytest_fileperf.plan.network import url_problem
+from pytest_fileperf.plan.network import URL_STARTS, url_problem
 from pytest_fileperf.plan.request import without_queries
 from pytest_fileperf.versions.packages import installed_packages, name_and_version, packages_of
 from pytest_fileperf.versions.repository import NO_GIT, Repository, find_repository, is_git_installed
@@ -45,7 +45,7 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against
             raise PlanError("name a Git ref, a directory, a URL or python:INTERPRETER")
         if text.startswith(_PYTHON):
             return _interpreter(text.removeprefix(_PYTHON), cwd)
-        if text.lower().startswith(("http://", "https://")):
+        if text.lower().startswith(URL_STARTS):
             if problem := url_problem(text):
                 raise PlanError(problem)
             return CodeTree(title=text, url=text)

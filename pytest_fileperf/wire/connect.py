@@ -30,13 +30,12 @@ def tls_context(reach: Reach) -> ssl.SSLContext:
     """Returns what trusts the server's certificate and no other. Raises ssl.SSLError where `trusted` has none."""
     if isinstance(reach.trusted, bool):
         context = httpx.create_ssl_context(verify=reach.trusted)
-    elif reach.is_own:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it need not have signed itself
-        context.load_verify_locations(cadata=reach.trusted)
     else:
         context = ssl.create_default_context(cadata=reach.trusted)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a certificate may be trusted that has not signed itself
+        if reach.is_own:
+            context.check_hostname = False
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -64,10 +63,13 @@ async def open_socket(
         raise httpx.ConnectError(f"{error} ({uds or f'{origin.host}:{origin.port}'})") from error
 
 
-def dial(origin: Origin, reach: Reach, *, timeout_s: float) -> socket.socket:
-    """Returns a connected socket that blocks, after the TLS handshake for `https`. Raises OSError."""
+def dial(origin: Origin, reach: Reach, *, timeout_s: float, address: str = "") -> socket.socket:
+    """Returns a connected socket that blocks, after the TLS handshake for `https`. Raises OSError.
+
+    It goes to this address of the host, or to any.
+    """
     if reach.uds is None:
-        sock = socket.create_connection((origin.host, origin.port), timeout_s)
+        sock = socket.create_connection((address or origin.host, origin.port), timeout_s)
     else:
         sock = socket.socket(socket.AF_UNIX)
     try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import socket
+import shutil
 import subprocess
 import sys
+import tempfile
+from urllib.parse import quote
 
 import psutil
 import trustme
@@ -16,7 +18,7 @@ from contracts.project import Project, results
 TESTS = """
 import pytest
 from app import app, seen
-from pytest_fileperf import Command, Gunicorn, InProcess, Uvicorn
+from pytest_fileperf import Command, Granian, Gunicorn, InProcess, Url, Uvicorn
 
 pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, gate="none")
 ENV = {"OWN": "one", "BOOT": "{boot}", "WORKER": "{worker}", "PYTHONHASHSEED": "7"}
@@ -28,6 +30,7 @@ SERVERS = [
     Uvicorn(env=ENV, uds=True),
     Uvicorn(2, loop="asyncio", http="h11", env=ENV, tls=True),
     Gunicorn(2, env=ENV, tls=True, uds=True),
+    Granian(env=ENV, tls=True),
     COMMAND,
 ]
 
@@ -58,7 +61,10 @@ def test_here(fileperf, given):
     assert seen[-1][1:3] == ["/a b", "c=%20"]
 
 def test_running(fileperf):
-    assert fileperf.get("/", server="http://127.0.0.1:PORT").errors == 0
+    assert fileperf.get("/", server=Url("URL", verify="cert.pem")).errors == 0
+
+def test_wrong(fileperf):
+    fileperf.get("/", server=Url("URL", verify="other.pem"))
 
 def test_elsewhere(fileperf):
     fileperf.get("/", server="http://192.0.2.1:9")
@@ -73,7 +79,7 @@ SERVERS = {
     "/end": Uvicorn(),
     "/import": Uvicorn(env={"BREAK": "import"}),
     "/no-certificate": Uvicorn(ssl_certfile="none.pem"),
-    "/no-key": Gunicorn(ssl_certfile="cert.pem"),
+    "/no-key": Gunicorn(ssl_certfile="no-key.pem"),
     "/other-key": Uvicorn(ssl_certfile="cert.pem", ssl_keyfile="other.pem"),
     "/build": Command(START, build=["{python}", "-c", "raise SystemExit('it does not compile')"]),
     "/exit": Command(["{python}", "-c", "print('wrong option {port}'); raise SystemExit(3)"]),
@@ -94,7 +100,7 @@ TOLD = {
     "/end": "exit code 9.*a line",
     "/import": "no settings, says the app",
     "/no-certificate": "ssl_certfile: there is no file .*none.pem",
-    "/no-key": "cert.pem is no certificate with a key .*give the file of its key as ssl_keyfile",
+    "/no-key": "no-key.pem is no certificate with a key .*give the file of its key as ssl_keyfile",
     "/other-key": "cert.pem is no certificate with a key .*is this its key",
     "/build": "the build of .*it does not compile",
     "/exit": "exit code 3.*wrong option",
@@ -109,20 +115,30 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def certificates(project: Project) -> None:
+    """Writes two certificates with their keys, and the first one alone."""
+    issued, other = (trustme.CA().issue_cert("localhost") for _ in range(2))
+    issued.cert_chain_pems[0].write_to_path(project.top / "no-key.pem")
+    for name, made in (("cert.pem", issued), ("other.pem", other)):
+        made.private_key_and_cert_chain_pem.write_to_path(project.top / name)
+
+
 def test_each_kind_serves_what_it_was_told(project: Project) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    project.write({"app.py": answering(), "test_it.py": TESTS.replace("PORT", str(port))})
-    command = [sys.executable, "-m", "uvicorn", "app:app", f"--port={port}", "--log-level=warning"]
-    with subprocess.Popen(command, cwd=project.top) as running:
+    certificates(project)
+    where = tempfile.mkdtemp()  # the path of a Unix socket is short
+    url = f"https+unix://{quote(where, '')}%2Fs"
+    project.write({"app.py": answering(), "test_it.py": TESTS.replace("URL", url)})
+    listening = [f"--uds={where}/s", "--ssl-certfile=cert.pem", "--ssl-keyfile=cert.pem", "--log-level=warning"]
+    with subprocess.Popen([sys.executable, "-m", "uvicorn", "app:app", *listening], cwd=project.top) as running:
         try:
             ran = project.run("--tb=short", env={"COV_CORE_SOURCE": "app", "OWN": "of the run"}, width=120)
             assert running.poll() is None, "it is not ours to end"
         finally:
             running.terminate()
+    shutil.rmtree(where)
 
-    assert [one["name"] for one in ran.record["failed"]] == ["test_elsewhere"], ran.text
+    assert {one["name"] for one in ran.record["failed"]} == {"test_elsewhere", "test_wrong"}, ran.text
+    assert re.search(r"a certificate that is not trusted \(.*\): has .*other.pem signed it\?", ran.said), ran.text
     assert "load only goes to this machine" in ran.said, ran.text
     assert (project.top / "builds.txt").read_text() == "x"
     servers = {name: one["identity"]["server"] for name, one in results(ran).items()}
@@ -134,15 +150,13 @@ def test_each_kind_serves_what_it_was_told(project: Project) -> None:
         ("command", True, True),
     ]
     assert servers["test_running"]["kind"] == "url"
-    written = json.dumps(ran.record)
-    assert [word for word in ("PRIVATE", "cert.pem", "key.pem", "/uds") if word in written] == []
+    written = json.dumps(ran.record["results"])
+    assert [word for word in ("PRIVATE", ".pem", "/uds") if word in written] == []
 
 
 def test_why_a_server_does_not_serve_is_told_with_its_log(project: Project) -> None:
     project.write({"app.py": answering(), "test_it.py": BROKEN})
-    issued, other = (trustme.CA().issue_cert("localhost") for _ in range(2))
-    issued.cert_chain_pems[0].write_to_path(project.top / "cert.pem")
-    other.private_key_pem.write_to_path(project.top / "other.pem")
+    certificates(project)
     ran = project.run("--tb=short", "--fileperf-smoke", width=200)
 
     told = {one["name"].removeprefix("test[").removesuffix("]"): one["message"] for one in ran.record["failed"]}

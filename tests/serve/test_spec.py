@@ -13,6 +13,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.serve import spec as spec_module
 from pytest_fileperf.serve.spec import (
     Command,
+    Granian,
     Gunicorn,
     InProcess,
     ServerSpec,
@@ -48,14 +49,16 @@ PARSED = {
     "command:python server.py --port {port}": Command(["python", "server.py", "--port", "{port}"]),
     'command: {python} -c "a = 1, 2" :{port}': Command(["{python}", "-c", "a = 1, 2", ":{port}"]),
     "http://127.0.0.1:8000": Url("http://127.0.0.1:8000"),
+    "granian:workers=2,tls=yes": Granian(workers=2, tls=True),
+    "http+unix://%2Frun%2Fapp.sock": Url("http+unix://%2Frun%2Fapp.sock"),
     "https://localhost:8443/api/": Url("https://localhost:8443/api/"),
     "http://[::1]:80": Url("http://[::1]:80"),
     "http://127.9.9.9": Url("http://127.9.9.9"),
 }
 
 REFUSED = {
-    "": ["unknown server ''", "uvicorn, gunicorn, inprocess, command or an http:// URL"],
-    "apache": ["unknown server 'apache'", "uvicorn, gunicorn, inprocess, command or an http:// URL"],
+    "": ["unknown server ''", "uvicorn, gunicorn, granian, inprocess, command or an http:// URL"],
+    "apache": ["unknown server 'apache'", "uvicorn, gunicorn, granian, inprocess, command or an http:// URL"],
     "gunicorn:port=1": ["'port'", "workers, loop, http, access_log, stabilise, start_timeout, stop_timeout, uds, tls"],
     "gunicorn:loop=trio": ["loop='trio'", "auto, uvloop, asyncio"],
     "command": ["server 'command'", "command:python server.py --port {port}"],
@@ -80,6 +83,9 @@ REFUSED = {
     "uvicorn:loop=trio,colour=red,workers=x": ["3 problems", "loop='trio'", "'colour'", "workers=x"],
     "http://localhost@example.com": ["@example.com", "no user name"],
     "http://": ["http://127.0.0.1:8000"],
+    "http+unix://app.sock": ["names no Unix socket", "http+unix://%2Frun%2Fapp.sock"],
+    "ftp://localhost": ["unknown server 'ftp'"],
+    "granian:http=h11": ["unknown setting 'http'"],
     "http://127.0.0.1:0": ["0 is no port"],
     "http://127.0.0.1:99999": ["http://127.0.0.1:99999"],
     "http://127.0.0.1/?a=1": ["no user name, query or fragment"],
@@ -113,6 +119,11 @@ def test_every_problem_of_a_spec_is_named(kind: Callable[..., ServerSpec]) -> No
     assert len(caught.value.problems) == 8
     with pytest.raises(PlanError, match="a Unix socket has no port"):
         kind(uds=True, env={"AT": "{port}"})
+
+
+def test_what_granian_does_not_have_is_told() -> None:
+    with pytest.raises(PlanError, match="http is not for granian"):
+        Granian(http="h11")
 
 
 @pytest.mark.parametrize("kind", [Uvicorn, Gunicorn])
@@ -173,6 +184,8 @@ SPECS: Sequence[tuple[ServerSpec, str, str, int | None, bool, bool]] = (
     (Command("{python} -m granian --port {port}"), "granian", "granian ×1", 1, False, False),
     (Command("{python} server.py {port}"), "python", "python ×1", 1, False, False),
     (Command("./bin/server {port}", title="Go, net/http"), "Go, net/http", "Go, net/http ×1", 1, False, False),
+    (Granian(workers=2, uds=True), "granian-2-uds", "granian ×2", 2, False, True),
+    (Url("https+unix://%2Frun%2Fa.sock"), "a.sock", "https+unix://%2Frun%2Fa.sock", None, True, False),
     (InProcess(), "inprocess", "in-process", None, True, True),
     (Url("http://127.0.0.1:8000/api"), "127.0.0.1:8000", "http://127.0.0.1:8000/api", None, True, False),
 )
