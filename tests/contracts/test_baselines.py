@@ -140,10 +140,14 @@ def test_what_got_better_keeps_its_baseline_if_only_new_ones_are_asked_for(proje
     before = stored(directory)
     project.write({"app.py": answering(0.002)})
 
-    ran = project.told("IMPROVED", "--fileperf-update=new", "-v", tls, width=120)
+    ran = project.told("IMPROVED", "--fileperf-update=new", "--fileperf-history", "-v", tls, width=120)
     assert (ran.status, results(ran)["test_get"]["standing"]) == (0, "IMPROVED"), ran.text
     assert "in turn" in ran.said, ran.text
     assert (stored(directory), results(ran)["test_get"]["not_stored"]) == (before, ""), ran.text
+    line = json.loads((directory / "history.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    of_test = line["tests"]["test_it.py::test_get"]
+    assert of_test["old"] == before["test_it.py::test_get"]["tree"][:12]
+    assert (line["dirty"], 1 < of_test["rps"][0] < 4) == (True, True), line
 
 
 def test_damage_is_told_by_its_path_and_nothing_is_lost(project: Project) -> None:

@@ -184,7 +184,9 @@ def test_versions_in_turn(project: Project) -> None:
     untouched = (("status", "--porcelain"), ("stash", "list"), ("worktree", "list"), ("for-each-ref",))
     state = [git(*words) for words in untouched]
     head = git("rev-parse", "--short=7", "HEAD").strip()
-    ran = project.run("--fileperf-against=HEAD", "--fileperf-server=uvicorn:uds=yes", "--tb=short", width=120)
+    history = project.top.with_name(f"{project.top.name}.jsonl")
+    more = (f"--fileperf-history={history}", "--fileperf-server=uvicorn:uds=yes", "--tb=short")
+    ran = project.run("--fileperf-against=HEAD", *more, width=120)
     assert (ran.status, results(ran)["test_get"]["standing"], "2 failed, 1 passed" in ran.said) == (
         1,
         "REGRESSED",
@@ -203,3 +205,9 @@ def test_versions_in_turn(project: Project) -> None:
     assert p50["now"] > 0.02 > p50["base"] > 0.002
     assert [git(*words) for words in untouched] == state
     assert not (project.top / ".fileperf").exists()
+    (line,) = map(json.loads, history.read_text(encoding="utf-8").splitlines())
+    assert (line["commit"][:7], line["dirty"], line["branch"]) == (head, True, git("branch", "--show-current").strip())
+    assert {test["old"] for test in line["tests"].values()} == {git("rev-parse", "HEAD^{tree}").strip()[:12]}
+    assert line["tests"]["test_it.py::test_get"]["rps"][0] < -1
+    assert "test_it.py::test_mix#slower" in line["tests"]
+    assert str(project.top) not in history.read_text(encoding="utf-8")

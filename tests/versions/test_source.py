@@ -18,7 +18,7 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.versions.checkout import parse_against
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.repository import find_repository
-from pytest_fileperf.versions.source import Source, SourceState, instead_of_itself, needed_among
+from pytest_fileperf.versions.source import Source, SourceState, instead_of_itself, needed_among, other_branch
 from pytest_fileperf.versions.tree import CodeTree
 
 pytestmark = needs_git
@@ -824,3 +824,22 @@ def test_the_same_code_is_recognised(pushed: Repo) -> None:
     pushed.write("app.py", "changed")
     with Source(pushed.top, Path(".fileperf")) as source:
         assert not source.is_that_of("HEAD")
+
+
+@pytest.mark.parametrize(
+    "env, branch",
+    [
+        ({}, ""),
+        ({"CI": "true"}, ""),
+        ({"CI_COMMIT_BRANCH": "main", "CI_DEFAULT_BRANCH": "main"}, ""),
+        ({"CI_COMMIT_BRANCH": "topic", "CI_DEFAULT_BRANCH": "main"}, "the branch topic"),
+        ({"CI_DEFAULT_BRANCH": "main", "CI_MERGE_REQUEST_IID": "7"}, "a pull request"),
+        ({"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "pull_request_target"}, "a pull request"),
+        ({"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main"}, ""),
+        ({"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "topic"}, "the branch topic"),
+    ],
+)
+def test_which_branches_only_read_a_history(tmp_path: Path, env: dict[str, str], branch: str) -> None:
+    event = tmp_path / "event.json"
+    event.write_text('{"repository": {"default_branch": "main"}}')
+    assert other_branch({**env, "GITHUB_EVENT_PATH": str(event)}) == branch
