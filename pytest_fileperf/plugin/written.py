@@ -27,6 +27,8 @@ from pytest_fileperf.report.annotations import github_commands
 from pytest_fileperf.report.markdown import STEP_LIMIT_BYTES, markdown_report
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import results_json
+from pytest_fileperf.report.trend import Trend
+from pytest_fileperf.session.history import trends_of
 from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.checkout import commit_info, project_name
 
@@ -82,7 +84,8 @@ def _root_in_repository(config: pytest.Config) -> str:
 
 def write_files(config: pytest.Config, options: Options, record: SessionRecord) -> tuple[list[str], bool]:
     """Writes the files that were asked for; returns lines that say where, and whether anything failed."""
-    reports = ((options.json, results_json), (options.html, results_html), (options.markdown, markdown_report))
+    page = partial(results_html, trends=_trends(options))
+    reports = ((options.json, results_json), (options.html, page), (options.markdown, markdown_report))
     writers = [partial(_write, path, text_of, record) for path, text_of in reports if path is not None]
     if options.save is not None:
         writers.append(partial(_save, config, options.save or None, record))
@@ -95,6 +98,16 @@ def write_files(config: pytest.Config, options: Options, record: SessionRecord) 
             said.append(f"fileperf: {error}")
             failed = True
     return said, failed
+
+
+def _trends(options: Options) -> Sequence[Trend]:
+    """Returns what the page shows of the history, if there is one. A damaged one has failed the run before."""
+    if options.html is None or options.history is None or not options.history.exists():
+        return ()
+    try:
+        return trends_of([options.history])[0]
+    except FilePerfError:
+        return ()
 
 
 def _write(path: Path, text_of: Callable[[SessionRecord], str], record: SessionRecord) -> str:

@@ -139,6 +139,7 @@ def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
         if not (before.commit and after.commit) or before.dirty or after.dirty or before.commit == after.commit:
             yield f"{title}: no two commits are around its step, so nothing can be measured"
             continue
+        yield f"measuring {before.commit[:7]} and {after.commit[:7]} for {title}, which takes about a minute"
         try:
             found = compared(Path.cwd(), before.commit, after.commit, series.nodeid)
         except FilePerfError as error:

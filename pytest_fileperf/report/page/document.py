@@ -26,6 +26,7 @@ from pytest_fileperf.report.page.charts import charts_of
 from pytest_fileperf.report.page.drawing import Chart
 from pytest_fileperf.report.page.gates import badge, gate_list, gate_table, limit_list, world_items
 from pytest_fileperf.report.page.markup import Markup, data_block, document, element, raw_element, table
+from pytest_fileperf.report.page.trend import trend_parts
 from pytest_fileperf.report.table import (
     OUTSIDE,
     RUN_METRICS,
@@ -39,6 +40,7 @@ from pytest_fileperf.report.table import (
     value_text,
 )
 from pytest_fileperf.report.text import plain, time_text
+from pytest_fileperf.report.trend import Trend
 from pytest_fileperf.units import format_share
 
 # --- Causes as markup: which functions made a test slower, what went wrong with requests, and with whole tests
@@ -268,7 +270,12 @@ _SHOWN_ELSEWHERE = (
 
 
 def _section(
-    result: Result, name: str, anchors: Mapping[int, str], charts: Sequence[Chart], first_chart: int
+    result: Result,
+    name: str,
+    anchors: Mapping[int, str],
+    charts: Sequence[Chart],
+    first_chart: int,
+    trends: Sequence[Trend],
 ) -> Markup:
     """Returns the section; `first_chart` is the number of its first chart on the page."""
     elsewhere = {*_SHOWN_ELSEWHERE, *(f"generator {use.number}" for use in result.measurement.client.generators)}
@@ -283,6 +290,7 @@ def _section(
         *_profile(result, "h4"),
         *_failed_requests(result),
         element("div", *map(_figure, charts, range(first_chart, first_chart + len(charts))), class_="charts"),
+        *(part for trend in trends for part in (element("h4", f"Trend of {trend.series.metric}"), *trend_parts(trend))),
         _latencies(result.measurement),
         "" if result.test.part else _generators(result.measurement),
         _facts_list(figure for figure in figure_rows(result) if figure[0] not in elsewhere),
@@ -347,7 +355,8 @@ def _row(name: str, numbers: Iterable[str], *further: Markup) -> Markup:
 # --- The whole page
 
 
-def results_html(record: SessionRecord) -> str:
+def results_html(record: SessionRecord, trends: Sequence[Trend] = ()) -> str:
+    """`trends` are those of its tests in a history."""
     from plotly.offline import get_plotlyjs
 
     # Failures first, then what is undecided; as they ran within each.
@@ -357,7 +366,8 @@ def results_html(record: SessionRecord) -> str:
     charts: list[Chart] = []
     for result, name in named:
         own = charts_of(result)
-        sections.append(_section(result, name, anchors, own, len(charts)))
+        of_test = [trend for trend in trends if trend.series.nodeid == result.test.nodeid]
+        sections.append(_section(result, name, anchors, own, len(charts), of_test))
         charts += own
     scripts = (_part("filter.js"), get_plotlyjs(), _part("script.js"))
     return document(

@@ -17,14 +17,6 @@ from pytest_fileperf.units import format_change, format_count
 _WIDTH, _HEIGHT = 900.0, 220.0
 _LEFT, _TOP = 64.0, 12.0
 _MOST_MARKS = 250
-_STYLE = """
-.trend { display: block; width: 100%; height: auto; }
-.trend text { fill: var(--muted); font-size: 12px; }
-.trend .axis { stroke: var(--grid); }
-.trend g { fill: var(--first); stroke: var(--first); stroke-width: 1; }
-.trend .level { fill: none; stroke: var(--second); stroke-width: 2; }
-.trend .link { stroke: var(--quiet); stroke-dasharray: 3 3; }
-"""
 
 
 def trend_html(trends: Sequence[Trend]) -> str:
@@ -46,7 +38,7 @@ def trend_html(trends: Sequence[Trend]) -> str:
             ),
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
             element("title", "Trend of load tests"),
-            raw_element("style", style + _STYLE),
+            raw_element("style", style),
         ),
         body=(
             element("header", element("h1", "Trend of load tests"), element("p", format_count(len(runs), "run"))),
@@ -56,13 +48,14 @@ def trend_html(trends: Sequence[Trend]) -> str:
 
 
 def _section(trend: Trend, name: str) -> Markup:
-    series = trend.series
-    steps = [element("li", step_text(step, series)) for step in reversed(trend.steps)]
-    total = f"{change_text(*trend.total)} in all"
-    listed = element("ul", *steps) if steps else element("p", "No step.")
-    return element(
-        "section", element("h2", f"{plain(name)} {series.metric}"), element("p", total), listed, _chart(trend)
-    )
+    return element("section", element("h2", f"{plain(name)} {trend.series.metric}"), *trend_parts(trend))
+
+
+def trend_parts(trend: Trend) -> tuple[Markup, ...]:
+    """Returns the change in all, the steps with their commits, and a chart."""
+    steps = [element("li", step_text(step, trend.series)) for step in reversed(trend.steps)]
+    total = element("p", f"{change_text(*trend.total)} in all", "" if steps else ", without a step")
+    return total, element("ul", *steps) if steps else Markup(), _chart(trend)
 
 
 def _chart(trend: Trend) -> Markup:
@@ -84,7 +77,13 @@ def _chart(trend: Trend) -> Markup:
     for value in (low, 0.0, high):
         drawn += [
             element("path", class_="axis", d=f"M{_LEFT:g} {y(value)}H{_WIDTH:g}"),
-            element("text", format_change(as_share(value)), x="0", y=y(value), dominant_baseline="middle"),
+            element(
+                "text",
+                format_change(as_share(value)) if value else "0 %",
+                x="0",
+                y=y(value),
+                dominant_baseline="middle",
+            ),
         ]
     between = "".join(f"M{x(at - 0.5)} {_TOP:g}V{_HEIGHT:g}" for at, link in enumerate(series.links) if link)
     drawn.append(element("path", class_="link", d=between))
