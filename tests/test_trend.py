@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pytest_fileperf.__main__ import main
-from pytest_fileperf.judge.history import Ratio, Run, TestRatios, line_of
+from pytest_fileperf.judge.history import Run, TestRatios, line_of, time_text
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "trend" / "push_history.sh"
 BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
@@ -55,17 +55,17 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for day, commit in enumerate(git(directory, "rev-list", "--reverse", "main").split()):
         level = -0.02 * (day >= 15) - 0.05 * (day >= 25) - 0.005 * min(max(day - 27, 0), 10)
         metrics = {
-            "rps": Ratio(log_ratio=level + rng.normal(0, 0.005), error=0.005, pairs=6),
-            "p99": Ratio(log_ratio=rng.normal(0, 0.05), error=0.05, pairs=6),
+            "rps": (level + rng.normal(0, 0.005), 0.005, 6),
+            "p99": (rng.normal(0, 0.05), 0.05, 6),
         }
-        same = {"rps": Ratio(log_ratio=rng.normal(0, 0.005), error=0.005, pairs=6)}
+        same = {"rps": (rng.normal(0, 0.005), 0.005, 6)}
         tests = {
-            "test_api.py::test_upload": TestRatios(old="0" * 12, work="w", metrics=metrics),
-            **{f"test_api.py::test_{name}": TestRatios(old="0" * 12, work="w", metrics=same) for name in "abcd"},
+            "test_api.py::test_upload": TestRatios(old="0" * 12, work="w", ratios=metrics),
+            **{f"test_api.py::test_{name}": TestRatios(old="0" * 12, work="w", ratios=same) for name in "abcd"},
         }
         run = Run(
-            at=BEGIN + timedelta(days=100),
-            made=BEGIN + timedelta(days=day),
+            at=time_text(BEGIN + timedelta(days=100)),
+            made=time_text(BEGIN + timedelta(days=day)),
             commit=commit,
             branch="main",
             tree=f"{day + 1:012d}",

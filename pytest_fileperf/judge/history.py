@@ -1,14 +1,13 @@
 r"""The history of a project: a line of JSON for each run, appended to a file, and the series that its lines make.
 
-    {"v":1,"id":"9b1f…","at":"2026-11-25T09:41:16Z","commit":"3cf8…","made":"2026-11-25T09:38:26Z","branch":"main",
-     "tree":"31af9e75bb0b","machine":"linux-x86_64-2-cpython3.11-359defbd","packages":"91ac02d7","tests":{
-     "test_api.py::test_upload":{"old":"e712d514755b","work":"c41f09d2","rps":[-0.0074,0.0164,6]}}}
+    {"v":1,"id":"9b1f…","at":"2026-11-25T09:41:16+00:00","tree":"31af9e75bb0b","machine":"linux-x86_64-2-cpython3.11-359d",
+     "packages":"91ac02d7","tests":{"test_api.py::test_upload":{"old":"e712d514755b","work":"c41f09d2","ratios":{"rps":
+     [-0.0074,0.0164,6]},"stored":false}},"commit":"3cf8…","dirty":false,"made":"2026-11-25T09:38:26+00:00","branch":"main"}
 
-    id               digest of the line without it: the same line twice is one line
-    at, made         when it was measured; when its commit was made
-    tree, old        the code here, and the code that it was compared with, as baselines name code
-    work             digest of request, server and load: another load is another series
-    a metric's name  log ratio of new over old, its standard error, and the pairs of start-ups
+    id         digest of the line without it: the same line twice is one line
+    at, made   when it was measured; when its commit was made
+    tree, old  the code here, and the code that it was compared with, as baselines name code
+    work       digest of request, server and load: another load is another series
 
 Only comparisons that measured both codes alternately have such ratios. Every outcome is written. Lines without JSON,
 such as a merge's conflict markers, are skipped with a sentence; the order of lines does not matter. A file that cannot
@@ -23,10 +22,11 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from pytest_fileperf.errors import RecordError
 from pytest_fileperf.host.files import put_bytes
@@ -34,7 +34,6 @@ from pytest_fileperf.judge.baseline import slow_digest, storing_in
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.rules import TREND
 from pytest_fileperf.judge.trend import Observed
-from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.units import format_count
 
@@ -47,13 +46,6 @@ _LUCK = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    log_ratio: float
-    error: float
-    pairs: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TestRatios:
     """What one run shows of one test."""
 
@@ -61,16 +53,17 @@ class TestRatios:
 
     old: str
     work: str
-    metrics: Mapping[str, Ratio]
+    ratios: Mapping[str, tuple[float, float, int]]
+    """By metric: the log ratio of new to old code, its standard error, and the pairs of start-ups."""
     stored: bool = False
     """The code here became the baseline in this run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One line."""
+    """One line. Times are ISO 8601, in UTC."""
 
-    at: datetime
+    at: str
     tree: str
     machine: str
     packages: str
@@ -78,13 +71,13 @@ class Run:
     commit: str = ""
     dirty: bool = False
     """The code here is not that of the commit."""
-    made: datetime | None = None
+    made: str = ""
     branch: str = ""
 
     @property
     def time(self) -> datetime:
         """When its code was made: of uncommitted code, when it was measured."""
-        return self.at if self.made is None or self.dirty else self.made
+        return datetime.fromisoformat(self.at if self.dirty or not self.made else self.made)
 
 
 # --- Lines
@@ -94,46 +87,29 @@ def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
     """Returns what belongs into a history: comparisons that measured two known codes alternately."""
     found = {}
     for result in results:
-        metrics = {
-            item.metric: Ratio(log_ratio=item.log_ratio, error=item.log_error, pairs=item.pairs)
+        ratios = {
+            item.metric: (round(item.log_ratio, 4), max(round(item.log_error, 4), 0.0001), item.pairs)
             for item in result.verdict.comparisons
             if item.log_ratio is not None and item.log_error is not None and item.pairs is not None
         }
-        if metrics and result.verdict.old_tree:
+        if ratios and result.verdict.old_tree:
             text = json.dumps(result.identity, sort_keys=True, default=str)
             found[result.test.nodeid] = TestRatios(
                 old=result.verdict.old_tree[:12],
                 work=slow_digest(text, _SALT)[-8:],
-                metrics=metrics,
+                ratios=ratios,
                 stored=result.baseline_written,
             )
     return found
 
 
+def time_text(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds")
+
+
 def line_of(run: Run) -> str:
     """Returns the run as one line, with its end."""
-    content: dict[str, object] = {
-        "at": _time_text(run.at),
-        "commit": run.commit,
-        **({"dirty": True} if run.dirty else {}),
-        "made": None if run.made is None else _time_text(run.made),
-        "branch": run.branch,
-        "tree": run.tree,
-        "machine": run.machine,
-        "packages": run.packages,
-        "tests": {
-            nodeid: {
-                "old": test.old,
-                "work": test.work,
-                **({"stored": True} if test.stored else {}),
-                **{
-                    name: [round(one.log_ratio, 4), round(one.error, 4), one.pairs]
-                    for name, one in test.metrics.items()
-                },
-            }
-            for nodeid, test in sorted(run.tests.items())
-        },
-    }
+    content = asdict(run)
     return _text({"v": SCHEMA, "id": _id_of(content), **content}) + "\n"
 
 
@@ -176,12 +152,11 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
             elif content["v"] > SCHEMA:
                 newer += 1
             else:
+                own = {key: value for key, value in content.items() if key not in ("v", "id")}
                 try:
-                    run = _run_of(Placed(content))
-                except ValueError:
+                    found[_id_of(own)] = _run_of(own)
+                except (ValueError, TypeError, KeyError, AttributeError):
                     bad.append(number)
-                else:
-                    found[_id_of({key: value for key, value in content.items() if key not in ("v", "id")})] = run
         if bad:
             more = "" if len(bad) == 1 else f" and {len(bad) - 1} more"
             said.append(f"{path}: line {bad[0]}{more} left out, as it holds no run (a merge may have left it)")
@@ -190,7 +165,7 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     return sorted(found.values(), key=lambda run: (run.time, run.at)), said
 
 
-def _parsed(line: str) -> dict[str, int] | None:
+def _parsed(line: str) -> dict[str, Any] | None:
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
@@ -199,46 +174,21 @@ def _parsed(line: str) -> dict[str, int] | None:
     return content if isinstance(version, int) and not isinstance(version, bool) and version >= 1 else None
 
 
-def _run_of(held: Placed) -> Run:
-    """Raises ValueError."""
+def _run_of(content: Mapping[str, Any]) -> Run:
+    """Raises ValueError, TypeError, KeyError or AttributeError for a line of another form."""
     tests = {}
-    for nodeid in held["tests"].mapping():
-        own = held["tests"][nodeid]
-        tests[nodeid] = TestRatios(
-            old=own["old"].text(),
-            work=own["work"].text(),
-            metrics={name: _ratio(own[name]) for name in own.mapping() if name in METRICS},
-            stored=own.given("stored", False).value is True,
-        )
-    made = held.get("made")
-    return Run(
-        at=_time(held["at"]),
-        tree=held["tree"].text(),
-        machine=held["machine"].text(),
-        packages=held["packages"].text(),
-        tests=tests,
-        commit=held["commit"].text(),
-        dirty=held.given("dirty", False).value is True,
-        made=None if made is None else _time(made),
-        branch=held["branch"].text(),
-    )
-
-
-def _ratio(held: Placed) -> Ratio:
-    values = held.items()
-    ratio = values[0].value if len(values) == 3 else None
-    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not math.isfinite(ratio):
-        held.refuse("a log ratio, its error and a count")
-    return Ratio(log_ratio=ratio, error=values[1].number(), pairs=values[2].whole())
-
-
-def _time(held: Placed) -> datetime:
-    time = datetime.fromisoformat(held.text())
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-
-
-def _time_text(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for nodeid, own in content["tests"].items():
+        ratios = {name: tuple(value) for name, value in own["ratios"].items() if name in METRICS}
+        if not all(math.isfinite(ratio) and 0 < error < math.inf for ratio, error, _ in ratios.values()):
+            raise ValueError(nodeid)
+        tests[nodeid] = TestRatios(**{**own, "ratios": ratios})
+    run = Run(**{**content, "tests": tests})
+    times = [datetime.fromisoformat(text) for text in (run.at, run.made or run.at)]
+    if any(time.tzinfo is None for time in times) or not all(
+        isinstance(one, str) for one in (run.tree, run.machine, run.commit)
+    ):
+        raise ValueError(run.at)
+    return run
 
 
 def _id_of(content: Mapping[str, object]) -> str:
@@ -319,21 +269,21 @@ def series_of(runs: Sequence[Run]) -> list[Series]:
         (nodeid, name)
         for run in runs
         for nodeid, test in run.tests.items()
-        for name in test.metrics
+        for name in test.ratios
         if test.work == works[nodeid]
     )
     return [_series(nodeid, metric, works[nodeid], runs) for nodeid, metric in names]
 
 
 def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run]) -> Series:
-    every = [(run, run.tests[nodeid]) for run in runs if metric in run.tests.get(nodeid, _NOTHING).metrics]
+    every = [(run, run.tests[nodeid]) for run in runs if metric in run.tests.get(nodeid, _NOTHING).ratios]
     own = [(run, test) for run, test in every if test.work == work]
     measured: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for run, test in own:
-        one = test.metrics[metric]
-        error = one.error * (_LUCK if test.stored else 1)
+        ratio, stated, _ = test.ratios[metric]
+        error = stated * (_LUCK if test.stored else 1)
         for between, sign in (((test.old, run.tree), 1), ((run.tree, test.old), -1)):
-            measured.setdefault(between, []).append((sign * one.log_ratio, error**2 + TREND.session_sd**2))
+            measured.setdefault(between, []).append((sign * ratio, error**2 + TREND.session_sd**2))
     first = own[0][1].old
     offsets, ways = {first: 0.0}, {first: frozenset[tuple[str, float]]()}
     ratios, links, unlinked = [], [], []
@@ -349,14 +299,14 @@ def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run]) -> Series:
         is_new = machines and run.machine not in machines[-TREND.machine_runs :]
         links.append(moved + (TREND.machine_sd**2 if is_new else 0.0))
         machines.append(run.machine)
-        ratios.append(test.metrics[metric].log_ratio + offsets[old])
+        ratios.append(test.ratios[metric][0] + offsets[old])
         before = old
     return Series(
         nodeid=nodeid,
         metric=metric,
         runs=tuple(run for run, _ in own),
         ratios=tuple(ratios),
-        errors=tuple(test.metrics[metric].error for _, test in own),
+        errors=tuple(test.ratios[metric][1] for _, test in own),
         links=tuple(links),
         olds=tuple(test.old for _, test in own),
         far=sum(variance for _, variance in ways[before]),
@@ -380,4 +330,4 @@ def _link(
     return min(found, key=lambda one: one[1], default=(0.0, _UNKNOWN_LINK, before))
 
 
-_NOTHING = TestRatios(old="", work="", metrics={})
+_NOTHING = TestRatios(old="", work="", ratios={})

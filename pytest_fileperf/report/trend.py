@@ -118,7 +118,7 @@ def trend_values(trends: Sequence[Trend]) -> list[dict[str, object]]:
                 for step in trend.steps
             ],
             "runs": [
-                {"commit": run.commit, "at": run.at.isoformat(), "log_ratio": ratio, "error": error, "level": level}
+                {"commit": run.commit, "at": run.at, "log_ratio": ratio, "error": error, "level": level}
                 for run, ratio, error, level in zip(
                     trend.series.runs, trend.series.ratios, trend.series.errors, trend.course.levels, strict=True
                 )

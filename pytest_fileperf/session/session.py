@@ -24,7 +24,7 @@ from pytest_fileperf.errors import (
 )
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget, unless_left, unless_lost, unless_other_answers
-from pytest_fileperf.judge.history import Run, append, ratios_of
+from pytest_fileperf.judge.history import Run, append, ratios_of, time_text
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Note, NoteKind, ReasonKind, as_the_run_shows, check_limits
 from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
@@ -176,14 +176,14 @@ class Session:
             return f"nothing was added to {history}: {why}"
         made = commit.get("time")
         run = Run(
-            at=datetime.now(UTC),
+            at=time_text(datetime.now(UTC)),
             tree=here.tree[:12],
             machine=environment.profile,
             packages=hashlib.sha256(repr(sorted(environment.packages.items())).encode()).hexdigest()[:8],
             tests=tests,
             commit=here.commit or "",
             dirty=here.dirty,
-            made=datetime.fromisoformat(made) if isinstance(made, str) else None,
+            made=time_text(datetime.fromisoformat(made)) if isinstance(made, str) else "",
             branch=str(commit.get("branch", "")),
         )
         append(history, run)

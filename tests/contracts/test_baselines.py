@@ -147,7 +147,7 @@ def test_what_got_better_keeps_its_baseline_if_only_new_ones_are_asked_for(proje
     line = json.loads((directory / "history.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     of_test = line["tests"]["test_it.py::test_get"]
     assert of_test["old"] == before["test_it.py::test_get"]["tree"][:12]
-    assert (line["dirty"], 1 < of_test["rps"][0] < 4) == (True, True), line
+    assert (line["dirty"], 1 < of_test["ratios"]["rps"][0] < 4) == (True, True), line
 
 
 def test_damage_is_told_by_its_path_and_nothing_is_lost(project: Project) -> None:

@@ -208,6 +208,6 @@ def test_versions_in_turn(project: Project) -> None:
     (line,) = map(json.loads, history.read_text(encoding="utf-8").splitlines())
     assert (line["commit"][:7], line["dirty"], line["branch"]) == (head, True, git("branch", "--show-current").strip())
     assert {test["old"] for test in line["tests"].values()} == {git("rev-parse", "HEAD^{tree}").strip()[:12]}
-    assert line["tests"]["test_it.py::test_get"]["rps"][0] < -1
+    assert line["tests"]["test_it.py::test_get"]["ratios"]["rps"][0] < -1
     assert "test_it.py::test_mix#slower" in line["tests"]
     assert str(project.top) not in history.read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fileperf.errors import RecordError
-from pytest_fileperf.judge.history import Ratio, Run, TestRatios, append, in_order, line_of, read, series_of
+from pytest_fileperf.judge.history import Run, TestRatios, append, in_order, line_of, read, series_of, time_text
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -21,12 +21,12 @@ def run_of(day: int, ratio: float = 0.0, *, old: str = "a" * 12, **given: object
     ratios = TestRatios(
         old=old,
         work=str(given.pop("work", "load")),
-        metrics={"rps": Ratio(log_ratio=ratio, error=0.01, pairs=6)},
+        ratios={"rps": (ratio, 0.01, 6)},
         stored=bool(given.pop("stored", False)),
     )
     facts: Mapping[str, object] = {
-        "at": BEGIN + timedelta(days=day, hours=1),
-        "made": BEGIN + timedelta(days=day),
+        "at": time_text(BEGIN + timedelta(days=day, hours=1)),
+        "made": time_text(BEGIN + timedelta(days=day)),
         "tree": f"{day:012d}",
         "machine": "linux",
         "packages": "p",
@@ -39,7 +39,7 @@ def run_of(day: int, ratio: float = 0.0, *, old: str = "a" * 12, **given: object
 
 
 def test_a_run_is_read_as_it_was_written_and_once(tmp_path: Path) -> None:
-    path, runs = tmp_path / "history.jsonl", [run_of(1, -0.02), run_of(0, 0.0101, dirty=True, made=None, commit="")]
+    path, runs = tmp_path / "history.jsonl", [run_of(1, -0.02), run_of(0, 0.0101, dirty=True, made="", commit="")]
     for run in runs:
         append(path, run)
         append(path, run)
@@ -79,9 +79,9 @@ def test_what_merges_leave_is_skipped_and_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"tests": {"t": {"old": "a", "work": "w", "rps": [math.inf, 1, 1]}}},
-        {"tests": {"t": {"old": "a", "work": "w", "rps": [0.1, -1, 1]}}},
-        {"tests": {"t": {"work": "w", "rps": [0.1, 1, 1]}}},
+        {"tests": {"t": {"old": "a", "work": "w", "ratios": {"rps": [math.inf, 1, 1]}}}},
+        {"tests": {"t": {"old": "a", "work": "w", "ratios": {"rps": [0.1, -1, 1]}}}},
+        {"tests": {"t": {"work": "w", "ratios": {"rps": [0.1, 1, 1]}}}},
         {"tests": []},
         {"at": "yesterday"},
         {"v": True},
