@@ -347,7 +347,6 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
             cluster.workers[0].send_signal(signal.SIGSTOP)
             found["hangs"] = own.load(generators=1, anew=True)
             cluster.workers[0].send_signal(signal.SIGCONT)
-            found["orphans"] = orphans(cluster)
             for name, lose in (("killed", cluster.workers[2].kill), ("cut", joined.cut)):
                 own.begin(generators=3 if name == "killed" else 2, seconds=1.5)
                 own.said("begun")
@@ -356,6 +355,7 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
                 found[name] = json.loads(own.said())
                 found[f"{name} for"] = time.monotonic() - begun_s
             found["after"] = own.load()
+            found["orphans"] = orphans(cluster, own)
         yield found
 
 
@@ -373,21 +373,16 @@ def refused(cluster: DaskCluster, own: Loader, logs: Path) -> dict[str, Any]:
     return {**found, "seen": (logs / f"{cluster.machines.there}.log").read_text()}
 
 
-def orphans(cluster: DaskCluster) -> list[psutil.Process]:
-    """Returns the generators that are left of a load whose test process was killed."""
-    with loader(cluster) as killed:
-        before = generators_of(cluster)
-        killed.begin(seconds=60.0)
-        killed.said("begun")
-        orphaned = generators_of(cluster) - before
-    assert len(orphaned) >= 2
+def orphans(cluster: DaskCluster, own: Loader) -> list[psutil.Process]:
+    """Kills the process that makes a load; returns the generators that are left of it."""
+    own.begin(seconds=60.0)
+    own.said("begun")
+    near = psutil.Process(cluster.workers[0].pid)
+    orphaned = [child for child in near.children(recursive=True) if "pytest_fileperf.drive" in child.cmdline()]
+    own.process.kill()
+    assert orphaned
     alive: list[psutil.Process] = psutil.wait_procs(orphaned, timeout=15)[1]
     return alive
-
-
-def generators_of(cluster: DaskCluster) -> set[psutil.Process]:
-    below = [child for worker in cluster.workers for child in psutil.Process(worker.pid).children(recursive=True)]
-    return {child for child in below if "pytest_fileperf.drive" in child.cmdline()}
 
 
 def counts(found: Found) -> list[int]:
