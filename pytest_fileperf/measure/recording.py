@@ -514,18 +514,23 @@ def pack(values: Iterable[object]) -> None:
             held.held.pack(known)
 
 
+_LEAVES = (int, str, float)
+
+
 def packable_in(value: object) -> Iterator[Histogram | Samples]:
     """Yields the histograms and samples in dataclasses, tuples and mappings, however deep."""
+    parts: Iterable[object] = ()
     if isinstance(value, Histogram | Samples):
         yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from packable_in(item)
-    elif isinstance(value, Mapping):
-        yield from packable_in(tuple(value.values()))
     elif is_dataclass(value):
-        for field in fields(value):
-            yield from packable_in(getattr(value, field.name))
+        parts = (getattr(value, field.name) for field in fields(value))
+    elif isinstance(value, tuple):
+        parts = value
+    elif isinstance(value, Mapping):
+        parts = value.values()
+    for part in parts:
+        if part is not None and not isinstance(part, _LEAVES):  # nearly all are
+            yield from packable_in(part)
 
 
 class Samples(Sequence[Sample]):
