@@ -644,7 +644,7 @@ def test_failures_belong_to_the_side_that_failed_and_the_other_one_goes_on(
     handlers = [QUICK, QUICK]
     handlers[side] = handler
     planned = alternation(
-        Side.BASE, Side.NOW, Side.NOW, connections=1, timeout_ms=500 if kinds == {"timeout"} else 5000
+        Side.BASE, Side.NOW, Side.NOW, connections=1, timeout_ms=300 if kinds == {"timeout"} else 5000
     )
     results = against(handlers, planned)
 

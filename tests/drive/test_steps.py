@@ -136,7 +136,7 @@ def test_requests_and_failures_belong_to_the_steps_that_they_are_made_in(
     visit: Visit, whole: Figures, steps: dict[str, Figures]
 ) -> None:
     server = saying(HELLO, answer(b"", "500 Internal Server Error")) if visit is that_fails else hello
-    result = walked(visit, counted(3, timeout_ms=500 if visit is that_does_not_end else 5000), server=server)
+    result = walked(visit, counted(3, timeout_ms=300 if visit is that_does_not_end else 5000), server=server)
 
     assert totals(result) == whole[:2]
     assert sum(round_.http_requests for round_ in result.rounds) == whole[2]

@@ -91,7 +91,7 @@ import pytest
 def test_get(fileperf, server):
     fileperf.get("/", server=server, connections=2, boots=1, duration="0.3s", warmup=0, gate="none")
 """
-COMPARED = 'def test_get(fileperf): fileperf.get("/", connections=2, max_duration="2s", gate="rps")\n'
+COMPARED = 'def test_get(fileperf): fileperf.get("/", connections=2, max_duration="1s", gate="rps")\n'
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork, and /proc")

@@ -308,8 +308,8 @@ LATE = (
             f"read timeout counts silence{where}",
             b"",
             Answer(200, b"hello"),
-            *(step for part in parts for step in (Pause(0.4), Send(part))),
-            ask=Ask(timeout=httpx.Timeout(5, read=1.0)),
+            *(step for part in parts for step in (Pause(0.25), Send(part))),
+            ask=Ask(timeout=httpx.Timeout(5, read=0.6)),
         )
         for where, parts in (
             (", not the whole answer", (HELLO[:-4], HELLO[-4:-2], HELLO[-2:])),
