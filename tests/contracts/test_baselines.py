@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from contracts.answers import answering
@@ -39,6 +40,17 @@ def test_torn_down(broken, fileperf):
 def test_limit(fileperf):
     fileperf.get("/", min_rps=1e9)
 """
+ENDING = f"""{ALIKE}
+def test_skips(fileperf):
+    fileperf.get("/")
+    pytest.skip("enough")
+
+@pytest.mark.xfail
+def test_expected(fileperf):
+    fileperf.get("/")
+    raise OSError
+"""
+NOT_STORED = {f"test_{name}": "the test did not pass" for name in ("fails", "torn_down", "skips", "expected")}
 SECOND = f"""{ALIKE}
 def test_three(fileperf):
     fileperf.get("/")
@@ -65,18 +77,30 @@ def kept(project: Project) -> set[str]:
 
 
 def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
-    files = {".gitignore": "__pycache__/\n", "app.py": answering(0), "test_a.py": FIRST, "test_b.py": SECOND}
+    files = {
+        ".gitignore": "__pycache__/\n",
+        "app.py": answering(0),
+        "test_a.py": FIRST,
+        "test_b.py": SECOND,
+        "test_c.py": ENDING,
+    }
     project.write(files).commit()
     project.write({"new.py": "VALUE = 1\n"})
     directory = project.top / ".fileperf"
 
-    ran = project.run("--fileperf-update=all", "--fileperf-reason=why so", "--tb=line")
+    asked = ("--fileperf-update=all", "--fileperf-prune", "--junitxml=run.xml")
+    ran = project.run(*asked, "--fileperf-reason=why\n  so", "--tb=line")
     assert ran.status == 1, ran.text
     first = stored(directory)
     names = ["test_a.py::test_one", "test_a.py::test_two", "test_a.py::test_two#2", "test_b.py::test_three"]
     assert sorted(first) == names, ran.text
     assert "4 baselines stored" in ran.said, ran.text
-    assert "2 not stored: the test did not pass" in ran.said, ran.text
+    assert "4 not stored: the test did not pass" in ran.said, ran.text
+    assert "no stale baselines in the modules that were collected whole" in ran.said, ran.text
+    cases = ElementTree.parse(project.top / "run.xml").iter("testcase")
+    found = {str(case.get("name")): case.find(".//property[@name='fileperf_not_stored']") for case in cases}
+    why = {name: one.get("value") for name, one in found.items() if one is not None}
+    assert why == NOT_STORED, ran.text
     assert "1 can be no baseline: a run with broken limits" in ran.said, ran.text
     assert {name for name, one in results(ran).items() if one["baseline_written"]} == {
         "test_one",
@@ -86,6 +110,8 @@ def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
     assert {one["reason"] for one in first.values()} == {"why so"}
     assert kept(project) == {one["tree"] for one in first.values()}
     assert "canary" not in "".join(path.read_text() for path in directory.rglob("*.json")) + str(ran.record)
+
+    (project.top / "test_c.py").unlink()
 
     # Another code, and one test alone: the others keep what they have.
     project.write({"new.py": "VALUE = 2\n"})

@@ -1,10 +1,7 @@
-"""What is stored, and why; which baselines are stale, as their tests are gone, and who removes them."""
+"""Which baselines are stale, as their tests are gone, and who removes them; what is stored is in contracts."""
 
 from __future__ import annotations
 
-import json
-import re
-import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,91 +13,6 @@ from pytest_fileperf.judge.baseline import BaselineStore, Entry
 from pytest_fileperf.judge.environment import Environment
 
 QUICK = ("--fileperf-duration=0.1s", "--fileperf-rounds=4", "--fileperf-boots=1", "--fileperf-warmup=0")
-
-# --- what is stored
-
-GOOD = """
-LOAD = dict(connections=1, gate="rps", tolerance="9900%")
-
-def test_slower(fileperf):
-    fileperf.get("/", connections=1, gate=("rps", "p50"), tolerance={"p50": "9900%"})
-
-def test_twice(fileperf):
-    fileperf.get("/", **LOAD)
-    fileperf.get("/pid", **LOAD)
-"""
-OTHERS = """
-import pytest
-
-LOAD = dict(connections=1, gate="rps")
-
-def test_asserts(fileperf):
-    assert fileperf.get("/", **LOAD).requests == -1
-
-@pytest.fixture
-def broken(fileperf):
-    yield
-    raise KeyError("left over")
-
-def test_torn_down(broken, fileperf):
-    fileperf.get("/", **LOAD)
-
-def test_skips(fileperf):
-    fileperf.get("/", **LOAD)
-    pytest.skip("enough")
-
-@pytest.mark.xfail
-def test_expected(fileperf):
-    fileperf.get("/", **LOAD)
-    raise OSError
-"""
-
-
-def test_what_passed_is_stored_with_its_reason_and_is_stale_when_it_is_not_measured_any_more(
-    project: pytest.Pytester, run_load: Run
-) -> None:
-    project.makepyfile(test_good=GOOD, test_others=OTHERS)
-    reason = "--fileperf-reason=responses are signed\n  since #12"
-    result = run_load("--fileperf-update=all", "--fileperf-prune", reason, "--junitxml=junit.xml", *QUICK)
-    result.assert_outcomes(passed=3, failed=1, errors=1, skipped=1, xfailed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "3 baselines stored*",
-            "4 not stored: the test did not pass*",
-            "fileperf: no stale baselines in the modules that were collected whole",
-        ]
-    )
-    told = {
-        (case.get("name"), each.get("value"))
-        for case in ET.parse(project.path / "junit.xml").iter("testcase")
-        for each in case.iter("property")
-        if each.get("name") == "fileperf_not_stored"
-    }
-    others = ("asserts", "torn_down", "skips", "expected")
-    assert told == {(f"test_{name}", "the test did not pass") for name in others}
-    (file,) = (project.path / ".fileperf").rglob("*.json")
-    content = json.loads(file.read_text(encoding="utf-8"))
-    assert {key.partition("::")[2] for key in content["tests"]} == {"test_slower", "test_twice", "test_twice#2"}
-    entry = content["tests"]["test_good.py::test_slower"]
-    assert entry["reason"] == "responses are signed since #12"
-    reviewed = ["captured", "tree", "commit", "reason", "summary", "precision", "busy", "packages"]
-    also = [name for name in ("conditions", "loaded") if name in entry]
-    assert also[:1] == ["conditions"]
-    assert list(entry) == [*reviewed, *also, "identity", "evidence"]
-    assert list(entry["summary"]) == ["rps", "p50 ms"]
-
-    for boot in entry["evidence"]["boots"]:
-        boot["rounds"]["rps"] = [value * 1e9 for value in boot["rounds"]["rps"]]
-    file.write_text(json.dumps(content), encoding="utf-8")
-    project.makepyfile(test_good=GOOD.replace('fileperf.get("/pid"', '# fileperf.get("/pid"'))
-    result = run_load("--fileperf", *QUICK, "test_good.py")
-    assert result.parseoutcomes().get("failed") == 1
-    text = " ".join(re.sub(r"^E? *", "", line) for line in result.stdout.lines)
-    day = entry["captured"][:10]
-    assert text.count(f"the baseline of {day} was stored because: responses are signed since #12") == 1
-    result.stdout.fnmatch_lines(
-        ["1 stale baseline; --fileperf-prune removes it", "  test_good.py::test_twice#2: its test passed without *"]
-    )
 
 
 def test_what_cannot_be_stored_is_an_error(project: pytest.Pytester, run_load: Run) -> None:
