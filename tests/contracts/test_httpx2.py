@@ -73,15 +73,23 @@ async def asks(client, package):
     await client.post("/given", auth=Signed(), timeout=httpx.Timeout(5), headers=httpx.Headers({"X-Own": "1"}))
     with pytest.raises(package.HTTPStatusError):
         (await client.get("/moved")).raise_for_status()
-    if client.base_url.host != "in-process":
-        try:
-            await client.get("http://127.0.0.1:9/")
-        except package.HTTPError as error:
-            assert type(error) is package.ConnectError and error.request.url.port == 9
-        else:
-            raise AssertionError("something listens")
+    await refused(client, package)
     async with client.stream("GET", "/events") as response:
         assert [line async for line in response.aiter_lines()]
+    if hasattr(client, "sse"):
+        async with client.sse("/events") as events:
+            assert [event.data async for event in events] == ["0", "1", "2", "3"]
+
+
+async def refused(client, package):
+    try:
+        (await client.get("/moved" if client.base_url.host == "in-process" else NOBODY)).raise_for_status()
+    except package.HTTPStatusError as error:
+        assert client.base_url.host == "in-process" and error.response.status_code == 302
+    except package.HTTPError as error:
+        assert type(error) is package.ConnectError and error.request.url.port == 9
+    else:
+        raise AssertionError("something listens")
 
 
 async def by_name(client: httpx2.AsyncClient) -> None:
@@ -108,6 +116,7 @@ async def with_steps(client: Client) -> None:
     await asks(client, DEFAULT)
 
 
+NOBODY = "http://127.0.0.1:9/"
 DEFAULT = httpx2 if "--fileperf-client=httpx2" in sys.argv else httpx
 JOURNEYS = [by_name, by_text, by_text_alone, of_httpx, unsaid, with_steps]
 
@@ -123,11 +132,15 @@ def test_steps(fileperf):
 
 
 async def fill(client: httpx2.AsyncClient) -> str:
+    await refused(client, httpx2)
     return str(isinstance(client, httpx2.AsyncClient))
 
 
 def fill_plainly(client: "httpx2.Client") -> str:
     assert client.get("/given", timeout=httpx.Timeout(5), auth=httpx.BasicAuth("u", "p")).text == "ok"
+    if client.base_url.host != "in-process":
+        with pytest.raises(httpx2.ConnectError):
+            client.get(NOBODY)
     return str(isinstance(client, httpx2.Client))
 
 
@@ -157,6 +170,7 @@ async def test_clients(fileperf_server):
             assert isinstance(client, package.AsyncClient)
             await client.post("/given", timeout=httpx2.Timeout(5))
             check((await client.get("/seen")).json()[-1])
+            await refused(client, package)
         async with httpx2.AsyncClient(transport=LoadTransport(), base_url=fileperf_server.url) as client:
             assert (await client.get("/given")).text == "ok"
 """
