@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import httpx
 
-from pytest_fileperf import Command
-
-HYPERCORN = Command(
-    "{python} -m hypercorn --bind=127.0.0.1:{port} --certfile={certfile} --keyfile={keyfile} quickstart.app:app",
-    cwd=Path(__file__).parents[1],
-)
+from pytest_fileperf import Granian
 
 
 async def load_page(client: httpx.AsyncClient) -> None:
@@ -22,5 +16,5 @@ async def load_page(client: httpx.AsyncClient) -> None:
 
 
 def test_http2(fileperf):
-    result = fileperf.run(load_page, http2=True, server=HYPERCORN, connections=4, gate="none")
+    result = fileperf.run(load_page, http2=True, server=Granian(tls=True), connections=4, gate="none")
     assert result.client.why_engine == "HTTP/2, by httpx"

@@ -161,7 +161,7 @@ class MarkerKeys(_Judged, total=False):
 class _OfJourney(TypedDict, total=False):
     http2: bool | None
     """Speak HTTP/2, through the transport of httpx or httpx2 itself (default False). Needs `pip install "httpx[http2]"`
-    and a server that speaks it, as Hypercorn does. An answer in HTTP/1.1 is a failure."""
+    and a server that speaks it, as Granian does. An answer in HTTP/1.1 is a failure."""
     steps: Mapping[str, StepKeywords] | None
     """What is asked of the steps that `client.step(name)` begins in the journey, by their names: limits and gates, as
     in `{"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`, or nothing: `{"login": {}}`. A step that is named

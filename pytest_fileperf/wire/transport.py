@@ -32,7 +32,7 @@ _KEPT_IDLE_NS = 5_000_000_000
 """A connection that has rested for this long is not used again: httpx's own limit."""
 _TIMER_SLACK_S = 0.005
 """Event loops round timers; one that fires this early is not early."""
-_NO_HTTP2 = "does the server speak HTTP/2? uvicorn does not, Hypercorn and Granian do: see http2 in the reference"
+_NO_HTTP2 = "does the server speak HTTP/2? uvicorn does not, Granian does: see http2 in the reference"
 
 
 class LoadTransport(httpx.AsyncBaseTransport):

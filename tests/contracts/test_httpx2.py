@@ -180,10 +180,8 @@ import asyncio
 import httpx
 import httpx2
 import pytest
-from pytest_fileperf import Command, InProcess, Uvicorn, part
+from pytest_fileperf import Granian, InProcess, Uvicorn, part
 
-COMMAND = "{python} -m hypercorn app:app --bind=127.0.0.1:{port}"
-HYPERCORN = Command(COMMAND + " --certfile={certfile} --keyfile={keyfile}")
 pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, gate="none")
 
 
@@ -205,13 +203,13 @@ async def plain(client) -> None:
 
 def test_http2(fileperf):
     works = {part.run(by_httpx, http2=True): 1, part.run(by_httpx2, http2=True): 1, plain: 1}
-    result = fileperf.mix(works, server=HYPERCORN)
+    result = fileperf.mix(works, server=Granian(tls=True))
     assert (result.errors, result.http_requests, result.client.engine) == (0, 12, "http2")
     assert [result.parts[name].bytes_received for name in ("by_httpx", "by_httpx2", "plain")] == [54, 8, 4]
 
 
 def test_without_tls(fileperf):
-    assert fileperf.run(by_httpx, http2=True, server=Command(COMMAND)).errors == 0
+    assert fileperf.run(by_httpx, http2=True, server=Granian()).errors == 0
 
 
 @pytest.mark.parametrize("server", [Uvicorn(), Uvicorn(tls=True)])
