@@ -26,7 +26,7 @@ async def read_one(client: httpx.AsyncClient, numbers: list[int]) -> None:
     response.raise_for_status()
 
 
-@pytest.mark.fileperf(app="databases.shop:app", setup=fill)
+@pytest.mark.fileperf(app="databases.shop:app", setup=fill, max_queries=1)
 def test_read_items(fileperf, server):
     fileperf.run(read_one, server=server, connections=8)
 

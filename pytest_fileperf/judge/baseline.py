@@ -43,7 +43,7 @@ from pytest_fileperf.errors import BaselineError
 from pytest_fileperf.host.files import put_bytes, put_text
 from pytest_fileperf.host.scratch import locked
 from pytest_fileperf.judge.environment import Environment, differences, was_is
-from pytest_fileperf.judge.evidence import Evidence, level_of, significant
+from pytest_fileperf.judge.evidence import Evidence, significant, value_of
 from pytest_fileperf.measure.codec import Placed
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.usage import Busy
@@ -62,6 +62,7 @@ _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.BYTES: (" MiB", 1 / (1 << 20)),
     Unit.BYTES_PER_SECOND: (" MiB/s", 1 / (1 << 20)),
     Unit.SHARE: (" %", 100.0),
+    Unit.COUNT: ("", 1.0),
 }
 """How a summary shows a unit: always alike, so that two values compare at a glance."""
 _TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -181,8 +182,8 @@ def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None
     summary = {}
     for metric in (METRICS[name] for name in names):
         unit, factor = _READABLE[metric.unit]
-        level = level_of(metric, evidence)
-        summary[metric.name + unit] = None if level is None else significant(level.value * factor)
+        value = value_of(metric, evidence)
+        summary[metric.name + unit] = None if value is None else significant(value * factor)
     return summary
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TypeVar
+from functools import lru_cache, partial
+from statistics import fmean, variance
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_fileperf.judge.rules import RULES
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.metrics import METRICS, Metric
 
 Values = TypeVar("Values", float, NDArray[np.float64])
@@ -173,6 +175,47 @@ def judged(
         detectable=seen if is_told else None,
     )
     return found.with_outcome(outcome or Outcome.INCONCLUSIVE, reason)
+
+
+def compare_counts(
+    metric: Metric,
+    tolerance: float,
+    base: Sequence[tuple[float, float]],
+    now: Sequence[tuple[float, float]],
+    *,
+    pairs: int | None = None,
+) -> MetricComparison:
+    """Judges what is counted exactly, by the values of the boots of each side, each with its variance.
+
+    Its noise is which requests came, and what differs between boots: there is none where all requests are alike. So it
+    is REGRESSED if it is more by `Rules.least_counted`, or the tolerance, whichever is greater. It takes one boot to
+    say so, and no level of error: four standard errors are beyond that of any session.
+    """
+    compared = partial(MetricComparison.of, metric, tolerance, pairs=pairs)
+    for side, known in (("base", base), ("now", now)):
+        if not known:
+            return compared().undecided(Reason(kind=ReasonKind.NOT_MEASURED, metric=metric.name, side=side))
+    (old, old_variance), (new, new_variance) = (_mean_of(side) for side in (base, now))
+    more, error = new - old, math.sqrt(old_variance + new_variance)
+    margin = standard_errors(RULES.bound_error, math.inf) * error
+    change, low, high = ((value / old if old else None) for value in (more, more - margin, more + margin))
+    interval: dict[str, Any] = {"low": low, "high": high, "confidence": 1 - 2 * RULES.bound_error}
+    found = compared(base=old, now=new, change=change, **interval)
+    limit = max(RULES.least_counted, found.tolerance * old)
+    if abs(more) - margin > limit and abs(more) > RULES.counted_errors * error:
+        if more > 0:
+            return found.with_outcome(Outcome.REGRESSED, None)
+        return found.with_outcome(Outcome.IMPROVED, Reason(kind=ReasonKind.IMPROVED))
+    if more <= limit and more + margin <= 2 * limit + RULES.excluded_more * old:
+        return found.with_outcome(Outcome.PASS, None)
+    return found.undecided(Reason(kind=ReasonKind.COUNTS_VARY))
+
+
+def _mean_of(boots: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Returns the mean of the boots' values, and its variance, which is at least what boots differ by."""
+    values, variances = zip(*boots, strict=True)
+    between = variance(values) if len(boots) > 1 else 0.0
+    return fmean(values), max(fmean(variances), between) / len(boots)
 
 
 def moderated(squares: Values, df: float, *, usual: Values, weight: float) -> Values:

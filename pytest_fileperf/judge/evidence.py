@@ -264,13 +264,14 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
     runs = {}
     for name, metric in METRICS.items():
         value = metric.of_run(own) if metric.percentile is None and name not in known else None
-        if value:
+        if value or (metric.is_counted and value is not None):
             runs[name] = value
+    capacity = {} if boot.capacity is None else {"capacity": boot.capacity.variance}
     return BootEvidence(
         turns=rounds,
         latency=own.latency(),
         runs=runs,
-        variances={} if boot.capacity is None else {"capacity": boot.capacity.variance},
+        variances=capacity | _counted(boot)[1],
         memory=thinned(boot.memory, 12),  # few, so that a diff stays readable
         sizes=next(iter(_sizes_of(own)), ()),
     )
@@ -386,6 +387,19 @@ def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> 
     known = [values[metric.name] for values in boot.turns if metric.name in values]
     # Where a round saw nothing end (few, long requests) its logarithm does not exist; the mean counts it all the same.
     return hodges_lehmann(logs) if len(logs) == len(known) else math.log(fmean(known))
+
+
+def counts_of(metric: Metric, boots: Iterable[BootEvidence]) -> list[tuple[float, float]]:
+    """Returns what is counted on each boot that tells it, with its variance."""
+    known = [boot for boot in boots if metric.name in boot.runs]
+    return [(value := boot.runs[metric.name], boot.variances.get(metric.name, 0.0) * value**2) for boot in known]
+
+
+def value_of(metric: Metric, evidence: Evidence) -> float | None:
+    """Returns the level in the metric's unit; None if no boot tells it."""
+    if metric.is_counted:
+        return measured_of(metric, evidence)
+    return None if (level := level_of(metric, evidence)) is None else level.value
 
 
 def measured_of(metric: Metric, evidence: Evidence) -> float | None:
@@ -604,8 +618,12 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
     return [replace(pair, base=pair.base.after(requests), now=pair.now.after(requests)) for pair in pairs]
 
 
-def pair_side(rounds: Iterable[Round], memory: Course = (), startup_ns: int | None = None) -> BootEvidence:
+def pair_side(rounds: Iterable[Round], boot: Boot | None = None) -> BootEvidence:
+    """`boot` is the one that was loaded; None for a part or step, of which nothing of it is known."""
     rounds = tuple(rounds)
+    runs, variances = ({}, {}) if boot is None else _counted(boot)
+    if boot is not None and boot.startup_ns is not None:
+        runs["startup"] = boot.startup_ns / 1e9
     turns = [round_ for round_ in rounds if round_.phase is Phase.ROUND]
     return BootEvidence(
         turns=tuple(_values_of(turn, percentiles=False) for turn in turns),
@@ -617,13 +635,22 @@ def pair_side(rounds: Iterable[Round], memory: Course = (), startup_ns: int | No
         ),
         latency=Histogram.merged(round_.latency for round_ in rounds),
         stretches=_stretches(rounds),
-        runs={} if startup_ns is None else {"startup": startup_ns / 1e9},
-        memory=memory,
+        runs=runs,
+        variances=variances,
+        memory=() if boot is None else boot.memory,
     )
 
 
 def sides_by_boot(recording: Recording) -> tuple[BootEvidence, ...]:
-    return tuple(pair_side(recording.of_boot(boot).rounds, boot.memory, boot.startup_ns) for boot in recording.boots)
+    return tuple(pair_side(recording.of_boot(boot).rounds, boot) for boot in recording.boots)
+
+
+def _counted(boot: Boot) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns the queries of its requests, and what is uncertain about their logarithm; nothing if nobody counted."""
+    if boot.queries is None:
+        return {}, {}
+    mean, uncertain = boot.queries.mean()
+    return {"queries": mean}, {"queries": uncertain / mean**2} if uncertain else {}
 
 
 def _stretches(rounds: Iterable[Round]) -> tuple[Histogram, ...]:

@@ -33,16 +33,26 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_fileperf.judge.baseline import Entry, sealed, work_differences
-from pytest_fileperf.judge.difference import Difference, Differences, Threshold, as_share, decide, judged
+from pytest_fileperf.judge.difference import (
+    Difference,
+    Differences,
+    Threshold,
+    as_share,
+    compare_counts,
+    decide,
+    judged,
+)
 from pytest_fileperf.judge.environment import condition_changes, package_changes
 from pytest_fileperf.judge.evidence import (
     Evidence,
     Level,
     OtherAnswers,
+    counts_of,
     level_of,
     measured_of,
     reached_by_all,
     tail_factor,
+    value_of,
     variance_of_boots,
 )
 from pytest_fileperf.judge.rules import RULES
@@ -86,6 +96,8 @@ def compare(
 
     `alpha` is this gate's part of the session's error, from `ErrorBudget`. `sd` is that of `difference_of`.
     """
+    if metric.is_counted:
+        return compare_counts(metric, tolerance, *(counts_of(metric, own.boots) for own in (base, now)))
     is_memory = metric.name == "rss"
     requests = reached_by_all((*base.boots, *now.boots)) if is_memory else None
     if requests is not None:
@@ -201,8 +213,7 @@ def judge_stored(
     for name, tolerance in tolerances.items():
         metric = METRICS[name]
         if found is None or apart is not None:
-            outcome, level = Outcome.NEW if found is None else Outcome.INCONCLUSIVE, level_of(metric, now)
-            value = level.value if level else None
+            outcome, value = Outcome.NEW if found is None else Outcome.INCONCLUSIVE, value_of(metric, now)
             comparisons.append(MetricComparison.of(metric, tolerance, outcome, now=value, reason=apart))
             continue
         # The deviation of sessions is wide, and the same for all machines, as nobody knows this one's.
@@ -333,16 +344,16 @@ def judge_same_code(
     # Only figures depend on what was held alike between start-ups.
     other_work = None if differences.keys() <= {"server.stabilised"} else _why_other_work(differences)
     for name, tolerance in tolerances.items():
-        metric, level = METRICS[name], level_of(METRICS[name], now)
-        base = level_of(metric, found.evidence) if alike else None
-        reason = Reason(kind=ReasonKind.SAME_CODE, side="base") if level else why_no_level(metric, now, "now")
+        metric, value = METRICS[name], value_of(METRICS[name], now)
+        base, is_known = value_of(metric, found.evidence) if alike else None, value is not None
+        reason = Reason(kind=ReasonKind.SAME_CODE, side="base") if is_known else why_no_level(metric, now, "now")
         comparison = MetricComparison.of(
             metric,
             tolerance,
-            Outcome.PASS if level and other_work is None else Outcome.INCONCLUSIVE,
-            base=measured_of(metric, found.evidence) if base else None,
-            now=level.value if level else None,
-            change=level.value / base.value - 1 if level and base else None,
+            Outcome.PASS if is_known and other_work is None else Outcome.INCONCLUSIVE,
+            base=None if base is None else measured_of(metric, found.evidence),
+            now=value,
+            change=value / base - 1 if value is not None and base else None,
             reason=other_work or reason,
         )
         comparisons.append(comparison)
@@ -351,7 +362,8 @@ def judge_same_code(
 
 def unless_saturated(comparisons: Sequence[MetricComparison], saturated: bool) -> tuple[MetricComparison, ...]:
     """A load that the generator has limited can only show a regression."""
-    return _undecided(comparisons, Reason(kind=ReasonKind.SATURATED), _GOOD if saturated else ())
+    reason, hidden = Reason(kind=ReasonKind.SATURATED), _GOOD if saturated else ()
+    return _undecided(comparisons, reason, hidden, lambda item: _is_of_load(item) and not _is_counted(item))
 
 
 def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[MetricComparison, ...]:
@@ -397,7 +409,7 @@ def unless_base_failed(
         comparisons,
         reason,
         (Outcome.REGRESSED,),
-        lambda item: _is_of_load(item) and METRICS[item.metric].unit is Unit.SECONDS,
+        lambda item: _is_of_load(item) and (METRICS[item.metric].unit is Unit.SECONDS or _is_counted(item)),
     )
 
 
@@ -442,6 +454,10 @@ def unless_same_files(comparisons: Sequence[MetricComparison], files: Sequence[s
 def _is_of_load(comparison: MetricComparison) -> bool:
     """Returns whether what happens in a load can change it: a start-up is over before."""
     return not METRICS[comparison.metric].of_start
+
+
+def _is_counted(comparison: MetricComparison) -> bool:
+    return METRICS[comparison.metric].is_counted
 
 
 def _undecided(

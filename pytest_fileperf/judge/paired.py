@@ -36,11 +36,20 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import TypeAlias
 
-from pytest_fileperf.judge.difference import Difference, Differences, Threshold, as_share, decide, judged
+from pytest_fileperf.judge.difference import (
+    Difference,
+    Differences,
+    Threshold,
+    as_share,
+    compare_counts,
+    decide,
+    judged,
+)
 from pytest_fileperf.judge.evidence import (
     BootEvidence,
     Pair,
     boots_of,
+    counts_of,
     percentile_of,
     reached_by_all,
     sides_of,
@@ -84,6 +93,9 @@ def compare_pairs(
     `alpha` is the gate's level over all looks, `share` the part that this look may use of it. `elapsed_s` is what the
     pairs took, and `next_s` what another one will take.
     """
+    if metric.is_counted:
+        known = (counts_of(metric, own) for own in sides_of(pairs))
+        return compare_counts(metric, tolerance, *known, pairs=len(pairs))
     base, now = (_level(metric, own) for own in sides_of(pairs))
     evidence = paired_evidence(metric, pairs)
     levels = MetricComparison.of(
@@ -344,12 +356,14 @@ class Sequential:
 
     def look(self, pairs: Sequence[Pair], *, elapsed_s: float, next_s: float) -> tuple[MetricComparison, ...] | None:
         """Returns the verdict if all is decided, or the time does not do for another pair, of `next_s`; else None."""
-        if len(pairs) < RULES.least_pairs and elapsed_s + next_s <= MOST_TIMES * self._limit_s + MORE_S:
+        is_counted = all(METRICS[name].is_counted for name in self._tolerances)
+        least = 1 if is_counted else RULES.least_pairs
+        if len(pairs) < least and elapsed_s + next_s <= MOST_TIMES * self._limit_s + MORE_S:
             return None
         last = elapsed_s + next_s > self._limit_s
         at = 1.0 if last else min(elapsed_s / self._limit_s, 0.99)
         share = share_of_looks(self._looked_at, at)
-        if share <= 0:
+        if share <= 0 and not is_counted:
             return None
         self._looked_at = at
         found = tuple(
@@ -375,6 +389,8 @@ class Sequential:
         Nothing waits for what is only WATCHED.
         """
         if any(item.outcome is Outcome.REGRESSED for item in found):
+            return True
+        if all(METRICS[item.metric].is_counted and item.outcome is not Outcome.INCONCLUSIVE for item in found):
             return True
         if len(pairs) < RULES.settled_pairs:
             return False

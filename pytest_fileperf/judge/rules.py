@@ -62,6 +62,14 @@ class Rules:
     environment_failed: float = 5.0
     """If the whole interval is beyond so many it is a failure: 71 % slower."""
 
+    # --- what is counted exactly (`difference`)
+
+    least_counted: float = 0.25
+    """A count for each request that differs by less is the same: caches that end by time, or that fast code fills
+    sooner, change a part of the requests. A statement more in each third request is seen."""
+    counted_errors: float = 4.0
+    """It also differs by more than so many standard errors, as requests of several kinds come by chance."""
+
     # --- sides that are measured in turn (`paired`)
 
     looks: tuple[tuple[float, float], ...] = (

@@ -80,6 +80,10 @@ class ReasonKind(Enum):
     FEW_EVENTS = auto()
     CAPACITY_BOUND = auto()
     """No load broke a limit: the capacity is at least what is shown."""
+    COUNTS_VARY = auto()
+    """What is counted may be more, but requests differ."""
+    STATEMENT = auto()
+    """A statement that requests run, and how often they do."""
     # Where both sides were measured in turn:
     PAIRS_NO_RATIO = auto()
     PAIRS_FEW = auto()
@@ -144,6 +148,10 @@ class Reason:
     """What others did on the machine."""
     text: str = ""
     """What a user or another program said, or why code was not measured again."""
+    times: tuple[float, ...] = ()
+    """How often a request runs the statement of `text`: on the other side, if there is one, and now."""
+    place: str = ""
+    """The line of the user's code that does, if it is known."""
     day: str = ""
     """The day on which a baseline was stored, in ISO 8601."""
 
@@ -286,7 +294,8 @@ class MetricComparison:
     @property
     def is_beyond(self) -> bool:
         """Whether the change that is shown is worse by more than the tolerance."""
-        return self.change is not None and METRICS[self.metric].worse_sign * (self.change - self.edge) > 0
+        metric = METRICS[self.metric]
+        return self.change is not None and not metric.is_counted and metric.worse_sign * (self.change - self.edge) > 0
 
     @property
     def edge(self) -> float:
@@ -379,8 +388,24 @@ def as_the_run_shows(
         shown = agreeing(item, metric.of_run(now), item.base if measured is None else measured)
         if shown.outcome in (Outcome.PASS, Outcome.IMPROVED) and shown.pairs is not None and shown.is_beyond:
             shown = shown.undecided(Reason(kind=ReasonKind.PAIRS_PASS, tolerance=shown.tolerance))
+        if metric.is_counted and shown.outcome is Outcome.REGRESSED and shown.reason is None:
+            shown = replace(shown, reason=_most_run(now, base))
         found.append(shown)
     return tuple(found)
+
+
+def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
+    """Returns the statement that a request runs most often, or most often more than on the other side."""
+    sides = [side.queries for side in (base, now) if side is not None]
+    times = [
+        {one.text: one.count / side.requests for one in side.statements} for side in sides if side and side.statements
+    ]
+    if len(times) < len(sides):
+        return None
+    *before, after = times
+    text = max(after, key=lambda text: after[text] - sum(side.get(text, 0.0) for side in before))
+    place = next(one.place for one in sides[-1].statements if one.text == text) if sides[-1] else ""
+    return Reason(kind=ReasonKind.STATEMENT, text=text, place=place, times=tuple(side.get(text, 0.0) for side in times))
 
 
 def agreeing(comparison: MetricComparison, now: float | None, base: float | None) -> MetricComparison:
@@ -420,6 +445,8 @@ def check_limits(
         if value is None and metric.name == "capacity" and least_capacity:
             value, reason = least_capacity, Reason(kind=ReasonKind.CAPACITY_BOUND, metric=metric.name)
         holds = value is not None and metric.worse_sign * value <= metric.worse_sign * limit
+        if metric.is_counted and value is not None and not holds:
+            reason = _most_run(recording)
         checks.append(LimitCheck(name=name, metric=metric.name, limit=limit, value=value, holds=holds, reason=reason))
     return tuple(checks)
 

@@ -88,6 +88,9 @@ class ServerUse:
     startup: float | None = None
     """Seconds from the start of its process until it answers, the import of the app and its lifespan among them: the
     median of fresh starts. None unless `gate` or `max_startup` asks for it."""
+    queries: float | None = None
+    """Database queries of an HTTP request: the mean of all but the 5 % with the most and the 5 % with the fewest. None
+    unless `gate`, `max_queries` or `--fileperf-queries` asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +317,7 @@ def measurement_of(
             cores=max((len(boot.cores) for boot in recording.boots), default=0) or None,
             peak_rss=int(peak) if peak is not None else None,
             startup=METRICS["startup"].of_run(recording),
+            queries=METRICS["queries"].of_run(recording),
         ),
         client=client
         or ClientUse(

@@ -131,6 +131,7 @@ class Unit(StrEnum):
     BYTES = "B"
     BYTES_PER_SECOND = "B/s"
     SHARE = "share"
+    COUNT = "count"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +162,9 @@ class Metric:
     """Whether it is read from the server's processes: unknown where these changed."""
     of_start: bool = False
     """Whether each start-up has one value of it, before any load."""
+
+    is_counted: bool = False
+    """Whether it is counted exactly: neither time nor the machine is in it, and it may well be 0."""
 
     @property
     def limit_key(self) -> str:
@@ -244,6 +248,10 @@ def _startup(recording: Recording) -> float | None:
     return median(known) if known else None
 
 
+def _queries(recording: Recording) -> float | None:
+    return None if (queries := recording.queries) is None else queries.mean()[0]
+
+
 def _capacity(recording: Recording) -> float | None:
     """Returns the mean over the boots, of the logarithms, as boots differ by shares."""
     rates = [boot.capacity.rate for boot in recording.boots if boot.capacity is not None and boot.capacity.rate > 0]
@@ -316,6 +324,15 @@ _ALL = (
         of_run=_startup,
         tolerance=0.1,
         of_start=True,
+    ),
+    Metric(
+        name="queries",
+        title="queries/request",
+        unit=Unit.COUNT,
+        of_run=_queries,
+        tolerance=0.0,
+        of_processes=True,
+        is_counted=True,
     ),
     Metric(
         name="error_rate",

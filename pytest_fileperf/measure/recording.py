@@ -14,6 +14,7 @@ from typing import Any, overload
 from pytest_fileperf.host.sample import Sample, ThreadUse
 from pytest_fileperf.measure.growth import Growth, joined
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
+from pytest_fileperf.serve.databases import Queries
 
 # --- What rounds gain and lose by requests that began before the round in which they ended
 
@@ -337,6 +338,8 @@ class Boot:
     """How its peak grew with the requests that it had answered: `usage.Course`. Empty where that is not known."""
     startup_ns: int | None = None
     """How long it took from the start of its process until it answered; None if that was not to be measured."""
+    queries: Queries | None = None
+    """Those of its requests after the warm-up; None if nobody counted them."""
     stabilised: tuple[str, ...] = ()
     """What was held equal between boots: `hash seed`, `addresses`."""
     tracer: str = ""
@@ -391,6 +394,7 @@ class Boot:
             left_share=max(self.left_share, later.left_share),
             was_at_work=self.was_at_work or later.was_at_work,
             growth=joined((self.growth, later.growth)),
+            queries=Queries.summed((self.queries, later.queries)),
             processes_ended=self.processes_ended + later.processes_ended,
             processes_changed=changed,
         )
@@ -434,6 +438,11 @@ class Recording:
     def growth(self) -> Growth | None:
         """What the server held more of for each request, in all boots; None where that is not known."""
         return joined(boot.growth for boot in self.boots)
+
+    @property
+    def queries(self) -> Queries | None:
+        """Those of the requests of all boots; None if nobody counted them."""
+        return Queries.summed(boot.queries for boot in self.boots)
 
     @property
     def lost(self) -> tuple[str, ...]:

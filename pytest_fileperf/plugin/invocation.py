@@ -167,6 +167,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         against=given("against"),
         changed=given("changed"),
         aa=bool(given("aa")),
+        queries=bool(given("queries")),
         profile=bool(given("profile")),
         coverage=bool(given("coverage") or ini.get("coverage", False)),
         strict=bool(given("strict") or ini.get("strict", False)),

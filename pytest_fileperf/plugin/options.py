@@ -168,6 +168,7 @@ def add_options(parser: pytest.Parser) -> None:
         action="append",
     )
     flag("-profile", "say which functions of the app cost most CPU")
+    flag("-queries", "count the database queries of each request, by SQLAlchemy and Django; that costs some requests/s")
     flag("-coverage", _COVERAGE_HELP)
     flag("-strict", _STRICT_HELP)
     option("-budget", _BUDGET_HELP, metavar="TIME")
@@ -200,7 +201,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 def is_enabled(config: pytest.Config) -> bool:
     """Returns whether load tests are on: by `--fileperf`, or by an option about their outcome."""
-    flags = ("on", "smoke", "prune", "aa", "profile")
+    flags = ("on", "smoke", "prune", "aa", "profile", "queries")
     values = ("update", "against", "changed", "reason", "json", "html", "markdown", "save", "history")
     return any(config.getoption(f"fileperf_{name}") not in (None, False) for name in (*flags, *values))
 

@@ -177,6 +177,7 @@ def _extra(result: Result) -> dict[str, object]:
         **({"event_rate": run.events.rate, "first_event_p50": run.events.first.p50} if run.events.count else {}),
         "server_cpu_per_request": run.server.cpu_per_request,
         "server_peak_rss": run.server.peak_rss,
+        **({} if run.server.queries is None else {"server_queries_per_request": run.server.queries}),
         "generator_cpu_share": run.client.cpu_share,
         "engine": run.client.engine,
     }

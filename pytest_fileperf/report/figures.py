@@ -93,6 +93,12 @@ def event_texts(run: Measurement) -> list[str]:
     ]
 
 
+def query_texts(run: Measurement) -> list[str]:
+    """Returns how many queries a request makes; nothing if nobody counted them."""
+    queries = run.server.queries
+    return [] if queries is None else [f"{amount(queries, Unit.COUNT)} queries a request"]
+
+
 def load_texts(run: Measurement) -> list[str]:
     """Returns what a row leaves out about a load that was due at given times; nothing if all was sent on time."""
     texts = []
@@ -173,6 +179,7 @@ def _server(run: Measurement) -> list[str]:
         texts.append(f"{use.children_cpu_share:.2f} of them in child processes, which may use {cores}")
     if use.peak_rss is not None:
         texts.append(f"peak RSS {format_bytes(use.peak_rss)}")
+    texts += query_texts(run)
     return texts or ["CPU and memory not measured"]
 
 

@@ -73,7 +73,8 @@ def _named(head: str, result: Result) -> str:
 def _figures(comparisons: Iterable[MetricComparison]) -> str:
     """Returns `rps −33.6 % [−41.0, −24.1], p99`: only the name of what has no change."""
     return ", ".join(
-        item.metric if item.change is None else f"{item.metric} {wording.change_and_interval(item)}"
+        wording.count_text(item)
+        or (item.metric if item.change is None else f"{item.metric} {wording.change_and_interval(item)}")
         for item in comparisons
     )
 

@@ -33,6 +33,7 @@ from pytest_fileperf.report.figures import spread
 from pytest_fileperf.report.remarks import notes
 from pytest_fileperf.report.text import plain
 from pytest_fileperf.report.wording import note_of, notes_text, sentence
+from pytest_fileperf.serve.databases import Queries
 
 # --- The record of a session as JSON values, and the record that is made of them again: an equal one
 #
@@ -363,9 +364,11 @@ def _summary(run: Measurement) -> dict[str, object]:
         "service": _latency(run.service),
         "send_delay": _latency(run.send_delay),
         "events": events if run.events.count else None,
-        "server": named(
-            run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "children_cpu_share", "cores", "peak_rss"
-        ),
+        "server": {
+            **named(run.server, "cpu_per_request", "cpu_share", "worker_cpu_shares", "children_cpu_share"),
+            **named(run.server, "cores", "peak_rss"),
+            **({} if run.server.queries is None else named(run.server, "queries")),
+        },
         "generator": {**named(run.client, "cpu_per_request", "cpu_share"), "saturated": run.saturated},
         "generators": [asdict(use) for use in run.client.generators],
         "busy": named(run.busy, "server", "generator", "host"),
@@ -398,6 +401,7 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
         "p99": latency.percentile_ns(99) / 1e9 if latency.count else None,
         "peak_rss": boot.peak_rss_bytes,
         **({} if boot.startup_ns is None else {"startup": boot.startup_ns / 1e9}),
+        **({} if boot.queries is None else {"queries": _queries(boot.queries)}),
         "memory": {"requests": [at for at, _ in boot.memory], "peak_rss": [size for _, size in boot.memory]},
         "warm_up": {
             **named(boot.warm_up, "requests", "failed"),
@@ -406,6 +410,15 @@ def _boot(boot: Boot, recording: Recording) -> dict[str, object]:
         "leads": leads_series(boot.leads) if boot.leads is not None else None,
         "thread_pools": _columns(boot.thread_pools, "pid", "threads", "active", "pool"),
         "series": samples_series(boot) if boot.samples else None,
+    }
+
+
+def _queries(queries: Queries) -> dict[str, object]:
+    return {
+        "mean": queries.mean()[0],
+        "counts": {str(count): made for count, made in queries.counts},
+        "statements": [named(one, "text", "place", "count") for one in queries.statements],
+        "outside": queries.outside,
     }
 
 

@@ -15,7 +15,7 @@ from pytest_fileperf.judge.verdict import MetricComparison, NoteKind, Outcome, R
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import remarks, wording
-from pytest_fileperf.report.figures import event_texts
+from pytest_fileperf.report.figures import event_texts, query_texts
 from pytest_fileperf.report.text import Style, plain, shorten, words
 from pytest_fileperf.units import format_count, format_names, format_share
 
@@ -169,6 +169,7 @@ def telling(result: Result) -> list[str]:
     said += (f"{check.name}: {plain(wording.sentence(check.reason))}" for check in unsure)
     if result.measurement.events.count and not result.smoke:
         said.append("; ".join(event_texts(result.measurement)))
+    said += query_texts(result.measurement)
     if result.measurement.requests and not result.smoke:
         said.append(wording.limiting_text(result))
     return [*said, *remarks.notes(result)]
@@ -233,6 +234,8 @@ def of_session(results: Sequence[Result]) -> Iterator[str]:
     """Yields what was around the tests: a tracer, a busy machine, a server that closes connections."""
     yield from filter(None, dict.fromkeys(map(remarks.traced_text, results)))
     whole = [result for result in results if not result.test.own]
+    if any(query_texts(result.measurement) for result in whole):
+        yield wording.COUNTING
     if busy := [result for result in whole if remarks.busy_text(result)]:
         busy.sort(key=lambda result: -max(result.measurement.busy.server, result.measurement.busy.generator))
         yield f"{remarks.busy_text(busy[0])} in {_first_of([plain(result.test.title) for result in busy])}"

@@ -21,7 +21,7 @@ from pytest_fileperf.judge.groups import RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.report import remarks, story, wording
-from pytest_fileperf.report.figures import event_texts, figure_lines, load_texts
+from pytest_fileperf.report.figures import event_texts, figure_lines, load_texts, query_texts
 from pytest_fileperf.report.table import (
     LEAST_NAME_CELLS,
     RUN_METRICS,
@@ -132,7 +132,7 @@ def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) ->
         lines += _explanation(result)
         lines += _failure_lines(result, screen)
         lines += _reason_lines(why, screen, indent=INDENT, above=gates)
-    figures = [] if result.smoke else event_texts(result.measurement)
+    figures = [] if result.smoke else [*event_texts(result.measurement), *query_texts(result.measurement)]
     lines += screen.flow([(text, Style.DIM) for text in figures], indent=INDENT)
     if result.measurement.open_loop and not result.smoke and result.capacity is None:
         lines += screen.flow([(text, Style.DIM) for text in load_texts(result.measurement)], indent=INDENT)
@@ -158,7 +158,7 @@ def _unknown_params(record: SessionRecord) -> list[str]:
 
 # --- The report in full
 
-_MORE_METRICS = ("throughput", "cpu_per_request", "rss", "startup")
+_MORE_METRICS = ("throughput", "cpu_per_request", "rss", "startup", "queries")
 """Shown in this order where there is room left."""
 
 

@@ -184,6 +184,8 @@ def amount(value: float, unit: Unit) -> str:
             return format_bytes(value)
         case Unit.SHARE:
             return format_share(value)
+        case Unit.COUNT:
+            return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 def quantity(value: float, unit: Unit) -> str:
@@ -193,7 +195,7 @@ def quantity(value: float, unit: Unit) -> str:
 
 def exact(value: float, unit: Unit) -> str:
     """Returns the value in the SI unit with nine digits, for values that would look equal when rounded."""
-    suffix = {Unit.PER_SECOND: "/s", Unit.SHARE: ""}.get(unit, f" {unit}")
+    suffix = {Unit.PER_SECOND: "/s", Unit.SHARE: "", Unit.COUNT: ""}.get(unit, f" {unit}")
     return f"{value:.9g}{suffix}"
 
 

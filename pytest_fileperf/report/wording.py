@@ -23,7 +23,7 @@ from pytest_fileperf.judge.verdict import (
 )
 from pytest_fileperf.measure.codec import named
 from pytest_fileperf.measure.limiting import LimitKind
-from pytest_fileperf.measure.metrics import METRICS
+from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report.text import exact, plain, plain_line, quantity, time_text
 from pytest_fileperf.units import format_change, format_count, format_share
@@ -79,6 +79,9 @@ def other_kinds(failures: Sequence[Failure]) -> str:
     return f"and {count:,} more of {format_count(len(failures), 'other kind')}"
 
 
+COUNTING = "queries were counted, which costs a small endpoint some 5 % of its requests/s"
+"""Measured with SQLAlchemy, SQLite in memory, and requests of 1 and 10 queries: the guide has the figures."""
+
 # --- Reasons of outcomes and limits
 
 SATURATED = (
@@ -93,6 +96,7 @@ _REMEDIES = {
 }
 _APART = "measure with the packages of then, by --fileperf-base-packages=stored, to see what they cost"
 _AGAIN = "find what changed, or store a new baseline with --fileperf-update=all"
+_UNKNOWN = {"queries": ": it counts those of SQLAlchemy and Django, in servers that fileperf starts"}
 _SIDES = {"base": "the baseline", "now": "this run"}
 _PAIR_SIDES = {"base": "the base", "now": "this side"}
 _SENTENCES: Mapping[ReasonKind, str] = {
@@ -140,6 +144,8 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     " maximum",
     ReasonKind.CAPACITY_BOUND: "no load broke a limit, so the {metric} is at least this",
     ReasonKind.FEW_EVENTS: "{metric} of only {count:,} events: it takes {needed:,} to tell it from the maximum",
+    ReasonKind.COUNTS_VARY: "it may be more, as requests differ by chance: use a longer duration or more boots",
+    ReasonKind.STATEMENT: "{often}{text}{at}",
     ReasonKind.PAIRS_NO_RATIO: "{metric} was 0 or not measured on {pair_side}, and a change from or to 0 has no ratio",
     ReasonKind.PAIRS_FEW: "it takes {needed} pairs of boots with answers on both sides, and there were {count}:"
     " {longer}",
@@ -196,6 +202,8 @@ def _filled(reason: Reason, words: str) -> str:
         side=_SIDES.get(reason.side, reason.side),
         pair_side=_PAIR_SIDES.get(reason.side, ""),
         whose={"base": "the old code", "now": "the code here"}.get(reason.side, ""),
+        often=_often(reason.times),
+        at=f" ({reason.place})" if reason.place else "",
         share=format_share(reason.share),
         tolerance=format_share(reason.tolerance),
         bunches=f"about {reason.together:.2g}" if reason.together >= 2 else "some",
@@ -204,11 +212,19 @@ def _filled(reason: Reason, words: str) -> str:
         changed="".join(f"; {one}" for one in (*reason.differences, *reason.packages)),
         because=f", and its code was not measured again: {reason.text}" if reason.text else "",
         apart=_APART if reason.packages else _AGAIN,
-        why=f": processes of the server changed ({reason.text})" if reason.text else "",
+        why=f": processes of the server changed ({reason.text})" if reason.text else _UNKNOWN.get(reason.metric, ""),
         longer=longer,
         remedy=_REMEDIES.get(reason.noise_of, more_time),
         more_time=more_time,
     )
+
+
+def _often(times: Sequence[float]) -> str:
+    """Returns `10 times a request, 1 before: `, or what is known of it."""
+    if not times:
+        return ""
+    *before, now = (quantity(value, Unit.COUNT) for value in times)
+    return f"{now} time{'s' * (now != '1')} a request{''.join(f', {value} before' for value in before)}: "
 
 
 def _more_time(reason: Reason) -> str:
@@ -329,6 +345,8 @@ def typical_text(comparison: MetricComparison) -> str:
 def interval_text(comparison: MetricComparison) -> str:
     if comparison.low is None or comparison.high is None:
         return ""
+    if comparison.low == comparison.high and METRICS[comparison.metric].is_counted:
+        return ""
     return f"[{', '.join(format_change(bound, unit=False) for bound in (comparison.low, comparison.high))}]"
 
 
@@ -345,8 +363,19 @@ def tolerance_text(comparison: MetricComparison) -> str:
     return f"{quantity(comparison.floor, unit)} ({share})" if comparison.floor else share
 
 
+def count_text(comparison: MetricComparison) -> str:
+    """Returns `12 queries a request, 9 more than before`; empty if nothing is counted, or a side is unknown."""
+    base, now = comparison.base, comparison.now
+    if not METRICS[comparison.metric].is_counted or base is None or now is None:
+        return ""
+    more = f"{quantity(abs(now - base), Unit.COUNT)} {'more' if now > base else 'fewer'} than before"
+    return f"{quantity(now, Unit.COUNT)} {comparison.metric} a request, {more}"
+
+
 def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
     """Returns `rps −4.0 % [−9.0, +1.0], 5,210/s → 5,001/s, tolerance 3 %`, or that without both sides."""
+    if comparison.change is None and (counted := count_text(comparison)):
+        return counted
     change = f"{comparison.metric} {change_and_interval(comparison)}"
     both = f"{sides_text(comparison)}, " * sides
     return f"{change}, {both}tolerance {tolerance_text(comparison)}"

@@ -1,13 +1,28 @@
-"""Keeps a server from Django's real database where tests are kept from it: loads may write into it."""
+"""Databases of a server: none is loaded that tests are kept from, and the queries of requests are counted."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import itertools
+import json
+import math
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pytest_fileperf.versions.tree import is_of_the_user
+
+# --- No load goes into Django's real database where tests are kept from it
 
 SETTINGS = "DJANGO_SETTINGS_MODULE"
 _GUARD = "pytest_django.plugin"
@@ -121,3 +136,233 @@ def _advice(mine: str, settings: str, server: str) -> str:
         "django_db(transaction=True), or what the load writes stays there for other tests. Where the server may use "
         f'that database, or needs none, say so: {server}env={{"{SETTINGS}": "{settings}"}})'
     )
+
+
+# --- Queries, counted in the server's processes by the request that makes them
+#
+# SQLAlchemy and Django tell of each statement that they execute on a cursor, by hooks that are public. A context
+# variable has the request: tasks, and threads of anyio and asgiref, inherit it. What runs elsewhere belongs to none.
+
+SLICE_NS = 50_000_000
+"""So long after a request its queries are told at the latest, unless the event loop is held up."""
+_TRIMMED = 20
+"""One request in so many, at each end, is not typical: it fills a cache, or is the first on a connection."""
+_MOST_STATEMENTS, _LONGEST = 500, 200
+"""Texts that have literals in them may be different in every request."""
+_NO_TEXT = re.compile(
+    r"/\*.*?\*/|--[^\n]*"  # comments may hold the id of a trace
+    r"|'(?:[^'\\]|''|\\.)*(?:'|$)|\$(\w*)\$.*?(?:\$\1\$|$)"  # strings
+    r"|(?<![\w.])\d[\w.]*"
+    r"|%\(\w+\)s|%s|(?<!:):\w+|\$\d+(?:::\w+)?",  # parameters
+    re.DOTALL,
+)
+_QUOTED = re.compile(r'(\.|\b(?:FROM|JOIN|INTO|UPDATE|AS) )?"[^"]*(?:"(?=(\.)?)|$)')
+"""Where quotes are not around the name of a table or a column, they may be around a string, in some databases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """How often requests ran a statement."""
+
+    text: str
+    """Without parameters, literals and comments."""
+    place: str
+    """The line of the user's code that ran it first: `app/shop.py:31 in read`; empty where that is not known."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queries:
+    """The queries of HTTP requests."""
+
+    counts: tuple[tuple[int, int], ...]
+    """Numbers of queries, ascending, and how many requests made so many."""
+    statements: tuple[Statement, ...] = ()
+    """The most frequent first."""
+    outside: int = 0
+    """Queries meanwhile that belong to no request."""
+
+    @property
+    def requests(self) -> int:
+        return sum(made for _, made in self.counts)
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether all queries ÷ requests are the figure: most queries run where their request is not known."""
+        return self.outside > sum(count * made for count, made in self.counts)
+
+    def mean(self) -> tuple[float, float]:
+        """Returns the mean of the requests but 5 % at each end, exact where it is whole, and its variance.
+
+        Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974) 165-170.
+        """
+        total, requests = sum(count * made for count, made in self.counts), self.requests
+        if self.is_divided:
+            return (total + self.outside) / requests, 0.0
+        trimmed, kept, before = requests // _TRIMMED, list[tuple[int, int]](), 0
+        for count, made in self.counts:
+            inside = min(before + made, requests - trimmed) - max(before, trimmed)
+            kept += [(count, inside)] * (inside > 0)
+            before += made
+        left = requests - 2 * trimmed
+        mean = sum(count * inside for count, inside in kept) / left
+        ends = trimmed * ((kept[0][0] - mean) ** 2 + (kept[-1][0] - mean) ** 2)
+        squares = math.fsum(inside * (count - mean) ** 2 for count, inside in kept) + ends
+        return mean, squares / max(1, left * (left - 1))
+
+    @classmethod
+    def summed(cls, parts: Iterable[Queries | None]) -> Queries | None:
+        """Returns those of all parts; None if no request is among them."""
+        counts, ran, places, outside = Counter[int](), Counter[str](), dict[str, str](), 0
+        for part in filter(None, parts):
+            counts.update(dict(part.counts))
+            outside += part.outside
+            for one in part.statements:
+                ran[one.text] += one.count
+                places[one.text] = places.get(one.text) or one.place
+        if not counts:
+            return None
+        statements = (Statement(text=text, place=places[text], count=count) for text, count in ran.most_common())
+        return cls(counts=tuple(sorted(counts.items())), statements=tuple(statements), outside=outside)
+
+    @classmethod
+    def read(cls, lines: Iterable[str], since_ns: int) -> Queries | None:
+        """Returns those of requests that ended since then; None if there are none, or nothing that could count them."""
+        told = [json.loads(line) for line in lines]
+        return cls.summed(
+            cls(
+                counts=tuple(map(tuple, counts)),
+                statements=tuple(Statement(text=text, place=place, count=count) for text, place, count in statements),
+                outside=outside,
+            )
+            for from_ns, is_known, counts, statements, outside in told
+            if is_known and from_ns >= since_ns
+        )
+
+
+class QueryCounter:
+    """Counts the queries of this process; `tell` gets a line for each slice of time in which requests ended."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._request: ContextVar[list[str] | None] = ContextVar("fileperf_request", default=None)
+        self._from_ns = 0
+        """When the first request of the slice ended."""
+        self._ended: list[list[str]] = []
+        """The statements of each request of the slice."""
+        self._outside = itertools.count()  # threads count at once
+        self._outside_seen = 0
+        self._places: dict[str, tuple[str, str]] = {}
+        """Text and place by the statement as it was executed."""
+        self._endings: dict[str, Callable[[], object]] = {}
+        """What ends to listen to a library that is loaded, by its name."""
+
+    def around(self, app: Any) -> Any:
+        """Returns the ASGI app that counts what `app` queries for a request, until it returns."""
+
+        async def counted(scope: Any, receive: Any, send: Any) -> None:
+            if not self._ended:
+                self._listen()
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            statements: list[str] = []
+            before = self._request.set(statements)
+            try:
+                await app(scope, receive, send)
+            finally:
+                self._request.reset(before)
+                if not self._ended:
+                    self._from_ns = time.monotonic_ns()
+                    asyncio.get_running_loop().call_later(SLICE_NS / 1e9, self._end_slice)
+                self._ended.append(statements)
+
+        return counted
+
+    def close(self) -> None:
+        for end in self._endings.values():
+            end()
+
+    def _end_slice(self) -> None:
+        self._listen()  # the first request may have imported it
+        ended, self._ended = self._ended, []
+        counts, ran, before = Counter(map(len, ended)), Counter[tuple[str, str]](), self._outside_seen
+        for statement, count in Counter(itertools.chain.from_iterable(ended)).items():
+            ran[self._places.get(statement, ("", ""))] += count
+        self._outside_seen = next(self._outside) + 1
+        statements = [(text, place, count) for (text, place), count in ran.items() if text]
+        outside = self._outside_seen - 1 - before
+        self._tell(json.dumps((self._from_ns, bool(self._endings), [*counts.items()], statements, outside)))
+
+    def _executed(self, statement: str) -> None:
+        if statement == "BEGIN":  # Django sends it to SQLite as a statement; elsewhere the driver does so unseen
+            return
+        request = self._request.get()
+        if request is None:
+            next(self._outside)
+            return
+        request.append(statement)
+        if statement not in self._places and len(self._places) < _MOST_STATEMENTS:
+            self._places[statement] = (text_of(statement), _users_line())
+
+    def _listen(self) -> None:
+        """Begins to listen to libraries that were loaded since the last time."""
+        if "sqlalchemy" not in self._endings and "sqlalchemy.engine" in sys.modules:
+            event, engine = (importlib.import_module(f"sqlalchemy.{name}") for name in ("event", "engine"))
+
+            def executes(cursor: Any, statement: str, *_: object) -> None:
+                self._executed(statement)
+
+            # `before_cursor_execute` costs far more: each connection looks for the listeners of its engine anew.
+            hooks = [
+                (engine.Engine, name, executes) for name in ("do_execute", "do_executemany", "do_execute_no_params")
+            ]
+            for hook in hooks:
+                event.listen(*hook)
+            self._endings["sqlalchemy"] = lambda: [event.remove(*hook) for hook in hooks]
+        if "django" not in self._endings and "django.db" in sys.modules:
+            connected = importlib.import_module("django.db.backends.signals").connection_created
+
+            def wrapper(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
+                self._executed(str(sql))
+                return execute(sql, params, many, context)
+
+            def wrap(connection: Any, **_: object) -> None:
+                if getattr(connection, "fileperf_counter", None) is not self:
+                    # It lasts as long as it is held. The connection does that, until there is another counter.
+                    connection.fileperf_counter, connection.fileperf_wrapper = self, None
+                    connection.fileperf_wrapper = connection.execute_wrapper(wrapper)
+                    connection.fileperf_wrapper.__enter__()
+
+            connected.connect(wrap, weak=False)
+            self._endings["django"] = lambda: connected.disconnect(wrap)
+            for connection in importlib.import_module("django.db").connections.all(initialized_only=True):
+                wrap(connection)
+
+
+def text_of(statement: str) -> str:
+    """Returns a statement in one line, at most 200 characters of it, without what may be secret."""
+    text = _NO_TEXT.sub(lambda found: "" if found[0].startswith(("/*", "--")) else "?", statement)
+    text = " ".join(text.split())
+    text = _QUOTED.sub(lambda found: found[0] if found[1] or found[2] else "?", text)
+    text = re.sub(r"\(\?(?:, ?\?)+\)", "(?, …)", text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _users_line() -> str:
+    """Returns the line of the user's code that runs now: `app/shop.py:31 in read`; empty where none is found."""
+    frame: FrameType | None = sys._getframe(2)
+    greenlet = sys.modules.get("greenlet")
+    waiting: Any = None if greenlet is None else greenlet.getcurrent()
+    while frame is not None or waiting is not None:
+        if frame is None:  # SQLAlchemy's engines for asyncio work in a greenlet below the one that awaits them
+            waiting = waiting.parent
+            frame = None if waiting is None else waiting.gr_frame
+            continue
+        code = frame.f_code
+        if is_of_the_user(code.co_filename):
+            path = Path(code.co_filename)
+            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else Path(path.name)
+            return f"{shown.as_posix()}:{frame.f_lineno} in {code.co_name}"
+        frame = frame.f_back
+    return ""

@@ -73,6 +73,7 @@ class _ReportingWorker(UvicornWorker):  # type: ignore[misc]  # untyped
         self.config.app = self.wsgi
         self.config.interface = interface_of(self.wsgi)
         self.config.load()
+        self.config.loaded_app = self._start.counted(self.config.loaded_app)
         self.config.lifespan_class = partial(ReportingLifespan, start=self._start)
         await super()._serve()
 

@@ -17,6 +17,7 @@ import psutil
 
 from pytest_fileperf.errors import FilePerfError, ServerDiedError, ServerStartError
 from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.databases import Queries, QueryCounter
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.stability import tracer_now
 from pytest_fileperf.wire.eventloop import new_event_loop
@@ -40,8 +41,13 @@ class RunningInProcess(RunningServer):
     kind = "in-process"
 
     def __init__(
-        self, thread: threading.Thread, loop: asyncio.AbstractEventLoop, transport: httpx.AsyncBaseTransport
+        self,
+        thread: threading.Thread,
+        loop: asyncio.AbstractEventLoop,
+        transport: httpx.AsyncBaseTransport,
+        told: list[str] | None = None,
     ) -> None:
+        """`told` are the lines of a `QueryCounter`."""
         self._thread = thread
         self._event_loop = loop
         self.loop = type(loop).__module__.partition(".")[0]
@@ -49,11 +55,16 @@ class RunningInProcess(RunningServer):
         """To be used on the loop that `run` runs on: what the app made in its lifespan belongs to that loop."""
         self.title = f"in-process ({self.loop})"
         self.tracer = tracer_now()
+        self._told = told
+        self.counts_queries = told is not None
 
     @property
     def processes(self) -> tuple[psutil.Process, ...]:
         """The test process itself: the app, the client and the test run share it."""
         return (psutil.Process(os.getpid()),)
+
+    def queries_since(self, at_ns: int) -> Queries | None:
+        return Queries.read(tuple(self._told or ()), at_ns)
 
     def check(self) -> None:
         if not self._thread.is_alive():
@@ -107,8 +118,9 @@ class RunningInProcess(RunningServer):
 
 
 class InProcessLaunch:
-    def __init__(self, app: AppSpec) -> None:
+    def __init__(self, app: AppSpec, *, counts_queries: bool = False) -> None:
         self._app = app
+        self._counts_queries = counts_queries
         self._thread = threading.Thread(target=self._main, name="fileperf in-process app", daemon=True)
         self._settled = threading.Event()
         self._failure: BaseException | None = None
@@ -165,12 +177,18 @@ class InProcessLaunch:
 
         self._loop = loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        app = cast("ASGIApp", self._app.load())  # checked to be one
-        async with Lifespan(app) as lifespan:
-            transport = StreamingASGITransport(app, state=lifespan.state)
-            end = asyncio.Event()
-            self._running = RunningInProcess(self._thread, loop, transport)
-            self._end = end
-            self._settled.set()
-            await end.wait()
+        app, told = cast("ASGIApp", self._app.load()), list[str]()  # checked to be one
+        counter = QueryCounter(told.append) if self._counts_queries else None
+        try:
+            app = app if counter is None else counter.around(app)
+            async with Lifespan(app) as lifespan:
+                transport = StreamingASGITransport(app, state=lifespan.state)
+                end = asyncio.Event()
+                self._running = RunningInProcess(self._thread, loop, transport, None if counter is None else told)
+                self._end = end
+                self._settled.set()
+                await end.wait()
+        finally:
+            if counter is not None:
+                counter.close()
         self._ending = lifespan.failure.rpartition("\n")[2]

@@ -50,6 +50,18 @@ def noted(what: str, run_directory: Path) -> int:
     return len(list(run_directory.glob(f"{what}.*")))
 
 
+def add_line(what: str, line: str, run_directory: Path) -> None:
+    """Adds a line to what this process tells; does nothing if the run directory is gone."""
+    with suppress(FileNotFoundError), _name(what, run_directory).open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+
+
+def lines_of(what: str, run_directory: Path) -> Iterator[str]:
+    """Yields the whole lines that all processes have added."""
+    for path in run_directory.glob(f"{what}.*"):
+        yield from path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+
+
 def _name(what: str, run_directory: Path) -> Path:
     return run_directory / f"{what.lower()}.{os.getpid()}"
 
@@ -76,6 +88,7 @@ class Job:
     """Without the values of environment variables, which may be secret: the environment has them."""
     host: str
     databases: Databases
+    counts_queries: bool = False
 
     @classmethod
     def of(
@@ -88,6 +101,7 @@ class Job:
         needs: Mapping[str, str] | None = None,
         lent: Path,
         server: str = "",
+        counts_queries: bool = False,
     ) -> Self:
         """Returns the job of serving this app as the spec says. Raises AppLoadError for an app that cannot be sent."""
         sys_path = code_tree.sys_path(str(Path(entry).absolute()) for entry in sys.path)
@@ -103,6 +117,7 @@ class Job:
             spec=replace(spec, env=tuple((name, "") for name in dict(spec.env))),
             host=host,
             databases=app.databases,
+            counts_queries=counts_queries,
         )
 
     @classmethod
@@ -188,6 +203,8 @@ def lend_package(run_directory: Path) -> Path:
 
 # --- What server processes tell the test process of their start
 
+QUERIES = "queries"
+"""Lines of a `QueryCounter`."""
 STARTED = "started"
 """A process begins to load the app. More of these than workers: one has died and was replaced."""
 HELD = "held"

@@ -21,7 +21,7 @@ from pytest_fileperf.serve.inprocess import InProcessLaunch
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer, UrlLaunch
-from pytest_fileperf.serve.spec import Command, Granian, InProcess, ServerSpec, Url, Uvicorn, needs_app
+from pytest_fileperf.serve.spec import AsgiSpec, Command, Granian, InProcess, ServerSpec, Url, Uvicorn, needs_app
 from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.versions.loaded import hidden_by_installed
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -143,12 +143,14 @@ class ServerPool:
         forks: bool = True,
         is_timed: bool = False,
         tells_imports: bool = False,
+        counts_queries: bool = False,
     ) -> Launch:
         """Returns the launcher for a boot of the code in its tree, not started yet. Whoever starts it calls `end`.
 
         Boots of one number `boot` are alike. `in_turn` says that it is a side of a comparison. With `forks` it may be
         a fork of what has imported the app of this `version`. With `is_timed` its start-up is measured; with
-        `tells_imports` its log has the times of imports. Raises PlanError if it lacks an app, or cannot boot the
+        `tells_imports` its log has the times of imports; with `counts_queries` it counts those of requests.
+        Raises PlanError if it lacks an app, or cannot boot the
         code of another tree, and AppLoadError if a command cannot be handed the test's app or database.
         """
         if not code_tree.is_here:
@@ -167,6 +169,7 @@ class ServerPool:
             version=version,
             is_timed=is_timed,
             tells_imports=tells_imports,
+            counts_queries=counts_queries,
         )
         if app is None and needs_app(spec):
             raise PlanError(
@@ -182,7 +185,7 @@ class ServerPool:
             return CommandLaunch(spec, start_up, self._builds)
         assert app is not None
         if isinstance(spec, InProcess):
-            return InProcessLaunch(app)
+            return InProcessLaunch(app, counts_queries=counts_queries)
         preloads = self.preloads if forks and not self.coverage else None
         return AsgiLaunch(spec, app, start_up, self._imports, preloads)
 
@@ -199,16 +202,19 @@ class ServerPool:
         cores: frozenset[int] | None,
         *,
         is_timed: bool = False,
+        counts_queries: bool | None = False,
     ) -> RunningServer:
         """Returns this boot of the server, after it has ended any other one. One that has died is replaced.
 
         With `is_timed` it was started afresh, and its start-up was measured: not the first one, which may compile code
-        and read files that are then in memory. Raises AppLoadError, PlanError or ServerStartError.
+        and read files that are then in memory. It counts queries if `counts_queries`; None is whether it does or not.
+        Raises AppLoadError, PlanError or ServerStartError.
         """
         if self.serving(spec, app) == number:
             assert self._serving is not None
             running, startup_ns = self._serving.running, self._serving.startup_ns
-            if not is_timed or startup_ns is not None:
+            as_asked = counts_queries in (None, running.counts_queries) or not isinstance(spec, InProcess | AsgiSpec)
+            if as_asked and (not is_timed or startup_ns is not None):
                 running.startup_ns = startup_ns if is_timed else None
                 return running
         self.ask_serving()
@@ -219,7 +225,7 @@ class ServerPool:
             _started(first := prepare())
             self.end(first)
             self._started.add(key)
-        launch = prepare(is_timed=is_timed)
+        launch = prepare(is_timed=is_timed, counts_queries=bool(counts_queries))
         running = _started(launch)
         running.family = self.family
         self._serving = _Boot(
@@ -229,7 +235,7 @@ class ServerPool:
 
     def any_boot(self, spec: ServerSpec, app: AppSpec | None, cores: frozenset[int] | None) -> RunningServer:
         """Returns the boot of the server that serves, whichever it is; starts the first one where none does."""
-        return self.boot(spec, app, self.serving(spec, app) or 0, cores)
+        return self.boot(spec, app, self.serving(spec, app) or 0, cores, counts_queries=None)
 
     def serving(self, spec: ServerSpec, app: AppSpec | None) -> int | None:
         """Returns which boot of the server serves; None where none does, or where it has died."""

@@ -160,6 +160,7 @@ class StartUp:
     """Start-ups of two versions are no forks of one import, also if the code is the same."""
     is_timed: bool = False
     """Whether its time is measured."""
+    counts_queries: bool = False
     tells_imports: bool = False
     """Whether its log has how long each import takes (`python -X importtime`), which takes time of its own."""
 

@@ -21,6 +21,7 @@ from pytest_fileperf.host.child import process_tree
 from pytest_fileperf.host.sockets import having_unix_socket, listeners
 from pytest_fileperf.plan.network import LOCAL, Network, Reach, refusal, unix_socket
 from pytest_fileperf.plan.request import Auth, Cookies, Headers, Timeout
+from pytest_fileperf.serve.databases import Queries
 from pytest_fileperf.serve.spec import Url
 from pytest_fileperf.versions.loaded import LoadedFiles
 
@@ -72,6 +73,8 @@ class RunningServer(ABC):
     """Whether it is a fork of a process that had imported the app."""
     startup_ns: int | None = None
     """How long it took from the start of its process until it answered; None if that was not to be measured."""
+    counts_queries: bool = False
+    """Whether the queries of its requests are counted."""
     why_fresh: str = ""
     """Why each boot imports the app anew; empty where one import serves many, and where that was not tried."""
     family: str = "httpx"
@@ -126,6 +129,13 @@ class RunningServer(ABC):
     def log(self) -> tuple[str, ...]:
         """The last lines of its output; empty where we cannot read it."""
         return ()
+
+    def queries_since(self, at_ns: int) -> Queries | None:
+        """Returns the queries of requests that ended since then, by the monotonic clock, up to 50 ms ago.
+
+        None if it does not count any, or has loaded no library whose queries are counted.
+        """
+        return None
 
     def identity(self) -> dict[str, object]:
         """Returns what a comparison with another run depends on, as JSON values: without the port."""

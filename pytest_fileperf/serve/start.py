@@ -22,8 +22,9 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 from pytest_fileperf.errors import AppLoadError, AppMissingError
 from pytest_fileperf.host.supervisor import allow_profilers, follow_starter, follow_supervisor
 from pytest_fileperf.serve.app import FilesRead
+from pytest_fileperf.serve.databases import QueryCounter
 from pytest_fileperf.serve.fitting import Fitting, await_imports
-from pytest_fileperf.serve.job import HELD, IMPORTED, STARTED, Failed, Job, Ready, leave, note
+from pytest_fileperf.serve.job import HELD, IMPORTED, QUERIES, STARTED, Failed, Job, Ready, add_line, leave, note
 from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.spec import Uvicorn, fill_environment, socket_file, tls_files
 from pytest_fileperf.serve.stability import move_heap, stabilised_now, tracer_now
@@ -72,6 +73,12 @@ class WorkerStart:
             note(IMPORTED, self.run_directory)
             while held.exists():
                 time.sleep(0.01)
+
+    def counted(self, app: Any) -> Any:
+        """Returns the ASGI app, with its queries counted if that was asked for."""
+        if not self.job.counts_queries:
+            return app
+        return QueryCounter(lambda line: add_line(QUERIES, line, self.run_directory)).around(app)
 
     def report_failure(self, stage: str, message: str) -> None:
         leave(Failed(stage=stage, message=message), self.run_directory)
@@ -253,5 +260,6 @@ class _Config(Config):
         self.app = cast(Any, self.start.load_app())  # checked to be an ASGI app
         self.interface = cast(Any, interface_of(self.app))
         super().load()
+        self.loaded_app = self.start.counted(self.loaded_app)
         self.lifespan_class = partial(ReportingLifespan, start=self.start)
         self.callback_notify = partial(self.start.report_ready, self)

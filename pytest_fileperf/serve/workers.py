@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -23,9 +24,22 @@ from pytest_fileperf.host.child import Child, Invocation, is_alive
 from pytest_fileperf.host.files import full_disk
 from pytest_fileperf.plan.network import Reach
 from pytest_fileperf.serve.app import AppSpec
+from pytest_fileperf.serve.databases import Queries
 from pytest_fileperf.serve.fitting import Imported
 from pytest_fileperf.serve.imports import Imports, imports_of
-from pytest_fileperf.serve.job import ASKED, STARTED, Failed, Job, Ready, leave, left, lend_package, noted
+from pytest_fileperf.serve.job import (
+    ASKED,
+    QUERIES,
+    STARTED,
+    Failed,
+    Job,
+    Ready,
+    leave,
+    left,
+    lend_package,
+    lines_of,
+    noted,
+)
 from pytest_fileperf.serve.preload import Preloads
 from pytest_fileperf.serve.process import STAGES, ProcessLaunch, RunningProcess, StartUp, reach_of
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, env_filled, has_names, server_title
@@ -58,7 +72,8 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         at, code_tree = self.start_up, self.code_tree
         self._reach = reach_of(self.spec, run_directory)
         lent = lend_package(run_directory)
-        Job.of(self.spec, self._app, host=at.host, code_tree=code_tree, needs=needs, lent=lent).write(run_directory)
+        job = partial(Job.of, self.spec, self._app, host=at.host, code_tree=code_tree, needs=needs, lent=lent)
+        job(counts_queries=at.counts_queries).write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
         command = (code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
         return Invocation(
@@ -86,7 +101,9 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
                 "has the same time and size noted. Remove that file"
             )
         self._raise_for_origin(ready[0])
-        return RunningWorkers(self.spec, self.process, ready, self._reach, self.start_up.host)
+        running = RunningWorkers(self.spec, self.process, ready, self._reach, self.start_up.host)
+        running.counts_queries = self.start_up.counts_queries
+        return running
 
     def why_late(self) -> str:
         spec, ready = self.spec, len(left(Ready, self.process.directory))
@@ -161,6 +178,9 @@ class RunningWorkers(RunningProcess):
     @property
     def worker_pids(self) -> tuple[int, ...]:
         return tuple(self._processes)
+
+    def queries_since(self, at_ns: int) -> Queries | None:
+        return Queries.read(lines_of(QUERIES, self._process.directory), at_ns)
 
     def check(self) -> None:
         """Raises ServerDiedError also when a worker has ended, which the supervisor replaces."""

@@ -172,7 +172,8 @@ class _Alone:
     def _booted(self, number: int, tell: Tell) -> Iterator[tuple[RunningServer, Load]]:
         """Gives this boot and what loads it, after the test's setup."""
         plan, rig = self._plan, self._rig
-        server = rig.servers.boot(plan.settings.server, plan.app, number, plan.cores, is_timed=plan.times_starts)
+        boot = partial(rig.servers.boot, is_timed=plan.times_starts, counts_queries=plan.counts_queries)
+        server = boot(plan.settings.server, plan.app, number, plan.cores)
         with work_on(server, rig.servers, plan.work, plan.settings) as work:
 
             def load(load_plan: LoadPlan) -> Run:
@@ -189,7 +190,8 @@ class _Alone:
 def level_error(gate: Sequence[str], recording: Recording) -> float:
     """Returns the greatest standard error of the gated metrics that rounds tell; 0.0 where there is none."""
     evidence = evidence_of(recording)
-    metrics = [METRICS[name] for name in gate if METRICS[name].percentile is None and not METRICS[name].of_start]
+    metrics = [METRICS[name] for name in gate if METRICS[name].percentile is None]
+    metrics = [metric for metric in metrics if not (metric.of_start or metric.is_counted)]
     return max(filter(math.isfinite, (precision_of(metric, evidence) for metric in metrics)), default=0.0)
 
 

@@ -39,12 +39,13 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.loss import Loss
 from pytest_fileperf.measure.measurement import Measurement, measurement_of
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Failure, Recording, Round, merge_failures
+from pytest_fileperf.measure.recording import Boot, Failure, Recording, Round, merge_failures
 from pytest_fileperf.measure.startup import ImportTimes, import_times
-from pytest_fileperf.measure.usage import Course, course_after
+from pytest_fileperf.measure.usage import course_after
 from pytest_fileperf.plan.load import LoadPlan, Side
 from pytest_fileperf.plan.request import WHOLE_LOAD, SubjectName
 from pytest_fileperf.plan.work import Work
+from pytest_fileperf.serve.databases import Queries
 from pytest_fileperf.serve.launch import Launch, ServerPool, refuse_changed, refuse_hidden, refuse_other_version
 from pytest_fileperf.serve.process import ProcessLaunch, RunningProcess
 from pytest_fileperf.serve.running import RunningServer
@@ -221,6 +222,7 @@ class Sides:
             forks=not (self._why_fresh or plan.times_starts),
             is_timed=is_timed,
             tells_imports=tells_imports,
+            counts_queries=plan.counts_queries,
         )
         if is_base and base.url is not None:
             here = plan.settings.server
@@ -636,7 +638,7 @@ class Comparison:
         self, comparisons: Sequence[MetricComparison], looked: Sequence[Looked], loss: Loss | None
     ) -> Explanation | None:
         # Memory costs no time: there is nothing to explain. What start-ups take is explained after the servers' end.
-        others = ("rss", "startup")
+        others = ("rss", "startup", "queries")
         if not any(found.outcome is Outcome.REGRESSED and found.metric not in others for found in comparisons):
             return None
         changed = {} if self._base.python is None else changed_packages(Path(self._base.python))
@@ -682,8 +684,9 @@ def _under_way_ns(run: Run) -> int:
 
 
 def _pair_side(runs: Sequence[Run], subject: SubjectName) -> BootEvidence:
-    memory: Course = ()
-    startup_ns: int | None = None
-    for run in runs if subject == WHOLE_LOAD else ():  # of a part or step they are not known
-        memory, startup_ns = course_after(memory, run.boot.memory), run.boot.startup_ns
-    return pair_side((round_ for run in runs for round_ in run.rounds_of(*subject)), memory, startup_ns)
+    boot: Boot | None = None
+    for run in runs if subject == WHOLE_LOAD else ():  # of a part or step nothing of it is known
+        memory, queries = ((), None) if boot is None else (boot.memory, boot.queries)
+        queries = Queries.summed((queries, run.boot.queries))
+        boot = replace(run.boot, memory=course_after(memory, run.boot.memory), queries=queries)
+    return pair_side((round_ for run in runs for round_ in run.rounds_of(*subject)), boot)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, reduce
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -39,6 +39,7 @@ from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.pacing import ClosedLoop
 from pytest_fileperf.plan.request import WHOLE_LOAD
 from pytest_fileperf.plan.work import Work
+from pytest_fileperf.serve.databases import SLICE_NS
 from pytest_fileperf.serve.inprocess import RunningInProcess
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.processes import STILL, TreeWatch
@@ -62,7 +63,7 @@ _FEW_REQUESTS = 20
 """Of a load of fewer, as in a smoke run, nobody waits for what it leaves."""
 _OF_ALL: Mapping[str, Any] = {
     "peak_rss_bytes": None, "memory": (), "growth": None, "samples": (), "alone": EMPTY, "leads": None,
-    "thread_pools": (), "startup_ns": None,
+    "thread_pools": (), "startup_ns": None, "queries": None,
 }  # fmt: skip
 """Facts about a boot that are known of a whole load only, as a part or step has them."""
 Tell: TypeAlias = Callable[[RunProgress], None]
@@ -152,6 +153,8 @@ class Loader:
                 for tree in trees.trees
             ]
             results = self._loaded(works, plan, index, servers, cores, tell, cpus)
+        if any(server.counts_queries for server in servers):
+            sleep(2 * SLICE_NS / 1e9)
         _check(servers)
         base_path = urlsplit(servers[-1].url).path
         self.paths |= {(method, path.removeprefix(base_path)) for method, path in results[-1].paths}
@@ -175,6 +178,7 @@ class Loader:
                 peak_rss_bytes=None if lost else tree.peak_rss_bytes,
                 memory=() if lost else course_of(held[side].peaks, rounds, warm=_warm(plan, side), warmed=warmed),
                 startup_ns=server.startup_ns,
+                queries=server.queries_since(min(own.started_ns for own in rounds)) if rounds else None,
                 stabilised=_held_equal(server.stabilised, samples),
                 tracer=server.tracer or ("" if in_process else self._generators.tracer),
                 # Of another load before this one it is not known what this one left.

@@ -307,6 +307,7 @@ class Session:
             alpha=self._budget.level(len(settings.gate), of_parts=sum(len(subject.gate) for subject in apart)),
             smoke=self._options.smoke,
             profiles=self._options.profile and not self._options.smoke,
+            shows_queries=self._options.queries,
             to_the_end=self._options.aa,
             in_half=in_half,
         )

@@ -97,7 +97,7 @@ def order_from(arguments: Mapping[str, object]) -> Order:
 # --- What is asked of the steps of a journey: `steps={"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`
 
 _OF_EVENTS = tuple(name for name, metric in METRICS.items() if metric.events)
-_OF_A_WHOLE_LOAD = ("cpu_per_request", "rss", "startup", "capacity", *_OF_EVENTS)
+_OF_A_WHOLE_LOAD = ("cpu_per_request", "rss", "startup", "queries", "capacity", *_OF_EVENTS)
 STEP_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name.partition("_")[2] not in _OF_A_WHOLE_LOAD))
 """The keys of the marker that a step may have. What the server uses, and events of streams, are a whole load's."""
 

@@ -49,6 +49,13 @@ def _number(value: object) -> float:
     return float(value)
 
 
+def _count(value: object) -> float:
+    """Takes how often something may be, on average: 0, 3, "3" or 3.5."""
+    with suppress(ValueError):
+        value = float(value) if isinstance(value, str) else value
+    return _number(value)
+
+
 def parse_count(value: object) -> int:
     """Takes a whole number of 1 or more, also as a text; raises ValueError."""
     if isinstance(value, str) and value.strip().isdecimal():
@@ -190,11 +197,15 @@ FLOORS: Mapping[Unit, str] = {
     Unit.BYTES: "10MB",
     Unit.BYTES_PER_SECOND: "1MB/s",
     Unit.SHARE: "1%",
+    Unit.COUNT: "2/request",
 }
 """How a floor of a tolerance is written, by the unit of the metrics that it fits."""
 
 
 def _with_floor(share: float, floor: str) -> Tolerance:
+    if floor.endswith("/request"):
+        with suppress(ValueError):
+            return Tolerance(share, floor=_count(floor.removesuffix("/request").strip()), unit=Unit.COUNT)
     number, per_second = floor.removesuffix("/s").strip(), floor.endswith("/s")
     is_plain = number.replace(".", "", 1).isdecimal()
     of_rates = (Unit.PER_SECOND, float) if is_plain else (Unit.BYTES_PER_SECOND, parse_size_bytes)
@@ -300,6 +311,7 @@ _BY_UNIT: Mapping[Unit, Callable[[object], float]] = {
     Unit.BYTES: _size_bytes,
     Unit.BYTES_PER_SECOND: _bytes_per_second,
     Unit.SHARE: _error_share,
+    Unit.COUNT: _count,
 }
 LIMITS: Mapping[str, Callable[[object], float]] = {
     metric.limit_key: _BY_UNIT[metric.unit] for metric in METRICS.values()

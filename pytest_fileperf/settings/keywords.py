@@ -144,6 +144,9 @@ class MarkerKeys(_Judged, total=False):
     max_startup: float | str | None
     """The longest start-up of the server, from the start of its process until it answers: `"3s"`, or seconds. It counts
     fresh starts alone, with the import of the app and its lifespan; of several it is the median."""
+    max_queries: float | str | None
+    """The most database queries of an HTTP request, counted inside uvicorn, gunicorn or `InProcess()`: `3`. It is the
+    mean of all requests but the 5 % with the most and the 5 % with the fewest."""
     min_capacity: float | None
     """The least capacity, in requests per second: with `fileperf.capacity` only."""
     setup: Setup | None
@@ -251,7 +254,8 @@ class PartKeywords(_Part, _Recipe, total=False):
 
 # --- Parts of a load: `part.get("/files/{id}", feed=ids)` says what one is, and loads nothing
 
-PART_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name not in ("min_capacity", "max_startup")))
+_OF_A_WHOLE_LOAD = ("min_capacity", "max_startup", "max_queries")
+PART_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name not in _OF_A_WHOLE_LOAD))
 """The keys of the marker that a part may have of its own. A capacity is a whole load's, and a start-up no load's."""
 _GATE = ("p50",)
 """What is compared of a part, unless it says something else. Its rate is that of the mix."""
@@ -348,9 +352,9 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
             except PlanError as error:
                 problems += (f"{where}: {problem}" for problem in error.problems)
                 continue
-            if "startup" in asked.compared:
-                key = "gate" if "startup" in asked.gate else "watch"
-                problems.append(f"{where}: {key}: startup: known of the whole load, and not of a part")
+            for metric in {"startup", "queries"} & {*asked.compared}:
+                key = "gate" if metric in asked.gate else "watch"
+                problems.append(f"{where}: {key}: {metric}: known of the whole load, and not of a part")
             own_fields = {name: getattr(asked, name) for name in ("name", "gate", "watch", "tolerances", "limits")}
             parts.append(MixPart(work=own.work, weight=float(weight), **own_fields))
     names = [one.name for one in parts]

@@ -17,7 +17,7 @@ from pytest_fileperf.plan.pacing import spread_seed
 from pytest_fileperf.plan.request import WHOLE_LOAD, Subject, SubjectName, Tolerance
 from pytest_fileperf.plan.work import Part, Work, parts_of, steps_of
 from pytest_fileperf.serve.app import AppSpec, app_spec, as_made
-from pytest_fileperf.serve.spec import AsgiSpec, Command, is_only_once, split_cores, worker_count
+from pytest_fileperf.serve.spec import AsgiSpec, Command, Granian, Url, is_only_once, split_cores, worker_count
 from pytest_fileperf.settings.settings import DEFAULT_BOOTS, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_NS, Settings
 from pytest_fileperf.units import format_count, format_duration, format_rate, format_share
 
@@ -99,6 +99,8 @@ class Plan:
     """Whether only a few requests are made, of each of the parts."""
     profiles: bool = False
     """Whether a profiler looks on once the code here was measured on its own."""
+    shows_queries: bool = False
+    """Whether queries are counted although nothing is asked of them."""
     to_the_end: bool = False
     """Whether a comparison uses all of its time, whatever is seen."""
     in_half: bool = False
@@ -135,6 +137,13 @@ class Plan:
         """Whether start-ups are measured: then each boot is a fresh one, with nothing else beside it."""
         asked = (*self.subject(WHOLE_LOAD).compared, *self.settings.limits)
         return not self.smoke and ("startup" in asked or "max_startup" in asked)
+
+    @property
+    def counts_queries(self) -> bool:
+        """Whether each boot counts the queries of its requests."""
+        asked = (*self.subject(WHOLE_LOAD).compared, *self.settings.limits)
+        counts = self.shows_queries or "queries" in asked or "max_queries" in asked
+        return counts and not self.smoke and not isinstance(self.settings.server, Command | Granian | Url)
 
     @property
     def _only_starts(self) -> bool:

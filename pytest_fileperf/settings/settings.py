@@ -16,7 +16,7 @@ from pytest_fileperf.plan.network import LOCAL, Network
 from pytest_fileperf.plan.pacing import ConnectionRamp, Ramp, RateRamp
 from pytest_fileperf.plan.request import Tolerance
 from pytest_fileperf.plan.work import Pause
-from pytest_fileperf.serve.spec import AsgiSpec, Command, InProcess, ServerSpec, Url, Uvicorn
+from pytest_fileperf.serve.spec import AsgiSpec, Command, Granian, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.settings.keys import FLOORS, KEYS, LIMITS, unknown_keys
 
 DEFAULT_CONNECTIONS = 32
@@ -31,6 +31,21 @@ DEFAULT_BOOTS = 3
 DEFAULT_GATE = ("rps", "p99")
 DEFAULT_OPEN_CONNECTIONS = 1_000
 """An open loop opens connections when it needs them. This limits them where the server stands still."""
+_WHY_NOT_OF: Mapping[type[ServerSpec], str] = {
+    InProcess: "InProcess() starts no process",
+    Url: "a Url is of a server that runs already",
+    Command: "a Command is any program",
+    Granian: "Granian() is a program of its own",
+}
+_NOT_OF: Mapping[str, tuple[tuple[type[ServerSpec], ...], str]] = {
+    "startup": ((InProcess, Url), "{}, so there is no start-up to measure: choose another server"),
+    "queries": (
+        (Command, Granian, Url),
+        "{}, and queries are counted inside a process that fileperf serves the app in: use Uvicorn(), Gunicorn() or "
+        "InProcess(), or leave this out",
+    ),
+}
+"""Metrics that some servers cannot have, and why."""
 _SHAPES = ("requests", "burst", "rate", "ramp")
 """Keys that each say how the load goes: a test gives one of them at most."""
 DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
@@ -57,6 +72,8 @@ class Options:
     """A Git ref: tests that no change since then can affect are left out."""
     aa: bool = False
     """Compare the code with itself, to see what a gate could see; nothing is judged."""
+    queries: bool = False
+    """Count the queries of each test, unless its server is another program."""
     profile: bool = False
     """Say which functions cost CPU, after each measurement."""
     coverage: bool = False
@@ -196,7 +213,7 @@ def resolve(
     server, found = _server_with_workers(chosen)
     problems += found
     problems += _keep_one_shape(chosen)
-    problems += (*_unfit_pause(chosen), *_unfit_generators(chosen, server), *_unfit_startup(chosen, server))
+    problems += (*_unfit_pause(chosen), *_unfit_generators(chosen, server), *_unfit_server(chosen, server))
     given = {"gate": default_gate, **{key: value for key, (_, value) in chosen.items() if value is not None}}
     gate: Any = given["gate"]
     watch: Any = given.pop("watch", ())
@@ -278,19 +295,15 @@ def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Ite
             yield f"tolerance: its floor does not fit {name}: say it by metric, as in {example}"
 
 
-def _unfit_startup(chosen: Mapping[str, tuple[int, object]], server: ServerSpec) -> tuple[str, ...]:
-    """Returns a problem where start-ups are to be measured, and no server is started."""
-    gate, watch, limit = (chosen.get(key, (0, None))[1] for key in ("gate", "watch", "max_startup"))
-    asked = ["max_startup"] * (limit is not None)
-    asked += [
-        f"{key}: startup"
-        for key, names in (("gate", gate), ("watch", watch))
-        if isinstance(names, tuple) and "startup" in names
-    ]
-    if not asked or not isinstance(server, InProcess | Url):
-        return ()
-    why = "InProcess() starts no process" if isinstance(server, InProcess) else "a Url is of a server that runs already"
-    return (f"{' and '.join(asked)}: {why}, so there is no start-up to measure: choose another server",)
+def _unfit_server(chosen: Mapping[str, tuple[int, object]], server: ServerSpec) -> Iterator[str]:
+    """Yields a problem for each metric that this server cannot have: start-ups, or queries."""
+    for metric, (kinds, lacks) in _NOT_OF.items():
+        asked = [f"max_{metric}"] * (chosen.get(f"max_{metric}", (0, None))[1] is not None)
+        for key in ("gate", "watch"):
+            names = chosen.get(key, (0, None))[1]
+            asked += [f"{key}: {metric}"] * (isinstance(names, tuple) and metric in names)
+        if asked and isinstance(server, kinds):
+            yield f"{' and '.join(asked)}: {lacks.format(_WHY_NOT_OF[type(server)])}"
 
 
 def _connections(given: Mapping[str, object]) -> object:

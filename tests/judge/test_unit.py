@@ -32,7 +32,7 @@ def test_a_side_has_the_rates_of_its_turns_and_the_latencies_of_everything() -> 
     between, of_side = Phase.HANDOVER, Phase.ROUND
     phases = (between, of_side, between, between, of_side, between, Phase.DRAIN)
     rounds = [turn(phase, requests) for phase, requests in zip(phases, (7, 100, 1, 2, 200, 4, 1), strict=True)]
-    side = pair_side(rounds, ((0, 10), (20, 30)))
+    side = pair_side(rounds, Boot(index=0, memory=((0, 10), (20, 30))))
     assert [turn["rps"] for turn in side.turns] == [2000, 4000]
     assert [turn["cpu_per_request"] for turn in side.turns] == pytest.approx([0.001, 0.001])
     assert all("p99" not in turn for turn in side.turns)

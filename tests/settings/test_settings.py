@@ -29,6 +29,7 @@ LIMIT_SAMPLES: Mapping[Unit, tuple[object, float]] = {
     Unit.BYTES: ("2MiB", 2097152.0),
     Unit.BYTES_PER_SECOND: ("10MB/s", 10e6),
     Unit.SHARE: ("1%", 0.01),
+    Unit.COUNT: ("3.5", 3.5),
 }
 """For each unit what a user may write, and the figure in SI units."""
 
@@ -159,7 +160,7 @@ _SHARE = "write a percentage or a fraction, as in"
 _METRICS = f"use {', '.join(METRICS)}"
 _FLOOR = (
     "is no floor with the unit of a metric: write it as in "
-    '"15% and 2ms", "15% and 50/s", "15% and 10MB", "15% and 1MB/s", "15% and 1%"'
+    '"15% and 2ms", "15% and 50/s", "15% and 10MB", "15% and 1MB/s", "15% and 1%", "15% and 2/request"'
 )
 _WHOLE = "is not a whole number of 1 or more"
 BAD: tuple[tuple[str, object, str], ...] = (
@@ -243,6 +244,12 @@ def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
             "http://127.0.0.1:8000",
             "gate: startup: a Url is of a server that runs already, so there is no start-up to measure: choose another"
             " server",
+        ),
+        (
+            {"max_queries": 3, "gate": "queries"},
+            "http://127.0.0.1:8000",
+            "max_queries and gate: queries: a Url is of a server that runs already, and queries are counted inside a"
+            " process that fileperf serves the app in: use Uvicorn(), Gunicorn() or InProcess(), or leave this out",
         ),
         ({"burst": 5, "rate": 10}, None, "burst and rate are different shapes of load: give one of them"),
     ],

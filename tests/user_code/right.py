@@ -169,6 +169,7 @@ def servers(fileperf: FilePerf) -> None:
 def limits(fileperf: FilePerf) -> None:
     fileperf.get("/", min_rps=800, min_throughput="50MiB/s", max_p50=0.02, max_p99="80ms", max_latency=1)
     fileperf.get("/", max_error_rate="1%", max_rss="512MiB", max_cpu_per_request="400us")
+    fileperf.get("/", max_queries=3, gate="queries")
     fileperf.get("/", max_startup="3s", gate=("rps", "startup"), tolerance={"startup": "20%"})
     fileperf.get("/", max_error_rate=0.01, max_rss=1 << 29, max_mean="20ms", max_p999=None)
     fileperf.get("/", gate="none", group="sizes", label="small")

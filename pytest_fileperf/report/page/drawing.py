@@ -27,6 +27,7 @@ _SIZES: Mapping[Unit, tuple[tuple[str, float], ...]] = {
     Unit.BYTES: (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)),
     Unit.SHARE: (("%", 0.01),),
     Unit.PER_SECOND: (("/s", 1.0),),
+    Unit.COUNT: (("", 1.0),),
 }
 
 Points: TypeAlias = Sequence[tuple[float, float | None]]

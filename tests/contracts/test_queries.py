@@ -1,0 +1,182 @@
+"""Database queries of a request: as many as the database itself has seen, limited, stored and compared."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from contracts.project import Project, results
+
+pytest.importorskip("sqlalchemy")
+
+TRACED = """
+import contextlib
+import django
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.db.backends.signals import connection_created
+from django.http import HttpResponse
+from django.urls import path
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import StaticPool
+
+ran = []
+
+def trace(statement):
+    if statement.partition(" ")[0] not in ("BEGIN", "COMMIT", "ROLLBACK"):
+        ran.append(statement)
+
+plain = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+event.listen(plain, "connect", lambda connection, _: connection.set_trace_callback(trace))
+awaited = create_async_engine("sqlite+aiosqlite://")
+event.listen(awaited.sync_engine, "connect", lambda one, _: one.run_async(lambda own: own.set_trace_callback(trace)))
+connection_created.connect(lambda connection, **_: connection.connection.set_trace_callback(trace), weak=False)
+settings.configure(
+    ALLOWED_HOSTS=["*"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "x.db"}},
+    ROOT_URLCONF=__name__,
+    SECRET_KEY="x",
+)
+django.setup()
+from django.db import connection, transaction
+
+def by_django(request):
+    before = len(ran)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT 'secret'")
+        for number in range(4):
+            cursor.execute("SELECT %s AS a", [number])
+    return HttpResponse(str(len(ran) - before))
+
+urlpatterns = [path("django", by_django)]
+of_django = get_asgi_application()
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    if scope["path"] == "/django":
+        await of_django(scope, receive, send)
+        return
+    before = len(ran)
+    if scope["path"] == "/sync":
+        with plain.connect() as connection:
+            connection.execute(text("SELECT 'secret'"))
+            for number in range(4):
+                connection.execute(text("SELECT :number AS a"), {"number": number})
+    else:
+        async with awaited.connect() as connection:
+            await connection.execute(text("SELECT 'secret'"))
+            for number in range(4):
+                await connection.execute(text("SELECT :number AS a"), {"number": number})
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(len(ran) - before).encode()})
+"""
+OF_TRACED = """
+import pytest
+
+pytestmark = pytest.mark.fileperf(connections=1, duration="150ms", warmup="50ms", gate="none")
+
+@pytest.mark.parametrize("by", ["sync", "async", "django"])
+def test_by(fileperf, by):
+    assert fileperf.get(f"/{by}", max_queries=5, expect_body="5").server.queries == 5
+
+def test_beyond(fileperf):
+    fileperf.get("/sync", max_queries=4, expect_body="5")
+"""
+SHOP = """
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import StaticPool
+
+engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={{"check_same_thread": False}})
+
+def rows(connection, count):
+    for number in range(count):
+        connection.execute(text("SELECT :number AS row"), {{"number": number}})
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        rows(connection, {} if scope["path"] == "/more" else 2)
+    await send({{"type": "http.response.start", "status": 200, "headers": []}})
+    await send({{"type": "http.response.body", "body": b"ok"}})
+"""
+OF_SHOP = """
+import pytest
+
+pytestmark = pytest.mark.fileperf(connections=2, duration="200ms", gate="queries", boots=1)
+
+@pytest.mark.parametrize("path", ["same", "more"])
+def test_it(fileperf, path):
+    assert fileperf.get(f"/{path}").server.queries >= 3
+"""
+SERVERS = """
+import pytest
+from pytest_fileperf import Command
+
+LOAD = {"connections": 2, "duration": "200ms", "gate": "none", "boots": 1}
+
+@pytest.mark.parametrize("server", ["inprocess", "uvicorn:workers=2", "gunicorn"])
+def test_counts(fileperf, server):
+    assert fileperf.get("/", max_queries="3", server=server, **LOAD).server.queries == 3
+
+def test_command(fileperf):
+    fileperf.get("/", max_queries=3, server=Command(["program", "{port}"]), **LOAD)
+
+def test_url(fileperf):
+    fileperf.get("/", server="http://127.0.0.1:1", **{**LOAD, "gate": "queries"})
+
+def test_neither(fileperf):
+    fileperf.get("/", app="bare:app", max_queries=3, **LOAD)
+"""
+
+
+def test_they_are_as_many_as_the_database_has_traced(project: Project) -> None:
+    pytest.importorskip("aiosqlite")
+    pytest.importorskip("django")
+    ran = project.write({"app.py": TRACED, "test_it.py": OF_TRACED}).run()
+
+    assert "1 failed, 3 passed" in ran.said, ran.text
+    assert "max_queries 4, measured 5" in ran.said
+    assert "4 times a request: SELECT ? AS a (app.py:54 in app)" in ran.said, ran.text
+    for name, found in results(ran).items():
+        (boot,) = found["boots"]
+        assert boot["queries"]["counts"].keys() == {"5"}, name
+        assert sum(one["count"] for one in boot["queries"]["statements"]) == 5 * boot["queries"]["counts"]["5"]
+        assert all("app.py:" in one["place"] for one in boot["queries"]["statements"])
+    assert "secret" not in json.dumps(ran.record["results"])
+
+
+def test_more_of_them_than_the_baseline_has_is_a_regression(project: Project) -> None:
+    project.write({"app.py": SHOP.format(2), "test_it.py": OF_SHOP}).commit()
+    stored = project.run("--fileperf-update=all")
+    (baseline,) = (project.top / ".fileperf").rglob("*.json")
+    assert baseline.read_text(encoding="utf-8").count('"queries": 3.0') == 4, stored.text
+    project.commit().write({"app.py": SHOP.format(11)})
+    ran = project.run("--fileperf-markdown=summary.md")
+
+    assert "1 failed, 1 passed" in ran.said, ran.text
+    assert "12 queries a request, 9 more than before, worse than its baseline" in ran.said
+    assert "11 times a request, 2 before: SELECT ? AS row (app.py:8 in" in ran.said, ran.text
+    assert "| queries | 3 → 12 | +300 % |" in (project.top / "summary.md").read_text(encoding="utf-8")
+    (item,) = results(ran)["test_it[same]"]["verdict"]["comparisons"]
+    assert (item["outcome"], item["base"], item["now"]) == ("PASS", 3, 3)
+
+
+def test_each_server_of_fileperf_counts_and_no_other(project: Project) -> None:
+    bare = SHOP.format(2).partition("    with engine")
+    project.write({"app.py": SHOP.format(2), "test_it.py": SERVERS})
+    project.write(
+        {"bare.py": f"async def{bare[0].partition('async def')[2]}    await send{bare[2].partition('await send')[2]}"}
+    )
+    ran = project.run("--fileperf-queries")
+
+    assert "3 failed, 3 passed" in ran.said, ran.text
+    assert ran.said.count("3 queries a request") == 3
+    assert "queries were counted, which costs" in ran.said
+    why = "and queries are counted inside a process that fileperf serves the app in: use Uvicorn(), Gunicorn() or"
+    assert f"max_queries: a Command is any program, {why}" in ran.said
+    assert f"gate: queries: a Url is of a server that runs already, {why}" in ran.said
+    assert "max_queries 3, not measured" in ran.said
