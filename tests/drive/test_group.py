@@ -178,8 +178,9 @@ def test_all_take_turns_of_two_servers_together(group: Generators, url: str) -> 
 
 
 def test_one_that_dies_is_named_and_what_the_others_measured_is_kept(
-    group: Generators, url: str, tmp_path: Path
+    here: Generators, url: str, tmp_path: Path
 ) -> None:
+    """`test_cluster` kills workers."""
     marker = tmp_path / "died"
 
     async def journey(client: httpx.AsyncClient) -> None:
@@ -189,12 +190,12 @@ def test_one_that_dies_is_named_and_what_the_others_measured_is_kept(
             os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
             os._exit(7)
 
-    made = load(group, url, work=Journey(name="dies once", function=journey))
+    made = load(here, url, work=Journey(name="dies once", function=journey))
     ((number, why),) = made.lost.items()
     assert why == "'s process ended with exit code 7"
     assert by_numbers(made) == {3 - number}
     assert all(round_.requests and not round_.failed for round_ in made.rounds if round_.phase is Phase.ROUND)
-    again = load(group, url)
+    again = load(here, url)
     assert (again.lost, by_numbers(again)) == ({}, {1, 2})
 
 

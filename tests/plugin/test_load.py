@@ -75,13 +75,14 @@ def test_progress_is_one_line_rewritten_on_a_terminal(project: pytest.Pytester) 
         sys.executable,
         "-m",
         "pytest",
-        "-pno:randomly",
-        "-pno:asyncio",
+        "-pfileperf",
         "--fileperf",
+        "--fileperf-server=inprocess",
         *QUICK,
         LONG_ENOUGH_TO_SEE,
     ]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=project.path) as process:
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=project.path, env=env) as process:
         os.close(theirs)
         shown = b""
         with contextlib.suppress(OSError):  # Linux ends a terminal whose other end is closed with EIO

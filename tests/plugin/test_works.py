@@ -278,7 +278,6 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("LimitExceededError: ", "min_rps 1,000,000,000/s, measured "),
     ),
     "status": ("fileperf.get('/status/500')", ("RequestsFailedError: ", "status 500")),
-    "app": ("fileperf.get('/', app='missing_module:app')", ("No module named 'missing_module'",)),
     "keyword": ("fileperf.get('/', conections=1)", ("unknown key 'conections' (did you mean connections?)",)),
     # parts
     "part": (
@@ -378,11 +377,11 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("SetupError: setup fill failed on ", "in fill"),
     ),
     "setup_measures": (
-        "fileperf.get('/1', setup=lambda client: fileperf.get('/1'))",
+        "fileperf.get('/1', setup=lambda client: fileperf.get('/1'), server='inprocess')",
         (f"GET /1: setup <lambda> {MEASURES}",),
     ),
     "teardown_measures": (
-        "fileperf.get('/3', teardown=lambda client: fileperf.get('/3'))",
+        "fileperf.get('/3', teardown=lambda client: fileperf.get('/3'), server='inprocess')",
         (f"GET /3: teardown <lambda> {MEASURES}",),
     ),
     "no_setup": (
