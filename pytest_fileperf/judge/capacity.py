@@ -233,9 +233,9 @@ def _of_limit(
 
 def _of_others(logs: _Array) -> _Array:
     """Returns what the likelihoods of a boot's paces say of other boots."""
-    likely = np.exp((logs - logs.max()).astype(np.float64))
-    far = np.log(np.maximum(likely.mean(axis=-1, keepdims=True), _TINY)) + logs.max()
-    return np.asarray(np.logaddexp(math.log(1 - APART) + _blurred(logs, BOOT_SD)[0], math.log(APART) + far))
+    likely, most = _likely(logs)
+    (near,) = _blurred(likely, BOOT_SD)
+    return np.asarray(np.log((1 - APART) * near + APART * likely.mean(axis=-1, keepdims=True)) + most)
 
 
 @lru_cache(maxsize=512)
@@ -261,11 +261,12 @@ def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds
         chance = gammaln(beyond + slow) - gammaln(slow) + gammaln(made - beyond + fast) - gammaln(fast)
         chance += gammaln(weight) - gammaln(made + weight) + ways
         # Where the machine stood still each order of size is alike, from one request on.
-        most = max(1.0, _LONGEST_STALL * made)
-        in_stall = 1 / (beyond * (1 + math.log(most))) if 0 < beyond <= most else 0.0
+        longest = max(1.0, _LONGEST_STALL * made)
+        in_stall = 1 / (beyond * (1 + math.log(longest))) if 0 < beyond <= longest else 0.0
         none = ODD / (made + 1) + stalled * in_stall
-    each = _blurred(chance, *(math.hypot(sd, crowds) for sd in _PACE_SDS))
-    found: _Array = np.logaddexp(np.log(1 - ODD - stalled) + each, np.log(none)).astype(np.float32)
+    likely, most = _likely(chance)
+    each = _blurred(likely, *(math.hypot(sd, crowds) for sd in _PACE_SDS))
+    found: _Array = np.log((1 - ODD - stalled) * np.exp(most) * each + none).astype(np.float32)
     return found
 
 
@@ -297,21 +298,24 @@ def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool =
     return max(by_chance, falls_behind), _CROWDS / math.sqrt(made), True
 
 
-def _blurred(logs: _Array, *sds: float) -> _Array:
-    """Returns logarithms of likelihoods over paces, where the pace is off by chance: a row for each deviation.
+def _likely(logs: _Array) -> tuple[_Array, _Array]:
+    """Returns likelihoods over paces, the greatest of each row 1, and the logarithm of what that is."""
+    most = logs.max(axis=-1, keepdims=True).astype(np.float64)
+    return np.exp(logs - most), most
 
-    Beyond both ends likelihoods are as at the end. What is less than 1e-15 of the greatest is rounded, which no odd
-    load shows.
+
+def _blurred(likely: _Array, *sds: float) -> _Array:
+    """Returns likelihoods over paces, where the pace is off by chance: a row for each deviation.
+
+    Beyond both ends they are as at the end.
     """
-    most = logs.max(axis=-1, keepdims=True)
     reach = math.ceil(4 * max(sds) / _STEP)
-    ends = [(0, 0)] * (logs.ndim - 1) + [(reach, reach)]
-    likely = np.pad(np.exp((logs - most).astype(np.float64)), ends, mode="edge")
-    size = -(-likely.shape[-1] // 64) * 64  # a product of small numbers, which is quick
-    waves = np.fft.rfft(likely, size)
+    padded = np.pad(likely, [(0, 0)] * (likely.ndim - 1) + [(reach, reach)], mode="edge")
+    size = -(-padded.shape[-1] // 64) * 64  # a product of small numbers, which is quick
+    waves = np.fft.rfft(padded, size)
     bells = [np.exp(-2 * (math.pi * sd / _STEP * np.fft.rfftfreq(size)) ** 2) for sd in sds]
-    blurred = [np.fft.irfft(waves * bell, size)[..., reach : reach + logs.shape[-1]] for bell in bells]
-    return np.asarray(np.log(np.maximum(np.stack(blurred), _TINY)) + most)
+    blurred = [np.fft.irfft(waves * bell, size)[..., reach : reach + likely.shape[-1]] for bell in bells]
+    return np.maximum(blurred, 0.0)  # rounded
 
 
 @lru_cache(maxsize=16)
