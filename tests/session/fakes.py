@@ -217,6 +217,7 @@ class Loads(Loader):
         self.turns: list[Alternation] = []
         self.is_closed = False
         self.cluster: Workers | None = None
+        self.paths = set()
 
     def close(self) -> None:
         self.is_closed = True
