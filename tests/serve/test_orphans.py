@@ -107,19 +107,10 @@ def test_a_killed_run_and_supervisors_leave_no_worker_behind_that_ignores_the_re
         assert remaining_after(15, [*uvicorn, *gunicorn, *program]) == []
 
 
-def test_a_run_that_ends_while_it_starts_or_builds_a_server_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_while_it_builds_a_server_leaves_nothing_behind(tmp_path: Path) -> None:
+    """While one starts: `hostile/test_kills`."""
     told = tmp_path / "pid"
     build = ("{python}", "-c", f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
-
-    def started() -> list[int]:
-        return [int(path.suffix[1:]) for path in tmp_path.glob("*/*/started.*")]
-
-    with starting(tmp_path, Gunicorn(workers=2), app="serve.apps:hanging_lifespan") as starter:
-        wait_until(lambda: len(started()) == 2)
-        pids = started()
-        starter.send_signal(signal.SIGINT)
-        starter.wait(10)
-        require_nothing_left(tmp_path, pids)
     with starting(tmp_path, Command(PROGRAM, build=build)) as starter:
         wait_until(lambda: told.exists() and bool(told.read_text()))
         starter.kill()

@@ -1,4 +1,4 @@
-"""What whole runs say of servers that are no plain ones: of their processes, logs and profiles, and where they run."""
+"""What whole runs say of servers that are no plain ones: of their processes and logs, and where they run."""
 
 from __future__ import annotations
 
@@ -57,11 +57,6 @@ async def app(scope, receive, send):
     os.write(1, b"x" * (floods.pop() if floods else 0) + b"\\n")
     Path("/dev/full").write_text("an upload")
 """
-SLOW = f"""
-def slow_digest():
-    return sum(range(5_000))
-{PLAIN.replace('"http":', '"http":' + chr(10) + " " * 8 + "slow_digest()")}
-"""
 TESTS = """
 import glob, os, tempfile
 import pytest
@@ -84,13 +79,6 @@ def test_flooded(fileperf):
     assert "[Errno 28] No space left on device" in said.partition("last lines of its log:")[2]
     assert len(said) < 40_000
 """
-PROFILED = """
-import pytest
-
-@pytest.mark.parametrize("server", ["uvicorn", "inprocess"])
-def test_get(fileperf, server):
-    fileperf.get("/", server=server, connections=2, boots=1, duration="0.3s", warmup=0, gate="none")
-"""
 COMPARED = 'def test_get(fileperf): fileperf.get("/", connections=2, max_duration="1s", gate="rps")\n'
 
 
@@ -104,15 +92,6 @@ def test_processes_that_are_lost_and_logs_without_end_are_told(tmp_path: Path) -
     assert (used["summary"]["server"]["cpu_per_request"], used["summary"]["server"]["cpu_share"]) == (None, None)
     assert used["boots"][0]["peak_rss"] is None
     assert "processes of the server changed during the run (some ended, and nobody" in ran.said, ran.text
-
-
-@pytest.mark.usefixtures("looks")
-def test_the_function_that_costs_most_is_named_where_a_profiler_can_look(tmp_path: Path) -> None:
-    ran = Project(top=tmp_path).write({"app.py": SLOW, "test_it.py": PROFILED}).run("--fileperf-profile", width=120)
-    assert ran.status == 0, ran.text
-    assert "slow_digest (app.py:1)" in ran.said, ran.text
-    assert "not seen" not in ran.said, ran.text
-    assert "no profile: the app runs in the test process, together with the load" in ran.said, ran.text
 
 
 def test_the_old_code_may_be_a_server_that_runs(tmp_path: Path) -> None:

@@ -355,7 +355,6 @@ FAILING = replace(SETTINGS, limits={"max_error_rate": 0.0})
 @pytest.mark.parametrize(
     "now, settings, outcome, stores",
     [
-        (App(), SETTINGS, Outcome.PASS, {"all"}),
         (BETTER, SETTINGS, Outcome.IMPROVED, {"all", "passed"}),
         (WORSE, SETTINGS, Outcome.REGRESSED, {"all"}),
         (App(), BROKEN, Outcome.PASS, set()),
