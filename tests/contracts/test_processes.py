@@ -88,6 +88,7 @@ async def begin():
 
 async def answer(path):
     tasks.put_nowait(0.01)
+    await asyncio.sleep(0.002)
     return {}
 """
 ALWAYS = """
@@ -100,6 +101,7 @@ async def begin():
     threading.Thread(target=ticking, daemon=True).start()
 
 async def answer(path):
+    await asyncio.sleep(0.002)
     return {}
 """
 ALONE = """
@@ -112,18 +114,18 @@ APPS = {name: pytest.mark.fileperf(app=f"app_{name}:app") for name in ("early", 
 @pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2, reason="needs two cores, and affinity")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in APPS.items()])
 def test_get(fileperf, fileperf_server, name):
-    fileperf.get("/", connections=4, duration="1s", boots=1, warmup="0.5s", gate="none")
+    fileperf.get("/", connections=4, requests=40, duration="60s", boots=1, gate="none")
     cores = httpx.get(fileperf_server.url + "/", timeout=30).json()
     assert cores["child"] == len(os.sched_getaffinity(0))
     assert cores.get("worker", 1) == 1
 
 @pytest.mark.parametrize("name", ["later", "always"])
 def test_work(fileperf, name):
-    fileperf.get("/", app=f"app_{name}:app", connections=4, duration="1s", boots=1, warmup="0.2s")
+    fileperf.get("/", app=f"app_{name}:app", connections=4, duration="0.8s", boots=1, warmup="0.2s")
 """
 NAMES = ["test_get[early]", "test_get[late]", "test_get[passing]", "test_work[always]", "test_work[later]"]
 COMPARED = """
-LOAD = dict(connections=8, max_duration="4s", gate="rps")
+LOAD = dict(connections=4, max_duration="3s", gate="rps")
 
 def test_pool(fileperf):
     fileperf.get("/", app="app_late:app", **LOAD)
