@@ -79,7 +79,7 @@ def test_a_test_that_is_interrupted_the_second_time_has_the_outcome_of_the_first
     project = Project(top=tmp_path)
     project.write({"app.py": answering(0.01), "test_it.py": STOPPED}).commit()
     project.write({"app.py": answering(0.01) + "# a comment\n"})
-    ran = project.run("--fileperf-against=HEAD", "--fileperf-budget=20s", "--junitxml=junit.xml")
+    ran = project.run("--fileperf-against=HEAD", "--fileperf-budget=12s", "--junitxml=junit.xml")
     assert ran.status == 2, ran.text
     assert "1 inconclusive in" in ran.said
     assert {name: result["standing"] for name, result in results(ran).items()} == {"test_hard": "INCONCLUSIVE"}

@@ -55,12 +55,12 @@ def test_users(fileperf):
     fileperf.get("/", connections=40, pause=pause, duration="1s", boots=1, warmup="0.3s", gate="none")
 
 def test_capacity(fileperf):
-    load = {"max_p50": "500ms", "max_duration": "6s", "boots": 1, "gate": "none", "max_error_rate": "50%"}
+    load = {"max_p50": "500ms", "max_duration": "4s", "boots": 1, "gate": "none", "max_error_rate": "50%"}
     works = {part.get("/", name="one"): 1, part.get("/two", name="two"): 1}
     fileperf.capacity.mix(works, server=LIMITED, **load)
 
 def test_sync_rate(fileperf):
-    fileperf.get("/", server=ONE, rate=50, duration="2s", boots=1, warmup="0.2s", timeout="8s", gate="none")
+    fileperf.get("/", server=ONE, rate=50, duration="1s", boots=1, warmup="0.2s", timeout="8s", gate="none")
 
 def test_sync_closed(fileperf):
     fileperf.get("/", server=ONE, connections=4, duration="0.5s", boots=1, warmup="0.2s", gate="none")
@@ -85,9 +85,9 @@ def test_a_load_opens_no_more_connections_than_it_needs_and_counts_them(project:
     assert f"at most {rate['most_open']} of 1,000 connections were open" in ran.said, ran.text
 
     # A sync worker answers a rate, and its reconnects are counted.
-    assert (sync["requests"], sync["errors"]) == (100, 0)
+    assert (sync["requests"], sync["errors"]) == (50, 0)
     assert sync["most_open"] < 64
-    assert sync["opened"] >= 90
+    assert sync["opened"] >= 45
     closed = re.findall(r"the server closed the connection after each answer: [\d,]+ connections were opened", ran.said)
     assert len(closed) >= 3, ran.text
 

@@ -32,11 +32,11 @@ def by_law(summary: Mapping[str, Any]) -> float:
 
 
 LAW = {
-    "long": '"/1.2-0", connections=16, duration="2s"',
-    "longest": '"/0.9-0", connections=5, duration="3s", boots=3',
-    "short": '"/0.05-0", connections=10, duration="1s"',
-    "drawn": '"/0.4-1.2", connections=60, duration="3s"',
-    "cut": '"/1.5-0", connections=8, duration="0.6s"',
+    "long": '"/0.4-0", connections=16, duration="0.7s"',
+    "longest": '"/0.6-0", connections=5, duration="2s", boots=3',
+    "short": '"/0.1-0", connections=10, duration="0.6s"',
+    "drawn": '"/0.2-0.6", connections=60, duration="1.5s"',
+    "cut": '"/0.6-0", connections=8, duration="0.25s"',
 }
 
 
@@ -44,7 +44,7 @@ LAW = {
 def sleeps(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One run with all of these loads."""
     tests = (
-        f'def test_{name}(fileperf):\n    fileperf.get({load}, gate="none", warmup="0.3s")\n'
+        f'def test_{name}(fileperf):\n    fileperf.get({load}, gate="none", warmup="0.1s")\n'
         for name, load in LAW.items()
     )
     project = Project(top=tmp_path_factory.mktemp("sleeps"))
@@ -58,7 +58,7 @@ def figures_of(ran: Ran, name: str) -> Mapping[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name,true", [("long", 16 / 1.2), ("longest", 5 / 0.9), ("short", 10 / 0.05)])
+@pytest.mark.parametrize("name,true", [("long", 16 / 0.4), ("longest", 5 / 0.6), ("short", 10 / 0.1)])
 def test_equal_sleeps_have_the_rate_of_littles_law(sleeps: Ran, name: str, true: float) -> None:
     summary = figures_of(sleeps, name)
     assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)
@@ -74,7 +74,7 @@ def test_sleeps_that_chance_draws_have_it_too(sleeps: Ran) -> None:
 def test_a_request_longer_than_the_run_is_said(sleeps: Ran) -> None:
     summary = figures_of(sleeps, "cut")
     assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)
-    assert "requests/s are rough: a request takes 1.5" in sleeps.said, sleeps.text
+    assert "requests/s are rough: a request takes 6" in sleeps.said, sleeps.text
 
 
 def test_both_sides_of_a_comparison_were_counted(project: Project) -> None:

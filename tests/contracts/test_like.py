@@ -24,7 +24,7 @@ def begin():
         starts = FILES / "starts.txt"
         begun = int(starts.read_text() or 0) if starts.exists() else 0
         starts.write_text(str(begun + 1))
-        WAIT = 0.02 * 2.2 ** (begun % 3)
+        WAIT = 0.01 * 2.2 ** (begun % 3)
 
 def touch():
     memory = mmap.mmap(-1, 1 << 20)
@@ -125,7 +125,7 @@ def test_few(fileperf):
     fileperf.get("/", duration="0.5s", boots=1, gate="none")
 
 def test_slower(fileperf):
-    fileperf.get("/", app="app_slower:app", connections=4, duration="4s", warmup="0.1s", boots=3, gate="none")
+    fileperf.get("/", app="app_slower:app", connections=4, duration="2s", warmup="0.1s", boots=3, gate="none")
 """
 
 

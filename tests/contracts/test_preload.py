@@ -39,13 +39,13 @@ def changed():
 
 @pytest.mark.parametrize("path", ["/a", "/b"])
 def test_changing(fileperf, path):
-    fileperf.get(path, app="app_reads:app", connections=2, duration="200ms", warmup="50ms", boots=3)
+    fileperf.get(path, app="app_reads:app", connections=2, duration="200ms", warmup="50ms", boots=2)
 
 def test_broken(fileperf):
     fileperf.get("/", app="app_broken:app", connections=2)
 
 def test_named(fileperf):
-    fileperf.get("/", app="app_named:app", connections=2, duration="200ms", warmup="50ms", boots=3)
+    fileperf.get("/", app="app_named:app", connections=2, duration="200ms", warmup="50ms", boots=2)
 """
 LIFESPAN = """
 import os
@@ -75,7 +75,7 @@ def test_get(fileperf, name):
 COMPARED = """
 import pytest
 
-@pytest.mark.parametrize("name,longest", [("slow", "12s"), ("mixed", "4s")], ids=["slow", "mixed"])
+@pytest.mark.parametrize("name,longest", [("slow", "12s"), ("mixed", "2s")], ids=["slow", "mixed"])
 def test_get(fileperf, name, longest):
     fileperf.get("/", app=f"app_{name}:app", connections=2, max_duration=longest, gate="rps")
 """

@@ -82,7 +82,7 @@ SLOWLY = """
 @pytest.mark.parametrize("what", ["file", "memory", "full"])
 def test_grows(fileperf, what):
     # a rate, so that what grows is far from any limit on a fast machine, too
-    fileperf.get(f"/{what}", rate=150, connections=2, duration="2s", boots=1, warmup="0.2s", gate="none")
+    fileperf.get(f"/{what}", rate=150, connections=2, duration="1.2s", boots=1, warmup="0.2s", gate="none")
 """
 COMPARED = """
 def test_get(fileperf):
