@@ -88,7 +88,7 @@ def _check_certificate(certificate: str, key: str | None, where: str) -> None:
     """Raises PlanError if no server can speak TLS with these files: it would say less, or ask for a password."""
 
     def refuse() -> str:
-        raise PlanError("ssl_keyfile has a password, which no start-up is asked for: give a key without", where=where)
+        raise ValueError("the key has a password, which no start-up is asked for")
 
     for name, path in (("ssl_certfile", certificate), ("ssl_keyfile", key)):
         if path is not None and not Path(path).is_file():

@@ -70,8 +70,9 @@ def test_elsewhere(fileperf):
     fileperf.get("/", server="http://192.0.2.1:9")
 """
 BROKEN = """
+import sys
 import pytest
-from pytest_fileperf import Command, Gunicorn, Uvicorn
+from pytest_fileperf import Command, Granian, Gunicorn, Uvicorn
 
 pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, timeout="2s")
 START = "{python} -m uvicorn app:app --port={port}"
@@ -81,13 +82,16 @@ SERVERS = {
     "/no-certificate": Uvicorn(ssl_certfile="none.pem"),
     "/no-key": Gunicorn(ssl_certfile="no-key.pem"),
     "/other-key": Uvicorn(ssl_certfile="cert.pem", ssl_keyfile="other.pem"),
+    "/without/trustme": Gunicorn(tls=True),
+    "/without/granian": Granian(),
     "/build": Command(START, build=["{python}", "-c", "raise SystemExit('it does not compile')"]),
     "/exit": Command(["{python}", "-c", "print('wrong option {port}'); raise SystemExit(3)"]),
     "/late": Command(["{python}", "-c", "import time; time.sleep(60)  # {port}"], start_timeout_s=0.5),
 }
 
 @pytest.mark.parametrize("path", SERVERS)
-def test(fileperf, path):
+def test(fileperf, path, monkeypatch):
+    monkeypatch.setitem(sys.modules, path.removeprefix("/without/"), None)
     fileperf.get(path, server=SERVERS[path])
 
 def test_shutdown(fileperf):
@@ -101,6 +105,8 @@ TOLD = {
     "/import": "no settings, says the app",
     "/no-certificate": "ssl_certfile: there is no file .*none.pem",
     "/no-key": "no-key.pem is no certificate with a key .*give the file of its key as ssl_keyfile",
+    "/without/trustme": "pip install .pytest-fileperf.tls.",
+    "/without/granian": "pip install .pytest-fileperf.granian.",
     "/other-key": "cert.pem is no certificate with a key .*is this its key",
     "/build": "the build of .*it does not compile",
     "/exit": "exit code 3.*wrong option",
