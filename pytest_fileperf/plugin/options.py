@@ -217,12 +217,11 @@ def is_load_test(item: pytest.Item) -> bool:
 
 
 def refuse_no_values(config: pytest.Config) -> None:
-    """Raises UsageError for an option whose value is `--`: argparse takes it away, and leaves a list."""
-    given = [(name, value) for name, value in vars(config.option).items() if name.startswith("fileperf")]
-    lists = [(name, value) for name, value in given if isinstance(value, list)]
-    # What may be given more than once is a list of texts.
-    if names := [name for name, value in lists if not value or not all(isinstance(one, str) for one in value)]:
-        raise pytest.UsageError(f"fileperf: --{names[0].replace('_', '-')}: -- is no value")
+    """Raises UsageError for an option whose value is `--`: older argparse takes it away, and leaves an empty list."""
+    for name, value in vars(config.option).items():
+        values = value if isinstance(value, list) else [value]  # what may be given more than once is a list of texts
+        if name.startswith("fileperf") and (not values or "--" in values or [] in values):
+            raise pytest.UsageError(f"fileperf: --{name.replace('_', '-')}: -- is no value")
 
 
 def marker_keys(item: pytest.Item) -> dict[str, object]:

@@ -162,7 +162,9 @@ def _in_words(target: str, mode: int, flags: int) -> str:
     if stat.S_ISCHR(mode) or stat.S_ISDIR(mode):
         return ""
     if stat.S_ISREG(mode):
-        return "" if flags & os.O_APPEND else f"{Path(target).name} and keeps it open"  # forks share its position
+        # Forks share its position, which does not matter if it is only added to. libffi keeps its own file to map it.
+        is_harmless = flags & os.O_APPEND or Path(target).name.startswith("libffi.so")
+        return "" if is_harmless else f"{Path(target).name} and keeps it open"
     kind, _, what = target.partition(":")
     return {"socket": "a socket", "pipe": "a pipe"}.get(
         kind, f"an {what.strip('[]')}" if kind == "anon_inode" else kind

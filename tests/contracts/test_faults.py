@@ -53,6 +53,7 @@ def test_frozen(new_year, fileperf):
 def test_frozen_server(new_year, fileperf_server):
     assert fileperf_server.url
 
+@pytest.mark.filterwarnings("ignore:This process")  # since Python 3.12: it is multi-threaded
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_forks(fileperf, fileperf_server):
     fileperf.get("/", {SHORT}, gate="none")

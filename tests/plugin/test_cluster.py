@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from distributed import LocalCluster
 
 Run = Callable[..., pytest.RunResult]
 
@@ -37,6 +36,8 @@ LOADS = """
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
+    from distributed import LocalCluster  # not for each process that collects tests
+
     with LocalCluster(
         n_workers=2, processes=False, threads_per_worker=1, dashboard_address="127.0.0.1:0", protocol="tcp"
     ) as cluster:
