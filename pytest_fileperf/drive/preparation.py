@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import repeat
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import httpx
 
@@ -122,17 +122,16 @@ class PreparedLoad:
         )
         return Connection(asyncio.get_running_loop(), sock, self._scratch, self._known)
 
-    def _client(self, number: int = 0, family: str = "httpx", *, http2: bool = False) -> Client:
+    def _client(self, number: int = 0, journey: Journey | None = None) -> Client:
         target, is_tls = self.target, self._origin.scheme == "https"
-        uds, only_to, family = target.reach.uds, target.network, family or target.family
+        family = "httpx" if journey is None else journey.family or target.family
+        way: dict[str, Any] = {"uds": target.reach.uds, "only_to": target.network}
         if target.transport is not None:
             transport = target.transport()
-        elif http2:
-            tls = self._http2_tls() if is_tls else None
-            transport = Http2Transport(family_named(family), uds=uds, tls=tls, only_to=only_to)
+        elif journey is not None and journey.http2:
+            transport = Http2Transport(family_named(family), tls=self._http2_tls() if is_tls else None, **way)
         else:
-            verify = not is_tls or self._tls()
-            transport = LoadTransport(uds=uds, only_to=only_to, scratch=self._scratch, verify=verify)
+            transport = LoadTransport(scratch=self._scratch, verify=not is_tls or self._tls(), **way)
         return Client(
             number=self._plan.share.number(number),
             family=family,
@@ -218,10 +217,8 @@ class PreparedLoad:
         """Returns the way of what goes through httpx's client: each connection has a call."""
 
         def slot(number: int, load: Turns) -> Slot:
-            if journey is None:
-                client = self._client(number)
-            else:
-                client = self._client(number, journey.family, http2=journey.http2)
+            client = self._client(number, journey)
+            if journey is not None:
                 watch_answers(client, tally)
             unchecked = journey is not None
             made = ClientSlot(load=load, tally=tally, client=client, call=calls[number], unchecked=unchecked)

@@ -213,33 +213,23 @@ def request_from(method: object, url: object, arguments: Mapping[str, object], *
 def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
     problems = [*unknown_keys(arguments, ("steps", "http2", *KEYS)), *_journey_problems(function)]
     steps = _steps_from(arguments.get("steps"), problems)
-    http2 = _parsed("http2", _http2, arguments, problems) or False
+    http2 = False if arguments.get("http2") is None else arguments["http2"]
+    if not isinstance(http2, bool):
+        problems.append(f"http2: {http2!r} is neither True nor False")
+    elif http2 and find_spec("h2") is None:
+        problems.append('http2: httpx needs a package for it: pip install "httpx[http2]"')
     named = getattr(function, "func", function)  # a partial has no name
     name = str(getattr(named, "__name__", type(named).__name__))
     work = None
     if not problems:
         assert callable(function)
-        takes_value = takes(function, 2) is True
-        needs_value = takes_value and takes(function, 1) is False
-        asked = family_asked_by(function)
+        assert isinstance(http2, bool)
+        value, family = takes(function, 2) is True, family_asked_by(function)
+        needed = value and takes(function, 1) is False
         work = Journey(
-            name=name,
-            function=function,
-            takes_value=takes_value,
-            needs_value=needs_value,
-            steps=steps,
-            family=asked,
-            http2=http2,
+            name=name, function=function, takes_value=value, needs_value=needed, steps=steps, family=family, http2=http2
         )
     return VerbCall.of(work, arguments, problems, f"run({name})")
-
-
-def _http2(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{value!r} is neither True nor False")
-    if value and find_spec("h2") is None:
-        raise ValueError('httpx needs a package for it: pip install "httpx[http2]"')
-    return value
 
 
 def _journey_problems(function: object) -> tuple[str, ...]:

@@ -84,9 +84,8 @@ def dial(origin: Origin, reach: Reach, *, timeout_s: float, address: str = "") -
 
 async def require_allowed(origin: Origin, only_to: Network) -> None:
     """Raises httpx.ConnectError unless load may go to the host, and to all addresses that its name leads to."""
-    found = [origin.host]
-    if only_to.looks_up(origin.host):
-        found = [str(each[4][0]) for each in await _addresses(asyncio.get_running_loop(), origin)]
+    addresses = await _addresses(asyncio.get_running_loop(), origin) if only_to.looks_up(origin.host) else []
+    found = [str(each[4][0]) for each in addresses] or [origin.host]
     if refused := [each for each in found if not only_to.allows(each)]:
         raise httpx.ConnectError(f"{origin.host} is not this machine: {refusal(refused[0])}")
 

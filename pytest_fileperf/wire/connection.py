@@ -260,8 +260,7 @@ class Connection:
         self._head = head
         assert self._exchange is not None
         self._discard = not self._exchange.on_head(head)
-        is_empty = self._method_is_head or (head.status == SWITCHED and not self.switched)
-        length = 0 if is_empty else head.body
+        length = 0 if self._method_is_head or (head.status == SWITCHED and not self.switched) else head.body
         self._body = length
         self._left = max(0, length)
         self._chunks = ChunkedReader() if length == CHUNKED else None

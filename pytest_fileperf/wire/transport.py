@@ -267,38 +267,29 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
 
 class Http2Transport(httpx.AsyncBaseTransport):
-    """The transport of httpx or httpx2 itself, for a client that speaks HTTP/2 and goes where it is allowed.
-
-    An answer in HTTP/1.1 raises RemoteProtocolError. Without TLS no protocol can be agreed on: it is HTTP/2 at once.
-    """
+    """Speaks HTTP/2 by the transport of httpx or httpx2 itself: at once without TLS, where nothing can be agreed on."""
 
     def __init__(self, family: ModuleType, *, uds: str | None, tls: ssl.SSLContext | None, only_to: Network) -> None:
-        is_tls = tls is not None
-        self._own = family.AsyncHTTPTransport(
-            uds=uds, verify=tls if is_tls else False, trust_env=False, http1=is_tls, http2=True
-        )
-        self._family = family
-        self._only_to = only_to
-        self._allowed: set[Origin] = set()
-        self._has_answered = False
+        self._family, self._only_to = family, only_to
+        how: dict[str, Any] = {"uds": uds, "verify": tls or False, "trust_env": False, "http1": tls is not None}
+        self._own = family.AsyncHTTPTransport(http2=True, **how)
+        self._answered: set[Origin] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Raises RemoteProtocolError for an answer in HTTP/1.1, and ConnectError where `only_to` does not allow it."""
         origin, broken = _origin(request), self._family.RemoteProtocolError
-        if origin not in self._allowed:
-            try:
-                await require_allowed(origin, self._only_to)
-            except httpx.ConnectError as error:
-                raise error_of(self._family, error) from None
-            self._allowed.add(origin)
         try:
+            if origin not in self._answered:
+                await require_allowed(origin, self._only_to)
             response: httpx.Response = await self._own.handle_async_request(request)
+        except httpx.ConnectError as error:
+            raise error_of(self._family, error) from error.__cause__
         except broken as error:
-            raise error if self._has_answered else broken(f"{error}: {_NO_HTTP2}") from error
-        spoken = response.extensions["http_version"].decode()
-        if spoken != "HTTP/2":
+            raise error if origin in self._answered else broken(f"{error}: {_NO_HTTP2}") from error
+        if (spoken := response.extensions["http_version"]) != b"HTTP/2":
             await response.aclose()
-            raise broken(f"the answer is in {spoken}: {_NO_HTTP2}")
-        self._has_answered = True
+            raise broken(f"the answer is in {spoken.decode()}: {_NO_HTTP2}")
+        self._answered.add(origin)
         return response
 
     async def aclose(self) -> None:
@@ -306,10 +297,7 @@ class Http2Transport(httpx.AsyncBaseTransport):
 
 
 class _Exchange(httpx.AsyncByteStream):
-    """One request under way: hears of the answer from the connection, and is the response's stream.
-
-    If the answer switches protocols, it is the `network_stream` that httpx-ws and httpx2's `websocket()` talk over.
-    """
+    """One request under way: hears of the answer from the connection, and is the response's stream."""
 
     def __init__(
         self,
@@ -401,8 +389,9 @@ class _Exchange(httpx.AsyncByteStream):
             self._connection.close()
             self._give_back()
 
+    # --- what httpx-ws and httpx2's `websocket()` ask of a `network_stream`, with errors of httpcore or httpcore2
+
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Returns what came of another protocol; nothing at its end. Raises errors of httpcore, or of httpcore2."""
         self._timeout_s = timeout
         while not (self._blocks or self._complete):
             if self._connection is None:
@@ -416,7 +405,6 @@ class _Exchange(httpx.AsyncByteStream):
         return block[:max_bytes]
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Sends a piece of another protocol; raises errors as `read` does."""
         try:
             if self._connection is None:
                 raise httpx.WriteError("the connection was closed")
@@ -426,8 +414,7 @@ class _Exchange(httpx.AsyncByteStream):
 
     def _of_core(self, error: BaseException) -> Exception:
         core = import_module("httpcore" if self.family is httpx else "httpcore2")
-        made: Exception = getattr(core, classes_of(error)[0])(str(error))
-        return made
+        return cast(Exception, getattr(core, classes_of(error)[0])(str(error)))
 
     def _give_back(self) -> None:
         connection, self._connection = self._connection, None
