@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -45,6 +45,7 @@ _WORKER_RESULTS = "fileperf_results"
 _SECTIONS = ("failed", "error", "warnings")
 """What pytest prints in sections of its own, before ours."""
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+_HELPED = (*_ENDED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def activate(config: pytest.Config) -> None:
@@ -147,6 +148,8 @@ class Active:
         """What reports are made from, once the session has ended with results."""
         self._endpoints: dict[str, Mapping[str, bool]] = {}
         """Which endpoints have a load test, by app; once the session has ended, if all load tests ran."""
+        self._untraced = ""
+        """Why coverage does not trace servers, though it traces this process; else empty."""
         self._gates = 0
         """Comparisons that this session will make: they share one error rate."""
         self._said: list[str] = []
@@ -175,10 +178,20 @@ class Active:
 
             source = self._held.enter_context(_source(self._config, self.options))
             against, gates = self._base(source), max(1, self._gates)
+            self._untraced = self._why_untraced()
             asks = self._selection is None and self.outcomes.has_all_tests(self._config)
             rig = Rig.starting(self.options, progress=self.progress, source=source, time=self.time, asks=asks)
             self._session = Session(self.options, rig, against=against, gates=gates)
         return self._session
+
+    def _why_untraced(self) -> str:
+        from pytest_fileperf.serve.stability import COVERAGE, tracer_in, tracer_now
+
+        missing = "give --fileperf-coverage" * (not self.options.coverage)
+        patch = "set patch = subprocess and sigterm = true in its settings, in [run]" * (not tracer_in(os.environ))
+        if tracer_now() != COVERAGE or not (to_do := " and ".join(filter(None, (missing, patch)))):
+            return ""
+        return f"fileperf: coverage did not trace the servers, which it would make slower: to see their lines, {to_do}"
 
     def settle(self, item: pytest.Item, passed: bool) -> None:
         """Stores the baselines that a test has measured, where it passed. Raises BaselineError."""
@@ -260,6 +273,14 @@ class Active:
             self._said += (f"fileperf: {item.nodeid} is measured: {why}" for item, why in whys.items() if why)
         return unaffected
 
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtestloop(self) -> Generator[None, bool, bool]:
+        """Ends what coverage traces before pytest-cov puts its data together, which it does after all tests."""
+        done = yield
+        if self.options.coverage and self._session is not None:
+            self._session.end()
+        return done
+
     # --- reporting
 
     def pytest_report_header(self) -> list[str]:
@@ -282,6 +303,8 @@ class Active:
                 self._said += (f"fileperf: {note}" for note in self._session.notes)
             self._session.settle(passed=False)  # what a test was about to store when the run was interrupted
             self.results += self._session.results
+            if self._untraced and any(not boot.tracer for one in self.results for boot in one.recording.boots):
+                self._said.append(self._untraced)
             if self.options.history is not None and session.exitstatus in _ENDED:
                 failed = self._add_to_history(self._session, self.options.history)
             if session.exitstatus in _ENDED and not session.shouldfail:
@@ -309,6 +332,13 @@ class Active:
         if not self.options.smoke:
             said, failed = self.outcomes.settle_stale(session)
             self._said += said
+        is_asked = any(argument.startswith("--fileperf") for argument in self._config.invocation_params.args)
+        is_here = is_asked and not self.outcomes.left_out and not _is_distributed(self._config)
+        if is_here and session.exitstatus in _HELPED and not any(map(is_load_test, session.items)):
+            self._said.append(
+                "fileperf: no load test was found: a test is one if it uses the fixture fileperf."
+                " `python -m pytest_fileperf new package.module:app` writes one for each endpoint of an app"
+            )
         failed_tests = self.outcomes.failed
         if self.results or failed_tests:
             from pytest_fileperf.plugin.written import record_of, tell_ci, write_files

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from threading import Condition, Event
+from threading import Condition, Event, get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -208,6 +208,9 @@ class Measuring:
         self._item = item
         self._fixtures = fixtures
         self._count = 0
+        is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
+        self._loop_thread = get_ident() if is_async else None
+        """The thread of an async test, whose event loop is not to wait for a measurement."""
         self.has_measured = False
         """Whether a measurement was made, or raised an error; not where it was cancelled."""
         self.async_verbs: list[tuple[str, Coroutine[object, None, object], Event]] = []
@@ -233,6 +236,14 @@ class Measuring:
     def _found(self, call: VerbCall, turn: Turn | None, fitting: Callable[[Settings], Settings]) -> Result:
         """Returns what a session finds, with settings that fit to what it is asked, when it is the call's turn."""
         __tracebackhide__ = True
+        if self._loop_thread == get_ident():
+            self.has_measured = True
+            verb = "capacity" if fitting is for_capacity else "get"
+            raise PlanError(
+                f"{self._item.name} is an async test, and fileperf would block its event loop while it measures: use"
+                f" the fixture afileperf, and await its verbs, as in `await afileperf.{verb}(…)`",
+                where=call.where,
+            )
         turn = turn or self.in_line(call, Event())
         with self._active.turns.taken(turn), self._active.progress.until(turn.given_up):
             try:

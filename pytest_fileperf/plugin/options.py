@@ -73,7 +73,8 @@ _HOST_HELP = (
     "to be allowed to go there"
 )
 _COVERAGE_HELP = (
-    "let coverage trace servers and load generators too, where it traces this run; otherwise they run untraced"
+    "let coverage trace servers and load generators too, where it traces this run (its settings need patch = subprocess"
+    " and sigterm = true); otherwise they run untraced"
 )
 _BUDGET_HELP = (
     "the time for all comparisons together, as in 3min, in place of max_duration: what one does not need is for others,"

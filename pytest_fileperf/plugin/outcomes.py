@@ -45,7 +45,7 @@ class Outcomes:
         """Collectors without a failure or skip, those of modules among them."""
         self._partial: set[str] = set()
         """Modules with tests that were not collected or not run."""
-        self._left_out = False
+        self.left_out = False
         """Whether a load test was deselected."""
         self._tests: set[str] = set()
         self._passed: set[str] = set()
@@ -69,14 +69,14 @@ class Outcomes:
         self._tests.add(item.nodeid)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        self._left_out |= any(map(is_load_test, items))
+        self.left_out |= any(map(is_load_test, items))
         self._partial.update(_module_of(item.nodeid) for item in items)
 
     def has_all_tests(self, config: pytest.Config) -> bool:
         """Returns whether all load tests were collected: no test was chosen, and no file beside others with tests."""
         files = [Path(argument) for argument in config.args if argument.endswith(".py")]
         is_chosen = any("::" in argument for argument in config.args) or config.getoption("lf", default=False)
-        return not (self._left_out or is_chosen or any(len([*file.parent.glob("test_*.py")]) > 1 for file in files))
+        return not (self.left_out or is_chosen or any(len([*file.parent.glob("test_*.py")]) > 1 for file in files))
 
     # --- while a test runs
 

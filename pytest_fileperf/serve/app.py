@@ -84,7 +84,8 @@ def app_spec(app: object) -> AppSpec:
         target = app.strip().removesuffix("()")
         module_name, colon, path = target.partition(":")
         if not (colon and all(part.isidentifier() for part in (*module_name.split("."), *path.split(".")))):
-            raise AppLoadError(f'{app!r} does not name an app: write "module:attribute", or "module:factory()"')
+            form = "write module:attribute, without quotes" if {'"', "'"} & {*app} else 'write "module:attribute"'
+            raise AppLoadError(f'{app!r} does not name an app: {form}, or "module:factory()"')
         return AppSpec(target, app.strip().endswith("()"))
     # A function without arguments. A class is no factory: its instance was meant.
     factory = callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
@@ -179,8 +180,9 @@ def _found(target: str) -> object:
     except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
         # Not if it imports another module that is not there.
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
-            where = f'the sys.path of the test run, in {Path.cwd()} (does pytest\'s "pythonpath" lead to it?)'
-            raise AppMissingError(f'app "{target}" does not import: {_summary(error)} on {where}') from error
+            where = f"the sys.path of the test run, in {Path.cwd()}"
+            to_do = "name the directory that it is in in pytest's ini file, as in pythonpath = ."
+            raise AppMissingError(f'app "{target}" does not import: {_summary(error)} on {where}: {to_do}') from error
         raise AppLoadError(f'app "{target}" does not import: {_describe(error)}') from error
     where = f'module "{module_name}"'
     for name in path.split("."):

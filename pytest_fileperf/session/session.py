@@ -189,6 +189,12 @@ class Session:
         append(history, run)
         return f"added {format_count(len(tests), 'test')} to {history}"
 
+    def end(self) -> None:
+        """Ends server and load generators; another measurement starts them anew."""
+        self._rig.servers.ask_serving()
+        self._rig.servers.close()
+        self._rig.loads.close()
+
     @property
     def endings(self) -> tuple[str, ...]:
         """What was wrong with the ends of servers so far, in sentences."""

@@ -24,6 +24,10 @@ def test_a_run_is_shown_and_recorded_and_stores_nothing_unasked(project: Project
     assert "NEW" in ran.said, ran.text
     assert results(ran)["test_get"]["summary"]["requests"] > 0
     assert not (project.top / ".fileperf").exists()
+    (project.top / "test_plain.py").write_text("def test_plain(): pass", encoding="utf-8")
+    nothing = project.run("test_plain.py")
+    assert (nothing.status, "python -m pytest_fileperf new" in nothing.said) == (0, True), nothing.text
+    (project.top / "test_plain.py").unlink()
     for options, said in (((), "1 skipped"), (("--fileperf-smoke",), "1 passed")):
         ran = project.run(*options, asked=False)
         assert (ran.status, said in ran.said) == (0, True), ran.text

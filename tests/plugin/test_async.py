@@ -77,6 +77,14 @@ async def test_forgotten_anyio(afileperf):
 async def test_forgotten_asyncio(afileperf):
     afileperf.get("/")
 
+@pytest.mark.anyio
+async def test_blocked_anyio(fileperf):
+    fileperf.get("/")
+
+@pytest.mark.asyncio
+async def test_blocked_asyncio(fileperf):
+    await fileperf.capacity.get("/", max_p99="1s")
+
 def test_own_failure(afileperf):
     afileperf.get("/")
     assert 1 == 2, "its own"
@@ -119,6 +127,7 @@ NOTHING = (
     "this test uses {} and measured nothing: call a verb, as in {}.get(…), leave the fixture out (the marker fileperf"
     " alone makes a load test), or skip the test with pytest.skip(…) where there is nothing to measure"
 )
+BLOCKED = "is an async test, and fileperf would block its event loop while it measures: use the fixture afileperf"
 FORGOTTEN = "so it was not measured: write `await` before the call, in an async test"
 
 
@@ -135,6 +144,8 @@ FAILED = {
     "forgotten": f"POST /x was called and not awaited {FORGOTTEN}",
     "forgotten_anyio": f"{forgotten('forgotten_anyio')} {FORGOTTEN}",
     "forgotten_asyncio": f"{forgotten('forgotten_asyncio')} {FORGOTTEN}",
+    "blocked_anyio": f"GET /: test_blocked_anyio {BLOCKED}",
+    "blocked_asyncio": f"capacity GET /: test_blocked_asyncio {BLOCKED}",
     "own_failure": "AssertionError: its own",
     "unittest": "AssertionError: its own",
 }
@@ -164,7 +175,7 @@ def test_it_says_why_and_what_to_do(whole: Ran, name: str) -> None:
     """The own failure of a test comes first. Python says nothing of calls that were never awaited."""
     _, text = whole.tests[name]
     assert FAILED[name] in " ".join(text.split())
-    assert ("measured" in text) is ("its own" not in text)
+    assert ("measure" in text) is ("its own" not in text)
     assert name != "forgotten" or forgotten(name) in text
     assert "never awaited" not in whole.text
 

@@ -63,6 +63,16 @@ def test_program(fileperf):
 def test_in_pytest(fileperf):
     fileperf.get("/", expect_body="yes", server="inprocess")
 """
+COMBINED = """
+import pathlib
+import pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop():  # as pytest-cov does it
+    done = yield
+    print("combined the data of servers" if [*pathlib.Path().glob(".coverage.*")] else "no server has ended")
+    return done
+"""
 SAID = "traced by coverage: the figures are slower than untraced ones, and never compared with those"
 
 
@@ -93,7 +103,11 @@ def results(path: Path) -> Mapping[str, Any]:
 def test_servers_and_generators_are_not_traced_and_an_app_in_the_pytest_process_is(
     project: pytest.Pytester, traced: Run
 ) -> None:
-    traced(traced="no").assert_outcomes(passed=4)
+    ran = traced(traced="no")
+    ran.assert_outcomes(passed=4)
+    ran.stdout.fnmatch_lines(
+        ["fileperf: coverage did not trace the servers, *: to see their lines, give --fileperf-coverage"]
+    )
     found = results(project.path)
     tracers = {name: [boot["tracer"] for boot in result["boots"]] for name, result in found.items()}
     assert tracers == {"app": [""], "journey": [""], "program": [""], "in_pytest": ["coverage"]}
@@ -104,8 +118,10 @@ def test_servers_and_generators_are_not_traced_and_an_app_in_the_pytest_process_
 
 
 def test_they_are_where_that_is_asked_for_and_every_result_says_so(project: pytest.Pytester, traced: Run) -> None:
+    project.makeconftest(COMBINED)
     result = traced("-ofileperf_coverage=true", "-k", "not in_pytest", traced="yes")
     result.assert_outcomes(passed=3, deselected=1)
+    result.stdout.fnmatch_lines(["*combined the data of servers*"])
     found = results(project.path).values()
     assert [[boot["tracer"] for boot in result["boots"]] for result in found] == [["coverage"]] * 3
     assert all(SAID in result["notes"] for result in found)
