@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from judge.sides import STABILISED, known, pair, stalling, swapped
 
 from pytest_fileperf.judge.difference import Difference, Differences
-from pytest_fileperf.judge.evidence import Pair
+from pytest_fileperf.judge.evidence import BootEvidence, Pair
 from pytest_fileperf.judge.paired import (
     ASKED,
     Sequential,
@@ -31,6 +31,7 @@ from pytest_fileperf.judge.paired import (
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.units import format_share
@@ -608,3 +609,37 @@ def test_too_little_says_how_long_it_takes(metric: str, pairs: list[Pair], elaps
     sequential = Sequential({metric: 0.015}, alpha=ALPHA, limit_s=60.0)
     (few,) = sequential.look(pairs, elapsed_s=elapsed_s, next_s=3.0) or ()
     assert f"give it a max_duration of {longer} or more" in sentence(few.reason)
+
+
+@pytest.mark.parametrize(
+    "base, now, tolerance, outcome",
+    [
+        ((3, 0), (3, 0), 0.0, Outcome.PASS),
+        ((3, 0), (3.2, 0), 0.0, Outcome.PASS),
+        ((3, 0), (4, 0), 0.0, Outcome.REGRESSED),
+        ((30, 0), (31, 0), 0.0, Outcome.REGRESSED),
+        ((30, 0), (31, 0), 0.05, Outcome.PASS),
+        ((0, 0), (3, 0), 0.0, Outcome.REGRESSED),
+        ((3, 0), (0, 0), 0.0, Outcome.IMPROVED),
+        ((3, 0.04), (3.5, 0.04), 0.0, Outcome.INCONCLUSIVE),
+        ((3, 0.09), (3, 0.09), 0.0, Outcome.INCONCLUSIVE),
+        ((3, 0.0004), (4, 0.0004), 0.0, Outcome.REGRESSED),
+    ],
+)
+def test_one_pair_decides_what_is_counted(
+    base: tuple[float, float], now: tuple[float, float], tolerance: float, outcome: Outcome
+) -> None:
+    sides = [
+        BootEvidence(
+            turns=(), latency=EMPTY, runs={"queries": mean}, variances={"queries": var / mean**2} if var else {}
+        )
+        for mean, var in (base, now)
+    ]
+    found = Sequential({"queries": tolerance}, alpha=0.01, limit_s=30).look(
+        [Pair(base=sides[0], now=sides[1])], elapsed_s=1, next_s=1
+    )
+    if outcome is Outcome.INCONCLUSIVE:
+        assert found is None  # it goes on
+    else:
+        assert found is not None
+        assert found[0].outcome is outcome

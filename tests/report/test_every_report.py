@@ -77,7 +77,7 @@ comparisons = st.builds(
         [
             name
             for name, each in METRICS.items()
-            if name not in ("capacity", "startup", "error_rate")
+            if name not in ("capacity", "startup", "queries", "error_rate")
             and each.events is None  # the samples have no such figure
         ]
     ),

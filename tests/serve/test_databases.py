@@ -1,4 +1,4 @@
-"""Django's real database is refused where the tests have a test database, unless the user names another one."""
+"""Django's real database is refused where the tests have a test database; texts and means of queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from pytest_fileperf.errors import AppLoadError
 from pytest_fileperf.serve.app import AppSpec
-from pytest_fileperf.serve.databases import Databases, databases_here
+from pytest_fileperf.serve.databases import Databases, Queries, databases_here, text_of
 from pytest_fileperf.serve.job import Job
 from pytest_fileperf.serve.spec import Uvicorn
 
@@ -155,3 +155,40 @@ def test_a_factory_does_not_reach_the_real_database(
     if not late:
         chosen = Job.of(Uvicorn(env={"DJANGO_SETTINGS_MODULE": ""}), spec, lent=tmp_path / "chosen")
         assert chosen.load_app() is app
+
+
+@pytest.mark.parametrize(
+    "statement, text",
+    [
+        ("SELECT a\n  FROM t_1 WHERE a = ? AND b = 'sec''ret'", "SELECT a FROM t_1 WHERE a = ? AND b = ?"),
+        ("SELECT a FROM t WHERE b = %(b_1)s -- secret", "SELECT a FROM t WHERE b = ?"),
+        ("SELECT /* secret */ a FROM t WHERE b = $1::INTEGER LIMIT 21", "SELECT a FROM t WHERE b = ? LIMIT ?"),
+        (
+            "SELECT a::text FROM t WHERE b IN (:b_1, :b_2) AND c = 0x1F",
+            "SELECT a::text FROM t WHERE b IN (?, …) AND c = ?",
+        ),
+        ('SELECT "t"."a" AS "n" FROM "t" WHERE "t"."b" = "secret"', 'SELECT "t"."a" AS "n" FROM "t" WHERE "t"."b" = ?'),
+        ("SELECT a FROM t WHERE b = 'secret", "SELECT a FROM t WHERE b = ?"),
+        ('SELECT a FROM t WHERE b = "secret', "SELECT a FROM t WHERE b = ?"),
+        ("SELECT $$secret$$, $x$secret $$ secret$x$, E'\\'secret'", "SELECT ?, ?, E?"),
+    ],
+)
+def test_the_text_of_a_statement_has_nothing_secret(statement: str, text: str) -> None:
+    assert text_of(statement) == text
+
+
+@pytest.mark.parametrize(
+    "counts, outside, mean",
+    [
+        ({3: 8}, 0, 3),
+        ({3: 9_600, 50: 400}, 90, 3),  # a cache is filled, a job runs beside it
+        ({0: 5, 3: 90, 4: 5}, 0, 3),
+        ({2: 50, 4: 50}, 0, 3),
+        ({2: 1, 4: 1}, 0, 3),
+        ({0: 10}, 30, 3),  # in threads that do not know of a request
+    ],
+)
+def test_the_queries_of_a_request_are_a_mean_without_rare_ones(
+    counts: dict[int, int], outside: int, mean: float
+) -> None:
+    assert Queries(counts=tuple(counts.items()), outside=outside).mean()[0] == mean
