@@ -11,7 +11,18 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.measure.recording import LATE_NS
 from pytest_fileperf.measure.usage import CHILDREN_WORK, GeneratorUse
 from pytest_fileperf.report.remarks import setting
-from pytest_fileperf.report.text import INDENT, Screen, Style, amount, pad, paint, plain, quantity, time_text
+from pytest_fileperf.report.text import (
+    INDENT,
+    Screen,
+    Style,
+    amount,
+    pad,
+    paint,
+    plain,
+    quantity,
+    queries_text,
+    time_text,
+)
 from pytest_fileperf.report.wording import could_show, limit_text
 from pytest_fileperf.units import format_bytes, format_count, format_duration, format_share
 
@@ -95,8 +106,7 @@ def event_texts(run: Measurement) -> list[str]:
 
 def query_texts(run: Measurement) -> list[str]:
     """Returns how many queries a request makes; nothing if nobody counted them."""
-    queries = run.server.queries
-    return [] if queries is None else [f"{amount(queries, Unit.COUNT)} queries a request"]
+    return [] if run.server.queries is None else [queries_text(run.server.queries)]
 
 
 def load_texts(run: Measurement) -> list[str]:

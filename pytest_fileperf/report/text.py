@@ -193,6 +193,12 @@ def quantity(value: float, unit: Unit) -> str:
     return amount(value, unit) + ("/s" if unit in (Unit.PER_SECOND, Unit.BYTES_PER_SECOND) else "")
 
 
+def queries_text(value: float) -> str:
+    """Returns `12 queries a request`."""
+    count = amount(value, Unit.COUNT)
+    return f"{count} {'query' if count == '1' else 'queries'} a request"
+
+
 def exact(value: float, unit: Unit) -> str:
     """Returns the value in the SI unit with nine digits, for values that would look equal when rounded."""
     suffix = {Unit.PER_SECOND: "/s", Unit.SHARE: "", Unit.COUNT: ""}.get(unit, f" {unit}")

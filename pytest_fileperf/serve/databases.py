@@ -167,7 +167,7 @@ class Statement:
     text: str
     """Without parameters, literals and comments."""
     place: str
-    """The line of the user's code that ran it first: `app/shop.py:31 in read`; empty where that is not known."""
+    """A line of the user's code that ran it: `app/shop.py:31 in read`; empty where that is not known."""
     count: int
 
 
@@ -254,6 +254,8 @@ class QueryCounter:
         self._outside_seen = 0
         self._places: dict[str, tuple[str, str]] = {}
         """Text and place by the statement as it was executed."""
+        self._placed: set[str] = set()
+        """Those that ran in this slice: the place is that of the load, and not that of a setup before it."""
         self._endings: dict[str, Callable[[], object]] = {}
         """What ends to listen to a library that is loaded, by its name."""
 
@@ -285,7 +287,7 @@ class QueryCounter:
 
     def _end_slice(self) -> None:
         self._listen()  # the first request may have imported it
-        ended, self._ended = self._ended, []
+        ended, self._ended, self._placed = self._ended, [], set()
         counts, ran, before = Counter(map(len, ended)), Counter[tuple[str, str]](), self._outside_seen
         for statement, count in Counter(itertools.chain.from_iterable(ended)).items():
             ran[self._places.get(statement, ("", ""))] += count
@@ -302,8 +304,10 @@ class QueryCounter:
             next(self._outside)
             return
         request.append(statement)
-        if statement not in self._places and len(self._places) < _MOST_STATEMENTS:
-            self._places[statement] = (text_of(statement), _users_line())
+        if statement not in self._placed:
+            self._placed.add(statement)
+            if (known := self._places.get(statement)) is not None or len(self._places) < _MOST_STATEMENTS:
+                self._places[statement] = (text_of(statement) if known is None else known[0], _users_line())
 
     def _listen(self) -> None:
         """Begins to listen to libraries that were loaded since the last time."""
