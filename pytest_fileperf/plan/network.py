@@ -19,7 +19,7 @@ class Reach:
     uds: str | None = None
     """The path of its Unix socket, in place of a port."""
     trusted: str | bool = True
-    """Certificates, as PEM: a server needs one of them, or one that they have signed. True: what httpx trusts."""
+    """Certificates, as PEM: a server has one of them, or one that they signed. True: what httpx trusts, False: any."""
     is_own: bool = False
     """Whether the server has a certificate that we gave it: then it may be for another host."""
 
