@@ -295,7 +295,6 @@ def test_problems_of_all_markers_are_told_before_any_test(pytester: pytest.Pytes
 # --- what is wrong
 
 ABOUT_STORED = "it is about stored baselines, and --fileperf-{} compares with none: leave out one of them"
-CONFIRM = ("--fileperf-confirm=always", "--fileperf-base-packages=stored")
 GROUPS = (
     "is no way to group tests: use group, name, func, fullname, fullfunc, param or param:NAME, where NAME is a"
     " parameter's, or several of these joined by commas"
