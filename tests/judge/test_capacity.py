@@ -231,7 +231,7 @@ def search(server: Server, *, start: float, **how: Any) -> Searched:
 @pytest.mark.parametrize(
     "server, start, low, high, broken",
     [
-        pytest.param(fixed(0.0005), 100.0, 1600, 2100, "max_p99", id="the closed loop said far too little"),
+        pytest.param(fixed(0.002), 25.0, 440, 520, "max_p99", id="the closed loop said far too little"),
         pytest.param(refusing(0.005, 4), 200.0, 0, 160, "max_error_rate", id="failed requests limit it"),
         # Loads are over before a backlog of 4 % reaches the limit.
         pytest.param(fixed(0.0002), 4500.0, 4750, 5100, "max_p99", id="a fast server falls behind"),

@@ -148,7 +148,7 @@ def test_p99_of_identical_code_does_not_regress_and_that_of_slower_code_does(
 ) -> None:
     """On a machine whose sessions are known to deviate by 5 %."""
     rng = np.random.default_rng(21)
-    sides = ((base.latencies(rng), now.latencies(rng)) for _ in range(100))
+    sides = ((base.latencies(rng), now.latencies(rng)) for _ in range(60))
     found = Counter(outcome_of("p99", each, tolerance=0.25, sd=0.05) for each in sides)
     regressed = share(found, Outcome.REGRESSED)
     assert regressed == 1.0 if most_regress is None else regressed <= most_regress
