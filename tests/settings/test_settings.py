@@ -191,10 +191,15 @@ BAD: tuple[tuple[str, object, str], ...] = (
     (
         "server",
         "apache",
-        "unknown server 'apache': use uvicorn, gunicorn, inprocess, command or an http:// URL on this machine",
+        "unknown server 'apache': use uvicorn, gunicorn, granian, inprocess, command or an http:// URL on this machine",
     ),
     ("server", Command, "<class 'pytest_fileperf.serve.spec.Command'> is a class: give an instance of it"),
     ("app", "app.py", '\'app.py\' does not name an app: write "module:attribute", or "module:factory()"'),
+    (
+        "app",
+        "'app:app'",
+        '"\'app:app\'" does not name an app: write module:attribute, without quotes, or "module:factory()"',
+    ),
     ("label", 5, "5 is not a text"),
     ("rate", 0, f"0 is not a rate: {_RATE}"),
     ("rate", "10/day", f"'10/day' is not a rate: {_RATE}"),
@@ -227,7 +232,7 @@ def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
 @pytest.mark.parametrize(
     "keys, server, problem",
     [
-        ({"workers": 2}, "inprocess", "workers=2 only goes with uvicorn and gunicorn, not with InProcess()"),
+        ({"workers": 2}, "inprocess", "workers=2 only goes with uvicorn, gunicorn and granian, not with InProcess()"),
         (
             {"workers": 2},
             Command("./server {port}"),
