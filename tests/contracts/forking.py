@@ -1,8 +1,8 @@
 """Makes runs of pytest, each in a fork of this process, for whoever writes orders to it; a script, on Linux.
 
-What each run imports of other packages is imported once, which is most of what a short run costs. The plugin is not:
-every run imports it for itself. An order is a line of JSON: how long the run may take, and the arguments of `run`. The
-answer is a line with its exit code.
+What each run imports is imported once, which is most of what a short run costs: other packages, and the modules of this
+one that a load needs. To import them starts nothing, so each run has them as if it had done so itself. An order is a
+line of JSON: how long the run may take, and the arguments of `run`. The answer is a line with its exit code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from _pytest.config import default_plugins
 
 PRELOADED = (
     *(f"_pytest.{name}" for name in default_plugins),
-    "asyncio", "cloudpickle", "httptools", "httpx", "numpy", "psutil", "scipy.special", "wcwidth",
+    "asyncio", "cloudpickle", "httpcore", "httptools", "httpx", "numpy", "psutil", "scipy.special", "wcwidth",
+    "pytest_fileperf.plugin.active", "pytest_fileperf.plugin.verbs", "pytest_fileperf.plugin.written",
+    "pytest_fileperf.session.session",
 )  # fmt: skip
 
 
