@@ -119,7 +119,8 @@ LOAD = {"connections": 2, "requests": 20, "gate": "none"}
 
 @pytest.mark.parametrize("server", ["inprocess", "gunicorn:workers=2"])
 def test_counts(fileperf, server):
-    assert fileperf.get("/", max_queries="3", server=server, **LOAD).server.queries == 3
+    load = {**LOAD, "gate": "queries"}
+    assert fileperf.get("/", max_queries="3", server=server, **load).server.queries == 3
 
 def test_command(fileperf):
     fileperf.get("/", max_queries=3, server=Command(["program", "{port}"]), **LOAD)
@@ -148,32 +149,31 @@ def test_they_are_as_many_as_the_database_has_traced(project: Project) -> None:
     assert "secret" not in json.dumps(ran.record["results"])
 
 
-def test_more_of_them_than_the_baseline_has_is_a_regression(project: Project) -> None:
+def test_more_of_them_than_another_version_has_is_a_regression(project: Project) -> None:
     project.write({"app.py": SHOP.format(2), "test_it.py": OF_SHOP}).commit()
-    stored = project.run("--fileperf-update=all")
-    (baseline,) = (project.top / ".fileperf").rglob("*.json")
-    assert baseline.read_text(encoding="utf-8").count('"queries": 3.0') == 2, stored.text
-    project.commit().write({"app.py": SHOP.format(11)})
-    ran = project.run("--fileperf-markdown=summary.md")
+    project.write({"app.py": SHOP.format(11)})
+    ran = project.run("--fileperf-against=HEAD", "--fileperf-markdown=summary.md")
 
     assert "1 failed" in ran.said, ran.text
-    assert "12 queries a request, 9 more than before, worse than its baseline" in ran.said
+    assert "12 queries a request, 9 more than before, worse than HEAD" in ran.said
     assert "11 times a request, 2 before: SELECT ? AS row (app.py:8 in" in ran.said, ran.text
     assert "| queries | 3 → 12 | +300 % |" in (project.top / "summary.md").read_text(encoding="utf-8")
     (item,) = results(ran)["test_it"]["verdict"]["comparisons"]
     assert (item["outcome"], item["base"], item["now"], item["pairs"]) == ("REGRESSED", 3, 12, 1)
 
 
-def test_each_server_of_fileperf_counts_and_no_other(project: Project) -> None:
+def test_each_server_of_fileperf_counts_and_no_other_and_baselines_have_it(project: Project) -> None:
     bare = SHOP.format(2).partition("    with engine")
     project.write({"app.py": SHOP.format(2), "test_it.py": SERVERS})
     project.write(
         {"bare.py": f"async def{bare[0].partition('async def')[2]}    await send{bare[2].partition('await send')[2]}"}
     )
-    ran = project.run("--fileperf-queries")
+    ran = project.run("--fileperf-queries", "--fileperf-update=all")
 
     assert "3 failed, 2 passed" in ran.said, ran.text
     assert ran.said.count("3 queries a request") == 2
+    (stored,) = (project.top / ".fileperf").rglob("*.json")
+    assert stored.read_text(encoding="utf-8").count('"queries": 3.0') == 4
     assert "queries were counted, which costs" in ran.said
     why = "and queries are counted inside a process that fileperf serves the app in: use Uvicorn(), Gunicorn() or"
     assert f"max_queries: a Command is any program, {why}" in ran.said
