@@ -171,7 +171,7 @@ def test_new_writes_a_test_for_each_endpoint_which_work_at_once(
     assert written.read_text(encoding="utf-8") == NEW
     written.with_name("test_visit.py").write_text(VISIT, encoding="utf-8")
     smoke = partial(pytester.runpytest_subprocess, "-p", "fileperf", "-o", "pythonpath=.", "--fileperf-smoke", "tests")
-    ran = smoke("-p", "xdist", "-n2")
+    ran = smoke()
     ran.assert_outcomes(passed=6, skipped=2)
     left = "DELETE /items/{item_id}, GET /items/{item_id}"
     assert f"6 of 8 endpoints have a load test; not covered: {left} =" in " ".join(str(ran.stdout).split()), (
