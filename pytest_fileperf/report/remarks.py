@@ -17,7 +17,15 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import Recording, WarmUp
 from pytest_fileperf.measure.usage import CHILDREN_WORK
 from pytest_fileperf.report.text import plain, quantity, time_text
-from pytest_fileperf.report.wording import NO_BASELINE, base_name, note_text, notes_text, typical_text, untold_code
+from pytest_fileperf.report.wording import (
+    COUNTING,
+    NO_BASELINE,
+    base_name,
+    note_text,
+    notes_text,
+    typical_text,
+    untold_code,
+)
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.units import format_bytes, format_count, format_rate, format_share
 
@@ -72,6 +80,7 @@ def notes(result: Result) -> tuple[str, ...]:
         f"a part of the load is missing: {plain(result.lost)}" if result.lost else "",
         *map(note_text, result.notes),
         f"engine {recording.engine}: {why_engine}" if why_engine else "",
+        COUNTING if result.measurement.server.queries is not None else "",
         "server and generator shared cores" * shared_cores,
         f"boots stabilised in part, without: {', '.join(missing)}" if held and missing else "",
         _processes_text(result),

@@ -146,6 +146,7 @@ def test_they_are_as_many_as_the_database_has_traced(project: Project) -> None:
         assert boot["queries"]["counts"].keys() == {"5"}, name
         assert sum(one["count"] for one in boot["queries"]["statements"]) == 5 * boot["queries"]["counts"]["5"]
         assert all("app.py:" in one["place"] for one in boot["queries"]["statements"])
+        assert any(note.startswith("queries were counted, which costs") for note in found["notes"])
     assert "secret" not in json.dumps(ran.record["results"])
 
 
