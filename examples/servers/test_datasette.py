@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -11,7 +12,7 @@ from pytest_fileperf import Uvicorn
 
 @pytest.fixture
 def server(tmp_path):
-    with sqlite3.connect(tmp_path / "cities.db") as database:
+    with closing(sqlite3.connect(tmp_path / "cities.db")) as database:
         database.execute("create table cities as select 'city' as name")
     return Uvicorn(env={"DATABASE": f"{tmp_path}/cities.db"})
 
