@@ -168,7 +168,7 @@ def _quick_digests() -> Iterator[None]:
     """Digests that take 50 ms each by intent take none, so that baselines can be written for each input."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
-            "pytest_fileperf.judge.baseline._slow", lambda plain, salt: f"scrypt:{hash((plain, salt)):016x}"
+            "pytest_fileperf.judge.baseline.slow_digest", lambda plain, salt: f"scrypt:{hash((plain, salt)):016x}"
         )
         yield
 

@@ -133,7 +133,7 @@ def test_no_secret_is_printed_or_written(
     secretive: pytest.Pytester, run_load: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Digests that take 50 ms each by intent take none: tests/judge tests what they are.
-    monkeypatch.setattr("pytest_fileperf.judge.baseline._slow", quick_digest)
+    monkeypatch.setattr("pytest_fileperf.judge.baseline.slow_digest", quick_digest)
     first = run_load("--fileperf", "--fileperf-update=all", "-v", *REPORTS)
     first.assert_outcomes(passed=len(PASSING) + 3, failed=len(FAILING))
     assert len(list(secretive.path.rglob("run.*"))) == 3
