@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     trend.add_argument("--since", metavar="REF|DATE", help="changes since a commit, a tag or a day such as 2026-11-20")
     trend.add_argument("--fail-over", metavar="SHARE", help="exit with 1 if a loss beyond it is sure, as in 3%%")
     trend.add_argument("--check", action="store_true", help="measure the commits around the last steps again")
-    trend.add_argument("--link", action="store_true", help="measure how far the codes of renewed baselines are apart")
+    trend.add_argument("--link", action="store_true", help="measure renewed baselines against those before")
     trend.add_argument("--json", type=Path, metavar="PATH", help="write all of it as JSON")
     trend.add_argument("--html", type=Path, metavar="PATH", help="write charts as one HTML file")
     return parser
@@ -157,7 +157,7 @@ def _trend(given: argparse.Namespace) -> int:
     if given.link:
         for line in link_baselines(paths, given.k):
             sys.stdout.write(f"{line}\n")
-    trends, said = trends_of(paths, name=given.k, metric=given.metric, since=given.since)
+    trends, said, unknown = trends_of(paths, name=given.k, metric=given.metric, since=given.since)
     if given.json is not None:
         write_text(given.json, json.dumps(trend_values(trends), indent=1) + "\n")
     if given.html is not None:
@@ -171,11 +171,15 @@ def _trend(given: argparse.Namespace) -> int:
     for line in check_steps(trends) if given.check else ():
         out.write(f"{line}\n")
         out.flush()
-    beyond = [trend for trend in trends if worst is not None and trend.loses(worst)]
+    if worst is None:
+        return 0
+    beyond = [trend for trend in trends if trend.loses(worst)]
     for trend in beyond:
         loss = f"{trend.series.nodeid} lost more than {given.fail_over} of {trend.series.metric} since {given.since}"
         sys.stderr.write(f"{loss}\n")
-    return 1 if beyond else 0
+    if unknown or not trends:
+        sys.stderr.write(f"--fail-over: nobody knows what {unknown or 'any test'} lost since {given.since}\n")
+    return 1 if beyond or unknown or not trends else 0
 
 
 if __name__ == "__main__":

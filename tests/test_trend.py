@@ -84,7 +84,7 @@ def test_steps_and_slow_changes_are_told_with_their_commits(project: Path) -> No
     lines = said.splitlines()
     assert (status, complaint, len(lines) <= 12) == (0, "", True), said
     assert all(len(line) <= 80 for line in lines), said
-    assert lines[0] == "trend of 40 runs since 2026-10-01; changes since the first baseline, 90 % sure"
+    assert lines[0] == "trend of 40 runs since 2026-10-01; change [90 %] since the first baseline"
     assert re.match(r"test_upload +rps [▁-█]{20}  −1[012]\.\d % \[−", lines[2]), said
     first, second, slow = lines[3:6]
     commits = git(project, "rev-list", "--reverse", "main").split()
@@ -108,13 +108,18 @@ def test_a_loss_since_a_release_fails_where_it_is_sure(project: Path) -> None:
     status, said, complaint = trend(project, "--since=v1", "--fail-over=5%", "--metric=rps")
     assert status == 1, said
     assert complaint == "test_api.py::test_upload lost more than 5% of rps since v1\n"
-    assert "changes since v1" in said
+    assert "change [90 %] since v1" in said
     assert trend(project, "--since=2026-10-21", "--fail-over=20%", "--metric=rps")[0] == 0
     assert trend(project, "--since=v1", "--fail-over=5%", "-k", "test_b")[0] == 0
 
 
 def test_wrong_words_are_refused(project: Path, tmp_path: Path) -> None:
     for words, status, complaint in (
+        (
+            ("--fail-over=5%", "--since=2027-01-01"),
+            1,
+            "nobody knows what test_api.py::test_upload, test_api.py::test_a, ",
+        ),
         (("--fail-over=5%",), 2, "--fail-over: say since when, as in --since=v1.4"),
         (("--fail-over=much", "--since=v1"), 2, "--fail-over: 'much' is not a share"),
         (("--since=v9",), 1, "--since=v9: neither a commit nor a day such as 2026-11-20"),
@@ -132,6 +137,12 @@ def test_ten_jobs_push_to_one_branch_at_once_and_nothing_is_lost(tmp_path: Path)
     for number in range(10):
         clone = tmp_path / str(number)
         git(tmp_path, "clone", "-q", str(bare), str(clone))
+        if number == 0:
+            (clone / "README.md").write_text("kept")
+            git(clone, "checkout", "-q", "-b", "fileperf-history")
+            git(clone, "add", "README.md")
+            git(clone, "commit", "-qm", "x")
+            git(clone, "push", "-q", "origin", "fileperf-history")
         (clone / "new.jsonl").write_text(f'{{"v":1,"number":{number}}}\n')
         jobs.append(subprocess.Popen([SCRIPT, "new.jsonl"], cwd=clone, env=ENV))
     assert [job.wait(timeout=60) for job in jobs] == [0] * 10
@@ -139,3 +150,4 @@ def test_ten_jobs_push_to_one_branch_at_once_and_nothing_is_lost(tmp_path: Path)
     assert again.returncode == 0
     kept = [json.loads(line)["number"] for line in git(bare, "show", "fileperf-history:history.jsonl").splitlines()]
     assert sorted(kept) == list(range(10))
+    assert git(bare, "show", "fileperf-history:README.md") == "kept"

@@ -424,7 +424,7 @@ class BaselineStore:
         `summary_of` names the metrics in the entry's summary. Raises BaselineError too if it cannot be written.
         """
         path = self.path_of(module, environment)
-        with storing_in(self.directory):
+        with self._locked():
             stored = _read(path)
             salt = (stored.salt if stored else "") or new_salt()
             made = sealed(entry_to_json(entry, summary_of), salt)
@@ -465,7 +465,7 @@ class BaselineStore:
         A damaged file is an error before anything is removed. Raises BaselineError too if a file cannot be written.
         """
         removed = 0
-        with storing_in(self.directory):
+        with self._locked():
             for path, stored in self._files().items():
                 with _reading(path):
                     gone = [key for key in stored.tests if key in keys]
@@ -483,27 +483,27 @@ class BaselineStore:
                         raise BaselineError(f"baseline {path} cannot be removed: {error.strerror or error}") from error
         return removed
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keeps other runs from storing."""
+        with ExitStack() as held:
+            try:
+                ignored = self.directory / _LOCAL / ".gitignore"
+                if not ignored.exists():
+                    put_text(ignored, "*\n")
+                held.enter_context(locked(self.directory / _LOCAL / "lock", within_s=_LOCK_S))
+            except TimeoutError as error:
+                raise BaselineError(
+                    f"another run has been storing baselines in {self.directory} for {_LOCK_S:g} s: "
+                    "end it, and run again"
+                ) from error
+            except OSError as error:
+                raise _not_written(self.directory, error) from error
+            yield
+
     def _files(self) -> dict[Path, _Stored]:
         found = {path: _read(path) for path in sorted(self.directory.glob(f"{_PROFILES}/*.json"))}
         return {path: stored for path, stored in found.items() if stored is not None}
-
-
-@contextmanager
-def storing_in(directory: Path) -> Iterator[None]:
-    """Keeps other runs from storing in a directory."""
-    with ExitStack() as held:
-        try:
-            ignored = directory / _LOCAL / ".gitignore"
-            if not ignored.exists():
-                put_text(ignored, "*\n")
-            held.enter_context(locked(directory / _LOCAL / "lock", within_s=_LOCK_S))
-        except TimeoutError as error:
-            raise BaselineError(
-                f"another run has been storing baselines in {directory} for {_LOCK_S:g} s: end it, and run again"
-            ) from error
-        except OSError as error:
-            raise _not_written(directory, error) from error
-        yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

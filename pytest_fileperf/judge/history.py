@@ -9,9 +9,11 @@ r"""The history of a project: a line of JSON for each run, appended to a file, a
     tree, old  the code here, and the code that it was compared with, as baselines name code
     work       digest of request, server and load: another load is another series
 
-Only comparisons that measured both codes alternately have such ratios. Every outcome is written. Lines without JSON,
+Only comparisons that measured both codes alternately have such ratios. Every outcome is written. Lines without a run,
 such as a merge's conflict markers, are skipped with a sentence; the order of lines does not matter. A file that cannot
 be read is an error, and never replaced. No host name, path, secret or value of a request is in it.
+
+Others may have written the file: a line whose values are not of the right form is skipped as well.
 
 History: 1 is the first.
 """
@@ -19,8 +21,11 @@ History: 1 is the first.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -29,15 +34,34 @@ from pathlib import Path
 from typing import Any
 
 from pytest_fileperf.errors import RecordError
-from pytest_fileperf.host.files import put_bytes
-from pytest_fileperf.judge.baseline import slow_digest, storing_in
+from pytest_fileperf.host.scratch import locked
+from pytest_fileperf.judge.baseline import slow_digest
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.rules import TREND
-from pytest_fileperf.judge.trend import Observed
+from pytest_fileperf.judge.trend import Course, Observed
+from pytest_fileperf.judge.verdict import ReasonKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.units import format_count
 
 SCHEMA = 1
+_LOCK_S = 30.0
+_TREE, _COMMIT = re.compile("[0-9a-f]{7,64}"), re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})?")
+_MOST = 20.0
+"""No log ratio is beyond: it would be a factor of half a billion."""
+_VOID = frozenset(
+    {
+        ReasonKind.BASE_FAILED,
+        ReasonKind.INCOMPARABLE,
+        ReasonKind.LEFT_WORK,
+        ReasonKind.LOST,
+        ReasonKind.OTHER_ANSWERS,
+        ReasonKind.SAME_FILES,
+        ReasonKind.SATURATED,
+    }
+)
+"""With such a reason the ratio is not that of both codes."""
+_OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
+"""Keys of an identity that may differ between runs whose ratios compare; beside them how start-ups are stabilised."""
 _SALT = hashlib.sha256(b"pytest-fileperf history").hexdigest()[:32]
 _UNKNOWN_LINK = 1.0
 """Standard error of a link that nobody has measured: the level behind it may be any."""
@@ -91,16 +115,24 @@ def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
             item.metric: (round(item.log_ratio, 4), max(round(item.log_error, 4), 0.0001), item.pairs)
             for item in result.verdict.comparisons
             if item.log_ratio is not None and item.log_error is not None and item.pairs is not None
+            if item.reason is None or item.reason.kind not in _VOID
         }
         if ratios and result.verdict.old_tree:
-            text = json.dumps(result.identity, sort_keys=True, default=str)
             found[result.test.nodeid] = TestRatios(
                 old=result.verdict.old_tree[:12],
-                work=slow_digest(text, _SALT)[-8:],
+                work=work_of(result.identity),
                 ratios=ratios,
                 stored=result.baseline_written,
             )
     return found
+
+
+def work_of(identity: Mapping[str, object]) -> str:
+    """Returns a slow digest of what makes ratios of two runs compare: request, load, server and set-up."""
+    held = {key: value for key, value in identity.items() if key not in _OF_THE_RUN}
+    if isinstance(server := held.get("server"), Mapping):
+        held["server"] = {key: value for key, value in server.items() if key != "stabilised"}
+    return slow_digest(json.dumps(held, sort_keys=True, default=str), _SALT)[-8:]
 
 
 def time_text(time: datetime) -> str:
@@ -116,20 +148,21 @@ def line_of(run: Run) -> str:
 def append(path: Path, run: Run) -> None:
     """Adds a run to the file, wholly or not at all. Raises RecordError for one that is no history or not writable."""
     line = line_of(run).encode()
-    with storing_in(path.parent):
-        try:
-            there = path.read_bytes() if path.exists() else b""
-        except OSError as error:
-            raise RecordError(f"the history {path} cannot be read: {error.strerror or error}") from error
-        if there.strip() and not any(map(_parsed, there.decode("utf-8", "replace").splitlines())):
-            raise RecordError(f"{path} holds no history: name another file with --fileperf-history=PATH")
-        if there and not there.endswith(b"\n"):
-            there += b"\n"
-        if line not in there:
+    try:
+        with locked(path, within_s=_LOCK_S), path.open("r+b") as file:
+            there = file.read()
+            if there.strip() and not any(map(_parsed, there.decode("utf-8", "replace").splitlines())):
+                raise RecordError(f"{path} isn't a history: name another file with --fileperf-history=PATH")
+            if line in there:
+                return
             try:
-                put_bytes(path, there + line)
-            except OSError as error:
-                raise RecordError(f"the history {path} cannot be written: {error.strerror or error}") from error
+                file.write(line if not there or there.endswith(b"\n") else b"\n" + line)
+                file.flush()
+            except OSError:
+                file.truncate(len(there))
+                raise
+    except OSError as error:
+        raise RecordError(f"the history {path} cannot be written: {error.strerror or error}") from error
 
 
 def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
@@ -155,11 +188,11 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
                 own = {key: value for key, value in content.items() if key not in ("v", "id")}
                 try:
                     found[_id_of(own)] = _run_of(own)
-                except (ValueError, TypeError, KeyError, AttributeError):
+                except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
                     bad.append(number)
         if bad:
             more = "" if len(bad) == 1 else f" and {len(bad) - 1} more"
-            said.append(f"{path}: line {bad[0]}{more} left out, as it holds no run (a merge may have left it)")
+            said.append(f"{path}: line {bad[0]}{more} left out: this is no run, maybe the rest of a merge")
         if newer:
             said.append(f"{path}: {format_count(newer, 'run')} left out: upgrade pytest-fileperf to read them")
     return sorted(found.values(), key=lambda run: (run.time, run.at)), said
@@ -170,22 +203,34 @@ def _parsed(line: str) -> dict[str, Any] | None:
         content = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    version = content.get("v") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(content.get("tests"), dict) or "id" not in content:
+        return None
+    version = content.get("v")
     return content if isinstance(version, int) and not isinstance(version, bool) and version >= 1 else None
 
 
 def _run_of(content: Mapping[str, Any]) -> Run:
-    """Raises ValueError, TypeError, KeyError or AttributeError for a line of another form."""
+    """Raises ValueError, TypeError, KeyError, AttributeError or OverflowError for a line of another form."""
     tests = {}
     for nodeid, own in content["tests"].items():
         ratios = {name: tuple(value) for name, value in own["ratios"].items() if name in METRICS}
-        if not all(math.isfinite(ratio) and 0 < error < math.inf for ratio, error, _ in ratios.values()):
+        in_range = all(
+            abs(ratio) < _MOST and 0 < error < _MOST and pairs >= 0 for ratio, error, pairs in ratios.values()
+        )
+        # A test's name goes to pytest and to terminals.
+        if not in_range or not nodeid.isprintable() or nodeid.startswith("-"):
             raise ValueError(nodeid)
         tests[nodeid] = TestRatios(**{**own, "ratios": ratios})
     run = Run(**{**content, "tests": tests})
     times = [datetime.fromisoformat(text) for text in (run.at, run.made or run.at)]
-    if any(time.tzinfo is None for time in times) or not all(
-        isinstance(one, str) for one in (run.tree, run.machine, run.commit)
+    olds = [test.old for test in tests.values()]
+    if (
+        not isinstance(content.get("dirty", False), bool)
+        or any(time.tzinfo is None for time in times)
+        or not all(_TREE.fullmatch(tree) for tree in (run.tree, *olds))
+        or not _COMMIT.fullmatch(run.commit)
+        or not (run.machine + run.branch).isprintable()
+        or not all(isinstance(test.work, str) for test in tests.values())
     ):
         raise ValueError(run.at)
     return run
@@ -224,33 +269,27 @@ class Series:
     """Runs of the same test that made another load."""
 
     @property
-    def session_sd(self) -> float:
-        return TREND.session_sd if METRICS[self.metric].percentile is None else TREND.tail_session_sd
-
-    @property
     def observed(self) -> Observed:
-        return Observed(ratios=self.ratios, errors=self.errors, links=self.links, session_sd=self.session_sd)
+        return Observed(ratios=self.ratios, errors=self.errors, links=self.links, session_sd=_session_sd(self.metric))
 
-    def change_since(self, begun: int, tree: str = "") -> tuple[float, float] | None:
-        """Returns the log ratio of the last ten runs over the ten before a run, and its error; None without runs.
+    def change_since(self, begun: int, tree: str, course: Course) -> tuple[float, float] | None:
+        """Returns the log ratio of the last level over the one before a run, and its error; None without runs.
 
-        If the first old code is this `tree`, it is what they are compared with.
+        If the first old code is this `tree`, it is what the level is compared with.
         """
-        last = self._mean(range(max(begun, len(self.runs) - TREND.first), len(self.runs)))
-        if last is None or (tree and tree == self.olds[0]):
-            return last and (last[0], math.sqrt(last[1] + self.far))
-        before = self._mean(range(max(0, begun - TREND.first), begun))
-        if before is None:
+        if begun >= len(self.runs):
             return None
-        return last[0] - before[0], math.sqrt(last[1] + before[1] + sum(self.links[begun:]))
+        if tree and tree == self.olds[0]:
+            return course.levels[-1], math.hypot(course.errors[-1], math.sqrt(self.far))
+        if begun == 0:
+            return None
+        between = math.sqrt(sum(self.links[begun:]))
+        change = course.levels[-1] - course.levels[begun - 1]
+        return change, math.hypot(course.errors[-1], course.errors[begun - 1], between)
 
-    def _mean(self, runs: Sequence[int]) -> tuple[float, float] | None:
-        """Returns the weighted mean of runs, with its variance."""
-        if not runs:
-            return None
-        weights = [1 / (self.errors[at] ** 2 + self.session_sd**2) for at in runs]
-        mean = sum(weight * self.ratios[at] for weight, at in zip(weights, runs, strict=True)) / sum(weights)
-        return mean, 1 / sum(weights)
+
+def _session_sd(metric: str) -> float:
+    return TREND.session_sd if METRICS[metric].percentile is None else TREND.tail_session_sd
 
 
 def in_order(runs: Sequence[Run], commits: Sequence[str]) -> list[Run]:
@@ -262,9 +301,17 @@ def in_order(runs: Sequence[Run], commits: Sequence[str]) -> list[Run]:
     return sorted(runs, key=lambda run: keys.get(id(run), (run.time, -1, run.at)))
 
 
-def series_of(runs: Sequence[Run]) -> list[Series]:
-    """Returns the series of runs in their order, of each test and metric, with the load that the test has now."""
-    works = {nodeid: test.work for run in runs for nodeid, test in run.tests.items()}
+def series_of(runs: Sequence[Run], links: Sequence[Run] = ()) -> list[Series]:
+    """Returns the series of runs in their order, of each test and metric, with the load that most recent runs made.
+
+    `links` are more runs: they only tell how far two old codes are apart.
+    """
+    recent: dict[str, list[str]] = {}
+    for run in runs:
+        for nodeid, test in run.tests.items():
+            recent.setdefault(nodeid, []).append(test.work)
+    # The later one of two that are as frequent.
+    works = {nodeid: Counter(made[: -TREND.first - 1 : -1]).most_common(1)[0][0] for nodeid, made in recent.items()}
     names = dict.fromkeys(
         (nodeid, name)
         for run in runs
@@ -272,32 +319,24 @@ def series_of(runs: Sequence[Run]) -> list[Series]:
         for name in test.ratios
         if test.work == works[nodeid]
     )
-    return [_series(nodeid, metric, works[nodeid], runs) for nodeid, metric in names]
+    return [_series(nodeid, metric, works[nodeid], runs, links) for nodeid, metric in names]
 
 
-def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run]) -> Series:
+def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run], links: Sequence[Run]) -> Series:
     every = [(run, run.tests[nodeid]) for run in runs if metric in run.tests.get(nodeid, _NOTHING).ratios]
     own = [(run, test) for run, test in every if test.work == work]
-    measured: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for run, test in own:
-        ratio, stated, _ = test.ratios[metric]
-        error = stated * (_LUCK if test.stored else 1)
-        for between, sign in (((test.old, run.tree), 1), ((run.tree, test.old), -1)):
-            measured.setdefault(between, []).append((sign * ratio, error**2 + TREND.session_sd**2))
-    first = own[0][1].old
-    offsets, ways = {first: 0.0}, {first: frozenset[tuple[str, float]]()}
-    ratios, links, unlinked = [], [], []
+    beside = [(run, run.tests[nodeid]) for run in links if metric in run.tests.get(nodeid, _NOTHING).ratios]
+    offsets, ways = _offsets(own[0][1].old, metric, [*own, *(pair for pair in beside if pair[1].work == work)])
+    ratios, variances, unlinked = [], [], []
     machines: list[str] = []
-    before = first
+    before = own[0][1].old
     for run, test in own:
         if (old := test.old) not in offsets:
-            link, variance, other = _link(measured, offsets, old, before)
-            offsets[old] = offsets[other] + link
-            ways[old] = ways[other] | {(old, variance)}
-            unlinked += [old] if variance == _UNKNOWN_LINK else []
-        moved = sum(variance for _, variance in ways[old] ^ ways[before])
+            offsets[old], ways[old] = offsets[before], ways[before] | {(old, _UNKNOWN_LINK)}
+            unlinked.append(old)
         is_new = machines and run.machine not in machines[-TREND.machine_runs :]
-        links.append(moved + (TREND.machine_sd**2 if is_new else 0.0))
+        moved = sum(variance for _, variance in ways[old] ^ ways[before])
+        variances.append(moved + (TREND.machine_sd**2 if is_new else 0.0))
         machines.append(run.machine)
         ratios.append(test.ratios[metric][0] + offsets[old])
         before = old
@@ -307,7 +346,7 @@ def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run]) -> Series:
         runs=tuple(run for run, _ in own),
         ratios=tuple(ratios),
         errors=tuple(test.ratios[metric][1] for _, test in own),
-        links=tuple(links),
+        links=tuple(variances),
         olds=tuple(test.old for _, test in own),
         far=sum(variance for _, variance in ways[before]),
         unlinked=tuple(unlinked),
@@ -315,19 +354,37 @@ def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run]) -> Series:
     )
 
 
-def _link(
-    measured: Mapping[tuple[str, str], Sequence[tuple[float, float]]],
-    known: Iterable[str],
-    new: str,
-    before: str,
-) -> tuple[float, float, str]:
-    """Returns the log ratio of new old code over a known one, its variance, and which: the one known best."""
-    found = []
-    for other in known:
-        pairs = measured.get((other, new), ())
-        if total := sum(1 / variance for _, variance in pairs):
-            found.append((sum(ratio / variance for ratio, variance in pairs) / total, 1 / total, other))
-    return min(found, key=lambda one: one[1], default=(0.0, _UNKNOWN_LINK, before))
+def _offsets(
+    first: str, metric: str, measured: Iterable[tuple[Run, TestRatios]]
+) -> tuple[dict[str, float], dict[str, frozenset[tuple[str, float]]]]:
+    """Returns how far each code is from the first old one, as a log ratio, and the links on the way: names, variances.
+
+    The way is the one that is known best (Dijkstra).
+    """
+    links: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for run, test in measured:
+        ratio, stated, _ = test.ratios[metric]
+        variance = (stated * (_LUCK if test.stored else 1)) ** 2 + _session_sd(metric) ** 2
+        for between, sign in (((test.old, run.tree), 1), ((run.tree, test.old), -1)):
+            links.setdefault(between, []).append((sign * ratio, variance))
+    beside: dict[str, list[tuple[str, float, float]]] = {}
+    for (one, other), own in links.items():
+        weight = sum(1 / variance for _, variance in own)
+        mean = sum(ratio / variance for ratio, variance in own) / weight
+        beside.setdefault(one, []).append((other, mean, 1 / weight))
+    offsets: dict[str, float] = {}
+    ways: dict[str, frozenset[tuple[str, float]]] = {}
+    ahead: list[tuple[float, str, float, frozenset[tuple[str, float]]]] = [(0.0, first, 0.0, frozenset())]
+    while ahead:
+        variance, code, offset, way = heapq.heappop(ahead)
+        if code in offsets:
+            continue
+        offsets[code], ways[code] = offset, way
+        for other, ratio, more in beside.get(code, ()):
+            if other not in offsets:
+                name = "…".join(sorted((code, other)))
+                heapq.heappush(ahead, (variance + more, other, offset + ratio, way | {(name, more)}))
+    return offsets, ways
 
 
 _NOTHING = TestRatios(old="", work="", ratios={})

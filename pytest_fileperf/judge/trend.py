@@ -56,9 +56,9 @@ class Course:
 
     steps: tuple[Step, ...]
     levels: tuple[float, ...]
-    """The level of each run, as a log ratio to the first run's old code."""
-    error: float
-    """Standard error of the last level."""
+    """The level at each run, as a log ratio to the first run's old code."""
+    errors: tuple[float, ...]
+    """Their standard errors."""
     noise: float
     """Standard deviation of one run, as a log ratio."""
 
@@ -116,7 +116,7 @@ def _course(y: Floats, v: Floats, link: Floats, begins: Sequence[int]) -> Course
     return Course(
         steps=tuple(_with_slow_changes(steps, segments)),
         levels=tuple(float(level) for segment in segments for level in segment.levels),
-        error=math.sqrt(segments[-1].variances[-1]),
+        errors=tuple(math.sqrt(variance) for segment in segments for variance in segment.variances),
         noise=math.sqrt(float(np.median(v))),
     )
 

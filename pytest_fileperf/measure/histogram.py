@@ -281,6 +281,8 @@ class Histogram:
         steps, counts = ends[words > 0] - 1, words[words > 0]
         if steps.size == 0:
             return EMPTY
+        if float(counts.sum(dtype=np.float64)) >= 2**53:
+            raise ValueError("its counts are damaged: they are more than can be counted")
         middles = np.minimum(middle_of(steps), HIGHEST_NS)
         return cls(
             Counts(steps, counts),

@@ -86,8 +86,9 @@ def comment_report(record: SessionRecord) -> str:
         told += [*_table(_GATE_HEADINGS, rows[:_COMMENT_ROWS]), ""]
     if len(rows) > _COMMENT_ROWS:
         told += [f"And {format_count(len(rows) - _COMMENT_ROWS, 'more row')}.", ""]
-    text = session_text(record, Screen(width=_COMMENT_CELLS)).replace("```", "'''")
-    lines = ("".join(map(printable_char, line)) for line in text.splitlines())
+    text = session_text(record, Screen(width=_COMMENT_CELLS))
+    # Only then: a fence may be made of what else is left out.
+    lines = ("".join(map(printable_char, line)).replace("```", "'''") for line in text.splitlines())
     # An answer by mail quotes code as plain text, where `@name` is a mention again.
     head, body = ([line.replace("@", f"@{_APART}") for line in part] for part in (told, lines))
     title_and_table = _within(head, COMMENT_LIMIT_BYTES // 2)

@@ -7,8 +7,10 @@ upload    rps ▇▇▇▇▇▆▇▇▇▆▅▅▅▅▄▅▅▄▄▄  −4
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import fmean
 
@@ -49,7 +51,12 @@ class Trend:
     @property
     def total(self) -> tuple[float, float]:
         """The change since the first old code, or since what was asked for; its standard error."""
-        return self.since or (self.course.levels[-1], math.hypot(self.course.error, math.sqrt(self.series.far)))
+        return self.since or (self.course.levels[-1], math.hypot(self.course.errors[-1], math.sqrt(self.series.far)))
+
+    @property
+    def newest(self) -> datetime:
+        """When the code of its last step was made; long ago without a step."""
+        return max((self.series.runs[step.at].time for step in self.steps), default=datetime.min.replace(tzinfo=UTC))
 
     def loses(self, share: float) -> bool:
         """Returns whether a loss beyond this share is sure, at 95 %."""
@@ -61,16 +68,16 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str = "", said
     """Returns at most twelve lines and what is `said` beside them; `since` names what totals are since."""
     runs = {id(run): run for trend in trends for run in trend.series.runs}
     if not runs:
-        return "".join(f"{line}\n" for line in (*said, "no run is in this history yet"))
+        return "".join(f"{plain(line)}\n" for line in (*said, "there is no run to show"))
     begun = min(run.time for run in runs.values())
     counted = f"trend of {format_count(len(runs), 'run')} since {begun:%Y-%m-%d}"
-    lines = [f"{counted}; changes since {since or 'the first baseline'}, 90 % sure", ""]
+    lines = [f"{counted}; change [90 %] since {since or 'the first baseline'}", ""]
     names = titles([trend.series.nodeid for trend in trends])
     width = min(max(map(cells, names.values())), max(8, screen.width - 56))
     metric_width = max(len(trend.series.metric) for trend in trends)
     scales = _scales(trends)
     # What changed comes first, and most recently.
-    order = sorted(trends, key=lambda trend: -max((step.at for step in trend.steps), default=-1))
+    order = sorted(trends, key=lambda trend: trend.newest, reverse=True)
     folded: list[Trend] = []
     for trend in order:
         rows = [f"  {step_text(step, trend.series)}" for step in trend.steps[-3:]] or [f"  {_quiet_text(trend)}"]
@@ -92,7 +99,8 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str = "", said
         lines.append(f"{len(folded)} more: {', '.join(parts)}; -k and --metric select them")
     if any(trend.steps for trend in trends):
         lines += ["is it so?  python -m pytest_fileperf trend --check measures both commits again"]
-    return "".join(f"{shorten(line, screen.width) if not screen.colour else line}\n" for line in (*lines, *said))
+    shown = [line if screen.colour else shorten(line, screen.width) for line in lines]
+    return "".join(f"{line}\n" for line in (*shown, *map(plain, said)))
 
 
 def trend_values(trends: Sequence[Trend]) -> list[dict[str, object]]:
@@ -130,7 +138,7 @@ def trend_values(trends: Sequence[Trend]) -> list[dict[str, object]]:
 
 def commit_text(run: Run) -> str:
     """Returns `1a2b3c4 of 2026-10-12`."""
-    return f"{'uncommitted code of ' * run.dirty}{run.commit[:7] or run.tree[:7]} of {run.time:%Y-%m-%d}"
+    return f"{run.commit[:7] or run.tree[:7]} of {run.time:%Y-%m-%d}"
 
 
 def step_text(step: Step, series: Series) -> str:
@@ -183,7 +191,7 @@ def _scales(trends: Sequence[Trend]) -> dict[str, tuple[float, float]]:
 
 def _means(trend: Trend) -> list[float]:
     values = trend.series.ratios[trend.begun :]
-    weights = [1 / (error**2 + trend.series.session_sd**2) for error in trend.series.errors[trend.begun :]]
+    weights = [1 / (error**2 + trend.series.observed.session_sd**2) for error in trend.series.errors[trend.begun :]]
     count = min(_CELLS, len(values))
     edges = [round(len(values) * at / count) for at in range(count + 1)]
     return [fmean(values[a:b], weights[a:b]) for a, b in pairwise(edges)]
@@ -198,5 +206,5 @@ def _bars(trend: Trend, scale: tuple[float, float]) -> str:
 def titles(nodeids: Sequence[str]) -> dict[str, str]:
     """Returns the names of tests; with their module where two are alike."""
     short = {nodeid: nodeid.rpartition("::")[2] for nodeid in nodeids}
-    twice = {name for name in short.values() if sum(one == name for one in short.values()) > 1}
-    return {nodeid: nodeid if name in twice else name for nodeid, name in short.items()}
+    counts = Counter(short.values())
+    return {nodeid: nodeid if counts[name] > 1 else name for nodeid, name in short.items()}

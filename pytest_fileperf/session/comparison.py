@@ -63,7 +63,7 @@ from pytest_fileperf.session.loads import (
 )
 from pytest_fileperf.session.rig import Measured, Rig, notes_of, with_parts
 from pytest_fileperf.session.setup import set_up, setup_identity, work_of_boot
-from pytest_fileperf.settings.plans import Plan
+from pytest_fileperf.settings.plans import Plan, load_identity
 from pytest_fileperf.units import format_duration
 from pytest_fileperf.versions.checkout import changed_packages
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -581,7 +581,8 @@ class Comparison:
         load_plan = None if self._searches is not None else plan.limiting
         served = partial(served_of, load_plan, worker_count(plan.settings.server) or 1)
         loss, by_others = loss_between(served(base, of_base.cpu_per_request), served(now, of_now.cpu_per_request))
-        compared = {"work": plan.work.identity(), "server": server.identity(), "against": self._base.title}
+        load_of = {} if plan.searches else {"load": load_identity(plan.load)}
+        compared = {"work": plan.work.identity(), "server": server.identity(), "against": self._base.title, **load_of}
         noise = tuple(
             noise_floor(METRICS[name], self._pairs[WHOLE_LOAD], tolerance=tolerance, alpha=plan.alpha, seconds=seconds)
             for name, tolerance in plan.tolerances().items()

@@ -18,6 +18,7 @@ from pytest_fileperf.judge.difference import as_share
 from pytest_fileperf.judge.history import Run, in_order, read, series_of
 from pytest_fileperf.judge.trend import Step, courses_of
 from pytest_fileperf.judge.verdict import MetricComparison
+from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.record_file import read_record
 from pytest_fileperf.report.trend import Trend
 from pytest_fileperf.units import format_change, format_count, format_names
@@ -29,19 +30,25 @@ from pytest_fileperf.versions.source import Source
 
 def trends_of(
     paths: Sequence[Path], *, name: str = "", metric: str | None = None, since: str | None = None
-) -> tuple[list[Trend], list[str]]:
-    """Returns the trend of each test and metric, and sentences about what is left out. Raises FilePerfError.
+) -> tuple[list[Trend], list[str], str]:
+    """Returns the trend of each test and metric, sentences about runs left out, and tests with an unknown change.
 
-    `since` is a commit, a name for one, or a day.
+    `since` is a commit, a name for one, or a day. Raises FilePerfError.
     """
-    runs, said = read(paths)
+    read_runs, said = read(paths)
     repository = find_repository(Path.cwd())
     listed = None if repository is None else repository.answers("rev-list", "--first-parent", "--reverse", "HEAD")
     commits = listed.split() if listed else []
-    runs = in_order(runs, commits)
+    runs = [run for run in in_order(read_runs, commits) if not run.dirty]
+    here = [run for run in runs if run.commit in commits]
+    if here:
+        runs = here
+    if beside := len(read_runs) - len(runs):
+        said.append(f"{format_count(beside, 'run')} of uncommitted code or other branches left out")
+    shown = set(map(id, runs))
     every = [
         series
-        for series in series_of(runs)
+        for series in series_of(runs, [run for run in read_runs if id(run) not in shown])
         if name.lower() in series.nodeid.lower() and metric in (None, series.metric)
     ]
     if (name or metric) and runs and not every:
@@ -50,21 +57,24 @@ def trends_of(
     tree, is_later = "", None
     if since is not None:
         tree, is_later = _since(since, repository, commits, said)
-    found = []
+    found, unknown = [], []
     for series, course in zip(every, courses_of([series.observed for series in every]), strict=True):
         begun, change = 0, None
         if is_later is not None:
             begun = next((at for at, run in enumerate(series.runs) if is_later(run)), len(series.runs))
-            if (change := series.change_since(begun, tree)) is None:
-                said.append(f"{series.nodeid}: no runs of {series.metric} before and after {since}")
+            if (change := series.change_since(begun, tree, course)) is None:
+                said.append(f"{series.nodeid}: {series.metric} has no runs both before and after {since}")
+                unknown.append(series.nodeid)
                 continue
+            if series.unlinked:
+                unknown.append(series.nodeid)
         found.append(Trend(series=series, course=course, begun=begun, since=change))
         if series.others:
             others = format_count(series.others, "run")
             said.append(f"{series.nodeid}: {others} with another load or request left out of {series.metric}")
         if series.unlinked:
-            said.append(f"{series.nodeid}: nobody has compared renewed baselines; `trend --link` does it")
-    return found, list(dict.fromkeys(said))
+            said.append(f"{series.nodeid}: no run compared a renewed baseline with the one before; `--link` does")
+    return found, list(dict.fromkeys(said)), format_names(list(dict.fromkeys(unknown)))
 
 
 def _since(
@@ -104,7 +114,7 @@ def compared(directory: Path, before: str, after: str, nodeid: str, *options: st
     repository = find_repository(directory)
     if repository is None:
         raise PlanError(f"{directory} is in no Git repository")
-    test, place = nodeid.partition("#")[0], scratch.make("recheck")
+    test, place = _item_of(nodeid), scratch.make("recheck")
     try:
         clone, record = place / repository.top.name, place / "record.json"
         repository.clone(after, clone)
@@ -119,7 +129,7 @@ def compared(directory: Path, before: str, after: str, nodeid: str, *options: st
             said = os.fsdecode(done.stdout + done.stderr)[-2000:]
             raise FilePerfError(f"{test} was not measured at {after[:7]}, pytest says:\n{said}")
         results = read_record(record).results
-    except GitError as error:
+    except (GitError, OSError) as error:
         raise FilePerfError(f"{after[:7]} cannot be checked out: {error}") from error
     except subprocess.TimeoutExpired as error:
         raise FilePerfError(f"{test} at {after[:7]} took more than {_PATIENCE_S:g} s") from error
@@ -128,26 +138,37 @@ def compared(directory: Path, before: str, after: str, nodeid: str, *options: st
     return next((result.verdict.comparisons for result in results if result.test.nodeid == nodeid), ())
 
 
+def _item_of(nodeid: str) -> str:
+    """Returns pytest's name of a test, without the part or step of its load; parameters may have a `#`."""
+    name, bracket, rest = nodeid.rpartition("]")
+    return name + bracket + rest.partition("#")[0]
+
+
 def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
     """Measures both commits around the last step of each series; yields whether it is there, and how to find it."""
+    measured: dict[tuple[str, str, str], Sequence[MetricComparison]] = {}
     for trend in trends:
         if not trend.steps:
             continue
         step, series = trend.steps[-1], trend.series
         before, after = series.runs[step.at - 1], series.runs[step.latest if step.is_slow else step.at]
         title = f"{series.nodeid} {series.metric}"
-        if not (before.commit and after.commit) or before.dirty or after.dirty or before.commit == after.commit:
+        if not (before.commit and after.commit) or before.commit == after.commit:
             yield f"{title}: no two commits are around its step, so nothing can be measured"
             continue
-        yield f"measuring {before.commit[:7]} and {after.commit[:7]} for {title}, which takes about a minute"
-        try:
-            found = compared(Path.cwd(), before.commit, after.commit, series.nodeid)
-        except FilePerfError as error:
-            yield f"{title}: {error}"
-            continue
-        one = next((item for item in found if item.metric == series.metric), None)
-        yield f"{title}: {_answer(one, step)}"
-        yield from _bisect(before.commit, after.commit, series.nodeid, step)
+        both = before.commit, after.commit, series.nodeid
+        if both not in measured:
+            yield f"measuring {series.nodeid} at {both[0][:7]} and {both[1][:7]}, which takes about a minute"
+            try:
+                measured[both] = compared(Path.cwd(), *both)
+            except FilePerfError as error:
+                yield f"{series.nodeid}: {error}"
+                measured[both] = ()
+        one = next((item for item in measured[both] if item.metric == series.metric), None)
+        answer = _answer(one, step)
+        yield f"{title}: {answer}"
+        if METRICS[series.metric].worse_sign * step.change > 0 and not answer.startswith("no,"):
+            yield from _bisect(*both, step)
 
 
 def _answer(found: MetricComparison | None, step: Step) -> str:
@@ -166,7 +187,7 @@ def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
     between = None if repository is None else repository.answers("rev-list", "--count", f"{before}..{after}")
     if between in (None, "0", "1"):
         return
-    half, test = abs(as_share(step.change / 2)), shlex.quote(nodeid.partition("#")[0])
+    half, test = abs(as_share(step.change / 2)), shlex.quote(_item_of(nodeid))
     yield f"  one of {between} commits; this finds it:"
     yield f"  git bisect start {after[:10]} {before[:10]}"
     options = f"--fileperf-against={before[:10]} -o fileperf_tolerance={100 * half:.2g}%"
@@ -177,7 +198,7 @@ def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
     """Measures how far renewed baselines are apart where nobody has, and appends it to the first history."""
     runs, _ = read(paths)
     commits = {run.tree: run.commit for run in runs if run.commit and not run.dirty}
-    trends, _ = trends_of(paths, name=name)
+    trends, _, _ = trends_of(paths, name=name)
     wanted = {
         (series.nodeid, old, series.olds[series.olds.index(old) - 1])
         for series in (trend.series for trend in trends)

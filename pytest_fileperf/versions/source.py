@@ -524,6 +524,8 @@ def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping
 def other_branch(env: Mapping[str, str]) -> str:
     """Returns in words which branch CI runs, if CI says that it is not the default one; else an empty text."""
     branch, default = env.get("CI_COMMIT_BRANCH"), env.get("CI_DEFAULT_BRANCH")
+    if tag := env.get("CI_COMMIT_TAG") or (env.get("GITHUB_REF_TYPE") == "tag" and env.get("GITHUB_REF_NAME")):
+        return f"the tag {tag}"
     if "CI_MERGE_REQUEST_IID" in env or env.get("GITHUB_EVENT_NAME", "").startswith("pull_request"):
         return "a pull request"
     if env.get("GITHUB_ACTIONS") == "true":

@@ -10,9 +10,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from report.samples import result
 
 from pytest_fileperf.errors import RecordError
-from pytest_fileperf.judge.history import Run, TestRatios, append, in_order, line_of, read, series_of, time_text
+from pytest_fileperf.judge.history import (
+    Run,
+    TestRatios,
+    append,
+    in_order,
+    line_of,
+    ratios_of,
+    read,
+    series_of,
+    time_text,
+    work_of,
+)
+from pytest_fileperf.judge.trend import courses_of
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -69,7 +83,7 @@ def test_what_merges_leave_is_skipped_and_told(tmp_path: Path) -> None:
     found, said = read([path])
     assert [run.tree for run in found] == ["0" * 12, "0" * 11 + "1"]
     assert said == [
-        f"{path}: line 1 and 3 more left out, as it holds no run (a merge may have left it)",
+        f"{path}: line 1 and 3 more left out: this is no run, maybe the rest of a merge",
         f"{path}: 1 run left out: upgrade pytest-fileperf to read them",
     ]
     append(path, run_of(2))
@@ -84,6 +98,13 @@ def test_what_merges_leave_is_skipped_and_told(tmp_path: Path) -> None:
         {"tests": {"t": {"work": "w", "ratios": {"rps": [0.1, 1, 1]}}}},
         {"tests": []},
         {"at": "yesterday"},
+        {"dirty": 10**12},
+        {"commit": "\x1b[2J"},
+        {"machine": "\x1b[2J"},
+        {"tests": {"t": {"old": ["x"], "work": "w", "ratios": {}}}},
+        {"tests": {"t": {"old": "a" * 12, "work": "w", "ratios": {"rps": [10**400, 1, 1]}}}},
+        {"tests": {"t": {"old": "a" * 12, "work": "w", "ratios": {"rps": [0, 1e300, 1]}}}},
+        {"tests": {"--override-ini=addopts=-p evil": {"old": "a" * 12, "work": "w", "ratios": {}}}},
         {"v": True},
     ],
 )
@@ -97,11 +118,11 @@ def test_a_line_with_wrong_values_is_no_run(tmp_path: Path, change: dict[str, ob
 def test_no_other_file_is_written_to_and_none_is_replaced(tmp_path: Path) -> None:
     other = tmp_path / "README.md"
     other.write_text("# Read me\n")
-    with pytest.raises(RecordError, match=r"README\.md holds no history: name another file"):
+    with pytest.raises(RecordError, match=r"README\.md isn't a history: name another file"):
         append(other, run_of(0))
     assert other.read_text() == "# Read me\n"
     for step in (lambda path: append(path, run_of(0)), lambda path: read([path])):
-        with pytest.raises(RecordError, match="cannot be read: Is a directory"):
+        with pytest.raises(RecordError, match=r"cannot be (read|written): Is a directory"):
             step(tmp_path)
     with pytest.raises(RecordError, match="is not there: runs with --fileperf-history write it"):
         read([tmp_path / "none.jsonl"])
@@ -112,6 +133,16 @@ def test_runs_are_in_the_order_of_their_commits_whenever_these_were_made() -> No
     commits = [runs[place].commit for place in (0, 1)]
     other = run_of(2, commit="f" * 40)
     assert in_order([*runs, other], commits) == [other, runs[2], runs[0], runs[1]]
+
+
+def test_codes_are_linked_by_the_runs_between_them_in_either_direction() -> None:
+    first, second, third = "a" * 12, f"{3:012d}", "c" * 12
+    runs = [run_of(0), run_of(4, 0.01, old=second), run_of(6, 0.02, old=third)]
+    beside = [run_of(3, -0.10, dirty=True), run_of(3, 0.05, old=third)]
+    (series,) = series_of(runs, beside)
+    assert series.ratios == pytest.approx((0, -0.09, -0.10 - 0.05 + 0.02))
+    assert (series.unlinked, first) == ((), series.olds[0])
+    assert series.links == pytest.approx((0, 2e-4, 2e-4))
 
 
 def test_ratios_to_a_renewed_baseline_are_linked_to_the_first_one() -> None:
@@ -131,16 +162,37 @@ def test_ratios_to_a_renewed_baseline_are_linked_to_the_first_one() -> None:
 
 def test_another_load_is_another_series_and_another_machine_a_link() -> None:
     runs = [run_of(day, work="old load") for day in range(3)] + [run_of(day) for day in range(3, 6)]
-    (series,) = series_of([*runs, run_of(6, machine="mac"), run_of(7), run_of(8, machine="mac")])
+    runs = [*runs, run_of(6, machine="mac"), run_of(7), run_of(8, machine="mac")]
+    (series,) = series_of(runs)
     assert (len(series.runs), series.others) == (6, 3)
     assert series.links == pytest.approx((0, 0, 0, 1e-4, 0, 0))
 
 
-def test_the_change_since_a_run_is_that_of_the_last_ten() -> None:
+def test_the_change_since_a_run_is_that_of_the_levels() -> None:
     runs = [run_of(day, 0.0) for day in range(20)] + [run_of(day, -0.04) for day in range(20, 40)]
     (series,) = series_of(runs)
-    change = series.change_since(20)
-    assert change is not None
-    assert change == pytest.approx((-0.04, math.sqrt(2 * 2e-4 / 10)))
-    assert series.change_since(0) is None
-    assert series.change_since(0, "a" * 12) == pytest.approx((-0.04, math.sqrt(2e-4 / 10)))
+    (course,) = courses_of([series.observed])
+    error = math.sqrt(2e-4 / 20)
+    assert series.change_since(20, "", course) == pytest.approx((-0.04, math.sqrt(2) * error))
+    assert series.change_since(25, "", course) == pytest.approx((0, math.sqrt(2) * error)), "a step before it"
+    assert series.change_since(0, "", course) is None
+    assert series.change_since(40, "a" * 12, course) is None
+    assert series.change_since(0, "a" * 12, course) == pytest.approx((-0.04, error))
+
+
+def test_what_differs_between_runs_of_one_load_and_what_makes_another() -> None:
+    identity = {"work": {"url": "/"}, "load": {"connections": 32}, "server": {"kind": "uvicorn", "stabilised": ["a"]}}
+    same = {**identity, "against": "v1 (1a2b3c4)", "engine": "replay", "server": {"kind": "uvicorn", "stabilised": []}}
+    assert work_of(same) == work_of(identity)
+    assert work_of({**identity, "load": {"connections": 8}}) != work_of(identity)
+
+
+def test_comparisons_that_show_nothing_are_left_out() -> None:
+    found = MetricComparison(
+        metric="rps", outcome=Outcome.PASS, tolerance=0.03, pairs=6, log_ratio=-0.02, log_error=0.01
+    )
+    void = found.undecided(Reason(kind=ReasonKind.SAME_FILES))
+    shown = result().having(comparisons=(found,), old_tree="a" * 40)
+    (test,) = ratios_of([shown]).values()
+    assert (test.old, test.ratios) == ("a" * 12, {"rps": (-0.02, 0.01, 6)})
+    assert ratios_of([shown.having(comparisons=(void,)), shown.having(old_tree="")]) == {}

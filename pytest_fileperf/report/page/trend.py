@@ -21,7 +21,7 @@ _MOST_MARKS = 250
 
 def trend_html(trends: Sequence[Trend]) -> str:
     names = titles([trend.series.nodeid for trend in trends])
-    order = sorted(trends, key=lambda trend: -max((step.at for step in trend.steps), default=-1))
+    order = sorted(trends, key=lambda trend: trend.newest, reverse=True)
     runs = {id(run) for trend in trends for run in trend.series.runs}
     says = (
         "Each point is a run: new code over old code, measured alternately, with its 90 % interval. "
