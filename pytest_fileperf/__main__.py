@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     trend = commands.add_parser(
         "trend",
         help="show how tests changed over many runs",
-        description="Shows steps and slow changes in what runs with --fileperf-history have appended.",
+        description="Shows which commits made tests slower or faster, from the file of --fileperf-history.",
     )
     trend.add_argument("histories", nargs="*", type=Path, help=f"its files (default {HISTORY})", metavar="PATH")
     trend.add_argument("-k", default="", metavar="TEXT", help="only tests with this text in their names")
@@ -148,6 +148,8 @@ def _trend(given: argparse.Namespace) -> int:
     paths = given.histories or [HISTORY]
     try:
         worst = None if given.fail_over is None else parse_share(given.fail_over)
+        if worst is not None and worst >= 1:
+            raise ValueError(f"{given.fail_over!r} would be {worst:.0%}: write a percentage, as in 3%")
     except ValueError as error:
         sys.stderr.write(f"--fail-over: {error}\n")
         return 2

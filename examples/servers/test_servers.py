@@ -38,8 +38,12 @@ UVICORN = ["{python}", "-m", "uvicorn", "quickstart.app:app", "--app-dir", EXAMP
         Command([*UVICORN, "--uds={uds}"]),
     ],
 )
-def test_over_tls_and_unix_sockets(fileperf, fileperf_server, server):
+def test_over_tls_and_unix_sockets(fileperf, server):
     fileperf.get("/health", server=server, gate="none")
+
+
+@pytest.mark.fileperf(server=Uvicorn(tls=True, uds=True))
+def test_own_client(fileperf_server):
     with fileperf_server.sync_client() as client:
         assert client.get("/health").is_success
 

@@ -209,6 +209,8 @@ class TrendRules:
     """A kind of machine that was not seen in so many runs is a new one."""
     slow_runs: int = 20
     """A slow change begins or ends at most so many runs beside its steps."""
+    slow_least: int = 5
+    """Runs of a slow change, at least: of fewer nobody can tell it from a step."""
     slow_gain: float = 2.0
     """A straight way has to fit so much better, in squared standard errors, than steps. Of single steps 2 % are told
     as slow then, and 20 % of slow changes as steps (5 % in 10 runs, with errors of 0.5 to 1.5 %)."""

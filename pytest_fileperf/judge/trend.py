@@ -233,7 +233,7 @@ class _Segment:
         if link[1:].any():
             return None
         begins = np.arange(max(1, first - TREND.slow_runs), first + 1)
-        ends = np.arange(max(last, first + TREND.least - 1), min(len(y) - 1, last + TREND.slow_runs) + 1)
+        ends = np.arange(max(last, first + TREND.slow_least - 1), min(len(y) - 1, last + TREND.slow_runs) + 1)
         begin, end = (one.reshape(-1, 1) for one in np.meshgrid(begins, ends))
         if not begin.size:
             return None

@@ -175,7 +175,8 @@ def _answer(found: MetricComparison | None, step: Step) -> str:
     """Returns whether a comparison confirms a step."""
     if found is None or found.change is None or found.low is None or found.high is None:
         return "not decided, as both commits could not be compared"
-    seen, half = f"{format_change(found.change)}, measured again", as_share(step.change / 2)
+    low, high = (format_change(bound, unit=False) for bound in (found.low, found.high))
+    seen, half = f"{format_change(found.change)} [{low}, {high}], measured again", as_share(step.change / 2)
     sign = math.copysign(1, step.change)
     if min(sign * found.low, sign * found.high) > 0:
         return f"yes, {seen}"
@@ -185,6 +186,8 @@ def _answer(found: MetricComparison | None, step: Step) -> str:
 def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
     repository = find_repository(Path.cwd())
     between = None if repository is None else repository.answers("rev-list", "--count", f"{before}..{after}")
+    if between == "1":
+        yield f"  it is {after[:10]}, the only commit between both runs"
     if between in (None, "0", "1"):
         return
     half, test = abs(as_share(step.change / 2)), shlex.quote(_item_of(nodeid))

@@ -172,7 +172,7 @@ class Session:
         if branch := other_branch(os.environ):
             return f"nothing was added to {history}: runs of {branch} only read it"
         if not tests or isinstance(here, str):
-            why = here if isinstance(here, str) else "this run compared no new code with old code"
+            why = here if isinstance(here, str) else "no comparison of new code with old code was complete"
             return f"nothing was added to {history}: {why}"
         made = commit.get("time")
         run = Run(

@@ -217,7 +217,7 @@ def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
     if not isinstance(http2, bool):
         problems.append(f"http2: {http2!r} is neither True nor False")
     elif http2 and find_spec("h2") is None:
-        problems.append('http2: httpx needs a package for it: pip install "httpx[http2]"')
+        problems.append("http2: it needs a package: pip install h2")
     named = getattr(function, "func", function)  # a partial has no name
     name = str(getattr(named, "__name__", type(named).__name__))
     work = None
