@@ -116,9 +116,6 @@ class RunningProcess(RunningServer):
     def processes(self) -> tuple[psutil.Process, ...]:
         return self._process.tree()
 
-    def identity(self) -> dict[str, object]:
-        return {**super().identity(), **({"tls": True} if self.is_tls else {}), **({"uds": True} if self.uds else {})}
-
     @property
     def log(self) -> tuple[str, ...]:
         return self._process.log

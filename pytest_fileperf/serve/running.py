@@ -148,6 +148,8 @@ class RunningServer(ABC):
             "stabilised": list(self.stabilised),
             **({"access_log": True} if self.access_log else {}),
             **changed,
+            **({"tls": True} if self.is_tls else {}),
+            **({"uds": True} if self.uds else {}),
         }
 
     @abstractmethod
@@ -198,7 +200,7 @@ def certificates_in(path: str, name: str, *, where: str) -> str:
 
 
 class RunningUrl(RunningServer):
-    """A server that the user started. Only its kind is known, so runs on it compare only with each other."""
+    """A server that the user started. Runs on it compare only with each other: little of it is known."""
 
     kind = "url"
 
