@@ -249,8 +249,11 @@ class Url:
     def __post_init__(self) -> None:
         if problem := url_problem(self.url):
             raise PlanError(problem, where="Url")
-        if not isinstance(self.verify, bool):
-            object.__setattr__(self, "verify", os.path.abspath(self.verify))  # noqa: PTH100 # `..` stays
+        verify: object = self.verify
+        if not isinstance(verify, bool | str | os.PathLike):
+            raise PlanError(f"verify={verify!r} must be the path of a PEM file, True or False", where="Url")
+        if not isinstance(verify, bool):
+            object.__setattr__(self, "verify", os.path.abspath(verify))  # noqa: PTH100 # `..` stays
 
 
 ProcessSpec: TypeAlias = AsgiSpec | Command
@@ -326,6 +329,9 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
     if not _is_whole(spec.workers) or spec.workers < 1:
         yield f"workers={spec.workers!r} must be a whole number, 1 or more"
     for name in ("start_timeout_s", "stop_timeout_s"):
+    for name in ("uds", "tls") if isinstance(spec, AsgiSpec) else ():
+        if not isinstance(said := getattr(spec, name), bool):
+            yield f"{name}={said!r} must be True or False" + (": your own file is ssl_certfile" * (name == "tls"))
         value = getattr(spec, name)
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
             yield f"{name}={value!r} must be a number of seconds above 0"
@@ -346,6 +352,9 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
     if not isinstance(spec, Command):
         return
     yield from _words_problems("command", spec.command)
+    numbers_workers = isinstance(spec, Command | Granian) and spec.workers != 1
+    if numbers_workers and any(WORKER in value for _, value in _pairs(spec.env) or ()):
+        yield f"env has {WORKER} with workers={spec.workers}: the program starts its workers, so it has to number them"
     if spec.build is not None:
         yield from _words_problems("build", spec.build)
     cwd: object = spec.cwd
@@ -353,8 +362,6 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
         yield f"cwd={cwd!r} must be the path of a directory"
     if spec.ready is not None and not _PATH.fullmatch(str(spec.ready)):
         yield f'ready={spec.ready!r} must be a path, as in "/", or None for a TCP connection only'
-    if spec.workers != 1 and any(WORKER in value for _, value in _pairs(spec.env) or ()):
-        yield f"env has {WORKER} with workers={spec.workers}: the program starts its workers, so it has to number them"
     title: object = spec.title
     if title is not None and not (isinstance(title, str) and title.strip()):
         yield f"title={title!r} must be a text that is not empty"

@@ -115,15 +115,26 @@ def test_every_problem_of_a_spec_is_named(kind: Callable[..., ServerSpec]) -> No
             stop_timeout_s=float("inf"),
             env={"A": 1},
             ssl_keyfile=1,
+            uds="yes",
+            tls="my.pem",
         )
-    assert len(caught.value.problems) == 8
+    assert len(caught.value.problems) == 10
     with pytest.raises(PlanError, match="a Unix socket has no port"):
         kind(uds=True, env={"AT": "{port}"})
 
 
 def test_what_granian_does_not_have_is_told() -> None:
-    with pytest.raises(PlanError, match="http is not for granian"):
+    with pytest.raises(PlanError, match="Granian: http is not for granian"):
         Granian(http="h11")
+    with pytest.raises(PlanError, match=r"Granian: env has \{worker\} with workers=2"):
+        Granian(workers=2, env={"A": "{worker}"})
+
+
+@pytest.mark.parametrize("verify", [None, 5])
+def test_what_trusts_no_certificate_is_refused(verify: object) -> None:
+    make: Callable[..., Url] = Url
+    with pytest.raises(PlanError, match=f"Url: verify={verify} must be the path of a PEM file, True or False"):
+        make("https://localhost:1", verify=verify)
 
 
 @pytest.mark.parametrize("kind", [Uvicorn, Gunicorn])
