@@ -19,6 +19,8 @@ async def app(scope, receive, send):
         await send({"type": "lifespan.startup.complete"})
         await receive()
         raise RuntimeError("it cannot end, says the app")
+    if scope["type"] == "lifespan" and os.environ.get("BREAK") == "late":
+        await asyncio.sleep(60)
     if scope["type"] == "lifespan" and os.environ.get("BREAK") == "exit":
         await receive()
         await send({"type": "lifespan.startup.complete"})
