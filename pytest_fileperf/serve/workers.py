@@ -6,7 +6,6 @@ import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -71,9 +70,16 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
             leave(self._app.made, run_directory)
         at, code_tree = self.start_up, self.code_tree
         self._reach = reach_of(self.spec, run_directory)
-        lent = lend_package(run_directory)
-        job = partial(Job.of, self.spec, self._app, host=at.host, code_tree=code_tree, needs=needs, lent=lent)
-        job(counts_queries=at.counts_queries).write(run_directory)
+        job = Job.of(
+            self.spec,
+            self._app,
+            host=at.host,
+            code_tree=code_tree,
+            needs=needs,
+            lent=lend_package(run_directory),
+            counts_queries=at.counts_queries,
+        )
+        job.write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
         command = (code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
         return Invocation(
