@@ -66,7 +66,8 @@ def reach_of(spec: ProcessSpec, run_directory: Path) -> Reach:
             Path(path).write_bytes(content)
     elif key is not None or isinstance(spec, AsgiSpec):  # else the program has its key
         _check_certificate(certificate, key, where)
-    return Reach(uds=uds, trusted=certificates_in(certificate, "ssl_certfile", where=where), is_own=True)
+    own, *_ = certificates_in(certificate, "ssl_certfile", where=where)  # then those that have signed it
+    return Reach(uds=uds, trusted=own, is_own=True)
 
 
 @cache

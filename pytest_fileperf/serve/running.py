@@ -105,7 +105,7 @@ class RunningServer(ABC):
         return self.url.startswith("https://")
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Returns what trusts its certificate and no other, for clients of your own; httpx's default for a `Url`."""
+        """Returns a context for clients of your own. It trusts this certificate and no other, or a `Url`'s `verify`."""
         from pytest_fileperf.wire.connect import tls_context
 
         return tls_context(self.reach)
@@ -185,7 +185,7 @@ class RunningServer(ABC):
 _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
-def certificates_in(path: str, name: str, *, where: str) -> str:
+def certificates_in(path: str, name: str, *, where: str) -> tuple[str, ...]:
     """Returns the certificates in a PEM file, and no key that may be beside them. Raises PlanError for none."""
     try:
         found = _CERTIFICATES.findall(Path(path).read_text(encoding="ascii", errors="replace"))
@@ -193,7 +193,7 @@ def certificates_in(path: str, name: str, *, where: str) -> str:
         raise PlanError(f"{name}: {path} cannot be read ({error.strerror})", where=where) from error
     if not found:
         raise PlanError(f"{name}: {path} has no certificate in PEM", where=where)
-    return "\n".join(found)
+    return tuple(found)
 
 
 # --- A server that already runs. Its processes are found and watched, and neither started nor ended
@@ -208,8 +208,8 @@ class RunningUrl(RunningServer):
         self._network = network
         self.title = spec.url.rstrip("/")
         parts, uds, verify = urlsplit(spec.url), unix_socket(spec.url), spec.verify
-        trusted = verify if isinstance(verify, bool) else certificates_in(os.fspath(verify), "verify", where="Url")
-        self.reach = Reach(uds=uds, trusted=trusted)
+        found = () if isinstance(verify, bool) else certificates_in(os.fspath(verify), "verify", where="Url")
+        self.reach = Reach(uds=uds, trusted="\n".join(found) or bool(verify))
         self.url = self.title
         if uds is not None:
             self.url = f"{parts.scheme.removesuffix('+unix')}://localhost{parts.path.rstrip('/')}"
@@ -255,6 +255,10 @@ class RunningUrl(RunningServer):
         return {process.pid: process for root in self._roots for process in process_tree(root)}
 
 
+_OTHER_HOST = (62, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+
+
 class UrlLaunch:
     """Makes sure that the server is there; starts and ends nothing."""
 
@@ -269,11 +273,14 @@ class UrlLaunch:
             self._running.connect()
         except ssl.SSLCertVerificationError as error:
             url, verify = self._running.title, self._running.verify
-            example = f'name the file of what has signed it, as in Url("{url}", verify="ca.pem")'
-            raise ServerStartError(
-                f"{url} has a certificate that is not trusted ({error.verify_message}): "
-                f"{example if verify is True else f'has {verify} signed it?'}"
-            ) from error
+            advice = f"has {verify} signed it?"
+            if error.verify_code in _OTHER_HOST:
+                host = urlsplit(self._running.url).hostname
+                advice = f'it has to be for {host}, unless any is trusted, as in Url("{url}", verify=False)'
+            elif verify is True:
+                advice = f'name the file of the authority that has signed it, as in Url("{url}", verify="ca.pem")'
+            why = error.verify_message.removesuffix(".")
+            raise ServerStartError(f"{url} has a certificate that is not trusted ({why}): {advice}") from error
         except OSError as error:
             raise ServerStartError(
                 f"nothing answers at {self._running.title} ({error}): start the server, or let fileperf boot the app"

@@ -244,7 +244,10 @@ class Url:
     """
     _: KW_ONLY
     verify: bool | FilePath = True
-    """The PEM file of what has signed its certificate; True for what httpx trusts, False for any. Kept in full."""
+    """The PEM file of its certificate, or of the authority that has signed it. Kept in full.
+
+    True trusts the authorities that httpx trusts, and False any certificate.
+    """
 
     def __post_init__(self) -> None:
         if problem := url_problem(self.url):
@@ -326,12 +329,12 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
         yield "http is not for granian, which parses requests itself: leave it out"
     if isinstance(spec, Uvicorn) and not (_is_whole(spec.port) and 0 <= spec.port <= 65535):
         yield f"port={spec.port!r} must be a whole number from 0 (any free one) to 65535"
-    if not _is_whole(spec.workers) or spec.workers < 1:
-        yield f"workers={spec.workers!r} must be a whole number, 1 or more"
-    for name in ("start_timeout_s", "stop_timeout_s"):
     for name in ("uds", "tls") if isinstance(spec, AsgiSpec) else ():
         if not isinstance(said := getattr(spec, name), bool):
             yield f"{name}={said!r} must be True or False" + (": your own file is ssl_certfile" * (name == "tls"))
+    if not _is_whole(spec.workers) or spec.workers < 1:
+        yield f"workers={spec.workers!r} must be a whole number, 1 or more"
+    for name in ("start_timeout_s", "stop_timeout_s"):
         value = getattr(spec, name)
         if not isinstance(value, int | float) or not 0 < value < float("inf"):
             yield f"{name}={value!r} must be a number of seconds above 0"
@@ -349,12 +352,12 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
         yield f"uds=True and port={spec.port} are two places to listen at: give one of them"
     if isinstance(spec, AsgiSpec) and spec.uds and not hasattr(socket, "AF_UNIX"):
         yield "uds=True needs Unix sockets, which Python does not have on this system: use a port"
-    if not isinstance(spec, Command):
-        return
-    yield from _words_problems("command", spec.command)
     numbers_workers = isinstance(spec, Command | Granian) and spec.workers != 1
     if numbers_workers and any(WORKER in value for _, value in _pairs(spec.env) or ()):
         yield f"env has {WORKER} with workers={spec.workers}: the program starts its workers, so it has to number them"
+    if not isinstance(spec, Command):
+        return
+    yield from _words_problems("command", spec.command)
     if spec.build is not None:
         yield from _words_problems("build", spec.build)
     cwd: object = spec.cwd

@@ -27,7 +27,7 @@ class Origin:
 
 
 def tls_context(reach: Reach) -> ssl.SSLContext:
-    """Returns what trusts the server's certificate and no other. Raises ssl.SSLError where `trusted` has none."""
+    """Returns a context that trusts the certificates of `reach`. Raises ssl.SSLError if the text has none."""
     if isinstance(reach.trusted, bool):
         context = httpx.create_ssl_context(verify=reach.trusted)
     else:

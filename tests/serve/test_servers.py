@@ -9,10 +9,12 @@ import importlib.util
 import os
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import cache
 from importlib.machinery import ModuleSpec
@@ -22,6 +24,7 @@ from typing import TypeAlias
 import httpx
 import psutil
 import pytest
+import trustme
 from serve import apps
 from serve.processes import Boot, facts, get, launch, linux, posix, remaining_after
 
@@ -30,9 +33,11 @@ from pytest_fileperf.serve import preload
 from pytest_fileperf.serve.app import AppSpec, app_spec
 from pytest_fileperf.serve.job import Job, stamps_of
 from pytest_fileperf.serve.launch import ServerPool
+from pytest_fileperf.serve.process import reach_of
 from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.start import WorkerStart
+from pytest_fileperf.wire.connect import Origin, dial
 
 Kind: TypeAlias = type[Uvicorn] | type[Gunicorn]
 Observed: TypeAlias = Callable[[Kind], RunningServer]
@@ -400,6 +405,40 @@ def test_a_server_that_is_not_there_or_ends_is_told() -> None:
                 server.check()
     with pytest.raises(ServerStartError, match=rf"nothing answers at {url} .*start the server"), launch(Url(url)):
         pass
+
+
+def test_a_certificate_stands_for_no_other_server_and_one_for_another_host_is_told(tmp_path: Path) -> None:
+    authority, served, file = trustme.CA().create_child_ca(), [], tmp_path / "own.pem"
+    for host in ("app.example", "other.example"):
+        made = authority.issue_cert(host)
+        served.append(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        made.configure_cert(served[-1])
+        if not file.exists():
+            made.private_key_and_cert_chain_pem.write_to_path(file)
+    own, other = served
+    reach = reach_of(Uvicorn(ssl_certfile=file), tmp_path)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as thread:
+        listener.settimeout(5)
+        port = listener.getsockname()[1]
+        origin = Origin("https", "127.0.0.1", port)
+
+        def answering_by(context: ssl.SSLContext) -> None:
+            def answer() -> None:
+                with suppress(OSError), context.wrap_socket(listener.accept()[0], server_side=True):
+                    pass
+
+            thread.submit(answer)
+
+        answering_by(own)
+        dial(origin, reach, timeout_s=5).close()
+        answering_by(other)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            dial(origin, reach, timeout_s=5).close()
+        answering_by(own)
+        said = r"not valid for '127.0.0.1'\): it has to be for 127.0.0.1, unless any is trusted.*verify=False"
+        with pytest.raises(ServerStartError, match=said), launch(Url(f"https://127.0.0.1:{port}", verify=file)):
+            pass
 
 
 def test_a_name_that_leads_to_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
