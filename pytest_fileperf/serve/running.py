@@ -227,11 +227,14 @@ class RunningUrl(RunningServer):
             trees = self._trees()
         return tuple(trees.values())
 
-    def connect(self) -> None:
-        """Opens a connection and closes it. Raises OSError, and PlanError where load may not go."""
+    def connect(self, *, tls: bool) -> None:
+        """Opens a connection, with a TLS handshake or without one, and closes it.
+
+        Raises OSError, and PlanError where load may not go.
+        """
         from pytest_fileperf.wire.connect import Origin, dial
 
-        origin = Origin("https" if self.is_tls else "http", self._host, self._port)
+        origin = Origin("https" if tls else "http", self._host, self._port)
         if self.uds is not None:
             return dial(origin, self.reach, timeout_s=5.0).close()
         if problem := self._network.problem_of(self.url):
@@ -246,8 +249,9 @@ class RunningUrl(RunningServer):
         return dial(origin, self.reach, timeout_s=5.0, address=allowed[-1]).close()
 
     def check(self) -> None:
+        """Raises ServerDiedError. Without a handshake: that takes CPU time, and this is called often during a load."""
         try:
-            self.connect()
+            self.connect(tls=False)
         except OSError as error:
             raise ServerDiedError(f"{self.title} does not answer any more ({error})") from error
 
@@ -270,7 +274,7 @@ class UrlLaunch:
 
     def ready(self) -> RunningUrl:
         try:
-            self._running.connect()
+            self._running.connect(tls=self._running.is_tls)
         except ssl.SSLCertVerificationError as error:
             url, verify = self._running.title, self._running.verify
             advice = f"has {verify} signed it?"

@@ -34,7 +34,7 @@ from pytest_fileperf.serve.app import AppSpec, app_spec
 from pytest_fileperf.serve.job import Job, stamps_of
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.process import reach_of
-from pytest_fileperf.serve.running import RunningServer, serving_server
+from pytest_fileperf.serve.running import RunningServer, RunningUrl, serving_server
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.start import WorkerStart
 from pytest_fileperf.wire.connect import Origin, dial
@@ -398,6 +398,7 @@ def test_a_server_that_runs_is_used_as_it_is_and_goes_on(observed: Observed, mon
 def test_a_server_that_is_not_there_or_ends_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         url = f"http://127.0.0.1:{other.getsockname()[1]}"
+        RunningUrl(Url(url.replace("http", "https"))).check()  # by no handshake: it is checked often during a load
         with launch(Url(url)) as server:
             server.check()
             other.close()
