@@ -188,8 +188,8 @@ def compare_counts(
     """Judges what is counted exactly, by the values of the boots of each side, each with its variance.
 
     Its noise is which requests came, and what differs between boots: there is none where all requests are alike. So it
-    is REGRESSED if it is more by `Rules.least_counted`, or the tolerance, whichever is greater. It takes one boot to
-    say so, and no level of error: four standard errors are beyond that of any session.
+    is REGRESSED if it is more by `Rules.least_counted`, the tolerance or its floor, whichever is greatest. It takes one
+    boot to say so, and no level of error: four standard errors are beyond that of any session.
     """
     compared = partial(MetricComparison.of, metric, tolerance, pairs=pairs)
     for side, known in (("base", base), ("now", now)):
@@ -201,7 +201,7 @@ def compare_counts(
     change, low, high = ((value / old if old else None) for value in (more, more - margin, more + margin))
     interval: dict[str, Any] = {"low": low, "high": high, "confidence": 1 - 2 * RULES.bound_error}
     found = compared(base=old, now=new, change=change, **interval)
-    limit = max(RULES.least_counted, found.tolerance * old)
+    limit = max(RULES.least_counted, found.tolerance * old, found.floor)
     if abs(more) - margin > limit and abs(more) > RULES.counted_errors * error:
         if more > 0:
             return found.with_outcome(Outcome.REGRESSED, None)

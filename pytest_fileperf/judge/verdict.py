@@ -264,8 +264,10 @@ class MetricComparison:
             return found
         if tolerance.watched:
             return replace(found, outcome=Outcome.WATCHED)
-        if not tolerance.floor or not found.base or found.base < 0:
+        if not tolerance.floor or found.base is None or found.base < 0:
             return found
+        if not found.base:  # a floor is no share of nothing, and what is counted may well begin there
+            return replace(found, floor=tolerance.floor)
         share = tolerance.floor / found.base
         if metric.worse_sign < 0:  # a rate may fall to 1 / (1 + tolerance) of what it was
             share = share / (1 - share) if share < 1 else math.inf

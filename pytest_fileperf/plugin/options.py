@@ -94,7 +94,10 @@ INI: Mapping[str, tuple[str, str]] = {
         " (p99=15% and 2ms) only a loss beyond both fails",
     ),
     "gate": ("string", 'the metrics compared with the baseline (default "rps, p99"), or "none"'),
-    "watch": ("string", "other metrics to compare with the baseline and to show, as in rss; none of them fails a test"),
+    "watch": (
+        "string",
+        "other metrics to compare and to show, as in rss, if a test's server has them; none fails a test",
+    ),
     "baselines": ("string", "directory of the stored baselines, relative to the rootdir (default .fileperf)"),
     "cluster": ("string", "make the load from the workers of a Dask cluster, as --fileperf-cluster says it"),
     "host": ("string", _HOST_HELP),

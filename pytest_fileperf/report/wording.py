@@ -79,7 +79,7 @@ def other_kinds(failures: Sequence[Failure]) -> str:
     return f"and {count:,} more of {format_count(len(failures), 'other kind')}"
 
 
-COUNTING = "queries were counted, which costs a small endpoint about 1 % of its requests/s, at most 4 %"
+COUNTING = "queries were counted, which costs a small endpoint with one query about 1 % of its CPU time"
 """Measured with SQLAlchemy on SQLite in memory: `examples/databases` has the figures."""
 
 # --- Reasons of outcomes and limits
@@ -368,8 +368,9 @@ def count_text(comparison: MetricComparison) -> str:
     base, now = comparison.base, comparison.now
     if not METRICS[comparison.metric].is_counted or base is None or now is None:
         return ""
-    more = f"{quantity(abs(now - base), Unit.COUNT)} {'more' if now > base else 'fewer'} than before"
-    return f"{queries_text(now)}, {more}"
+    if (more := quantity(abs(now - base), Unit.COUNT)) == quantity(0, Unit.COUNT):
+        return f"{queries_text(now)}, as many as before"
+    return f"{queries_text(now)}, {more} {'more' if now > base else 'fewer'} than before"
 
 
 def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:

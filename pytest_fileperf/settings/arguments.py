@@ -34,7 +34,7 @@ from pytest_fileperf.plan.request import (
 from pytest_fileperf.plan.work import EVENT, Stream, Work, parse_each, why_no_name
 from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.settings.keys import KEYS, LIMITS, parse_count, parse_positive_duration_ns, unknown_keys
-from pytest_fileperf.settings.settings import DEFAULT_GATE, resolve
+from pytest_fileperf.settings.settings import DEFAULT_GATE, for_one_load, resolve
 from pytest_fileperf.units import parse_size_bytes
 
 # --- Reads what a verb says about a feed: which requests are made of its URL and body, and in which order
@@ -97,8 +97,8 @@ def order_from(arguments: Mapping[str, object]) -> Order:
 # --- What is asked of the steps of a journey: `steps={"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`
 
 _OF_EVENTS = tuple(name for name, metric in METRICS.items() if metric.events)
-_OF_A_WHOLE_LOAD = ("cpu_per_request", "rss", "startup", "queries", "capacity", *_OF_EVENTS)
-STEP_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name.partition("_")[2] not in _OF_A_WHOLE_LOAD))
+_NOT_OF_STEPS = ("cpu_per_request", "rss", "startup", "queries", "capacity", *_OF_EVENTS)
+STEP_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name.partition("_")[2] not in _NOT_OF_STEPS))
 """The keys of the marker that a step may have. What the server uses, and events of streams, are a whole load's."""
 
 
@@ -120,7 +120,7 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
             try:
                 step = judged_by(name, {key: value for key, value in keys.items() if value is not None})
                 steps.append(step)
-                if others := [metric for metric in step.compared if metric in _OF_A_WHOLE_LOAD]:
+                if others := [metric for metric in step.compared if metric in _NOT_OF_STEPS]:
                     key = "gate" if others[0] in step.gate else "watch"
                     found.append(f"{key}: {', '.join(others)}: known of the whole load, and not of a step")
             except PlanError as error:
@@ -131,7 +131,7 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
 
 def judged_by(name: str, keys: Mapping[str, object], gate: object = "none") -> Subject:
     """Returns what a part or step of a load has to show, with its own limits only. Raises PlanError."""
-    own = resolve(verb={"gate": gate, **keys})
+    own = for_one_load(resolve(verb={"gate": gate, **keys}))
     limits = {key: limit for key, limit in own.limits.items() if key in keys}
     return Subject(name=name, gate=own.gate, watch=own.watch, tolerances=own.tolerances, limits=limits)
 

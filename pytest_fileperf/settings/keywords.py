@@ -254,8 +254,8 @@ class PartKeywords(_Part, _Recipe, total=False):
 
 # --- Parts of a load: `part.get("/files/{id}", feed=ids)` says what one is, and loads nothing
 
-_OF_A_WHOLE_LOAD = ("min_capacity", "max_startup", "max_queries")
-PART_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name not in _OF_A_WHOLE_LOAD))
+_NOT_OF_PARTS = ("min_capacity", "max_startup", "max_queries")
+PART_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name not in _NOT_OF_PARTS))
 """The keys of the marker that a part may have of its own. A capacity is a whole load's, and a start-up no load's."""
 _GATE = ("p50",)
 """What is compared of a part, unless it says something else. Its rate is that of the mix."""
@@ -352,7 +352,7 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
             except PlanError as error:
                 problems += (f"{where}: {problem}" for problem in error.problems)
                 continue
-            for metric in {"startup", "queries"} & {*asked.compared}:
+            for metric in (name for name in asked.compared if name in ("startup", "queries")):
                 key = "gate" if metric in asked.gate else "watch"
                 problems.append(f"{where}: {key}: {metric}: known of the whole load, and not of a part")
             own_fields = {name: getattr(asked, name) for name in ("name", "gate", "watch", "tolerances", "limits")}

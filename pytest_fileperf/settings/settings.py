@@ -46,6 +46,8 @@ _NOT_OF: Mapping[str, tuple[tuple[type[ServerSpec], ...], str]] = {
     ),
 }
 """Metrics that some servers cannot have, and why."""
+_OF_ALL_TESTS = 2
+"""A value that is so far away, on the command line or in the ini file, is said of all tests."""
 _SHAPES = ("requests", "burst", "rate", "ramp")
 """Keys that each say how the load goes: a test gives one of them at most."""
 DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
@@ -220,7 +222,6 @@ def resolve(
     tolerance: Any = given.pop("tolerance", {})
     if isinstance(tolerance, float):
         tolerance = dict.fromkeys(METRICS, tolerance)
-    problems += _unfit_floors(tolerance, gate)
     if problems:
         raise PlanError(*dict.fromkeys(problems))
     # Each value was parsed by its key: a type checker cannot follow that through a mapping.
@@ -295,14 +296,23 @@ def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Ite
             yield f"tolerance: its floor does not fit {name}: say it by metric, as in {example}"
 
 
-def _unfit_server(chosen: Mapping[str, tuple[int, object]], server: ServerSpec) -> Iterator[str]:
-    """Yields a problem for each metric that this server cannot have: start-ups, or queries."""
+def _unfit_server(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> Iterator[str]:
+    """Yields a problem for each metric that this server cannot have: start-ups, or queries.
+
+    Removes it from what a whole project watches: that is asked of tests whose servers have it.
+    """
     for metric, (kinds, lacks) in _NOT_OF.items():
+        if not isinstance(server, kinds):
+            continue
         asked = [f"max_{metric}"] * (chosen.get(f"max_{metric}", (0, None))[1] is not None)
         for key in ("gate", "watch"):
-            names = chosen.get(key, (0, None))[1]
-            asked += [f"{key}: {metric}"] * (isinstance(names, tuple) and metric in names)
-        if asked and isinstance(server, kinds):
+            distance, names = chosen.get(key, (0, None))
+            if isinstance(names, tuple) and metric in names:
+                if key == "watch" and distance >= _OF_ALL_TESTS:
+                    chosen[key] = distance, tuple(name for name in names if name != metric)
+                else:
+                    asked.append(f"{key}: {metric}")
+        if asked:
             yield f"{' and '.join(asked)}: {lacks.format(_WHY_NOT_OF[type(server)])}"
 
 
@@ -326,9 +336,9 @@ _FIELDS = {"duration": "duration_ns", "max_duration": "max_duration_ns", "warmup
 
 def for_capacity(settings: Settings) -> Settings:
     """Returns the settings of a search for the capacity. Raises PlanError that lists every problem."""
-    if problems := tuple(_problems(settings)):
-        raise PlanError(*problems)
     gate = ("capacity",) if settings.gate else ()
+    if problems := (*_problems(settings), *_unfit_floors(settings.tolerances, gate)):
+        raise PlanError(*problems)
     watch = tuple(name for name in settings.watch if name == "capacity" and not gate)
     return replace(settings, capacity=True, gate=gate, watch=watch)
 
@@ -349,11 +359,10 @@ def _problems(settings: Settings) -> Iterator[str]:
 
 
 def for_one_load(settings: Settings) -> Settings:
-    """Returns the settings of a load that searches for nothing; raises PlanError where they ask for a capacity."""
+    """Returns the settings of a load that searches for nothing. Raises PlanError that lists every problem."""
     asked = [f"{key}: capacity" for key in ("gate", "watch") if "capacity" in getattr(settings, key)]
     asked += ["min_capacity"] if "min_capacity" in settings.limits else []
-    if asked:
-        raise PlanError(
-            *(f'{name} goes with a search only: write fileperf.capacity.get("/", max_p99="100ms")' for name in asked)
-        )
+    problems = [f'{name} goes with a search only: write fileperf.capacity.get("/", max_p99="100ms")' for name in asked]
+    if problems := [*problems, *_unfit_floors(settings.tolerances, settings.gate)]:
+        raise PlanError(*problems)
     return settings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from contracts.project import Project, Ran, results
+from contracts.project import Project, results
 
 SLEEPS = """
 import asyncio
@@ -40,41 +40,21 @@ LAW = {
 }
 
 
-@pytest.fixture(scope="module")
-def sleeps(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """One run with all of these loads."""
+def test_sleeps_have_the_rate_of_littles_law(project: Project) -> None:
+    """Of a request longer than its run that is rough, and said."""
     tests = (
         f'def test_{name}(fileperf):\n    fileperf.get({load}, gate="none", warmup="0.1s")\n'
         for name, load in LAW.items()
     )
-    project = Project(top=tmp_path_factory.mktemp("sleeps"))
     ran = project.write({"app.py": SLEEPS, "test_load.py": "".join(tests)}).run("-v")
     assert ran.status == 0, ran.text
-    return ran
-
-
-def figures_of(ran: Ran, name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = results(ran)[f"test_{name}"]["summary"]
-    return found
-
-
-@pytest.mark.parametrize("name,true", [("long", 16 / 0.4), ("longest", 5 / 0.6), ("short", 10 / 0.1)])
-def test_equal_sleeps_have_the_rate_of_littles_law(sleeps: Ran, name: str, true: float) -> None:
-    summary = figures_of(sleeps, name)
-    assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)
-    assert summary["rps"] == pytest.approx(true, rel=0.15)
-    assert "not clear what limited it: 10 requests" not in sleeps.said, sleeps.text
-
-
-def test_sleeps_that_chance_draws_have_it_too(sleeps: Ran) -> None:
-    summary = figures_of(sleeps, "drawn")
-    assert summary["rps"] == pytest.approx(by_law(summary), rel=0.10)
-
-
-def test_a_request_longer_than_the_run_is_said(sleeps: Ran) -> None:
-    summary = figures_of(sleeps, "cut")
-    assert summary["rps"] == pytest.approx(by_law(summary), rel=0.04)
-    assert "requests/s are rough: a request takes 6" in sleeps.said, sleeps.text
+    found = {name: results(ran)[f"test_{name}"]["summary"] for name in LAW}
+    for name, summary in found.items():
+        assert summary["rps"] == pytest.approx(by_law(summary), rel=0.10 if name == "drawn" else 0.04), name
+    for name, true in {"long": 16 / 0.4, "longest": 5 / 0.6, "short": 10 / 0.1}.items():
+        assert found[name]["rps"] == pytest.approx(true, rel=0.15), name
+    assert "not clear what limited it: 10 requests" not in ran.said, ran.text
+    assert "requests/s are rough: a request takes 6" in ran.said, ran.text
 
 
 def test_both_sides_of_a_comparison_were_counted(project: Project) -> None:

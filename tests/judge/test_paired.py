@@ -33,7 +33,9 @@ from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.histogram import EMPTY
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.report.wording import sentence
+from pytest_fileperf.plan.request import Tolerance
+from pytest_fileperf.report.wording import count_text, sentence
+from pytest_fileperf.serve.databases import Queries
 from pytest_fileperf.units import format_share
 
 RPS, P50, P99, RSS = (METRICS[name] for name in ("rps", "p50", "p99", "rss"))
@@ -611,6 +613,10 @@ def test_too_little_says_how_long_it_takes(metric: str, pairs: list[Pair], elaps
     assert f"give it a max_duration of {longer} or more" in sentence(few.reason)
 
 
+def beside_a_poller(requests: int) -> tuple[float, float]:
+    return Queries(counts=((0, requests),), outside=4_000).mean()
+
+
 @pytest.mark.parametrize(
     "base, now, tolerance, outcome",
     [
@@ -620,7 +626,12 @@ def test_too_little_says_how_long_it_takes(metric: str, pairs: list[Pair], elaps
         ((30, 0), (31, 0), 0.0, Outcome.REGRESSED),
         ((30, 0), (31, 0), 0.05, Outcome.PASS),
         ((0, 0), (3, 0), 0.0, Outcome.REGRESSED),
+        ((0, 0), (1, 0), Tolerance(0.0, floor=2.0), Outcome.PASS),
+        ((0.001, 0), (1.5, 0), Tolerance(0.0, floor=2.0), Outcome.PASS),
+        ((0, 0), (3, 0), Tolerance(0.0, floor=2.0), Outcome.REGRESSED),
         ((3, 0), (0, 0), 0.0, Outcome.IMPROVED),
+        (beside_a_poller(1_000), beside_a_poller(900), 0.0, Outcome.INCONCLUSIVE),
+        (beside_a_poller(1_000), (31, 0), 0.0, Outcome.REGRESSED),
         ((3, 0.04), (3.5, 0.04), 0.0, Outcome.INCONCLUSIVE),
         ((3, 0.09), (3, 0.09), 0.0, Outcome.INCONCLUSIVE),
         ((3, 0.0004), (4, 0.0004), 0.0, Outcome.REGRESSED),
@@ -643,3 +654,4 @@ def test_one_pair_decides_what_is_counted(
     else:
         assert found is not None
         assert found[0].outcome is outcome
+        assert count_text(found[0]).endswith("as many as before" if base == now else "than before")

@@ -52,7 +52,7 @@ def problems(
     ini: Mapping[str, object] | None = None,
 ) -> tuple[str, ...]:
     with pytest.raises(PlanError) as caught:
-        settings(verb, marker=marker, options=options, ini=ini)
+        for_one_load(settings(verb, marker=marker, options=options, ini=ini))
     return caught.value.problems
 
 
@@ -261,6 +261,15 @@ def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
 )
 def test_keys_that_do_not_go_together_are_named(keys: dict[str, object], server: object, problem: str) -> None:
     assert problems(options=keys, ini={} if server is None else {"server": server}) == (problem,)
+
+
+def test_what_is_watched_in_a_whole_project_is_left_out_where_a_server_cannot_have_it() -> None:
+    everywhere = {"watch": "rss, startup, queries"}
+    assert settings({"server": InProcess()}, ini=everywhere).watch == ("rss", "queries")
+    assert settings({"server": Url("http://127.0.0.1:1")}, ini=everywhere).watch == ("rss",)
+    assert settings(ini=everywhere).watch == ("rss", "startup", "queries")
+    (problem,) = problems(marker={"server": InProcess(), "watch": "startup"})
+    assert problem.startswith("watch: startup: InProcess() starts no process")
 
 
 def test_unknown_keys_are_told_with_what_may_have_been_meant_and_what_is_valid() -> None:
@@ -578,6 +587,7 @@ def searched(settings: Settings, *, smoke: bool = False) -> Plan:
         ({"gate": "rps, p50", "tolerance": "10%"}, ("capacity",), 0.1),
         ({"tolerance": "capacity=10%"}, ("capacity",), 0.1),
         ({"tolerance": "rps=10%"}, ("capacity",), None),
+        ({"tolerance": "10% and 50/s"}, ("capacity",), 0.1),
         ({"gate": "none"}, (), None),
     ],
 )
@@ -600,6 +610,7 @@ def test_its_gate_is_that_of_the_capacity_or_none_and_its_tolerance_that_of_all_
         ({"max_p99": "1s", "ramp": "1s:10"}, "ramp: a capacity is searched for"),
         ({"max_p99": "1s", "pause": "1s"}, "pause is what users do who wait for answers"),
         ({"max_p99": "1s", "max_error_rate": "100%"}, "every request may fail"),
+        ({"max_p99": "1s", "tolerance": "capacity=10% and 10MB"}, "its floor does not fit capacity"),
     ],
 )
 def test_what_no_search_can_use_is_refused(verb: dict[str, object], says: str) -> None:
