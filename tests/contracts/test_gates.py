@@ -58,8 +58,13 @@ def test_get(fileperf):
 def test_free(fileperf):
     fileperf.get("/", connections=2, requests=4, gate="none")
 
+async def journey(client):
+    async with client.step("login"):
+        await client.get("/")
+
 def test_mix(fileperf):
     parts = {part.get(path, name=name, gate="p50"): 1 for name, path in (("same", "/wait"), ("slower", "/"))}
+    parts[part.run(journey, steps={"login": {"gate": "p50"}}, gate="none")] = 1
     fileperf.mix(parts, connections=4, gate="none", max_duration="10s")
 """
 
@@ -192,11 +197,12 @@ def test_versions_in_turn(project: Project) -> None:
         "REGRESSED",
         True,
     ), ran.text
-    parts = {one["test"]["part"]: one for one in ran.record["results"] if one["test"]["part"]}
-    assert parts["slower"]["standing"] == "REGRESSED", ran.text
+    parts = {one["test"]["step"] or one["test"]["part"]: one for one in ran.record["results"] if one["test"]["part"]}
+    assert parts["slower"]["standing"] == parts["login"]["standing"] == "REGRESSED", ran.text
     assert parts["same"]["standing"] != "REGRESSED", ran.text
     assert {one["base"]["title"] for one in parts.values()} == {f"HEAD ({head})"}
     assert re.search(rf"RegressionError: #slower: p50 .* worse than HEAD \({head}\)", ran.said), ran.text
+    assert re.search(rf" #journey#login: p50 .* worse than HEAD \({head}\)", ran.said), ran.text
     assert "--fileperf-update" not in ran.said, ran.text
     assert "pyproject.toml differs between the sides" in ran.said, ran.text
     rps, p50, rss = results(ran)["test_get"]["verdict"]["comparisons"]
