@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from contracts.project import Project
 
 import pytest_fileperf
+from pytest_fileperf.plugin.outcomes import collects_all
 
 MAIN = Path(pytest_fileperf.__file__).with_name("__main__.py")
 GOLDEN = Path(__file__).parent / "report" / "golden" / "every_kind"
@@ -150,6 +152,16 @@ def test_visit(fileperf):
     fileperf.run(searching, app="app_of_new:app")
 """
 
+SOME = """
+import pytest
+
+def test_first(fileperf):
+    fileperf.get("/docs-are-there", expect_status=307, app="app_of_new:app")
+
+def test_ends_early(fileperf):
+    fileperf.get("/docs-are-there", expect_status=307, app="app_of_new:app")
+    pytest.skip("nothing more is here today")
+"""
 SAID = """\
 wrote tests/performance/test_endpoints.py: 7 tests
 skipped until you fill in what only you know: 2 tests (-rs lists it)
@@ -170,17 +182,31 @@ def test_new_writes_a_test_for_each_endpoint_which_work_at_once(
     written = pytester.path / "tests" / "performance" / "test_endpoints.py"
     assert written.read_text(encoding="utf-8") == NEW
     written.with_name("test_visit.py").write_text(VISIT, encoding="utf-8")
-    smoke = partial(pytester.runpytest_subprocess, "-p", "fileperf", "-o", "pythonpath=.", "--fileperf-smoke", "tests")
+    project = Project(top=pytester.path)
+    smoke = partial(project.run, "-o", "pythonpath=.", "--fileperf-smoke", "--fileperf-server=inprocess")
     ran = smoke()
-    ran.assert_outcomes(passed=6, skipped=2)
+    assert "6 passed, 2 skipped" in ran.text, ran.text
     left = "DELETE /items/{item_id}, GET /items/{item_id}"
-    assert f"6 of 8 endpoints have a load test; not covered: {left} =" in " ".join(str(ran.stdout).split()), (
-        ran.outlines
-    )
-    smoke("-k", "visit", "--fileperf-server=inprocess").stdout.no_fnmatch_line("*have a load test*")
+    assert f"6 of 8 endpoints have a load test; not covered: {left} " in ran.said, ran.text
+    project.write({"tests/some/test_some.py": SOME})
+    for options in (("-o", "testpaths=tests/some"), ("-k", "first")):
+        ran = smoke(*options)
+        assert "1 passed" in ran.text, ran.text
+        assert "have a load test" not in ran.said, ran.text
     assert main("new", "app_of_new:app") == 1
     assert "exists and is not overwritten" in capsys.readouterr().err
     assert written.read_text(encoding="utf-8") == NEW
+
+
+def test_only_a_run_of_all_tests_tells_which_endpoints_have_one(pytester: pytest.Pytester) -> None:
+    """With `testpaths`, these are all tests."""
+    for name in ("a", "b1", "b2"):
+        pytester.mkdir(name)
+    given = {"": True, "a": False, "a/test_a.py": False, "a b1 b2": False, ".": True, ". --ignore=b1": False}
+    assert {args: collects_all(pytester.parseconfig(*args.split())) for args in given} == given
+    pytester.makeini("[pytest]\ntestpaths = a b*")
+    given |= {"a b1 b2": True}
+    assert {args: collects_all(pytester.parseconfig(*args.split())) for args in given} == given
 
 
 HOSTILE = '\\ """\nimport os\n"""\x00\x0c\x85\u2028\ud800\' {x} # \\'

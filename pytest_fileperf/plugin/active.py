@@ -23,7 +23,7 @@ from pytest_fileperf.errors import FilePerfError, PlanError
 from pytest_fileperf.plugin.invocation import header_words, read_options, server_problems
 from pytest_fileperf.plugin.measuring import ScreenProgress, Turns, tell_properties
 from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys
-from pytest_fileperf.plugin.outcomes import Outcomes, screen_of
+from pytest_fileperf.plugin.outcomes import Outcomes, collects_all, screen_of
 from pytest_fileperf.report.text import show_what_it_can
 from pytest_fileperf.settings.settings import Options, Settings, resolve
 from pytest_fileperf.units import format_count
@@ -147,7 +147,7 @@ class Active:
         self._record: SessionRecord | None = None
         """What reports are made from, once the session has ended with results."""
         self._endpoints: dict[str, Mapping[str, bool]] = {}
-        """Which endpoints have a load test, by app; once the session has ended, if all load tests ran."""
+        """Which endpoints have a load test, by app; once the session has ended, if all load tests passed."""
         self._untraced = ""
         """Why coverage does not trace servers, though it traces this process; else empty."""
         self._gates = 0
@@ -179,7 +179,7 @@ class Active:
             source = self._held.enter_context(_source(self._config, self.options))
             against, gates = self._base(source), max(1, self._gates)
             self._untraced = self._why_untraced()
-            asks = self._selection is None and self.outcomes.has_all_tests(self._config)
+            asks = self._selection is None and self.outcomes.has_all and collects_all(self._config)
             rig = Rig.starting(self.options, progress=self.progress, source=source, time=self.time, asks=asks)
             self._session = Session(self.options, rig, against=against, gates=gates)
         return self._session
@@ -307,7 +307,7 @@ class Active:
                 self._said.append(self._untraced)
             if self.options.history is not None and session.exitstatus in _ENDED:
                 failed = self._add_to_history(self._session, self.options.history)
-            if session.exitstatus in _ENDED and not session.shouldfail:
+            if self._ran_all(session):
                 self._add_endpoints(self._session.covered())
         self._close()
         if hasattr(self._config, "workerinput"):
@@ -343,8 +343,8 @@ class Active:
         if self.results or failed_tests:
             from pytest_fileperf.plugin.written import record_of, tell_ci, write_files
 
-            said = self._said
-            self._record = record_of(self.results, failed_tests, self._config, self.options, said, self._endpoints)
+            said, endpoints = self._said, self._endpoints if self._ran_all(session) else {}
+            self._record = record_of(self.results, failed_tests, self._config, self.options, said, endpoints)
             said, not_written = write_files(self._config, self.options, self._record)
             self._written += (*said, *tell_ci(self._config, self._record))
             failed |= not_written
@@ -361,6 +361,13 @@ class Active:
             results, endpoints = pickle.loads(base64.b64decode(output[_WORKER_RESULTS]))  # noqa: S301 - our own worker's
             self.results += results
             self._add_endpoints(endpoints)
+        else:  # its process has died
+            self.outcomes.lacks_some = True
+
+    def _ran_all(self, session: pytest.Session) -> bool:
+        """Returns whether all load tests ran to their ends."""
+        is_cut = session.exitstatus not in _ENDED or session.shouldfail or session.shouldstop
+        return self.outcomes.has_all and not is_cut
 
     def _add_endpoints(self, covered: Mapping[str, Mapping[str, bool]]) -> None:
         for app, found in covered.items():

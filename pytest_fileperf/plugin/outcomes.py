@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 from traceback import format_exception_only
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ _PASSED = pytest.StashKey[bool]()
 """Whether the test itself has passed; its fixtures are still to be torn down."""
 _ATTRIBUTE = "fileperf_failed"
 """Of a report, which takes it to another process. Its value is of plain types."""
+_ENDS_EARLY = "fileperf_ends_early"
+"""Of the report of a load test that did not pass: some of its requests may not have been sent."""
 _UNDECIDED = "inconclusive"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
 """The characters of pytest's option -r that make lines in its short test summary, with what they list."""
@@ -47,6 +50,8 @@ class Outcomes:
         """Modules with tests that were not collected or not run."""
         self.left_out = False
         """Whether a load test was deselected."""
+        self.lacks_some = False
+        """Whether a load test did not pass, or may be in a module that was skipped."""
         self._tests: set[str] = set()
         self._passed: set[str] = set()
         self._not_passed: set[str] = set()
@@ -59,6 +64,7 @@ class Outcomes:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Notes a collector; a module with a skipped class is not known in full."""
         self._errors |= report.failed
+        self.lacks_some |= not report.passed
         if report.passed:
             self._whole.add(report.nodeid)
         else:
@@ -72,11 +78,10 @@ class Outcomes:
         self.left_out |= any(map(is_load_test, items))
         self._partial.update(_module_of(item.nodeid) for item in items)
 
-    def has_all_tests(self, config: pytest.Config) -> bool:
-        """Returns whether all load tests were collected: no test was chosen, and no file beside others with tests."""
-        files = [Path(argument) for argument in config.args if argument.endswith(".py")]
-        is_chosen = any("::" in argument for argument in config.args) or config.getoption("lf", default=False)
-        return not (self.left_out or is_chosen or any(len([*file.parent.glob("test_*.py")]) > 1 for file in files))
+    @property
+    def has_all(self) -> bool:
+        """Returns whether no load test is missing so far, of those that pytest looked for."""
+        return not (self.left_out or self.lacks_some)
 
     # --- while a test runs
 
@@ -114,6 +119,9 @@ class Outcomes:
         if report.failed and is_load_test(item) and (error is None or others):
             noted = {"name": item.name, "line": line_of(item), "message": _message(error, others, report)}
             setattr(report, _ATTRIBUTE, noted)
+        # One with the marker skip never loads anything: its endpoint isn't covered.
+        if not report.passed and is_load_test(item) and item.get_closest_marker("skip") is None:
+            setattr(report, _ENDS_EARLY, True)
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None and isinstance(error, (FilePerfError, PerformanceError)):
             from pytest_fileperf.report.message import headline
@@ -145,6 +153,7 @@ class Outcomes:
             self._not_passed.add(report.nodeid)
         elif report.when == "call":
             self._passed.add(report.nodeid)
+        self.lacks_some |= hasattr(report, _ENDS_EARLY)
         if not report.failed:
             return
         self._told.append(report.longreprtext)
@@ -242,6 +251,17 @@ class Outcomes:
         if self._errors:
             return "collection had errors"
         return "" if session.exitstatus in _ENDED else "the session was not finished"
+
+
+def collects_all(config: pytest.Config) -> bool:
+    """Returns whether tests are collected from the root directory, or all `testpaths`, and no file is left out."""
+    root, here = config.rootpath.resolve(), config.invocation_params.dir
+    given = {(here / argument).resolve() for argument in config.args}
+    patterns = config.getini("testpaths")
+    named = (path for one in patterns for path in glob(one, root_dir=root, recursive=True))  # noqa: PTH207 - or absolute
+    usual = {(root / path).resolve() for path in named}
+    chosen = any(config.getoption(name, default=None) for name in ("lf", "ignore", "ignore_glob"))
+    return not chosen and (root in given or (bool(usual) and usual <= given))
 
 
 def screen_of(config: pytest.Config) -> Screen:
