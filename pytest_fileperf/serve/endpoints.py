@@ -63,6 +63,7 @@ _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 _SERVED_AT = ("/openapi.json", "/schema/openapi.json")
 """Where FastAPI and Litestar serve their documents."""
 _PATIENCE_S = 3.0
+_NO_SLASH = "[^/]+"
 _DEEP = 4
 """From here on, what may be left out is left out: schemas may hold themselves."""
 _DEEPEST = 12
@@ -423,8 +424,11 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
 # --- Which of an app's endpoints have a load test, by its document and the requests that a session has sent
 
 
-def served_document(running: RunningServer) -> Mapping[str, Any]:
-    """Returns the OpenAPI document that a server serves at one of the usual places; an empty one if it serves none."""
+def served_document(running: RunningServer) -> Mapping[str, Any] | None:
+    """Returns the OpenAPI document that a server serves at one of the usual places, an empty one if it serves none.
+
+    None if it did not answer.
+    """
     # An app in this process may raise anything.
     with suppress(Exception), running.sync_client(timeout=_PATIENCE_S) as client:
         for path in _SERVED_AT:
@@ -432,7 +436,8 @@ def served_document(running: RunningServer) -> Mapping[str, Any]:
             document: object = answer.json() if answer.status_code == 200 else None
             if isinstance(document, dict) and "paths" in document:
                 return document
-    return {}
+        return {}
+    return None
 
 
 def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Mapping[str, bool]:
@@ -443,18 +448,30 @@ def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Map
     """
     try:
         schemas = _Schemas(document)
-        known = {(method, path): False for method, path, _ in _operations(schemas)} if document else {}
+        all_of_path = {(method, path): item for method, path, item in _operations(schemas)} if document else {}
+        texts = {own for own, item in all_of_path.items() if _ends_in_text(schemas, *own, item)}
     except _MALFORMED:
         return {}
+    known = dict.fromkeys(all_of_path, False)
     patterns = [
-        (method, path, re.compile(re.sub(r"\\\{[^/]*?\\\}", "[^/]+", re.escape(path))))
+        (method, path, re.compile(re.sub(r"\\\{[^/]*?\\\}", _NO_SLASH, re.escape(path))))
         for method, path in sorted(known, key=lambda one: one[1].count("{"))
     ]
+    # A text at the end may have slashes in it, as `{path:path}` of Starlette, which the document does not tell.
+    last = sorted((one for one in patterns if one[:2] in texts), key=lambda one: -one[1].index("{"))
+    patterns += [(method, path, re.compile(one.pattern.removesuffix(_NO_SLASH) + ".+")) for method, path, one in last]
     for method, path in sent:
         own = unquote(f"/{path.lstrip('/')}".removeprefix(schemas.prefix))
         found = (one[:2] for one in patterns if one[0] == method.lower() and one[2].fullmatch(own))
         known |= dict.fromkeys(islice(found, 1), True)
     return {f"{method.upper()} {path}": is_sent for (method, path), is_sent in known.items()}
+
+
+def _ends_in_text(schemas: _Schemas, method: str, path: str, item: Mapping[str, Any]) -> bool:
+    """Returns whether the path ends with a parameter that is a text by its schema."""
+    parameters = map(schemas.at, (*item.get("parameters", ()), *item[method].get("parameters", ())))
+    last = [one for one in parameters if one["in"] == "path" and path.endswith(f"{{{one['name']}}}")]
+    return any(schemas.whole(one.get("schema", {})).get("type") == "string" for one in last)
 
 
 def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:

@@ -279,7 +279,8 @@ class ServerPool:
         """Asks a server that is about to end for its app's document, once for each app: it may cost memory."""
         name = running.title if app is None else app.name
         if self.documents is not None and name not in self.documents:
-            self.documents[name] = served_document(running)
+            document = served_document(running)
+            self.documents |= {} if document is None else {name: document}
 
     def ask_serving(self) -> None:
         if self._serving is not None:

@@ -259,6 +259,7 @@ class Session:
         found = self._baselines.find(test) if keeps else None
         # In half of the time if what is stored is to be measured anew, after the comparison.
         plan = self._planned(work, settings, test, in_half=found is not None and self._options.update == "all")
+        self._rig.loads.paths.clear()  # a measurement that failed may have left some
         if is_compared and self._base is not None:
             measured = measure_other_version(plan, self._base, self._budget, self._rig)
         else:
@@ -267,7 +268,6 @@ class Session:
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
         sent = self._sent.setdefault(measured.results[0].server if plan.app is None else plan.app.name, set())
         sent.update(self._rig.loads.paths, requests_of(plan.work))
-        self._rig.loads.paths.clear()
         whole, *parts = measured.results
         of_parts = tuple(replace(one, of=part.test.own) for part in parts for one in part.other_answers)
         # Of a mix only its parts tell whether it answers otherwise: how often each of them is in it is chance.

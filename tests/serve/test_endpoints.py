@@ -113,16 +113,22 @@ SENT = {
     "items/7": ("GET", "/items/{item_id}"),
     "/items/special": ("GET", "/items/special"),
     "/items/7/a.b": ("GET", "/items/{item_id}/a.b"),
-    "/items/7/a-b": None,
+    "/items/7/a-b": ("GET", "/{path}"),
+    "/files/x/y.txt": ("GET", "/files/{path}"),
     "/v1/a%20b": ("GET", "/a b"),
-    "/nowhere": None,
+    "/nowhere": ("GET", "/{path}"),
+    "": None,
 }
 
 
 @pytest.mark.parametrize("path", SENT)
 def test_a_request_goes_to_the_endpoint_with_the_fewest_parameters(path: str) -> None:
-    paths = ("/items/{item_id}", "/items/special", "/items/{item_id}/a.b", "/a b")
-    document = {"paths": {one: {"get": {}, "post": {}} for one in paths}, "servers": [{"url": "http://a.example/v1"}]}
+    paths: dict[str, object] = {
+        one: {"get": {}, "post": {}} for one in ("/items/{item_id}", "/items/special", "/items/{item_id}/a.b", "/a b")
+    }
+    text = [{"name": "path", "in": "path", "schema": {"type": "string"}}]
+    paths |= {one: {"get": {"parameters": text}} for one in ("/{path}", "/files/{path}")}
+    document = {"paths": paths, "servers": [{"url": "http://a.example/v1"}]}
     found = [name for name, is_covered in covered(document, [("GET", path)]).items() if is_covered]
     assert found == ([] if (expected := SENT[path]) is None else [" ".join(expected)])
 

@@ -286,6 +286,10 @@ def test_a_boot_serves_until_another_one_is_asked_for(pool: ServerPool) -> None:
     assert (env["PYTHONHASHSEED"], env["BOOT"]) == ("3", "0001")
     os.kill(second.pids[0], signal.SIGKILL)
     assert remaining_after(5, second.pids) == []
+    pool.documents = {}
+    pool.ask_serving()
+    assert pool.documents == {}, "a server that has died does not tell that its app has no document"
+    pool.documents = None
     assert pool.serving(PROGRAM, None) is None
     replaced = pool.boot(PROGRAM, None, 2, None)
     replaced.check()

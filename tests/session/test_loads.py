@@ -45,12 +45,15 @@ QUICK = Settings(
 def test_boots_serve_one_after_the_other_in_an_order_of_chance_and_the_last_goes_on(tmp_path: Path) -> None:
     host = Host()
     rig, loads, sink = rig_of(host, seed=3)
+    rig.servers.documents = {"serve.apps:app": {"paths": {"/": {"get": {}}, "/failed": {"get": {}}}}}
+    loads.paths.add(("GET", "/failed"))  # by another test, whose measurement raised an error
     three = replace(QUICK, boots=3)
     with Session(Options(baselines=tmp_path), rig) as session:
         session.measure(GET, three, TEST)
         kept = session.server(three, TEST.nodeid).title
         session.measure(GET, three, TEST)
         first, second = session.results
+        assert session.covered() == {"serve.apps:app": {"GET /": True, "GET /failed": False}}
     rounds = [(round_.boot, round_.index) for round_ in first.recording.rounds]
     assert rounds == [(boot, index) for boot in range(3) for index in range(2)]
     started = [round_.started_ns for round_ in first.recording.rounds]
