@@ -312,7 +312,8 @@ def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
     texts = []
     for app, found in record.endpoints.items():
         left = sorted((name for name in found if not found[name]), key=lambda name: name.partition(" ")[::-1])
-        text = f"{sum(found.values())} of {format_count(len(found), 'endpoint')} have a load test"
+        have = "has" if len(found) == 1 else "have"
+        text = f"{sum(found.values())} of {format_count(len(found), 'endpoint')} {have} a load test"
         text += f"; not covered: {format_names(left, most=most)}" * bool(left)
         texts.append(plain(f"{app}: {text}" if len(record.endpoints) > 1 else text))
     return texts

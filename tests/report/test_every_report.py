@@ -292,6 +292,11 @@ def test_nothing_measured() -> None:
     assert markdown_report(SessionRecord()) == "## Load tests: nothing was measured\n"
 
 
+def test_one_endpoint_is_no_plural() -> None:
+    record = replace(session_record([result("test_get")]), endpoints={"app:app": {"GET /": True}})
+    assert "- 1 of 1 endpoint has a load test\n" in markdown_report(record)
+
+
 def test_no_text_becomes_markup() -> None:
     failed = recording(failures=(Failure(kind=EVIL, count=1, example=EVIL),))
     evil = result(EVIL, recorded=failed, server=EVIL, group=EVIL, verdict=Verdict(comparisons=(REGRESSED,)))
