@@ -87,7 +87,7 @@ SERVERS = {
     "/build": Command(START, build=["{python}", "-c", "raise SystemExit('it does not compile')"]),
     "/exit": Command(["{python}", "-c", "print('wrong option {port}'); raise SystemExit(3)"]),
     "/late": Command(["{python}", "-c", "import time; time.sleep(60)  # {port}"], start_timeout_s=0.5),
-    "/late/lifespan": Uvicorn(env={"BREAK": "late", "BOOT": "{boot}"}, start_timeout_s=0.5),
+    "/late/lifespan": Uvicorn(env={"BREAK": "late", "BOOT": "{boot}"}, start_timeout_s=0.1),
 }
 
 @pytest.mark.parametrize("path", SERVERS)
@@ -112,7 +112,7 @@ TOLD = {
     "/build": "the build of .*it does not compile",
     "/exit": "exit code 3.*wrong option",
     "/late": r"was not ready within 0\.5 s",
-    "/late/lifespan": r"uvicorn was not ready to serve app:app within 0\.5 s \(0 of 1 workers were\).*in its lifespan",
+    "/late/lifespan": r"uvicorn was not ready to serve app:app within 0\.1 s \(0 of 1 workers were\).*in its lifespan",
 }
 
 
