@@ -234,8 +234,9 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 class CommandLaunch(ProcessLaunch[Command]):
-    def __init__(self, spec: Command, start_up: StartUp, builds: Builds) -> None:
+    def __init__(self, spec: Command, start_up: StartUp, builds: Builds, where: str = "Command") -> None:
         super().__init__(spec, start_up)
+        self._where = where
         self._builds = builds
         self._host = start_up.host
         self._port = 0
@@ -245,9 +246,9 @@ class CommandLaunch(ProcessLaunch[Command]):
     def prepare(self, run_directory: Path) -> Invocation:
         if not scratch.IS_SUPERVISED:  # without process groups and signals nothing would end it for sure
             raise PlanError(
-                "a Command does not run on this system: start the server yourself, and give "
+                f"{self.spec.name} does not run on this system: start the server yourself, and give "
                 'server=Url("http://127.0.0.1:…")',
-                where="Command",
+                where=self._where,
             )
         spec, code_tree = self.spec, self.code_tree
         if spec.build is not None:
@@ -257,7 +258,7 @@ class CommandLaunch(ProcessLaunch[Command]):
             if (failure := self._builds[key]) is not None:
                 raise failure.with_traceback(None)
         at, host = self.start_up, self._host
-        self._reach = reach_of(spec, run_directory)
+        self._reach = reach_of(spec, run_directory, self._where)
         self._port = port = 0 if spec.uds else free_port(host)
         certfile, keyfile = tls_files(spec, run_directory)
         names = {"boot": at.serial, "host": host, "port": port, "uds": self._reach.uds}

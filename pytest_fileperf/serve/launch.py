@@ -175,6 +175,7 @@ class ServerPool:
             raise PlanError(
                 'there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"'
             )
+        where = type(spec).__name__
         if isinstance(spec, Granian):
             assert app is not None
             spec = granian_command(spec, app)
@@ -182,7 +183,7 @@ class ServerPool:
             if code_tree.is_here:
                 refuse_other_app(spec, app, self._imports)
                 refuse_other_databases(spec, self._imports)
-            return CommandLaunch(spec, start_up, self._builds)
+            return CommandLaunch(spec, start_up, self._builds, where)
         assert app is not None
         if isinstance(spec, InProcess):
             return InProcessLaunch(app, counts_queries=counts_queries)

@@ -45,12 +45,13 @@ Spec = TypeVar("Spec", bound=ProcessSpec)
 _LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103
 
 
-def reach_of(spec: ProcessSpec, run_directory: Path) -> Reach:
+def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
     """Returns how clients reach a start-up, whose certificate it writes where the server looks for it.
 
-    Raises PlanError, with what to do, for files that no server can use.
+    Raises PlanError, with what to do, for files that no server can use. `where` is what the user wrote: a Granian is
+    started as a command.
     """
-    where, uds = type(spec).__name__, socket_file(spec, run_directory)
+    where, uds = where or type(spec).__name__, socket_file(spec, run_directory)
     if uds is not None and len(os.fsencode(uds)) > _LONGEST_SOCKET_PATH:
         raise PlanError(
             f"the path of a Unix socket may have {_LONGEST_SOCKET_PATH} bytes, and {uds} has more: "

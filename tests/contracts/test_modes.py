@@ -79,7 +79,7 @@ START = "{python} -m uvicorn app:app --port={port}"
 SERVERS = {
     "/end": Uvicorn(),
     "/import": Uvicorn(env={"BREAK": "import"}),
-    "/no-certificate": Uvicorn(ssl_certfile="none.pem"),
+    "/no-certificate": Granian(ssl_certfile="none.pem"),
     "/no-key": Gunicorn(ssl_certfile="no-key.pem"),
     "/other-key": Uvicorn(ssl_certfile="cert.pem", ssl_keyfile="other.pem"),
     "/without/trustme": Gunicorn(tls=True),
@@ -104,7 +104,7 @@ def test_exit(fileperf):
 TOLD = {
     "/end": "exit code 9.*a line",
     "/import": "no settings, says the app",
-    "/no-certificate": "ssl_certfile: there is no file .*none.pem",
+    "/no-certificate": "Granian: ssl_certfile: there is no file .*none.pem",
     "/no-key": "no-key.pem is no certificate with a key .*give the file of its key as ssl_keyfile",
     "/without/trustme": "pip install .pytest-fileperf.tls.",
     "/without/granian": "pip install .pytest-fileperf.granian.",
