@@ -70,7 +70,9 @@ def test_the_code_with_itself_prints_what_could_be_seen(repo: Repo, run_load: Ru
     repo.write("test_it.py", SETUPS)
     result = run_load("--fileperf-aa", *SHORT, "--fileperf-max-duration=4s")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["fileperf: measuring; *; against itself", "*rps: * slower shows in *; 5 % needs *"])
+    # Where other programs have the cores, it rightly says less.
+    seen = "*rps: *" if "the machine was busy" in result.stdout.str() else "*rps: * slower shows in *; 5 % needs *"
+    result.stdout.fnmatch_lines(["fileperf: measuring; *; against itself", seen])
     assert "PASS" not in result.stdout.str()
 
 
