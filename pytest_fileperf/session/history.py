@@ -40,7 +40,8 @@ def trends_of(
     listed = None if repository is None else repository.answers("rev-list", "--first-parent", "--reverse", "HEAD")
     commits = listed.split() if listed else []
     runs = [run for run in in_order(read_runs, commits) if not run.dirty]
-    here = [run for run in runs if run.commit in commits]
+    known_here = frozenset(commits)
+    here = [run for run in runs if run.commit in known_here]
     if here:
         runs = here
     if beside := len(read_runs) - len(runs):
@@ -56,7 +57,7 @@ def trends_of(
         raise PlanError(f"no test and metric of this history is selected; its tests are {format_names(known)}")
     tree, is_later = "", None
     if since is not None:
-        tree, is_later = _since(since, repository, commits, said)
+        tree, is_later = _since(since, repository, commits)
     found, unknown = [], []
     for series, course in zip(every, courses_of([series.observed for series in every]), strict=True):
         begun, change = 0, None
@@ -77,9 +78,7 @@ def trends_of(
     return found, list(dict.fromkeys(said)), format_names(list(dict.fromkeys(unknown)))
 
 
-def _since(
-    since: str, repository: Repository | None, commits: Sequence[str], said: list[str]
-) -> tuple[str, Callable[[Run], bool]]:
+def _since(since: str, repository: Repository | None, commits: Sequence[str]) -> tuple[str, Callable[[Run], bool]]:
     """Returns the tree of a commit, if it is one, and what tells whether a run is of that code or of later code."""
     commit = (
         None if repository is None else repository.answers("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
