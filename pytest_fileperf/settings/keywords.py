@@ -163,7 +163,7 @@ class MarkerKeys(_Judged, total=False):
 
 class _OfJourney(TypedDict, total=False):
     http2: bool | None
-    """Speak HTTP/2, through the transport of httpx or httpx2 itself (default False). Needs `pip install "httpx[http2]"`
+    """Speak HTTP/2, through the transport of httpx or httpx2 itself (default False). Needs `pip install h2`
     and a server that speaks it, as Granian does. An answer in HTTP/1.1 is a failure."""
     steps: Mapping[str, StepKeywords] | None
     """What is asked of the steps that `client.step(name)` begins in the journey, by their names: limits and gates, as
