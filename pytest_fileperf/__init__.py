@@ -1,6 +1,6 @@
 """Load-tests ASGI apps from pytest, and fails a test when an endpoint got slower.
 
-Importing the package loads none of its parts: each name is fetched when it is first used.
+Importing the package loads none of its parts: Python fetches each name at its first use.
 """
 
 from __future__ import annotations
@@ -143,10 +143,10 @@ _HOMES = {
     "wire.asgi": ("StreamingASGITransport",),
     "wire.transport": ("LoadTransport",),
 }
-"""The names that each module has; all others come from `errors`."""
+"""The names that each module has; `errors` has all others."""
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

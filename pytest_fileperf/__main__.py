@@ -1,4 +1,4 @@
-"""`python -m pytest_fileperf`: makes reports of a run again, or tests of an app. Only what is asked for is imported."""
+"""`python -m pytest_fileperf`: makes reports from a stored run, or tests for an app. It imports little."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEW_TESTS = Path("tests/performance/test_endpoints.py")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns the exit code: 0, 1 if a file cannot be read or written, 2 for wrong usage."""
+    """Returns the exit code: 0, 1 if a file cannot be read or written, 2 for wrong usage."""
     parser = _parser()
     given = parser.parse_args(arguments)
     if given.command is None:

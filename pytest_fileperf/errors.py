@@ -1,29 +1,29 @@
 """Every error the package raises on purpose.
 
     FilePerfError
-    ├── PlanError (ValueError)        what was asked for makes no sense; lists every problem
-    ├── SetupError                    what a test does before or after a load, `setup` or `teardown`, failed
-    │   └── BaseSetupError            it failed on the other side of a comparison
+    ├── PlanError (ValueError)        wrong options, keys or arguments; lists every problem
+    ├── SetupError                    a test's `setup` or `teardown` failed
+    │   └── BaseSetupError            it failed with the old code of a comparison
     ├── ServerError
     │   ├── AppLoadError              the app cannot be imported, or is not an ASGI app
-    │   │   └── AppMissingError       there is no such module, or nothing of this name in it
-    │   ├── AppOriginError            the other side of a comparison runs code that is not its own
+    │   │   └── AppMissingError       there is no such module, or it lacks this name
+    │   ├── AppOriginError            the old version of a comparison would run the new code
     │   ├── ServerStartError          the server did not become ready
     │   └── ServerDiedError           the server ended, or stopped answering, under load
-    │       └── BaseDiedError         that of the other side of a comparison did
+    │       └── BaseDiedError         the old version's server did
     ├── LoadError
-    │   ├── BaseFailedError           the other side of a comparison is broken: it answers no request well
+    │   ├── BaseFailedError           the old version answers no request well
     │   ├── FileLimitError            more connections than open files allowed
     │   └── GeneratorError            the load generator's own process failed
     ├── BaselineError                 a stored baseline is damaged or too new
     ├── RecordError                   a file of results cannot be read
-    └── NoTimeError                   the budget of the session was used up before the measurement began
+    └── NoTimeError                   the session's budget was used up before the measurement began
 
     PerformanceError (AssertionError)
     ├── RequestsFailedError           requests failed, or none was made
-    ├── LimitExceededError            an absolute limit does not hold
+    ├── LimitExceededError            the test exceeds an absolute limit
     ├── RegressionError               slower than the baseline by more than the tolerance
-    └── NotMeasuredError              NEW or INCONCLUSIVE where that must fail
+    └── NotMeasuredError              NEW or INCONCLUSIVE, in a run in which that fails
 
 A class builds its message from facts: what happened, where, and what to do.
 """
@@ -65,19 +65,19 @@ __all__ = (
 )
 
 _LONGEST_LINE = 500
-"""Characters of a line of a log that are shown."""
+"""In characters."""
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|disk is full|\bENOSPC\b", re.IGNORECASE)
-"""How programs say that there is no more room, as Python, SQLite and Node do."""
+"""How Python, SQLite and Node say that the disk is full."""
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-"""What a program writes to colour its output, or to move the cursor."""
+"""Colours and moves of the cursor."""
 
 
 class FilePerfError(Exception):
-    """Base of everything that keeps a measurement from being made."""
+    """Base class of the errors that prevent a measurement."""
 
 
 class PlanError(FilePerfError, ValueError):
-    """What was asked for makes no sense; `problems` names each thing that is wrong."""
+    """Options, keys or arguments are wrong; `problems` names each mistake."""
 
     def __init__(self, *problems: str, where: str | None = None) -> None:
         self.problems: tuple[str, ...] = problems
@@ -103,18 +103,18 @@ class ServerError(FilePerfError):
 
 
 class AppLoadError(ServerError):
-    """The app cannot be imported, or what was found is not an ASGI app."""
+    """The app cannot be imported, or its name leads to an object that is not an ASGI app."""
 
 
 class AppMissingError(AppLoadError):
-    """There is no module of the app's name, or the module has no attribute of that name.
+    """The app's module does not exist, or has no attribute of that name.
 
-    A module that exists and fails to import is an AppLoadError, also where it needs a module that does not exist.
+    A module that exists and fails to import is an AppLoadError, even if another module is missing.
     """
 
 
 class AppOriginError(ServerError):
-    """The other side of a comparison runs code of this side, which would be compared with itself."""
+    """The old version of a comparison runs the new code, which would be compared with itself."""
 
     def __init__(self, *, module: str, file: str, base: str, side: str) -> None:
         self.module = module
@@ -138,15 +138,15 @@ class ServerDiedError(_LoggedError, ServerError):
 
 
 class BaseDiedError(ServerDiedError):
-    """The other side of a comparison ended or stopped answering under load."""
+    """The old version's server ended or stopped answering under load."""
 
 
 class SetupError(_LoggedError):
-    """What a test does on each boot failed; the message has its traceback too."""
+    """A test's `setup` or `teardown` failed at a start-up; the message contains the traceback."""
 
 
 class BaseSetupError(SetupError):
-    """The setup or teardown of a test failed on the other side of a comparison."""
+    """A test's `setup` or `teardown` failed with the old code of a comparison."""
 
 
 class LoadError(FilePerfError):
@@ -154,7 +154,7 @@ class LoadError(FilePerfError):
 
 
 class BaseFailedError(LoadError):
-    """The other side of a comparison is broken: it answers no request well, which does not show that it lacks it."""
+    """The old version answers no request well. That does not show that it lacks the endpoint."""
 
     def __init__(self, *, side: str, work: str, said: str, log: Sequence[str] = ()) -> None:
         self.side = side
@@ -168,7 +168,7 @@ class BaseFailedError(LoadError):
 
 
 class FileLimitError(LoadError):
-    """More connections were asked for than this process may open files."""
+    """The test needs more connections than this process may open files."""
 
     def __init__(self, *, connections: int, limit: int) -> None:
         self.connections = connections
@@ -179,12 +179,12 @@ class FileLimitError(LoadError):
         )
 
     def __reduce__(self) -> tuple[Callable[[], FileLimitError], tuple[()]]:
-        """Takes it from the generator's process to the test's: as a rule an exception is made anew of its message."""
+        """Unpickles without arguments: an exception is otherwise made again from its message."""
         return partial(FileLimitError, connections=self.connections, limit=self.limit), ()
 
 
 class GeneratorError(LoadError):
-    """The load generator's own process failed; the message holds its traceback or last lines."""
+    """The load generator's own process failed; the message contains its traceback or last lines."""
 
 
 class BaselineError(FilePerfError):
@@ -200,7 +200,7 @@ class NoTimeError(FilePerfError):
 
 
 class PerformanceError(AssertionError):
-    """Base of the verdicts that fail a test."""
+    """Base class of the verdicts that fail a test."""
 
 
 class RequestsFailedError(PerformanceError):
@@ -208,7 +208,7 @@ class RequestsFailedError(PerformanceError):
 
 
 class LimitExceededError(PerformanceError):
-    """An absolute limit (`min_rps`, `max_p99` …) does not hold."""
+    """The test exceeds an absolute limit (`min_rps`, `max_p99` …)."""
 
 
 class RegressionError(PerformanceError):
@@ -216,13 +216,13 @@ class RegressionError(PerformanceError):
 
 
 class NotMeasuredError(PerformanceError):
-    """A metric is NEW or INCONCLUSIVE where that must fail (`--fileperf-strict`, or NEW in CI)."""
+    """A metric is NEW or INCONCLUSIVE, and the run is strict (`--fileperf-strict`, or NEW in CI)."""
 
 
 def log_block(lines: Sequence[str]) -> str:
-    """Returns the lines as an indented block for the end of a message; empty for none.
+    """Returns the lines as an indented block for the end of a message.
 
-    Before it a sentence says that a disk is full, where one of the lines does.
+    If a line says that the disk is full, the block begins with that.
     """
     if not lines:
         return ""
@@ -231,7 +231,7 @@ def log_block(lines: Sequence[str]) -> str:
 
 
 def log_line(line: str) -> str:
-    """Returns the line as it is shown: cut where it is long, without what colours, moves or turns text around it."""
+    """Returns a log's line, cut at the limit, without characters that colour, move or reverse the text."""
     text = _ANSI.sub("", line).expandtabs()
     cut = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 1]}…"
     return printable(cut)

@@ -1,4 +1,4 @@
-"""Parses and formats durations, sizes, rates, shares, counts and the like: nothing else knows how they are written.
+"""The only parser and formatter of durations, sizes, rates, shares and counts.
 
 Inside the package durations are integer nanoseconds and sizes integer bytes.
 """
@@ -54,7 +54,7 @@ def parse_duration_ns(value: str | float) -> int:
         if parts is None or parts[1] not in _DURATION_UNITS_NS:
             raise ValueError(f'{value!r} is not a duration: write a number and ns, us, ms, s, m or h, as in "80ms"')
         duration_ns = parts[0] * _DURATION_UNITS_NS[parts[1]]
-    if duration_ns > 3_600_000_000_000_000_000:  # in 63 bits, as is every instant that is so far away
+    if duration_ns > 3_600_000_000_000_000_000:  # fits into 63 bits, even when added to an instant
         raise ValueError(f"{value!r} is too long: a duration has at most 1,000,000 h")
     return round(duration_ns)
 
@@ -94,7 +94,7 @@ def _three_digits(number: float) -> str:
 
 
 def format_duration(duration_ns: float) -> str:
-    """Returns the duration with three digits in the unit that suits it: `812 µs`, `5.02 ms`, `1.20 s`."""
+    """Returns three digits in the unit that suits: `812 µs`, `5.02 ms`, `1.20 s`."""
     for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if duration_ns >= size_ns * 0.9995:
             return f"{_three_digits(duration_ns / size_ns)} {unit}"
@@ -102,7 +102,7 @@ def format_duration(duration_ns: float) -> str:
 
 
 def format_bytes(size_bytes: float) -> str:
-    """Returns the size with three digits in a binary unit: `256 KiB`, `1.50 GiB`."""
+    """Returns three digits in a binary unit: `256 KiB`, `1.50 GiB`."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size_bytes >= size:
             return f"{_three_digits(size_bytes / size)} {unit}"
@@ -110,19 +110,19 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """Returns a rate with its thousands marked: `12,200`, `315`, `9.97`, `0`."""
+    """Marks thousands: `12,200`, `315`, `9.97`, `0`."""
     if per_second == 0:
         return "0"
     return f"{per_second:,.0f}" if per_second >= 100 else _three_digits(per_second)
 
 
 def format_share(share: float) -> str:
-    """Returns a share in as few digits as tell it, at most three: `5 %`, `0.113 %`, `0 %`."""
+    """Returns at most three digits: `5 %`, `0.113 %`, `0 %`."""
     return f"{share * 100:.3g} %" if share < 9.995 else f"{share * 100:,.0f} %"
 
 
 def format_change(share: float, *, unit: bool = True) -> str:
-    """Returns a relative change with its sign: `−6.4 %`, or `−6.4` without the unit; without decimals from 100 % on.
+    """Returns a relative change with its sign: `−6.4 %`, or `−6.4` without the unit. From 100 % on it has no decimals.
 
     From a hundredfold on it is a factor: `3,100 times`, or `×3,100` without the unit.
     """
@@ -135,7 +135,7 @@ def format_change(share: float, *, unit: bool = True) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Returns the number with its noun: `1 boot`, `1,200 boots`."""
+    """Returns `1 boot` or `1,200 boots`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
@@ -143,18 +143,18 @@ _MOST_NAMED = 5
 
 
 def format_names(names: Sequence[str], *, most: int = _MOST_NAMED) -> str:
-    """Returns at most so many names, and how many more there are: `a, b, c, d, e and 2 more`."""
+    """Names at most so many, and counts the rest: `a, b, c, d, e and 2 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def printable(text: str) -> str:
-    """Returns the text with marks for characters that colour, move or turn what stands around it."""
+    """Replaces characters that colour text, move the cursor or reverse the text by visible marks."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def exit_text(returncode: int) -> str:
-    """Returns how a process ended: `exit code 3` or `signal SIGKILL`."""
+    """Returns `exit code 3` or `signal SIGKILL`."""
     if returncode >= 0:
         return f"exit code {returncode}"
     try:
@@ -164,8 +164,8 @@ def exit_text(returncode: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether the host is this machine by its name or number alone: no other name is looked up."""
-    import ipaddress  # plain pytest runs import this module too
+    """Returns whether the host is this machine by its name or number alone, without a DNS look-up."""
+    import ipaddress  # late, because plain pytest runs import this module
 
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -1,1 +1,1 @@
-"""What the operating system gives: processes, directories, samples."""
+"""All that the operating system gives: processes, directories, samples."""

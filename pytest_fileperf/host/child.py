@@ -1,4 +1,4 @@
-"""Child processes: how one is started, what runs below it, how it ends. Whoever starts one ends it, on Ctrl-C too."""
+"""Child processes: start, descendants, end. Whoever starts a process ends it, even after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pytest_fileperf.host import scratch
 _POLL_S = 0.05
 _KILL_WAIT_S = 5.0
 PATIENCE_S = 1.0
-"""For what has nothing to finish: programs that run to their end, and servers that did not become ready."""
+"""For programs that run to their end, and for servers that did not become ready: they have nothing to finish."""
 LONGEST_LOG_BYTES = 16 << 20
-"""A longer log is emptied at the next look at it. Between two looks, a process can write some 100 MiB."""
+"""A longer log is emptied at the next check. Between two checks, a process can write some 100 MiB."""
 _TAIL_BYTES = 64 << 10
 _TAIL_LINES = 40
 
@@ -32,22 +32,22 @@ class Invocation:
     env: Mapping[str, str]
     cwd: Path | None = None
     descriptors: Sequence[int] = ()
-    """What it inherits, besides standard input and output."""
+    """Inherited besides standard input and output."""
 
 
 class Process(Protocol):
-    """What `subprocess.Popen` has of a process that leads a group."""
+    """The part of `subprocess.Popen` that a group's leader needs."""
 
     @property
     def pid(self) -> int: ...
 
     @property
     def returncode(self) -> int | None:
-        """How it ended, once that was waited for."""
+        """None until `wait` has returned."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Returns how it ended; raises subprocess.TimeoutExpired."""
+        """Returns the exit code; raises subprocess.TimeoutExpired."""
         ...
 
 
@@ -55,15 +55,15 @@ class Child:
     """A process with a directory and a log of its own, on POSIX below a supervisor. Whoever makes it stops it."""
 
     def __init__(self, use: str) -> None:
-        """Makes the directory, whose name begins with the use of it, and an empty log. Raises OSError."""
+        """Makes the directory, whose name begins with `use`, and an empty log. Raises OSError."""
         self.directory = scratch.make(use)
         self._log = self.directory / "log.txt"
         self._log.touch()
         self._log_before: tuple[str, ...] = ()
-        """The last lines of what is no longer in the log."""
+        """The last lines from before the log was emptied."""
         self._process: Process | None = None
         self._asked_s: float | None = None
-        """When it was first asked to end. Several that are asked together wait together."""
+        """When its end was first requested. Processes that were asked together wait together."""
 
     def __enter__(self) -> Self:
         return self
@@ -72,23 +72,23 @@ class Child:
         self.stop()
 
     def start(self, invocation: Invocation, *, stdout: int | None = None) -> subprocess.Popen[bytes]:
-        """Starts the process and returns at once. It writes to its log, or by `stdout` to a pipe. Raises OSError."""
-        with self._log.open("ab") as log:  # each write goes to the end of the file, also after it was emptied
+        """Returns at once. The output goes to the log; `stdout` may redirect it to a pipe. Raises OSError."""
+        with self._log.open("ab") as log:  # each write goes to the file's end, even after the log was emptied
             process = _start(invocation, stdout=log if stdout is None else stdout, stderr=log)
         self._process = process
         return process
 
     def adopt(self, process: Process) -> None:
-        """Takes a process that runs already, and writes to the log in the directory."""
+        """Takes over a running process that writes to the log in the directory."""
         self._process = process
 
     def given(self) -> Process | None:
-        """Gives the process away, to be adopted: only the directory is left to this one."""
+        """Gives the process away, to be adopted, and keeps only the directory."""
         process, self._process = self._process, None
         return process
 
     def run(self, invocation: Invocation, *, timeout_s: float) -> int | None:
-        """Runs a process that ends by itself; returns how it ended, or None when it takes longer. Raises OSError."""
+        """Runs a program to its end. Returns its exit code, or None if it takes longer. Raises OSError."""
         self.start(invocation)
         deadline_s = time.monotonic() + timeout_s
         while (returncode := self.ended(wait_s=_POLL_S)) is None and time.monotonic() < deadline_s:
@@ -97,7 +97,7 @@ class Child:
 
     @property
     def log(self) -> tuple[str, ...]:
-        """The last lines of what it wrote to standard output and error; empty when the directory is gone."""
+        """The last lines of standard output and error. Empty if the directory was removed."""
         try:
             with self._log.open("rb") as log:
                 size = log.seek(0, os.SEEK_END)
@@ -108,20 +108,20 @@ class Child:
         return (*self._log_before, *tail)[-_TAIL_LINES:]
 
     def whole_log(self) -> str:
-        """Returns all that it wrote, unless that was so much that the log was shortened."""
+        """Returns all output, unless `shorten_log` had to empty the log."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def shorten_log(self) -> None:
-        """Empties a log that has become long, so that it does not fill the disk; to be called now and then."""
+        """Empties a log that has become long, so that it does not fill the disk. Call it now and then."""
         try:
             if self._log.stat().st_size > LONGEST_LOG_BYTES:
                 self._log_before = self.log
-                os.truncate(self._log, 0)  # what was written since is lost
-        except OSError:  # it is gone, or the system does not let files be shortened that others write to
+                os.truncate(self._log, 0)  # lines written since then are lost
+        except OSError:  # the log was removed, or the system refuses to shorten a file that others write to
             return
 
     def tree(self) -> tuple[psutil.Process, ...]:
-        """Returns the live process tree, the program first: without our supervisor above it."""
+        """Returns the live process tree, the program first, without our supervisor."""
         if self._process is None:
             return ()
         top = self._process.pid
@@ -129,32 +129,31 @@ class Child:
 
     @property
     def supervisor(self) -> int | None:
-        """Our supervisor above it; None without one."""
         return self._process.pid if scratch.IS_SUPERVISED and self._process is not None else None
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended, and was not asked to."""
+        """Whether it ended by itself."""
         return self._asked_s is None and self.ended() is not None
 
     def ended(self, *, wait_s: float = 0) -> int | None:
-        """Returns how it ended, or None when it still runs after the time to wait, or was not started."""
+        """Returns the exit code, or None if it still runs after `wait_s` or was never started."""
         process = self._process
         if process is not None and process.returncode is None:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(wait_s)
-                _kill_group(process.pid)  # the rest; later the number may be another group's
+                _kill_group(process.pid)  # now, as another group may get the number later
         return None if process is None else process.returncode
 
     def ask_to_end(self, number: int = signal.SIGTERM) -> None:
-        """Asks it to end, by a signal where there are any, and does not wait for it."""
+        """Asks it to end, by a signal except on Windows, and returns at once."""
         if self._process is not None and self.ended() is None:
-            if number == signal.SIGTERM:  # a profiler that is asked for what it has gets its own time to end
+            if number == signal.SIGTERM:  # others only ask a profiler for its samples
                 self._asked_s = self._asked_s or time.monotonic()
             _ask_to_end(self._process, number)
 
     def end(self, *, patience_s: float = 0, ask: bool = True) -> bool:
-        """Ends the process tree: asks, waits, kills the rest. Returns whether it ended before that."""
+        """Ends the process tree: asks, waits, kills the rest. Returns whether it ended before the kill."""
         if self._process is None or self.ended() is not None:
             return True
         self._asked_s = self._asked_s or time.monotonic()
@@ -162,12 +161,12 @@ class Child:
         return _end(self._process, patience_s=left_s, ask=ask)
 
     def stop(self, *, patience_s: float = PATIENCE_S) -> None:
-        """Ends the process tree, and removes the directory. Can be repeated."""
+        """Ends the process tree and removes the directory. Can be repeated."""
         try:
             self.end(patience_s=patience_s)
         finally:
             if isinstance(self._process, subprocess.Popen) and self._process.stdin is not None:
-                with suppress(BrokenPipeError):  # of what was not sent
+                with suppress(BrokenPipeError):  # some input was never sent
                     self._process.stdin.close()
             scratch.remove(self.directory)
 
@@ -182,10 +181,10 @@ def run(
     stdout: int | BinaryIO = subprocess.PIPE,
     stderr: int = subprocess.PIPE,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs a tool to its end, and returns what it wrote to pipes. Raises OSError, and subprocess.TimeoutExpired.
+    """Runs a tool to its end, and returns its output. Raises OSError and subprocess.TimeoutExpired.
 
-    A tool that takes too long is killed with all that it has started, such as Git's filters.
-    A pipe is read until all that the tool has started and that holds it has ended, too; a file is not.
+    A tool that takes too long is killed with its descendants, such as Git's filters. A pipe is read until every
+    descendant that has it open has ended; a file is not.
     """
     invocation = Invocation(command=command, env=env, cwd=cwd)
     with _start(invocation, stdout=stdout, stderr=stderr) as process:
@@ -197,7 +196,7 @@ def run(
 
 
 def process_tree(root: int) -> tuple[psutil.Process, ...]:
-    """Returns the live processes of the tree, root first; empty when the root is gone."""
+    """Returns the live processes of the tree, root first. Empty if the root has ended."""
     try:
         process = psutil.Process(root)
         return tuple(one for one in (process, *process.children(recursive=True)) if is_alive(one))
@@ -206,7 +205,7 @@ def process_tree(root: int) -> tuple[psutil.Process, ...]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it still runs: it is not gone, no zombie, and its number is not that of a new process."""
+    """Whether it still runs: it isn't a zombie, and its number does not belong to a new process."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -214,9 +213,9 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def _start(invocation: Invocation, *, stdout: int | BinaryIO, stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
-    """Starts a process in a session of its own, so that a terminal's Ctrl-C reaches only pytest, which then ends it.
+    """Starts a process in a session of its own: a terminal's Ctrl-C then reaches only pytest, which ends the process.
 
-    Its standard input ends when this process does: on Windows that ends a server.
+    Its standard input ends with this process: that ends a server on Windows.
     """
     return subprocess.Popen(
         invocation.command,
@@ -226,21 +225,21 @@ def _start(invocation: Invocation, *, stdout: int | BinaryIO, stderr: int | Bina
         stdout=stdout,
         stderr=stderr,
         start_new_session=os.name == "posix",
-        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # Windows has that
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # exists on Windows only
         pass_fds=invocation.descriptors,
     )
 
 
 def _ask_to_end(process: Process, number: int = signal.SIGTERM) -> None:
     if os.name == "posix":
-        with suppress(ProcessLookupError):  # it has just ended, which is still to be heard
+        with suppress(ProcessLookupError):  # it has just ended
             os.kill(process.pid, number)
     elif isinstance(process, subprocess.Popen) and process.stdin is not None:
-        process.stdin.close()  # a signal would be a kill there, without the end of the app's lifespan
+        process.stdin.close()  # on Windows a signal would kill it before the app's lifespan ends
 
 
 def _end(process: Process, *, patience_s: float = 0, ask: bool = False) -> bool:
-    """Waits so long for a process to end, and kills it then with all below it. Returns whether it was in time."""
+    """Waits for a process to end, then kills it and its descendants. Returns whether it ended in time."""
     if process.returncode is not None:
         return True
     tree, in_time = process_tree(process.pid), True
@@ -251,7 +250,7 @@ def _end(process: Process, *, patience_s: float = 0, ask: bool = False) -> bool:
     except subprocess.TimeoutExpired:
         in_time = False
     finally:
-        if process.returncode is None:  # meanwhile it may have started others, in sessions of their own
+        if process.returncode is None:  # it may have started others meanwhile, in sessions of their own
             tree = (*tree, *process_tree(process.pid))
         _kill_group(process.pid)
         remaining = [one for one in tree if is_alive(one)]
@@ -265,5 +264,5 @@ def _end(process: Process, *, patience_s: float = 0, ask: bool = False) -> bool:
 
 def _kill_group(group: int) -> None:
     if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):  # macOS says PermissionError for zombies
+        with suppress(ProcessLookupError, PermissionError):  # macOS raises PermissionError for zombies
             os.killpg(group, signal.SIGKILL)

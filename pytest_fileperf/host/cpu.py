@@ -21,11 +21,11 @@ from typing import NamedTuple, Self, TypeVar
 from pytest_fileperf.host.sample import ProcessUse, read_start
 
 MOST_FILES_LISTED = 1_000
-"""Before Linux 6.2 open files are counted by listing them. With more of them the number stays unknown."""
+"""Before Linux 6.2 open files are counted by listing them. Beyond this limit the number stays unknown."""
 
 
 def reset_peak_rss(pids: Iterable[int]) -> bool:
-    """Starts a new measurement of peak memory in each process; returns whether that worked for all of them."""
+    """Restarts the measurement of peak memory in each process; returns whether that worked for all."""
     found = True
     for pid in pids:
         try:
@@ -38,7 +38,7 @@ def reset_peak_rss(pids: Iterable[int]) -> bool:
 def peak_rss_bytes(pids: Iterable[int]) -> int | None:
     """Returns the sum of each process's peak resident memory since the reset, or since its start.
 
-    On other systems than Linux it is what they have now. None where one of them is unknown, or there are none.
+    Outside of Linux it is their current memory. None if one is unknown, as the sum would then be too small.
     """
     sizes = [_peak_rss_bytes(pid) for pid in pids]
     known = [size for size in sizes if size is not None]
@@ -46,20 +46,20 @@ def peak_rss_bytes(pids: Iterable[int]) -> int | None:
 
 
 def io_stalled_ns() -> int | None:
-    """Returns the time so far in which something on the machine waited for storage; None where it is not told."""
+    """Returns how long anything on the machine has waited for storage so far. None on systems that do not report it."""
     some = read_start("/proc/pressure/io").split(b"\n", 1)[0]
     return int(some.rpartition(b"total=")[2]) * 1000 if some else None
 
 
 def files_limit(pids: Sequence[int]) -> int | None:
-    """Returns the least number of files that one of these processes may open; None where that is not told."""
+    """Returns the lowest limit of open files among these processes. None on systems that do not report it."""
     lines = (line for pid in pids for line in read_start(f"/proc/{pid}/limits").splitlines())
     soft = (line.split()[3] for line in lines if line.startswith(b"Max open files"))
     return min((int(limit) for limit in soft if limit.isdigit()), default=None)
 
 
 def open_files(directory: str) -> int | None:
-    """Returns how many files a directory such as `/proc/PID/fd` lists; None where there are too many to list."""
+    """Returns how many files a directory such as `/proc/PID/fd` lists. None beyond `MOST_FILES_LISTED`."""
     try:
         if count := os.stat(directory).st_size:  # noqa: PTH116 # pathlib is slow; since Linux 6.2, 0 before
             return count
@@ -70,16 +70,16 @@ def open_files(directory: str) -> int | None:
     return count if count <= MOST_FILES_LISTED else None
 
 
-# --- What the system tells of one process, and which processes are below it: Linux in /proc, others by psutil
+# --- One process, and the processes below it: from /proc on Linux, elsewhere from psutil
 
 
 class _Use(NamedTuple):
-    """A process, with its CPU time so far in ns."""
+    """CPU time so far, in ns."""
 
     parent: int
     own: int
     ended: int
-    """Of its children that have ended, and that it has waited for."""
+    """By children that have ended, and that this process waited for."""
 
 
 if sys.platform == "linux":
@@ -87,12 +87,12 @@ if sys.platform == "linux":
     _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
     _MOST_BYTES = 1 << 16
     _CPUCLOCK_SCHED = 2
-    """From the kernel's posix-timers: the clock of a process that counts the scheduler's time, user and system."""
+    """From the kernel's posix-timers: this clock counts a process's scheduler time, user and system."""
 
     def cpu_time_ns(pid: int) -> int | None:
-        """Returns the CPU time so far; None when the process is gone, or another user's."""
+        """Returns None if the process has ended or belongs to another user."""
         try:
-            return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)  # what clock_getcpuclockid(3) returns
+            return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)  # clock_getcpuclockid(3) returns this number
         except OSError:
             return None
 
@@ -100,10 +100,10 @@ if sys.platform == "linux":
         for line in read_start(f"/proc/{pid}/status", _MOST_BYTES).splitlines():
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
-        return None  # a zombie has no memory any more
+        return None  # a zombie has no memory left
 
     def process_use(pid: int) -> ProcessUse | None:
-        """Returns what the process uses now, without what its threads do; None as in `cpu_time_ns`."""
+        """Returns the process's figures without its threads' activity; None as in `cpu_time_ns`."""
         cpu_ns, memory = cpu_time_ns(pid), read_start(f"/proc/{pid}/statm").split()
         try:
             # Two links and one for each thread. pathlib would cost more than the call.
@@ -112,9 +112,9 @@ if sys.platform == "linux":
             return None
         if cpu_ns is None or not memory:
             return None
-        # How long the main thread ran, and how long it waited for a core; nothing where that is not counted.
+        # How long the main thread ran, and how long it waited for a core. Some kernels do not count that.
         ran_ns, waited_ns, *_ = (*map(int, read_start(f"/proc/{pid}/schedstat").split()), None, None)
-        # Nothing of a process that is not ours.
+        # Another user's process gives nothing.
         storage = dict(line.split(b": ") for line in read_start(f"/proc/{pid}/io").splitlines())
         about = read_start(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
         return ProcessUse(
@@ -131,7 +131,7 @@ if sys.platform == "linux":
         )
 
     def tree_pids(roots: Iterable[int]) -> tuple[int, ...]:
-        """Returns the processes and all below them, each once, parents before children."""
+        """Returns the processes and their descendants, each once, parents before children."""
         found = dict.fromkeys(roots)
         waiting = list(found)
         for pid in waiting:
@@ -159,7 +159,7 @@ else:
     _T = TypeVar("_T")
 
     def _told(pid: int, tell: Callable[[psutil.Process], _T]) -> _T | None:
-        """Returns what psutil tells of a process; None where it is gone, or another user's."""
+        """Asks psutil about a process. Returns None if it has ended or belongs to another user."""
         try:
             return tell(psutil.Process(pid))
         except psutil.Error:
@@ -209,40 +209,41 @@ else:
 # --- The CPU time of a whole process tree, with children that begin and end meanwhile
 
 _UNSEEN_NS = 30_000_000
-"""What a process may have used that ended uncounted: Linux tells the time of ended children to 10 ms, twice."""
+"""An uncounted process may have used so much: Linux reports ended children's time in steps of 10 ms, twice."""
 _MOST_READINGS = 5
-"""Of processes with children, until two agree: a child that ends between its reading and its parent's counts twice."""
+"""If there are children, until two readings agree: a child that ends between its reading and its parent's counts twice.
+"""
 
 
 class TreeCpu:
-    """Reads the CPU time of some processes and of all below them; a reading takes some 30 µs for each process.
+    """Reads the CPU time of processes and their descendants; a reading takes some 30 µs for each process.
 
-    Who waits for a child gets its CPU time, so none is lost between two readings. It is lost only where nobody waits,
-    as where SIGCHLD is ignored: `is_complete` is False from then on.
+    Whoever waits for a child gets its CPU time, so none is lost between two readings. Time is lost only if nobody
+    waits, as with an ignored SIGCHLD: `is_complete` is False from then on.
     """
 
     def __init__(self, roots: Sequence[int]) -> None:
         self.roots = tuple(roots)
         self.is_complete = True
-        """Whether somebody has waited for all processes that ended."""
+        """Whether somebody has waited for every process that ended."""
         self.pids: tuple[int, ...] = ()
-        """The processes of the last reading, the roots first."""
+        """From the last reading, the roots first."""
         self.ended_ns = 0
-        """What processes used that have ended since the first reading."""
+        """CPU time of the processes that have ended since the first reading."""
         self.total_ns: int | None = None
-        """What the last reading returned."""
+        """From the last reading."""
         self._last: dict[int, _Use] = {}
         self._kept_ns = 0
 
     def spent_ns(self) -> int | None:
-        """Returns the CPU time so far, to be compared with a later one; None where it is not known any more."""
+        """Returns the CPU time so far, to compare with a later one. None once some of it was lost."""
         found = self._read()
         for _ in range(_MOST_READINGS if len(found) > len(self.roots) else 0):
             before, found = found, self._read()
             if all(use.ended == before[pid].ended for pid, use in found.items() if pid in before):
                 break
         self.pids = tuple(found)
-        # Where the time of processes went that are gone.
+        # Finds who got the time of the processes that have ended.
         gone = [use for pid, use in self._last.items() if pid not in found or found[pid].own < use.own]
         taken_ns = sum(max(0, found[pid].ended - use.ended) for pid, use in self._last.items() if pid in found)
         missing_ns = sum(use.own + use.ended for use in gone) - taken_ns
@@ -257,11 +258,11 @@ class TreeCpu:
         return self.total_ns
 
     def own_ns(self) -> dict[int, int]:
-        """Returns the CPU time so far of each process of the last reading, without its children."""
+        """Returns each process's CPU time in the last reading, without its children's."""
         return {pid: use.own for pid, use in self._last.items()}
 
     def above(self, pids: Iterable[int]) -> frozenset[int]:
-        """Returns the processes of the last reading that are above any of these."""
+        """Returns the ancestors of these processes in the last reading."""
         found: set[int] = set()
         for pid in pids:
             while (use := self._last.get(pid)) is not None and use.parent in self._last and use.parent not in found:
@@ -271,7 +272,7 @@ class TreeCpu:
 
     def _read(self) -> dict[int, _Use]:
         pids = dict.fromkeys((*tree_pids(self.roots), *self._last))
-        uses = ((pid, _use_of(pid)) for pid in reversed(pids))  # children first: who ends now is found in its parent
+        uses = ((pid, _use_of(pid)) for pid in reversed(pids))  # a child that ends now counts in its parent
         found = {pid: use for pid, use in uses if use is not None}
         return {pid: found[pid] for pid in pids if pid in found}
 
@@ -279,13 +280,13 @@ class TreeCpu:
 # --- The CPU time of processes over time, read by this process, for loads whose generators are on other machines
 
 _INTERVAL_S = 0.02
-"""For what ends at no instant that is known before, such as a fixed number of requests."""
+"""For loads without a known end, such as a fixed number of requests."""
 
 
 class CpuSeries:
-    """Reads the CPU time of process trees within the `with` block, every 20 ms, and at instants it is told.
+    """Reads the CPU time of process trees within the `with` block, every 20 ms and at requested instants.
 
-    Between two of them the time is taken to be spent evenly.
+    Between two readings it takes the time to be spent evenly.
     """
 
     def __init__(self, roots: Sequence[int]) -> None:
@@ -294,7 +295,7 @@ class CpuSeries:
         self._spent_ns = array("q")
         self._is_known = True
         self._asked_ns: deque[int] = deque()
-        """Instants to come at which to read."""
+        """Future instants to read at."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._main, name="fileperf CPU series", daemon=True)
 
@@ -309,11 +310,11 @@ class CpuSeries:
         self._read()
 
     def read_at(self, instants_ns: Iterable[int]) -> None:
-        """Also reads at these instants of the monotonic clock, in ascending order; the last that were given count."""
+        """Requests readings at these instants of the monotonic clock, in ascending order. Replaces earlier requests."""
         self._asked_ns = deque(instants_ns)
 
     def spent_ns(self, from_ns: int, to_ns: int) -> int | None:
-        """Returns the CPU time between two instants of the monotonic clock; None where it is not known."""
+        """Returns the CPU time between two instants of the monotonic clock. None if the readings lost some of it."""
         before, after = self._until(from_ns), self._until(to_ns)
         return None if before is None or after is None else max(0, round(after - before))
 
@@ -331,7 +332,7 @@ class CpuSeries:
     def _read(self) -> None:
         now_ns = monotonic_ns()
         spent_ns = self._tree.spent_ns()
-        if spent_ns is None:  # there is no process, or one has ended and nobody waited for it
+        if spent_ns is None:  # every process is gone, or one ended and nobody waited for it
             self._is_known = False
         else:
             self._at_ns.append(now_ns)

@@ -1,4 +1,4 @@
-"""Writes a file all at once or not at all, and what is no file, such as a pipe, as it comes."""
+"""Writes a regular file all at once or not at all, and a pipe or a device directly."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from pytest_fileperf.host.scratch import beside
 
 MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
 _LEAST_FREE_BYTES = 64 << 10
-"""Less is no room: programs write in larger pieces."""
+"""Programs write in pieces of this size, so less counts as a full disk."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of a file system that has no more room, for anybody or for this user."""
+"""Errors of a file system without room, for anybody or for this user."""
 _READER_S = 10.0
-"""So long a pipe may be without a reader, or its reader may read nothing."""
+"""How long a pipe may have no reader, or its reader may read nothing."""
 _PAUSE_S = 0.002
 """Between two tries to open a pipe."""
 
 
 def put_text(path: Path, text: str) -> None:
-    r"""Does `put_bytes` in UTF-8. Half of a surrogate pair, which that lacks, becomes `\udc80`, as JSON writes it."""
+    r"""Does `put_bytes` in UTF-8. Half of a surrogate pair, which UTF-8 lacks, becomes `\udc80`, as in JSON."""
     put_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def put_bytes(path: Path, data: bytes) -> None:
-    """Writes to a temporary file beside `path`, then renames it; missing directories are made.
+    """Writes to a temporary file beside `path`, then renames it; makes missing directories.
 
-    A link stays, and what it leads to is replaced. A device, a pipe, and the file that is this process's own output are
-    written to. Raises OSError when it cannot be written; a file that was there before is then unchanged.
+    A link stays, and its target is replaced. A device, a pipe, and the file that is this process's own output are
+    written to directly. Raises OSError if that fails; an older file is then unchanged.
     """
     there = None
     with suppress(FileNotFoundError):
@@ -54,7 +54,7 @@ def put_bytes(path: Path, data: bytes) -> None:
             return
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A directory of our own, as mkstemp's file would be readable for its owner alone; open() honours the umask.
+    # A directory of our own, as only the owner could read mkstemp's file; open() honours the umask.
     with beside(path.parent) as temporary:
         fresh = temporary / "new"
         with fresh.open("wb") as stream:
@@ -65,13 +65,13 @@ def put_bytes(path: Path, data: bytes) -> None:
 
 
 def not_started(what: str, error: OSError) -> str:
-    """Returns that a program cannot be started, why, and what to do where there is no room for its files."""
+    """Says that a program cannot be started, why, and what to do if the disk is full."""
     advice = f"; {MAKE_ROOM}" if error.errno in _FULL else ""
     return f"{what} cannot be started from {tempfile.gettempdir()}: {error}{advice}"
 
 
 def full_disk() -> str:
-    """Returns a sentence about a disk without room, of the temporary directory or the working directory; or nothing."""
+    """Returns a sentence if the disk of the temporary or the working directory is full, or an empty text."""
     for place, advice in ((Path(tempfile.gettempdir()), MAKE_ROOM), (Path.cwd(), "make room there")):
         with suppress(OSError):
             free_bytes = shutil.disk_usage(place).free
@@ -81,7 +81,7 @@ def full_disk() -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Does what `put_text` does; raises FilePerfError, naming path, reason and what to do, when it cannot be."""
+    """Does `put_text`; raises FilePerfError with path, reason and what to do."""
     try:
         put_text(path, text)
     except OSError as error:
@@ -90,7 +90,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
-    """Returns whether a descriptor leads to this file: a second one would write over what the first has written."""
+    """Returns whether a descriptor leads to this file: a second one would overwrite the first one's output."""
     try:
         return os.path.samestat(there, os.fstat(descriptor))
     except OSError:
@@ -98,7 +98,7 @@ def _is_open_at(there: os.stat_result, descriptor: int) -> bool:
 
 
 def _opened(path: Path, *, waits: bool) -> int:
-    """Opens what is no file; `waits` for a reader. Raises OSError."""
+    """Opens a pipe or a device; `waits` for a reader. Raises OSError."""
     until_s = time.monotonic() + _READER_S
     while True:
         try:

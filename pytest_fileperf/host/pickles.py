@@ -1,4 +1,4 @@
-"""Values for other processes, which may be unable to import what the values are made of."""
+"""Values for other processes, which may be unable to import the values' classes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     import cloudpickle
 
 _NO_FILE = "<dynamic-code>"
-"""What cloudpickle takes for the file of all code since 3.1.3."""
+"""Since 3.1.3, cloudpickle gives this file name to all code."""
 
 
 @cache
 def pickler() -> type[cloudpickle.Pickler]:
-    """Returns cloudpickle's, by which code keeps the name of its file: failures and profiles are told by it."""
+    """Returns cloudpickle's, but code keeps its file name: failures and profiles show it."""
     import cloudpickle
 
     table = cloudpickle.Pickler.dispatch_table

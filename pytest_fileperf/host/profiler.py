@@ -1,14 +1,14 @@
-"""Profiles server processes from outside: one py-spy for each, which reads its memory as it runs.
+"""Profiles server processes from outside: one py-spy for each reads the process's memory as it runs.
 
-py-spy pauses a process at each sample, so that its stacks are of one moment: at 200 samples a second an async server
-loses some 5 % of its requests, and its CPU per request stays as it is. But a pause wakes every thread: a server with a
-pool of 34 threads falls to a fifth. A process with many threads is therefore not paused. py-spy then reads one function
-after the other while they go on: the innermost is right, those around it may be of a moment later.
+py-spy pauses a process at each sample, so that its stacks show one moment. At 200 samples a second an async server
+loses some 5 % of its requests; its CPU time per request stays the same. But a pause wakes every thread: a server
+with a pool of 34 threads falls to a fifth. A process with many threads is therefore not paused. py-spy then reads one
+function after the other while they run. The innermost is right, but its callers may show a later moment.
 
-A sample has the threads that run or wait for a core. If several compute, threads that wait for Python's lock are among
-them, and calls that are shorter than a pause are missing. `by_lock` looks at the thread that holds the lock, and pauses
-nothing: of four threads with 0.2 ms of Python each it saw 1.42 s when they had 1.47 s, and paused looks had one sample
-of 400. It does not see C code that lets go of the lock.
+A sample contains the threads that run or wait for a core. If several compute, it includes threads that wait for
+Python's lock, and misses calls that are shorter than a pause. `by_lock` looks at the thread that has the lock, and
+pauses nothing. Four threads ran 0.2 ms of Python each: it saw 1.42 s of 1.47 s, paused samples one in 400. It
+does not see C code that releases the lock.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from pytest_fileperf.host.sample import read_start
 RATE_HZ = 200
 """Takes a fifth of the generator's core, and gives 400 samples in two seconds of a busy worker."""
 MOST_PAUSED_THREADS = 8
-"""A process with more threads is not paused: each takes 0.3 ms to stop, and then has to come to rest again."""
+"""A process with more threads is not paused: each takes 0.3 ms to stop, and more to come to rest again."""
 MOST_LOOKED_AT = 4
-"""So many processes are looked at if children of the server's workers are among them."""
+"""The most processes to profile, if children of the server's workers are among them."""
 LEAST_CHILD_NS = 50_000_000
-"""A child with less CPU time has only started, as the resource tracker of `multiprocessing`."""
+"""A child with less CPU time has only started, such as the resource tracker of `multiprocessing`."""
 START_S = 15.0
-"""It reads the symbols of the interpreter first: half a second, or more on a busy machine."""
+"""py-spy reads the interpreter's symbols first: half a second, or more on a busy machine."""
 CHILD_START_S = 1.0
-"""Children that take longer are left out: each takes as long as a worker, and begins at the same time."""
+"""A child process that takes longer is left out. A worker takes as long, and starts at the same time."""
 TAIL_S = 2.0
-"""It samples for so much longer than asked, so that we end it, and not in the middle of the load."""
+"""Samples this much longer than requested, so that we end it, and not in the middle of the load."""
 END_S = 10.0
 LET_GO_S = 2.0
-"""For letting go of a process that it has paused, once it is asked to end."""
+"""For releasing a paused process after a request to end."""
 _POLL_S = 0.01
 _SAMPLING = "Sampling process"
 CpuTime: TypeAlias = tuple[float, float]
-"""Of the main thread of a process, and of all its others, in seconds."""
+"""For a process's main thread, and for all its others, in seconds."""
 _ERROR = "Error: "
-"""How the line begins that tells what is wrong. Causes and a backtrace come after it."""
+"""Begins the line with the problem. Causes and a backtrace follow."""
 
 
 def find_py_spy() -> str | None:
-    """Returns the path of py-spy: beside the Python that runs the tests, or on PATH; None where it is not installed."""
+    """Looks beside the Python that runs the tests, then on PATH. Returns None if py-spy isn't installed."""
     places = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     return shutil.which("py-spy", path=os.pathsep.join(places))
 
@@ -67,31 +67,29 @@ def find_py_spy() -> str | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
     collapsed: tuple[str, ...]
-    """Per process, in the form of `py-spy record --format raw --threads`: a line for each stack, with its number of
-    samples."""
+    """For each process, lines of a stack and its sample count, as from `py-spy record --format raw --threads`."""
     cpu_s: tuple[CpuTime | None, ...]
-    """Per process, what it had meanwhile; None if that is unknown."""
+    """For each process, while it was sampled; None if unknown."""
     torn: bool
-    """Whether a process was not paused for its samples: its stacks may be of more than one moment."""
+    """Whether a process was not paused: its stacks may mix several moments."""
     by_lock: bool = False
-    """Whether stacks of threads beside the main one are those of a look by Python's lock, and so torn."""
+    """Whether stacks of threads beside the main one come from `by_lock`, and so are torn."""
     unseen_share: float = 0.0
-    """The share of the CPU time that child processes had meanwhile whose functions were not seen."""
+    """The child processes' share of the CPU time whose functions no sample shows."""
     notes: tuple[str, ...] = ()
-    """What kept single processes from being sampled, a line each; the others were."""
+    """Why a process could not be sampled, one line for each such process."""
 
 
 class ProfilerUnavailableError(FilePerfError):
-    """Nothing can be seen; its message is why, in one line."""
+    """No process can be sampled; the message says why, in one line."""
 
 
 class Profiler:
-    """Samples processes, and child processes of theirs that work, from its start to `stop`.
+    """Samples processes, and their working children, from the start to `stop`.
 
-    A context manager: leaving it ends all that it started. Both entering it and `stop` raise ProfilerUnavailableError
-    if nothing can be seen. It samples for at most `seconds` and a little longer, even if nobody ends it. Each stack
-    begins with its thread. With `all_time` threads that wait are seen too, with `by_lock` only the one that
-    holds Python's lock.
+    A context manager: leaving it ends every py-spy. Entering it and `stop` raise ProfilerUnavailableError if no process
+    can be sampled. It samples for at most `seconds` and a little longer, even if nobody ends it. Each stack begins with
+    its thread. `all_time` includes waiting threads; `by_lock` shows only the thread that has Python's lock.
     """
 
     def __init__(
@@ -125,7 +123,7 @@ class Profiler:
         self._end()
 
     def stop(self) -> Sampled:
-        """Ends the sampling and returns what was seen; to be called once. Raises ProfilerUnavailableError."""
+        """Ends the sampling and returns the samples. Call it once. Raises ProfilerUnavailableError."""
         deadline_s = time.monotonic() + END_S
         cpu_s = {spy.pid: spy.cpu_s() for spy in self._spies}
         ended_ns = self._tree.spent_ns()
@@ -145,7 +143,7 @@ class Profiler:
         )
 
     def _unseen_share(self, seen: Sequence[int], ended_ns: int | None) -> float:
-        """Returns the share of the CPU time that other processes had than those that were seen, and the workers."""
+        """Returns the share of the CPU time that went to processes which were not sampled."""
         if self._began_ns is None or ended_ns is None or ended_ns <= self._began_ns:
             return 0.0
         now_ns = self._tree.own_ns()
@@ -161,7 +159,7 @@ class Profiler:
             raise ProfilerUnavailableError("the server has no process that could be looked at")
         if os.getpid() in self._pids:
             raise ProfilerUnavailableError("the app runs in the test process, together with the load")
-        # Threads that wait are asked for to see what an event loop does: a child that rests is no part of that.
+        # Waiting threads show what an event loop does: a resting child isn't part of that.
         children = () if self._all_time else self._working_children()
         for pid in (*self._pids, *children):
             self._spies.append(_Spy(pid, may_pause=not self._by_lock))
@@ -175,7 +173,7 @@ class Profiler:
         if not [spy for spy in workers if spy.has_begun(deadline_s)]:
             raise ProfilerUnavailableError(workers[0].problem)
         deadline_s = time.monotonic() + CHILD_START_S
-        for spy in others:  # the time of the workers' own goes on
+        for spy in others:  # the time for the workers' own has begun
             spy.has_begun(deadline_s)
         for spy in self._spies:
             spy.cpu_before = _cpu_ns(spy.pid)
@@ -183,7 +181,7 @@ class Profiler:
         self._own_ns = self._tree.own_ns()
 
     def _working_children(self) -> list[int]:
-        """Returns the child processes that have had most CPU time, as many as the generator's core can take."""
+        """Returns the child processes with most CPU time, as many as the generator's core can profile."""
         self._tree.spent_ns()
         had_ns = self._tree.own_ns()
         children = [pid for pid in had_ns if pid not in self._pids and had_ns[pid] >= LEAST_CHILD_NS]
@@ -201,16 +199,15 @@ class _Spy:
     def __init__(self, pid: int, *, may_pause: bool) -> None:
         self.pid = pid
         self._child = Child("profile")
-        threads = 1  # where it is not known py-spy finds out what is wrong
+        threads = 1  # if the number is unknown, py-spy finds out what is wrong
         with suppress(psutil.Error):
             threads = psutil.Process(pid).num_threads()
         self.pauses = may_pause and threads <= MOST_PAUSED_THREADS
-        """Whether the process is paused at each sample."""
         self._output = self._child.directory / f"{pid}.raw"
         self.problem = ""
-        """Why it sees nothing."""
+        """Why it shows nothing."""
         self.cpu_before: tuple[int, int] | None = None
-        """The CPU time of the process's main thread and of all, when the sampling had begun."""
+        """The CPU time of the process's main thread and of all, when the sampling began."""
 
     def start(self, program: str, options: Sequence[str], cores: frozenset[int] | None) -> None:
         how = ("--rate", str(RATE_HZ), "--threads", *options, *(() if self.pauses else ("--nonblocking",)))
@@ -225,7 +222,7 @@ class _Spy:
     def has_begun(self, deadline_s: float) -> bool:
         while not self.problem and time.monotonic() < deadline_s:
             ended = self._child.ended() is not None
-            # Not its last lines alone: the reason is the first one, and a Rust backtrace may follow.
+            # The whole log: the reason is its first line, and a Rust backtrace may follow.
             said = (self._child.directory / "log.txt").read_text(encoding="utf-8", errors="replace")
             if _SAMPLING in said:
                 return True
@@ -238,12 +235,12 @@ class _Spy:
         return False
 
     def ask_to_end(self) -> None:
-        """Asks it to write down what it has seen. Windows has no such signal: there it ends with its time."""
+        """Asks it to write its samples. Windows has no such signal: py-spy ends there after its time."""
         if os.name == "posix":
             self._child.ask_to_end(signal.SIGINT)
 
     def collected(self, deadline_s: float) -> str | None:
-        """Waits for its end and returns what it has seen; None where it could see nothing."""
+        """Waits for its end and returns its samples; None if it could not sample."""
         if self.problem:
             return None
         self._child.ended(wait_s=max(0.0, deadline_s - time.monotonic()))
@@ -255,7 +252,7 @@ class _Spy:
             return None
 
     def cpu_s(self) -> CpuTime | None:
-        """Returns the CPU time of the main thread and of all others since the sampling began; None if unknown."""
+        """Returns the CPU time since the sampling began; None if unknown."""
         before, after = self.cpu_before, _cpu_ns(self.pid)
         if before is None or after is None or after[1] <= before[1]:
             return None
@@ -263,7 +260,7 @@ class _Spy:
         return main_ns / 1e9, max(0, all_ns - main_ns) / 1e9
 
     def end(self) -> None:
-        """Ends it, at the latest in a moment. Can be repeated."""
+        """Can be repeated."""
         if not self._child.end(patience_s=LET_GO_S if os.name == "posix" else 0, ask=False):
             let_run(self.pid)
 
@@ -273,19 +270,19 @@ class _Spy:
 
 
 def _cpu_ns(pid: int) -> tuple[int, int] | None:
-    """Returns the CPU time of a process's main thread and of all; None if it has ended, or there is no /proc."""
+    """Returns the CPU time of a process's main thread and of all. None if it has ended, or without /proc."""
     of_main, all_ns = read_start(f"/proc/{pid}/task/{pid}/schedstat").split(), cpu_time_ns(pid)
     return (int(of_main[0]), all_ns) if of_main and all_ns is not None else None
 
 
 def let_run(pid: int) -> None:
-    """Lets a process go on that was paused, or is about to be, as its py-spy was killed."""
+    """Resumes a process that py-spy paused, or was about to pause, when it was killed."""
     with suppress(psutil.Error):
         psutil.Process(pid).resume()
 
 
 def _reason(pid: int, said: str) -> str:
-    """Returns in one line why py-spy cannot look into a process, from what it said."""
+    """Finds in py-spy's output why it cannot look into a process; returns one line."""
     words = said.lower()
     if "permission denied" in words or "operation not permitted" in words:
         scope = read_start("/proc/sys/kernel/yama/ptrace_scope").decode().strip()
@@ -301,7 +298,7 @@ def _reason(pid: int, said: str) -> str:
 
 
 def permission_needed(scope: str, *, is_root: bool) -> str:
-    """Returns what is in the way, and what helps, for a Linux's `ptrace_scope` (empty where it has none)."""
+    """Returns the obstacle and the remedy, for Linux's `ptrace_scope` (empty if the system has none)."""
     if sys.platform == "darwin":
         return ": macOS wants root for that (sudo)"
     if scope == "3":

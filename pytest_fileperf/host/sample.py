@@ -1,4 +1,4 @@
-"""What is seen of a server under load at one instant: its processes, the generator, the sockets between."""
+"""A server under load at one instant: its processes, the generator, the sockets between."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-# --- Reads files of Linux's /proc in three system calls: what pathlib adds would cost more than they do
+# --- Reads Linux's /proc in three system calls for each file: pathlib would cost more than the calls
 
 
 def read_start(path: str, size_bytes: int = 4096) -> bytes:
-    """Returns the first bytes of a file; nothing where it cannot be read, as on systems without /proc."""
+    """Returns a file's first bytes, or nothing if it cannot be read, as on systems without /proc."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -24,67 +24,69 @@ def read_start(path: str, size_bytes: int = 4096) -> bytes:
         os.close(file)
 
 
-# --- What is seen at one instant, and of the threads of a run
+# --- Types for one instant, and for the threads of a run
 
 
 class MainThread(StrEnum):
-    """What a process's main thread did at one instant; a Python web server's event loop runs on it."""
+    """State of a process's main thread at one instant; a Python web server's event loop runs on it."""
 
     IDLE = "idle"
-    """It waited for something to do, as it does when there is no load."""
+    """Waits for work, as without load."""
     RUNNING = "running"
-    """It was on a core, or waited for one."""
+    """On a core, or waiting for one."""
     BLOCKED = "blocked"
-    """It waited in the middle of something, such as `time.sleep` or a query in an `async def`."""
+    """Waits in the middle of work, such as `time.sleep` or a query in an `async def`."""
     STORAGE = "storage"
-    """It waited for storage in the middle of something."""
+    """Waits for storage in the middle of work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse:
-    """One process at one instant; None where the system does not tell."""
+    """One process at one instant. Fields are None on systems that do not report them."""
 
     pid: int
     cpu_ns: int
-    """CPU time so far, all threads."""
+    """So far, in all threads."""
     main_cpu_ns: int | None
     waiting_ns: int | None
     """Time so far in which its main thread could run but had no core (the scheduler's run-queue delay)."""
     rss_bytes: int
     threads: int
     files: int | None
-    """Open files, sockets among them."""
+    """Open files, including sockets."""
     written_bytes: int | None
     read_bytes: int | None
-    """To and from storage, so far."""
+    """From and to storage, so far."""
     page_faults: int | None = None
-    """Minor ones so far: pages of memory that the kernel had to give it, without reading storage."""
+    """Minor ones so far: the kernel gave it a page of memory without reading storage."""
     main: MainThread | None = None
     running_threads: int | None = None
-    """Threads, the main one among them, that were on a core or waited for one."""
+    """Threads on a core or waiting for one, including the main one."""
     busy_threads: int | None = None
-    """Threads besides the main one that were in the middle of something: computing, sleeping, waiting for an answer.
-    Threads of a pool that have nothing to do do not count."""
+    """Threads besides the main one in the middle of work: computing, sleeping, waiting for an answer.
+
+    A pool's idle threads do not count.
+    """
     storage_threads: int = 0
-    """Busy threads that waited for storage; an estimate where there are many."""
+    """Busy threads that wait for storage; an estimate if there are many."""
     lock_threads: int = 0
-    """Busy threads that waited for a lock, or for another thread."""
+    """Busy threads that wait for a lock, or for another thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketQueues:
-    """Connections between generator and server by where bytes wait: it shows which end has to act."""
+    """Counts connections between generator and server by where bytes wait: it shows which end has to act."""
 
     connections: int
-    """Connections that are open at both ends."""
+    """Open at both ends."""
     server_unread: int
-    """The server's end has bytes that the server has not read."""
+    """Bytes arrived that the server has not read."""
     server_unsent: int
-    """The server's end has bytes that it wrote and the kernel has not sent yet."""
+    """The server wrote bytes that the kernel has not sent."""
     client_unread: int
     client_unsent: int
     under_way: int
-    """Bytes are unsent at one end, and the other end has read all that arrived: the way between is slow."""
+    """Bytes are unsent at one end, and the other end has read all that arrived: the network between is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,7 @@ class CoreTime:
     busy_ns: int
     """For any process."""
     stolen_ns: int
-    """The host of a virtual machine gave it to others, though there was something to do."""
+    """The virtual machine's host gave it to others, though this machine had work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +104,13 @@ class Sample:
     """Monotonic clock, which all processes of a machine share."""
     server: tuple[ProcessUse, ...]
     generators: tuple[ProcessUse, ...] = ()
-    """Those that make the load; empty where it is made in the test process."""
+    """Empty if the test process makes the load."""
     queues: SocketQueues | None = None
-    """None where they were not read, as with very many connections."""
+    """None if they were not read, as with very many connections."""
     io_stalled_ns: int | None = None
-    """Time so far in which something on the machine waited for storage (pressure stall information)."""
+    """Time so far in which anything on the machine waited for storage (pressure stall information)."""
     cores: tuple[CoreTime, ...] = ()
-    """All of the machine; empty if the system does not tell."""
+    """Every core of the machine. Empty on systems that do not report them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,32 +121,33 @@ class ThreadUse:
     active: int
     """Threads besides the main one that ran at all."""
     pool: int | None = None
-    """Active threads that wait for work where the busy ones do: a thread pool, as large as it has become. None where
-    the system does not tell."""
+    """Active threads that wait for work where the busy ones do: the thread pool's size so far.
+
+    None on systems that do not show threads.
+    """
 
 
 # --- How long each core of this machine was busy, for any process, and how long the machine's host gave it to others
 #
-# Read before and after a load, this tells what other processes did meanwhile: what is left of a core's time without the
-# server's own. On Linux only.
+# Read before and after a load, this shows how long other processes used a core: its busy time without the server's own.
+# On Linux only.
 
 _MOST_BYTES = 1 << 18
-"""Holds the lines of 2,000 cores, which come first."""
+"""Enough for the lines of 2,000 cores, which come first."""
 
 
 def core_times() -> tuple[CoreTime, ...]:
-    """Returns what each core did so far; empty where the system does not tell. Takes some 15 µs with few cores."""
+    """Returns what each core did so far. Empty outside of Linux. Takes some 15 µs with few cores."""
     text = read_start("/proc/stat", _MOST_BYTES)
     return parse_core_times(text, unit_ns=1_000_000_000 // os.sysconf("SC_CLK_TCK")) if text else ()
 
 
 def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
-    """Returns the cores of a `/proc/stat`, whose numbers count so many nanoseconds each.
+    """Returns the cores in a `/proc/stat`, whose numbers count `unit_ns` each.
 
-    Kernels differ in what they do with time in interrupts. One that measures it leaves it out of every process's CPU
-    time. One that samples what a core does counts it for the process that was interrupted, and never sees hard
-    interrupts. So here it is busy time only where hard interrupts are 0: busy time less the CPU time of a process is
-    then that of other processes.
+    Kernels differ in how they count interrupts. One that measures them leaves them out of every process's CPU time. One
+    that samples a core counts them for the interrupted process, and never sees hard interrupts. So they are busy time
+    here only if hard interrupts are 0. Busy time minus one process's CPU time then belongs to other processes.
     """
     cores = []
     for line in text.splitlines():
@@ -160,7 +163,7 @@ def parse_core_times(text: bytes, *, unit_ns: int) -> tuple[CoreTime, ...]:
 
 
 def cores_of(pids: Iterable[int]) -> frozenset[int]:
-    """Returns the cores on which any of these processes may run; empty where that is not known of one of them."""
+    """Returns the cores on which any of these processes may run. Empty if one process's cores are unknown."""
     if not hasattr(os, "sched_getaffinity"):
         return frozenset()
     try:

@@ -1,12 +1,12 @@
-"""Directories that a test run needs for a while: marked as ours, and removed by the next run where this one is killed.
+"""Temporary directories for a test run. They are marked, and if a run is killed, the next run removes them.
 
     TMPDIR/fileperf-2x9a/         one for each test process that needs any
-        .pytest-fileperf          the mark, whose lock this process holds
+        .pytest-fileperf          the mark, which this process keeps locked
         server-k31b/  base-p0qe/  one for each use
 
-The test process removes the whole with the last use of it, or as it exits, where Ctrl-C came in between. Where programs
-still run below a supervisor, that removes it when the test process is gone. Where there is none, or it was stopped, the
-next run does: where nobody holds the lock, nobody is left who needs the directory.
+The test process removes the whole with its last use, or as it exits, even after Ctrl-C. If programs still run below a
+supervisor, the supervisor removes it once the test process is gone. Without a supervisor the next run does so: if
+nobody keeps the lock, nobody needs the directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from pytest_fileperf.host import supervisor
 
-# --- Locks between processes: of an open file, which the system gives back when a process ends, however it does
+# --- Locks between processes, on an open file: the system releases them however a process ends
 
 if sys.platform == "win32":
     import msvcrt
@@ -36,16 +36,16 @@ else:
 
 
 _PAUSE_S = 0.002
-"""Between two tries: short, so that who waits gets its turn beside one who stores a lot."""
+"""Between two tries. Short, so that a waiting process gets the lock beside one that stores a lot."""
 _HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
-"""Errors of a lock that somebody else has. With others the file system has no locks."""
+"""Errors if somebody else has the lock. After others, the file system has no locks."""
 
 
 @contextmanager
 def locked(path: Path, *, within_s: float) -> Iterator[None]:
-    """Holds the lock of this file, which is made and stays, against other processes and threads.
+    """Locks this file, which is made and stays, against other processes and threads.
 
-    Raises TimeoutError if somebody else holds it for longer than this, and OSError if the file cannot be made.
+    Raises TimeoutError if somebody else keeps the lock for longer, and OSError if the file cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
@@ -60,7 +60,7 @@ def locked(path: Path, *, within_s: float) -> Iterator[None]:
 def take(descriptor: int, *, without_locks: bool = True) -> bool:
     """Takes the lock, which ends when the file is closed; returns False if somebody else has it.
 
-    Some file systems have no locks: there it returns `without_locks`.
+    On file systems without locks it returns `without_locks`.
     """
     try:
         if sys.platform == "win32":
@@ -79,14 +79,14 @@ IS_SUPERVISED = os.name == "posix"
 _PREFIX = "fileperf-"
 _BESIDE = ".fileperf-"
 _RANDOM = re.compile(r"-[a-z0-9_]{8}$")
-"""What `tempfile` adds to a prefix."""
+"""`tempfile` adds this to a prefix."""
 _UNMARKED_S = 600.0
-"""A directory without a mark is left alone for so long: its run may be about to make it."""
+"""A directory without a mark is left alone for so long: its run may be about to mark it."""
 _CONTENT = b"pytest-fileperf made this directory, and removes it\n"
 
 
 class _Top:
-    """A marked directory that this process holds. Making it raises OSError."""
+    """A marked directory whose lock this process keeps. Making it raises OSError."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
@@ -96,32 +96,32 @@ class _Top:
             take(mark.fileno())
             mark.write(_CONTENT)  # only now: without it nobody takes the directory for one of ours
             mark.flush()
-        except BaseException:  # Ctrl-C too
+        except BaseException:  # even Ctrl-C
             if mark is not None:
-                with suppress(OSError):  # of a full disk again, as closing writes what is left
+                with suppress(OSError):  # the disk may still be full, as closing writes the rest
                     mark.close()
             remove_directory(self.path)
             raise
 
     def is_empty(self) -> bool:
-        """Returns whether nothing else is in it, or it is gone."""
+        """Returns whether it contains nothing but the mark, or was removed."""
         try:
             return os.listdir(self.path) == [supervisor.MARK]  # noqa: PTH208 # names
         except OSError:
             return True
 
     def discard(self) -> None:
-        self._mark.close()  # Windows does not remove a file that is open
+        self._mark.close()  # Windows does not remove an open file
         remove_directory(self.path)
 
 
 _tops: dict[tuple[int, str], _Top] = {}
-"""That of this process, for each TMPDIR: a fork has one of its own."""
+"""By process and TMPDIR: a fork makes its own."""
 _guard = threading.Lock()
 
 
 def make(use: str) -> Path:
-    """Returns a new directory whose name begins with its use, for whoever asks to `remove`. Raises OSError."""
+    """Returns a new directory whose name begins with its use, to `remove` later. Raises OSError."""
     temporary = tempfile.gettempdir()
     key = (os.getpid(), temporary)
     with _guard:
@@ -138,7 +138,7 @@ def make(use: str) -> Path:
 
 
 def remove(directory: Path) -> None:
-    """Removes a directory that `make` has made, and what is around it with the last one. Can be repeated."""
+    """Removes a directory from `make`, and with the last one the marked directory around it. Can be repeated."""
     remove_directory(directory)
     with _guard:
         for key, top in list(_tops.items()):
@@ -148,7 +148,7 @@ def remove(directory: Path) -> None:
 
 
 def supervising(directory: Path) -> tuple[str, str]:
-    """Returns the first arguments of a supervisor: this process, and the directory around one that `make` has made."""
+    """Returns the supervisor's first arguments: this process, and the marked directory around one from `make`."""
     assert (directory.parent / supervisor.MARK).is_file(), f"{directory} is not for a while"
     return str(os.getpid()), str(directory.parent)
 
@@ -161,11 +161,10 @@ def supervised(
     cores: frozenset[int] | None = None,
     stabilise: bool = False,
 ) -> tuple[str, ...]:
-    """Returns the command below our supervisor, which ends it when this process is gone. Windows has no supervisors.
+    """Returns the command below our supervisor, which ends it when this process is gone. Windows has no supervisor.
 
-    The directory is one that `make` has made; the supervisor removes it with all others of this process. The command
-    keeps to its cores, at fixed addresses where it is stabilised. If a path of the program is given, the command's
-    first word is only its name.
+    The supervisor removes the directory, which `make` has made, with all others of this process. The command keeps to
+    its cores, and has fixed addresses if it is stabilised. With `program`, its path, the first word is only a name.
     """
     if not IS_SUPERVISED:
         return tuple(command)
@@ -177,7 +176,7 @@ def supervised(
 
 @contextmanager
 def beside(parent: Path) -> Iterator[Path]:
-    """Gives a new directory in this one, on the same file system, for the length of the block. Raises OSError."""
+    """Gives a new directory in this one, on the same file system, until the block ends. Raises OSError."""
     _sweep(parent, _BESIDE)
     top = _Top(parent, _BESIDE)
     try:
@@ -187,7 +186,7 @@ def beside(parent: Path) -> Iterator[Path]:
 
 
 def remove_directory(directory: Path) -> None:
-    """Removes a directory with everything in it, also what is read-only."""
+    """Removes a directory with all its content, even read-only files."""
     for parent, directories, files in os.walk(directory):
         for name in (".", *directories, *(files if os.name == "nt" else ())):
             path = Path(parent, name)
@@ -198,7 +197,7 @@ def remove_directory(directory: Path) -> None:
 
 
 def _remove_all() -> None:
-    """Removes what is left at the end of this process: Ctrl-C can come before anybody knows that there is something."""
+    """Removes the rest at the end of this process: Ctrl-C can come before anybody knows the directory."""
     for key, top in list(_tops.items()):
         with suppress(OSError, KeyboardInterrupt):
             if key[0] != os.getpid() or _supervisors(top.path):
@@ -206,12 +205,12 @@ def _remove_all() -> None:
             for path in top.path.iterdir():
                 if path.name != supervisor.MARK:
                     remove_directory(path)
-            if top.is_empty():  # else a program is just writing: the mark stays, by which the next run finds it
+            if top.is_empty():  # otherwise a program still writes: the mark stays, by which the next run finds it
                 top.discard()
 
 
 def _sweep(parent: Path, prefix: str) -> None:
-    """Removes what killed runs of this user have left there. What cannot be removed is no error."""
+    """Removes directories that this user's killed runs have left. Skips a directory that cannot be removed."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(prefix):
@@ -228,19 +227,19 @@ def _remove_left_over(path: Path, about: os.stat_result) -> None:
             content = mark.read()
             if content not in (_CONTENT, b""):
                 return
-            # One without content may be about to be locked. To look whether it is held is to hold it for a moment.
+            # One without content may be about to be locked. A test of the lock takes it for a moment.
             if (content or is_old) and not take(mark.fileno(), without_locks=False):
                 return
     except FileNotFoundError:
         content = b""
-    if not content:  # its run was killed before it had its mark, or had it no longer
+    if not content:  # its run was killed before it wrote the mark, or had removed it
         if is_old and _RANDOM.search(path.name):
             if os.listdir(path) == [supervisor.MARK]:  # noqa: PTH208 # names
                 (path / supervisor.MARK).unlink()
-            path.rmdir()  # fails where anything is in it
+            path.rmdir()  # fails unless it is empty
         return
     supervisors = _supervisors(path)
-    for pid in supervisors:  # one that was stopped goes on, and ends all below it
+    for pid in supervisors:  # a stopped supervisor then continues, and ends its programs
         with suppress(OSError):
             os.killpg(os.getpgid(pid), signal.SIGCONT)
     if not supervisors:
@@ -248,7 +247,7 @@ def _remove_left_over(path: Path, about: os.stat_result) -> None:
 
 
 def _supervisors(path: Path) -> list[int]:
-    """Returns the process ids of the supervisors with this directory among their arguments, of any installation."""
+    """Returns the process ids of any installation's supervisors that have this directory among their arguments."""
     if not IS_SUPERVISED:
         return []
     import psutil

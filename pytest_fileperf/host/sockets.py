@@ -1,8 +1,8 @@
-"""Where bytes wait on the loopback connections of a server: the kernel tells, for one port, at both ends.
+"""Where bytes wait on a server's loopback connections: the kernel reports both ends for one port.
 
-Linux's socket diagnostics (see sock_diag(7)) answer for the connections of one port, where /proc/net/tcp lists every
-connection of the machine. And they tell bytes that wait to be sent from bytes that wait to be acknowledged, for up to
-40 ms and without meaning.
+Linux's socket diagnostics (see sock_diag(7)) answer for one port's connections, but /proc/net/tcp lists every
+connection of the machine. They also tell unsent bytes from bytes that only wait for an acknowledgement, for up to 40
+ms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ANY_ADDRESS = ("0.0.0.0", "::", "*", "")  # noqa: S104 # what a listener may sh
 
 
 def listeners(host: str, port: int) -> tuple[int, ...]:
-    """Returns the topmost processes of this machine that listen there; empty if only an administrator may know."""
+    """Returns the topmost processes that listen there. Empty if only an administrator may know."""
     try:
         hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         found = psutil.net_connections(kind="tcp")
@@ -42,7 +42,7 @@ def listeners(host: str, port: int) -> tuple[int, ...]:
 
 
 def having_unix_socket(path: str) -> tuple[int, ...]:
-    """Returns the processes of this machine that have the socket; empty if only an administrator may know."""
+    """Returns the processes that have the socket open. Empty if only an administrator may know."""
     try:
         found = psutil.net_connections(kind="unix")
     except (OSError, psutil.Error):
@@ -51,7 +51,7 @@ def having_unix_socket(path: str) -> tuple[int, ...]:
 
 
 def endpoints_of(processes: Iterable[psutil.Process]) -> frozenset[Endpoint] | None:
-    """Returns where the processes listen; None where the system does not tell of one of them."""
+    """Returns where the processes listen. None if the system refuses to say so for one of them."""
     endpoints: set[Endpoint] = set()
     for process in processes:
         try:
@@ -82,9 +82,9 @@ def _topmost(pid: int, addresses: Container[tuple[object, ...]]) -> int:
 # --- How many bytes wait on the connections to a port, at both ends
 
 MOST_CONNECTIONS = 1_000
-"""With more, the queues are not read: a connection costs 5 to 10 microseconds."""
+"""With more, the queues are not read: each connection costs 5 to 10 microseconds."""
 _SOCK_DIAG = 4
-"""NETLINK_SOCK_DIAG; all numbers are from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
+"""NETLINK_SOCK_DIAG; all numbers come from the kernel's netlink.h, sock_diag.h, inet_diag.h and tcp.h."""
 _BY_FAMILY = 20
 _ERROR, _DONE = 2, 3
 _REQUEST_DUMP = 0x301
@@ -103,7 +103,7 @@ _PATIENCE_S = 0.2
 
 
 def read_queues(port: int) -> SocketQueues | None:
-    """Returns the queues of connections to a port here; None if the system does not tell, or there are very many."""
+    """Returns the queues of connections to a local port. None outside of Linux, and with very many connections."""
     # By the client's port: how many bytes are unread and unsent at this end.
     server: dict[int, tuple[int, int]] = {}
     client: dict[int, tuple[int, int]] = {}
@@ -136,7 +136,7 @@ def read_queues(port: int) -> SocketQueues | None:
 
 
 def _answers(diag: socket.socket, family: int, local: int, remote: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """Yields of each connection of these ports (0: any) its own port, the other end's, and bytes unread and unsent."""
+    """Yields for each connection its own port, the other end's, and bytes unread and unsent. Port 0 means any."""
     body = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _MAY_HOLD_BYTES)
     body += _PORTS.pack(local, remote) + bytes(36) + b"\xff" * 8
     diag.send(_HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body)
@@ -157,7 +157,7 @@ def _answers(diag: socket.socket, family: int, local: int, remote: int) -> Itera
 
 
 def _unsent(block: bytes, start: int, end: int) -> int:
-    """Returns how many bytes wait to be sent, from the attributes in this part; 0 where it is not told."""
+    """Returns how many bytes wait to be sent, from the attributes in this part. 0 if the kernel leaves it out."""
     while start < end:
         length, kind = _ATTRIBUTE.unpack_from(block, start)
         if kind == _INFO and length >= _ATTRIBUTE.size + _NOTSENT_AT + 4:

@@ -1,14 +1,15 @@
 """Runs a program below a process that does not let it outlive the test run: servers, generators, builds, profilers.
 
-Run as a script by `python -I -S`, on POSIX only: `supervisor.py OWNER DIRECTORY CORES KEEP|FIX PROGRAM NAME ARGUMENT…`,
-where OWNER is the process of the test run, DIRECTORY is removed when that is gone, CORES is a list like `0,2` or `-`,
-FIX switches address randomisation off, and NAME is what the program is told as its own name.
+Run as a script by `python -I -S`, on POSIX only: `supervisor.py OWNER DIRECTORY CORES KEEP|FIX PROGRAM NAME ARGUMENT…`.
+OWNER is the test run's process. DIRECTORY is removed when OWNER is gone. CORES is a list like `0,2` or `-`. FIX
+switches address randomisation off. NAME is the program's name for itself (`argv[0]`).
 
     test run ── supervisor ── program ── whatever it starts
 
-The supervisor passes SIGTERM and SIGINT on, and ends as the program ends. It ends all that is below it when the program
-ends or the test run is gone. On Linux that is also what was detached, and what holds Python's lock or is stopped: no
-thread within the program could do that. What a container forbids is left out; a server reports what it really has.
+The supervisor passes SIGTERM and SIGINT on, and ends as the program ends. It ends all descendants when the program ends
+or the test run is gone. On Linux that includes detached and stopped processes, even if one keeps Python's lock. No
+thread within the program could do that. Steps that a container forbids are left out; a server reports its real
+settings.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import signal
 import sys
 import time
 
-TYPE_CHECKING = False  # mypy takes it for that of `typing`, whose import would make each start slower
+TYPE_CHECKING = False  # as mypy treats `typing`'s; importing that would make each start slower
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,11 +36,11 @@ _PR_SET_PTRACER_ANY = 2**64 - 1
 _SIGKILL = 9
 _STANDARD_INPUT = 0
 _GRACE_S = 3.0
-"""How long a program may take to end when the test run is gone."""
+"""How long a program may take to end after the test run is gone."""
 _KILLED_S = 5.0
 _POLL_S = 0.05
 _CANNOT_EXECUTE = 126
-"""What shells use."""
+"""The shells' exit code for it."""
 
 
 def main(arguments: list[str]) -> None:
@@ -68,11 +69,11 @@ def main(arguments: list[str]) -> None:
 def supervise(owner: int, directory: str) -> None:
     """Forks: this process becomes the supervisor, and never returns; the call returns in its child.
 
-    It needs to be called before any thread is started. It does nothing on Windows.
+    Call it before any thread starts. It does nothing on Windows.
     """
     if os.name != "posix":
         return
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what the program leaves behind becomes our child, and not init's
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans of the program become our children, and not init's
     supervisor = os.getpid()
     child = os.fork()
     if child == 0:
@@ -90,19 +91,19 @@ def supervise(owner: int, directory: str) -> None:
         _kill_children()
         if ended is not None and os.getppid() == owner:
             _end_like(ended)
-        _remove(directory)  # the test run is gone, and what it has made is nobody's
+        _remove(directory)  # the test run is gone, so nobody needs its directory
         os.killpg(os.getpgrp(), signal.SIGKILL)
-    finally:  # whatever happened, there must not be two of the program
+    finally:  # whatever happened, the program must not run twice
         os._exit(1)
 
 
 def die_with_parent() -> bool:
-    """Has the system kill this process when the thread that started it ends; returns whether it can, as Linux does."""
+    """Lets the system kill this process when the thread that started it ends. Returns whether it can, as on Linux."""
     return _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
 def _fix_addresses() -> None:
-    """Switches address randomisation off for what this process executes next, where that is allowed."""
+    """Switches address randomisation off for the next program that this process executes, if that is allowed."""
     try:
         import ctypes
 
@@ -116,15 +117,15 @@ def _fix_addresses() -> None:
 
 
 def allow_profilers() -> None:
-    """Lets a profiler of the same user read this process: Yama's ptrace_scope=1 allows it to parents only.
+    """Lets the same user's profilers read this process: Yama's ptrace_scope=1 allows only its parents.
 
-    It survives exec, and does not reach children: each worker has to call this.
+    It survives exec, but children do not inherit it: each worker has to call this.
     """
     _prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)
 
 
 def _remove(directory: str) -> None:
-    """Removes a marked directory; the mark goes last, as what stays without it would stay for ever."""
+    """Removes a marked directory. The mark goes last, as nobody would remove an unmarked rest."""
     import pathlib
     import shutil
 
@@ -137,12 +138,12 @@ def _remove(directory: str) -> None:
                 shutil.rmtree(path, ignore_errors=True)
         if list(mark.parent.iterdir()) == [mark]:
             shutil.rmtree(directory, ignore_errors=True)
-    except OSError:  # another supervisor removes it too
+    except OSError:  # another supervisor removes it at the same time
         return
 
 
 def _wait(child: int, owner: int) -> int | None:
-    """Returns the wait status of the program once it has ended; None when the test run is gone before."""
+    """Returns the program's wait status once it has ended. None if the test run is gone before."""
     wakeup, wake = os.pipe()  # the number of each of these signals can be read there
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -150,8 +151,8 @@ def _wait(child: int, owner: int) -> int | None:
         signal.signal(number, lambda *_: None)
     poller = select.poll()
     poller.register(wakeup, select.POLLIN)
-    pause_ms: int | None = 250  # it looks whether the test run is there
-    if hasattr(os, "pidfd_open"):  # Linux tells when a process ends
+    pause_ms: int | None = 250  # checks this often whether the test run still exists
+    if hasattr(os, "pidfd_open"):  # Linux reports the end of a process
         try:
             poller.register(os.pidfd_open(owner), select.POLLIN)
             pause_ms = None
@@ -176,7 +177,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def _collect(child: int) -> int | None:
-    """Returns the wait status of the program, or None; also collects other children that have ended."""
+    """Returns the program's wait status, or None if it still runs. Collects other ended children."""
     try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -217,7 +218,7 @@ def _end_like(status: int) -> None:
 
 
 def _prctl(option: int, value: int) -> bool:
-    """Calls Linux's prctl; returns whether it did as told, which it does not on other systems."""
+    """Returns whether Linux's prctl succeeded. Other systems do not have it."""
     try:
         import ctypes
 
@@ -226,9 +227,9 @@ def _prctl(option: int, value: int) -> bool:
         return False
 
 
-# --- Ends a server process from within when the process that started it is gone, where no supervisor does that outside
+# --- Ends a server process from within when its starter is gone, for systems without a supervisor
 #
-# Nothing is ever written to the pipe on standard input. Its end of file says that no process holds the other end.
+# Nobody ever writes to the pipe on standard input. It ends when no process has its other end open.
 
 
 _FOLLOWER_GRACE_S = 5.0
@@ -236,7 +237,7 @@ _FOLLOWER_GRACE_S = 5.0
 
 
 def follow_starter(directory: str) -> None:
-    """Ends this process, and removes the directory, when standard input ends, which becomes empty: on Windows only."""
+    """Ends this process, and removes the directory, when standard input ends. On Windows only. Empties the input."""
     if os.name == "posix":
         return
     import shutil
@@ -253,7 +254,7 @@ def follow_starter(directory: str) -> None:
 
 
 def follow_supervisor() -> None:
-    """Ends this worker when the process that spawned it is gone: uvicorn's or gunicorn's own supervisor."""
+    """Ends this worker when uvicorn's or gunicorn's own supervisor, which started it, is gone."""
     import multiprocessing
 
     supervisor = None if die_with_parent() else multiprocessing.parent_process()

@@ -1,9 +1,9 @@
-"""What the threads of another process do: are they in the middle of something, or do they wait for work? On Linux only.
+"""What another process's threads do: are they in the middle of work, or do they wait for it? On Linux only.
 
 `/proc/PID/task/TID/syscall` shows in which system call a thread waits, and how deep its stack is there. A thread
 without work waits at a place of its own, in its event loop or at its pool's queue. Once the load is over, it stands
-there. At any other place it was in the middle of something: asleep, at a query, at a lock, at a disk. This needs no
-knowledge of languages and pools, and does not take threads for busy that always wait.
+there. At any other place it was in the middle of work, such as a query or a lock. This needs no
+knowledge of languages and pools, and does not count threads that always wait.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, TypeAlias
 from pytest_fileperf.host.sample import MainThread, ProcessUse, read_start
 
 MOST_THREADS = 128
-"""Of a process with more, only the main one is judged: each thread takes 2 µs each time, and an open file."""
+"""If a process has more, only its main thread is judged: each costs 2 µs each time, and an open file."""
 _STATES_EACH_TIME = 8
-"""Threads whose state is read in one observation. Several together tell which share of them waits for storage."""
+"""Threads whose state is read in one observation. Over several, they show which share waits for storage."""
 _PAGE = 0xFFF
-"""Stacks begin at page boundaries, so threads that wait in the same code are at the same place of their page."""
+"""Stacks begin at page boundaries. So threads that wait in the same code are at the same place of their page."""
 
 _Place: TypeAlias = tuple[int, int]
 """Number of the system call (-1: a wait outside of one, such as a page fault) and stack pointer."""
@@ -31,8 +31,10 @@ RUNNING: _Place = (-2, 0)
 
 
 Observation: TypeAlias = tuple[tuple[_Place | None, ...], Mapping[int, bool]]
-"""Where the threads are at one instant, in the order in which they were first seen, the main one first; None where one
-has ended, or may not be read. Then, for some of them by index, whether it waits for storage."""
+"""Places of the threads, the main one first, and for some of them, by index, whether it waits for storage.
+
+The order is the one of discovery. None if a thread has ended, or may not be read.
+"""
 
 
 class ThreadWatch:
@@ -41,19 +43,19 @@ class ThreadWatch:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._files: dict[int, int] = {}
-        """By thread, in the order first seen; reading an open file costs a quarter of opening it. -1: closed."""
+        """By thread, in the order of discovery; reading an open file costs a quarter of opening it. -1: closed."""
         self._before: dict[int, int] = {}
-        """How often each thread had been on a core when it was first seen."""
+        """How often each thread had been on a core before its first observation."""
         self._known: dict[_Place, _Place] = {}
-        """Every place once: a long watch holds many references to few of them."""
+        """Every place once: a long watch keeps many references to few of them."""
         self._idle: tuple[_Place | None, ...] = ()
         self._worked: set[int] = set()
-        """Indexes of the threads that were seen in the middle of something."""
+        """Indexes of threads that an observation found in the middle of work."""
         self._complete = True
         """Whether all threads can be observed."""
 
     def observe(self) -> Observation:
-        """Returns where the threads are now; empty where the process is gone, or the system does not tell."""
+        """Returns the threads' places. Empty if the process has ended, or outside of Linux."""
         first = not self._files
         for thread in _threads_of(self._pid):
             if thread in self._files:
@@ -68,19 +70,19 @@ class ThreadWatch:
         return tuple(self._place(thread, file) for thread, file in self._files.items()), states
 
     def rest(self) -> bool:
-        """Notes where the threads are, after the load, as where they wait for work; returns False where some run."""
+        """Notes the places after the load, where threads wait for work. Returns False if some still run."""
         places, _ = self.observe()
         self._idle = tuple(None if place == RUNNING else place for place in places)
         return RUNNING not in places
 
     def judged(self, use: ProcessUse, seen: Observation) -> ProcessUse:
-        """Returns the process with what its threads did then, if it is known where they wait for work."""
+        """Returns the process with its threads' activity, if it is known where they wait for work."""
         places, states = seen
         if not places or not self._idle:
             return use
         found: dict[str, Any] = {"main": self._main(places[0], stalled=states.get(0, False))}
         if self._complete:
-            # Where it waits for work is not known of a thread that began later.
+            # It is unknown where a later thread waits for work.
             both = enumerate(zip(places, self._idle, strict=False))
             busy = {index: (place, idle) for index, (place, idle) in both if index and place and idle and place != idle}
             self._worked.update(busy)
@@ -95,11 +97,11 @@ class ThreadWatch:
         return replace(use, **found)
 
     def active(self) -> int:
-        """Returns how many threads, besides the main one, ran at all since they were first seen."""
+        """Returns how many threads, besides the main one, ran at all since their discovery."""
         return len(self._active())
 
     def pool(self) -> int | None:
-        """Returns how many of these wait for work where those do that were seen busy; None where that is not known."""
+        """Returns how many active threads wait for work at the busy ones' place. None if the place is unknown."""
         if not self._idle or not self._complete:
             return None
         pools = {self._pool_of(index) for index in self._worked} - {None}
@@ -114,7 +116,7 @@ class ThreadWatch:
             return os.open(f"/proc/{self._pid}/task/{thread}/syscall", os.O_RDONLY)
         except FileNotFoundError:  # it has ended
             pass
-        except OSError:  # another user's, or this process has too many open files
+        except OSError:  # another user's thread, or this process has too many open files
             self._complete = False
         return -1
 
@@ -138,7 +140,7 @@ class ThreadWatch:
         self._files[thread] = -1
 
     def _states(self) -> Mapping[int, bool]:
-        """Returns, for the main thread and some others, whether they wait for storage, where no signal wakes them."""
+        """Returns, for the main thread and some others, whether they wait for storage, which no signal interrupts."""
         threads = list(self._files)
         if not threads:
             return {}
@@ -165,13 +167,13 @@ class ThreadWatch:
         ]
 
     def _pool_of(self, index: int) -> _Place | None:
-        """Returns what is equal for threads that wait for work in the same code."""
+        """Returns a value that is equal for threads that wait for work in the same code."""
         place = self._idle[index] if index < len(self._idle) else None
         return None if place is None else (place[0], place[1] & _PAGE)
 
 
 def _threads_of(pid: int) -> list[int]:
-    """Returns the threads, the main one first, without the one that asks; empty where the system has no /proc."""
+    """Returns the threads, the main one first, without the calling one. Empty on systems without /proc."""
     try:
         threads = {int(name) for name in os.listdir(f"/proc/{pid}/task")}  # noqa: PTH208 # pathlib is slow
     except OSError:
@@ -180,6 +182,6 @@ def _threads_of(pid: int) -> list[int]:
 
 
 def _times_on_core(pid: int, thread: int) -> int:
-    """Returns how often it was given a core; 0 when it is gone."""
+    """Returns how often the thread got a core; 0 if it has ended."""
     fields = read_start(f"/proc/{pid}/task/{thread}/schedstat").split()
     return int(fields[2]) if len(fields) == 3 else 0

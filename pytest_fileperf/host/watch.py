@@ -1,6 +1,6 @@
 """Samples a server under load, a few times a second: its processes, the generator, the sockets between.
 
-It only reads, in a thread of the test process. It judges nothing: `measure.limiting` says what it means.
+It only reads, in a thread of the test process. `measure.limiting` judges the samples.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pytest_fileperf.host.sample import ProcessUse, Sample, ThreadUse, core_time
 from pytest_fileperf.host.sockets import read_queues
 from pytest_fileperf.host.threads import Observation, ThreadWatch
 
-# --- What processes hold over time: open files, threads, memory and its peak, looked at twenty times a second
+# --- Open files, threads and memory of processes over time, read twenty times a second
 #
-# It is less than a `Watch` sees, so that it costs a thousandth of a core.
+# It reads less than a `Watch`, and so costs a thousandth of a core.
 
 _INTERVAL_S = 0.05
 _MOST_SAMPLES = 4_000
-"""With more, every other one is dropped, and half as many are taken from then on; so a `Watch` does, too."""
+"""With more, this and `Watch` drop every other sample, and sample half as often from then on."""
 
 
 class Footprint:
-    """Looks at the processes that there are, from the `with` to the end of its block."""
+    """Samples the processes from the `with` to the end of its block."""
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
         self.samples: list[Sample] = []
-        """They have nothing but `server` and `cores`."""
+        """With `server` and `cores` only."""
         self.peaks: list[tuple[int, int]] = []
-        """When, on the monotonic clock, and how many bytes: the sum of the processes' own peaks of memory so far."""
+        """Instants on the monotonic clock, and the sum of the processes' memory peaks so far, in bytes."""
         self._pids = pids
         self._interval_s = _INTERVAL_S
         self._over = threading.Event()
@@ -66,18 +66,18 @@ class Footprint:
             self.samples.append(Sample(at_ns=at_ns, server=uses, cores=core_times()))
 
 
-# --- What goes on in a server under load: its processes, their threads and its connections, some times a second
+# --- A server under load, some times a second: its processes, their threads and its connections
 
 MOST_SAMPLES = 2_000
 _JITTER = 0.2
-"""Intervals vary by so much: a server with a rhythm must not always be seen at the same moment of it."""
+"""The share by which intervals vary, so that samples do not follow a server's own rhythm."""
 _QUEUES_SHARE = 0.002
 PIDS_SHARE = 0.0005
 """Shares of a core that may go into reading sockets, and into searching for new processes."""
 _SETTLE_S = 0.02
-"""After the load, threads of the server have so long to return results, write logs, close connections."""
+"""After the load, the server's threads have so long to return results, write logs, close connections."""
 _RESTS = 3
-"""How often it may still be at work then."""
+"""How often to repeat that if they still work."""
 _Found = TypeVar("_Found")
 
 
@@ -89,7 +89,7 @@ class _Ration:
         self._next_ns = 0
 
     def do(self, work: Callable[[], _Found]) -> _Found | None:
-        """Returns what the work does; None where it is not due again."""
+        """Returns the work's result, or None if it isn't due yet."""
         if monotonic_ns() < self._next_ns:
             return None
         began_ns = thread_time_ns()
@@ -100,10 +100,10 @@ class _Ration:
 
 
 class Watch:
-    """Watches from the `with` to the end of its block; then `samples` and `thread_pools` are there.
+    """Watches from the `with` to the end of its block; then `samples` and `thread_pools` are complete.
 
-    `pids` gives the server's processes, and `generators` those that make the load, once they have started. `port` is
-    the server's here, None without sockets. An error ends the watch, not the load: the samples so far remain.
+    `pids` gives the server's processes, and `generators` the load generators, once they have started. `port` is the
+    server's local one, or None without sockets. An error ends the watch, not the load: the samples so far remain.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class Watch:
     ) -> None:
         self.samples: tuple[Sample, ...] = ()
         self.thread_pools: tuple[ThreadUse, ...] = ()
-        """Of the server's processes that were there at the end."""
+        """For the server's processes that were there at the end."""
         self.failure: Exception | None = None
-        """What ended it early."""
+        """Set if the watch ended early."""
         self._find_pids = pids
         self._port = port
         self._find_generators = generators
@@ -126,7 +126,8 @@ class Watch:
         self._pids: tuple[int, ...] = ()
         self._threads: dict[int, ThreadWatch] = {}
         self._moments: list[tuple[partial[Sample], list[tuple[ProcessUse, Observation]]]] = []
-        """Samples, the server's processes apart, with what their threads did: what that means is known at the end."""
+        """Samples without the server's processes, and these with their threads' places. The end shows which were busy.
+        """
         self._pids_ration = _Ration(PIDS_SHARE)
         self._queues_ration = _Ration(_QUEUES_SHARE)
         self._over = threading.Event()
@@ -143,18 +144,18 @@ class Watch:
     def _main(self) -> None:
         try:
             self._watch()
-            for _ in range(_RESTS):  # where the server's threads wait for work is noted once all of them do
+            for _ in range(_RESTS):  # all of them must rest to show where they wait for work
                 sleep(_SETTLE_S)
                 resting = [threads.rest() for threads in self._threads.values()]
                 if all(resting):
                     break
-        except Exception as error:  # also one of `pids`: a run is worth more than its samples
+        except Exception as error:  # even one from `pids`: a run is worth more than its samples
             self.failure = error
         finally:
             self._conclude()
 
     def _watch(self) -> None:
-        """Takes samples until the block is over, and one more then."""
+        """Takes samples until the block is over, and one more."""
         while True:
             over = self._over.is_set()
             self._moments.append(self._moment())
@@ -184,7 +185,7 @@ class Watch:
         return sample, [(use, self._threads.setdefault(use.pid, ThreadWatch(use.pid)).observe()) for use in server]
 
     def _conclude(self) -> None:
-        """Makes samples of the moments: it is known now which threads were busy then."""
+        """Makes samples of the moments: it is now known which threads were busy."""
         self.samples = tuple(
             sample(server=tuple(self._threads[use.pid].judged(use, seen) for use, seen in server))
             for sample, server in self._moments
