@@ -1,1 +1,1 @@
-"""What to do: payloads, operations with what a good answer is, pacing and rounds. Pure."""
+"""Plans of load: payloads, operations with their expected answers, pacing and rounds. Pure."""

@@ -1,4 +1,4 @@
-"""Rows of values for the fields of a request, from what a user may give as a feed; kept by columns."""
+"""Rows of values for a request's fields, from any feed that a user may give; kept by columns."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ if TYPE_CHECKING:
     import numpy as np
 
 MOST_DRAWN = 100_000
-"""Rows that are drawn from a generator, which may have no end."""
+"""The most rows to draw from a generator, which may have no end."""
 MOST_ROWS = 1_000_000
-"""Rows that a feed may have which is no generator: more would fill the memory."""
+"""The most rows of any other feed: more would fill the memory."""
 Columns: TypeAlias = Mapping[str, tuple[object, ...]]
-"""The values of each field, one a row."""
+"""Each field's values, one a row."""
 Maker: TypeAlias = Callable[[object], object]
-"""Makes a feed of what a setup returned."""
+"""Makes a feed from a setup's result."""
 
 
 def columns_of(feed: object, fields: Collection[str]) -> Columns:
-    """Returns the values of these fields. A row is a mapping, or the value itself where there is one field.
+    """Returns the values of these fields. A row is a mapping, or the value itself if there is only one field.
 
-    Raises PlanError for a feed without rows or with too many, for a row that lacks a field, and for a value that is no
-    text and has none.
+    Raises PlanError for a feed with no rows or too many, and for a missing or unusable value.
     """
     if inspect.iscoroutine(feed):
-        feed.close()  # nothing will await it, which would be a warning
+        feed.close()  # nobody will await it, which would be a warning
     if inspect.isawaitable(feed) or isinstance(feed, AsyncIterable):
         raise PlanError(
             "feed: its function is async, and rows are drawn before the load, where nothing awaits them: write a plain "
@@ -66,7 +65,7 @@ def columns_of(feed: object, fields: Collection[str]) -> Columns:
 
 
 def _require_texts(name: str, column: Sequence[object]) -> None:
-    """Raises PlanError for a value that would be sent as Python shows it, such as where it is in memory."""
+    """Raises PlanError for a value whose text is Python's default, with its address in memory."""
     no_text = (object.__str__, object.__repr__)
     wrong = {
         kind
@@ -94,28 +93,28 @@ def _value(row: object, name: str, place: int) -> object:
     return row[name]
 
 
-# --- In which order the requests of a load are sent: the same at every run, by a seed
+# --- The order in which a load sends its requests: a seed makes it the same in every run
 
 ORDERS = ("cycle", "shuffle", "zipf")
-"""One after the other; in a random order, again and again; at random, with the first ones far more often."""
+"""One after the other, in a repeated random order, or at random with the first ones far more often."""
 _DRAWN_AT_ONCE = 1024
-"""Drawing so many takes some ten microseconds: the load does not notice it."""
+"""Drawing so many takes some ten microseconds, which the load does not notice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     kind: str = "cycle"
-    """One of `ORDERS`."""
+    """From `ORDERS`."""
     seed: int = 0
     each: bool = False
     """Whether each connection goes through all of them by itself."""
 
     def places(self, count: int, *, own: int = 0, first: int = 0) -> Iterator[int]:
-        """Returns the places, from 0 to below `count`, without an end.
+        """Returns endless places from 0 to below `count`.
 
-        They begin with the place that is at `first` in the order. `zipf`, by the chance number `own`, draws place i
-        with a probability in proportion to 1 / (i + 1): Zipf's law, as the files of a web server are asked for (Breslau
-        et al., "Web caching and Zipf-like distributions", INFOCOM 1999).
+        They begin with the place at `first` in the order. `zipf` draws place i, by the chance number `own`, with a
+        probability in proportion to 1 / (i + 1). That is Zipf's law, by which clients ask for a web server's files.
+        Source: Breslau et al., "Web caching and Zipf-like distributions", INFOCOM 1999.
         """
         if self.kind == "zipf" and count > 1:
             return chain.from_iterable(self._drawn(count, own))
@@ -146,30 +145,28 @@ class Order:
 # --- Many requests as one load: recipes with fields, the rows of values for them, and the order of the rows
 
 _IN_URL = (Place.PATH_START, Place.PATH_FIRST, Place.PATH, Place.QUERY, Place.PARAMS_TEXT)
-"""Texts that httpx takes as they are written."""
+"""Httpx sends these texts as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """Many requests, each made of a recipe and a row."""
-
     recipes: tuple[Operation, ...]
     """With fields such as `{id}`."""
     names: tuple[str, ...] = ()
-    """Of each recipe: requests of one name are counted together, beside all. Empty where none has one."""
+    """Of each recipe. Requests with the same name get figures together, besides the whole load's."""
     order: Order = field(default_factory=Order)
     columns: Columns = field(default_factory=dict)
-    """The values of the fields, one a row; empty where no field needs one."""
+    """The fields' values, one a row."""
     make: Maker | None = None
-    """Makes the rows of what the setup of a boot returned; there are none before."""
+    """Makes the rows at each start-up from the setup's result; before that there are none."""
     urls: tuple[str, ...] = ()
-    """The URL of each row, where recipes have none of their own."""
+    """The URL of each row, if recipes have none of their own."""
     uses: tuple[int, ...] = ()
-    """The place of each row's recipe; empty where there is one recipe only."""
+    """Each row's index into `recipes`; empty for a single recipe."""
 
     @property
     def count(self) -> int:
-        """How many different requests there are; a field that is unique makes no more of them."""
+        """How many different requests there are. A unique field does not count."""
         return len(self.urls) or len(self.uses) or max(map(len, self.columns.values()), default=1)
 
     @property
@@ -181,7 +178,7 @@ class Requests:
         return self.uses[row] if self.uses else 0
 
     def operation(self, row: int, unique: str) -> Operation:
-        """Returns the request of a row; `unique` is put in where it is to be different from all others."""
+        """Returns a row's request; `unique` fills the field that differs in every request."""
 
         def fill(place: Place, name: str) -> object:
             value = unique if name == UNIQUE else self.columns[name][row] if name in self.columns else f"{{{name}}}"
@@ -207,7 +204,7 @@ class Requests:
 
 
 def _as_text(value: object) -> str:
-    """Returns what tells a value from others: as JSON, or where it is none, the text that is sent."""
+    """Returns the value as JSON, or else the text that is sent: different values must have different texts."""
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError):

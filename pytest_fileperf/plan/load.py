@@ -1,4 +1,4 @@
-"""The load to make on each boot of the server: how many connections, how long, in which rounds."""
+"""The load for each start-up: how many connections, how long, in which rounds."""
 
 from __future__ import annotations
 
@@ -24,53 +24,54 @@ from pytest_fileperf.plan.work import Pause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """One run of load on one boot: warm-up, then rounds, then a drain of what is in flight.
+    """One run of load on one start-up: warm-up, rounds, then a drain of the requests in flight.
 
     |-- warm-up --|-- round 1 --|-- round 2 --| … |-- round n --|~ drain ~|
 
-    At most one of `requests`, `burst`, `rate` and `ramp` is given; without any it is a closed loop for a time.
+    At most one of `requests`, `burst`, `rate` and `ramp` is given. Without any it is a closed loop for a time.
     """
 
     connections: int
     """The most requests that are under way at once."""
     warmup_ns: int
-    """Load whose samples are thrown away."""
+    """Its samples are thrown away."""
     round_ns: int
-    """Length of one round. With `requests` it is the longest time allowed: requests not sent by then have failed."""
+    """With `requests` it is the longest time allowed: requests not sent by then have failed."""
     rounds: int
     timeout_ns: int
-    """A request that takes longer counts as failed; in an open loop also one that waits longer for a connection."""
+    """A request that takes longer counts as failed. In an open loop the wait for a connection has the same limit."""
     requests: int | None = None
     """A fixed number of requests instead of a time; they make one round, without warm-up."""
     burst: int | None = None
-    """A number of requests that are all due at once; they make one round, without warm-up."""
+    """So many requests, all due at once; they make one round, without warm-up."""
     rate: float | None = None
     """Open loop: requests per second."""
     seed: int | None = None
-    """With `rate`: what chance draws the instants by at which requests are due; None where they come evenly."""
+    """With `rate`: draws random due times. None spaces them evenly."""
     ramp: Ramp | None = None
-    """Its length is the rounds' together, without warm-up."""
+    """As long as all rounds together, without warm-up."""
     pause: Pause | None = None
-    """How long each connection waits before its next request; of a closed loop only."""
+    """How long each connection waits before its next request; closed loops only."""
     close: bool = False
-    """Whether it is made to find a cause, not to measure: the server is looked at so often that a stall of its event
-    loop shows, and the load keeps when each answer ended."""
+    """Whether it looks for a cause instead of figures.
+
+    The server is then sampled often enough to show a stall of its event loop. The load keeps each answer's end.
+    """
     generators: int = 1
-    """How many processes make it together, at most; `split` says what each of them makes."""
+    """The most processes that make it together; `split` gives each its part."""
     share: Share = WHOLE
-    """Which of them this plan is for: `connections`, `requests` and `burst` are its own, `rate` and `ramp` those of
-    all."""
+    """Its `connections`, `requests` and `burst` are one process's, its `rate` and `ramp` the whole load's."""
 
     @property
     def counted(self) -> bool:
-        """Whether it is a fixed number of requests, that ends with the last of them."""
+        """Whether it is a fixed number of requests, and ends with the last."""
         return self.requests is not None or self.burst is not None
 
     @property
     def opened_first(self) -> int:
-        """How many connections are open when it begins: all that work at once from then on.
+        """How many connections are open at the start: all that work at once from then on.
 
-        Any others are opened when a request needs one: connections that nobody uses change the server.
+        Others are opened when a request needs one, as unused connections change the server.
         """
         if self.rate is not None or self.ramp is not None or self.pause is not None:
             return 0
@@ -87,7 +88,7 @@ class LoadPlan:
 
     @property
     def longest_ns(self) -> int:
-        """The time after which the load ends even if the server never answers; ending itself takes a little more."""
+        """The load ends after this time even if the server never answers; ending takes a little more."""
         waits = 2 if self.pacing().open_loop else 1  # for a connection, then for the answer
         return self.duration_ns + waits * self.timeout_ns
 
@@ -112,21 +113,21 @@ class LoadPlan:
         return whole if self.share.of == 1 else Interleaved(pacing=whole, share=self.share)
 
 
-# --- The load of a comparison: two servers in turn, many short turns each, in an order made by chance; pure
+# --- A comparison's load: two servers alternately, in many short turns, in random order; pure
 #
-# Disturbances of a machine come and go in tenths of seconds, and slow the server that has the turn. Two turns that
-# follow each other directly are disturbed alike, so their ratio is not. Randomised order: Abedi and Brecht, "Conducting
-# Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017. What comes and goes by a clock may
-# keep step with turns of one length, and slow the same side each time: so chance draws their lengths, too.
+# Disturbances of a machine come and go in tenths of seconds, and slow the server whose turn it is. Two turns that
+# follow each other directly suffer alike, so their ratio does not. Randomised order: Abedi and Brecht, "Conducting
+# Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017. A periodic disturbance could
+# follow turns of one length, and always slow the same version. So even their lengths are random.
 
 
 class Side(IntEnum):
-    """A side of a comparison, and its place in a pair of both."""
+    """Old or new code of a comparison, and its place in a pair."""
 
     BASE = 0
-    """What is compared with."""
+    """The old code."""
     NOW = 1
-    """The code here."""
+    """The new code, in the working tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +136,7 @@ class SideTurns:
 
     open_loop, slots_rest = False, True
     edges: tuple[int, ...]
-    """When turns begin and end, by turns, in ns since the load began; ascending."""
+    """When turns begin and end, alternately, in ns since the load began; ascending."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         passed = bisect_right(self.edges, elapsed_ns)
@@ -156,9 +157,9 @@ class Alternation:
 
     requests = burst = pause = None
     counted = False
-    """It ends by time, as a `LoadPlan` without these."""
+    """It ends by time, as a `LoadPlan` without a fixed number."""
     connections: int
-    """To each server; only one of them is loaded at a time."""
+    """To each server; the load goes to one at a time."""
     warmup_ns: int
     """Of each server, before the first cycle that counts."""
     turns_ns: tuple[int, ...]
@@ -166,16 +167,18 @@ class Alternation:
     handover_ns: int
     """The part of each turn that no rate counts."""
     firsts: tuple[Side, ...]
-    """For each cycle, whose turn is first."""
+    """For each cycle, the server that begins."""
     timeout_ns: int
     """A request that takes longer counts as failed."""
     warm_firsts: tuple[Side, ...] = (Side.BASE,)
-    """For each cycle of the warm-up, whose turn is first; the cycles share its time. The first turn also warms up the
-    machine and the generator, so several cycles are fairer than one."""
+    """For each warm-up cycle, the server that begins; the cycles share its time.
+
+    The first turn also warms up the machine and the generator, so several cycles are fairer than one.
+    """
     generators: int = 1
-    """How many processes make it together, at most: their turns are the same."""
+    """The most processes that make it together; they have the same turns."""
     share: Share = WHOLE
-    """Which of them this plan is for: `connections` are its own."""
+    """Which of them this plan is for: it has its own `connections`."""
 
     @property
     def opened_first(self) -> int:
@@ -192,7 +195,7 @@ class Alternation:
 
     @property
     def longest_ns(self) -> int:
-        """The time after which the load has ended even if a server never answers."""
+        """The load has ended after this time even if a server never answers."""
         return self.duration_ns + self.timeout_ns
 
     def pacing(self, side: Side) -> SideTurns:
@@ -202,7 +205,7 @@ class Alternation:
         return SideTurns(edges=tuple(at for turn in (*warm, *turns) for at in turn))
 
     def rounds(self, side: Side) -> tuple[tuple[int, int], ...]:
-        """Returns from when to when one side's turns count, one a cycle, in ns since `measured_from_ns`."""
+        """Returns the start and end of each turn that counts for this server, in ns since `measured_from_ns`."""
         return tuple((start + self.handover_ns, end) for start, end in _turns(self.firsts, self.turns_ns, side))
 
     @property
@@ -211,7 +214,7 @@ class Alternation:
 
 
 def _turns(firsts: Sequence[Side], turns_ns: Sequence[int], side: Side) -> list[tuple[int, int]]:
-    """Returns when the turns of a side begin and end, since the first cycle began."""
+    """Returns the start and end of each turn, since the first cycle began."""
     turns, begun_ns = [], 0
     for first, turn_ns in zip(firsts, turns_ns, strict=True):
         start_ns = begun_ns + (turn_ns if first != side else 0)
@@ -220,21 +223,21 @@ def _turns(firsts: Sequence[Side], turns_ns: Sequence[int], side: Side) -> list[
     return turns
 
 
-# --- Splits a load over several generators, so that all of them together make exactly what was asked for; pure
+# --- Splits a load over several generators, so that they together make exactly the load that was planned; pure
 #
-# connections, requests, burst   are divided, the first generators have one more where that leaves a rest
+# connections, requests, burst   are divided; the first generators have one more if there is a remainder
 # rate, ramp of a rate           generator k of n has every n-th due time, from the k-th on
 # ramp of connections            generator k of n has every n-th connection, from the k-th on
 # turns of two servers           are the same instants for all of them
 
 
 def generators_used(plan: LoadPlan | Alternation) -> int:
-    """Returns how many generators make the load: each one has a connection."""
+    """Never more than connections: each generator needs one."""
     return min(plan.generators, plan.connections)
 
 
 def split(plan: LoadPlan | Alternation) -> tuple[LoadPlan | Alternation, ...]:
-    """Returns what each generator makes of the load; the plan itself where it is one."""
+    """Returns each generator's part; the plan itself for a single one."""
     count = generators_used(plan)
     if count == 1:
         return (plan,)

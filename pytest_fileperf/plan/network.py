@@ -1,4 +1,4 @@
-"""Where servers listen, and where load may go: this machine, and addresses that the user has named."""
+"""Addresses for servers and for load: this machine, and any that the user has named."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How clients reach a server, besides its URL. It has no private key, and goes to load generators elsewhere."""
+    """How clients reach a server, besides its URL. Goes to remote load generators, so it has no private key."""
 
     uds: str | None = None
     """The path of its Unix socket, in place of a port."""
     trusted: str | bool = True
-    """Certificates, as PEM: a server has one of them, or one that they signed. True: what httpx trusts, False: any."""
+    """PEM of the server's certificate or its authority. True: httpx's authorities. False: any certificate."""
     is_own: bool = False
-    """Whether the server has a certificate that we gave it: then it may be for another host."""
+    """Whether we gave the server its certificate, which may then be for another host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Where load may go: an address, by its number, or a name that leads to one."""
+    """Where load may go: by address, or by a name that leads to an allowed address."""
 
     host: str = LOOPBACK
-    """The address of this machine at which servers that are booted listen."""
+    """This machine's address for the servers that it starts."""
     addresses: frozenset[str] = frozenset()
-    """IP addresses that load may go to, besides the loopback ones."""
+    """Allowed IP addresses besides the loopback ones."""
     loopback: bool = True
-    """Whether it may go to 127.0.0.0/8, ::1 and localhost; not from another machine: they are that one there."""
+    """Whether it may go to 127.0.0.0/8, ::1 and localhost. On another machine these would be that machine."""
 
     def allows(self, host: str) -> bool:
-        """Returns whether load may go to the host, by its name or number alone."""
+        """Decides by the host's name or number alone."""
         return self.loopback if is_loopback(host) else _number(host) in self.addresses
 
     def looks_up(self, host: str) -> bool:
-        """Returns whether a name is looked up, to see where it leads: never where load goes to this machine only."""
+        """Returns whether to look a name up. Never if load stays on this machine."""
         return bool(self.addresses) and host != "localhost" and _number(host) is None
 
     def problem_of(self, url: str) -> str | None:
-        """Returns why no load may go to this URL, as far as its host tells that without being looked up."""
+        """Returns why no load may go to this URL, if its host shows that without a look-up."""
         host = "localhost" if unix_socket(url) else urlsplit(url).hostname or ""
         if self.allows(host) or self.looks_up(host):
             return None
@@ -56,7 +56,7 @@ LOCAL = Network()
 
 
 def _number(host: str) -> str | None:
-    """Returns the IP address as it is written shortest; None for a name."""
+    """Returns the IP address in its shortest form; None for a name."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -74,7 +74,7 @@ URL_STARTS = ("http://", "https://", "http+unix://", "https+unix://")
 
 
 def unix_socket(url: str) -> str | None:
-    """Returns the path of the Unix socket that a URL names, as in `http+unix://%2Frun%2Fapp.sock`; None for others."""
+    """Returns the path of a Unix socket's URL, such as `http+unix://%2Frun%2Fapp.sock`; None for others."""
     parts = urlsplit(url)
     return unquote(parts.netloc) if parts.scheme.endswith("+unix") else None
 
@@ -84,7 +84,7 @@ def host_in_url(host: str) -> str:
 
 
 def url_problem(url: str) -> str | None:
-    """Returns why the text is not the address of a server, on whatever machine; None if it is one."""
+    """Returns why the text is not a server's address, on whatever machine; None if it is one."""
     parts, shown, uds = urlsplit(url), without_queries(url), unix_socket(url)
     if uds is not None and not uds.startswith("/"):
         return f"{shown!r} names no Unix socket: write its path in full, like http+unix://%2Frun%2Fapp.sock"

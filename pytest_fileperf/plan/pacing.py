@@ -1,7 +1,7 @@
-"""Decides when the next request is due; a pure function of time and counts, so it is tested without a clock.
+"""Decides when the next request is due: a pure function of time and counts, tested without a clock.
 
-Only `drive` waits. *Closed loop*: a connection's next request is due as soon as its last ended, so a slow server is
-asked less. *Open loop*: requests are due at given instants, however slow the server (vegeta's pacer, wrk2's schedule).
+Only `drive` waits. *Closed loop*: a connection's next request is due as soon as its last ended, so a slow server gets
+fewer. *Open loop*: requests are due at given instants, however slow the server (vegeta's pacer, wrk2's schedule).
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# --- Draws the instants of requests that come by chance, and sees to it that several draws are no odd lot together
+# --- Draws random due times, so that several draws together are typical
 #
-# In one draw requests come in more crowds than in another, and a server that is nearly busy is slow in crowds. A few
-# draws can all be crowded ones by chance. `spread_seed` takes each from another part of what chance does, as stratified
-# sampling does: every draw alone is as likely as any, and all together are as crowded as draws are on average.
+# Some draws have more crowds of requests than others, and crowds slow a server that is nearly busy. A few draws can all
+# be crowded ones by chance. `spread_seed` takes each from another part of the possible draws, as stratified sampling
+# does. Every single draw is equally likely, and all together are as crowded as the average.
 
 _SECOND_NS = 1_000_000_000
 _SEEDS = 1 << 31
 _CANDIDATES = 40
 _MOST_INSTANTS = 1_000_000
-"""Of all candidates together, which takes about 0.1 s; the more requests a load has, the less draws differ."""
+"""For all candidates together, which takes about 0.1 s. The more requests a load has, the less draws differ."""
 _GOLDEN = (sqrt(5) - 1) / 2
-"""Places that are so far apart fill a range evenly, however many there are."""
+"""Places at this distance fill a range evenly, however many there are."""
 _NEARLY_BUSY = 1.05
-"""A queue can clear crowds only if it is faster than requests come."""
+"""A queue clears crowds only if it is faster than the requests come."""
 
 
 def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
-    """Returns the instants of a Poisson process, in order, in nanoseconds; `rate` is requests per second."""
+    """Returns a Poisson process's instants, in order, in nanoseconds; `rate` is requests per second."""
     import numpy as np
 
     chance = np.random.default_rng(seed)
     count = chance.poisson(rate * duration_ns / _SECOND_NS)
-    # Given how many there are, they are anywhere, each for itself.
+    # For a given number, each instant is anywhere, independent of the others.
     return np.sort(chance.integers(duration_ns, size=count))
 
 
 def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) -> float:
-    """Returns the mean wait, in nanoseconds, in a queue that takes requests one after the other, equally long each.
+    """Returns the mean wait in nanoseconds in a queue that takes requests one after the other, equally long each.
 
     Requests that are due before `from_ns` are in the queue, but not in the mean.
     """
@@ -60,14 +60,14 @@ def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) 
 
 
 def place_of(number: int, begin: float) -> float:
-    """Returns where in all that chance does the draw with this number is, from 0 to 1; `begin` is that of the first."""
+    """Returns the quantile from 0 to 1 of the draw with this number; `begin` is the first draw's."""
     return (begin + number * _GOLDEN) % 1.0
 
 
 def spread_seed(
     chance: random.Random, place: float, *, rate: float, duration_ns: int, from_ns: int, busy_rate: float
 ) -> int:
-    """Returns the seed of a draw that is at this place among draws in the order of their crowding.
+    """Returns the seed of a draw at this quantile of crowding.
 
     `busy_rate` is about how many requests per second the server can answer; `from_ns` is when the warm-up ends.
     """
@@ -78,41 +78,41 @@ def spread_seed(
     return seeds[min(int(place * len(seeds)), len(seeds) - 1)]
 
 
-# --- Which part of a load one of several generators makes; pure. A generator alone makes all of it
+# --- Each generator's part of a load; pure. A single generator makes all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A generator's place among those that make one load together."""
+    """A generator's place among the generators that make one load together."""
 
     place: int = 0
     """From 0 on."""
     of: int = 1
     """How many generators make the load."""
     before: int | None = None
-    """How many requests the generators before it make, of a fixed number; None where their number is not fixed."""
+    """How many requests the generators before it make. None if the load has no fixed number of them."""
     connections: int = 0
-    """Those of all generators together; 0 where it makes the load alone."""
+    """Of all generators together; 0 if it makes the load alone."""
 
     def part_of(self, total: int) -> int:
-        """Returns how many of so many things are its own: the parts of all generators add up to the total."""
+        """Returns its own part of a total: all generators' parts add up to the total."""
         return total // self.of + (self.place < total % self.of)
 
     def number(self, own: int) -> int:
-        """Returns the number among all connections, or due times, of its own one with this number; both from 0 on."""
+        """Returns the number among all connections or due times for its own one; both count from 0."""
         return own * self.of + self.place
 
     def first(self, period: int) -> int:
-        """Returns where it begins in something that repeats after so many requests.
+        """Returns where it begins in a sequence that repeats after `period` requests.
 
-        Generators go through all of it, each at its own pace. They begin at equal distances. Those of a fixed number of
-        requests begin where the one before ends, so that all of them together go through it as one generator would.
+        Every generator goes through the whole sequence at its own pace, so they begin at equal distances. With a fixed
+        number of requests each begins where the one before ends: together they send what one generator would.
         """
         return (self.place * period // self.of if self.before is None else self.before) % period
 
 
 WHOLE = Share()
-"""That of a generator which makes a load alone."""
+"""A single generator's."""
 
 
 # --- pacing
@@ -125,13 +125,13 @@ class Pacing(Protocol):
 
     @property
     def slots_rest(self) -> bool:
-        """Whether there may be less under way than could be."""
+        """Whether fewer requests may be under way than there are connections."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         """Returns when request number `started` (from 0) is due, in nanoseconds since the load began.
 
-        `elapsed_ns` is now, on the same clock, and `busy` how many requests are under way; a due time in the past
-        means at once, one in the future to ask again then, or when a request has ended. None: no more requests.
+        `elapsed_ns` is now, on the same clock, and `busy` how many requests are under way. A past due time means at
+        once. A future one means to ask again then, or when a request has ended. None: no more requests.
         """
 
 
@@ -141,7 +141,7 @@ class ClosedLoop:
 
     open_loop = slots_rest = False
     duration_ns: int
-    """Warm-up and rounds together; with `requests` the longest time that they may take: every load ends by itself."""
+    """Warm-up and rounds together. With `requests` the longest time for them, as every load has to end."""
     requests: int = sys.maxsize
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
@@ -166,14 +166,14 @@ class ConstantRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Requests are due at instants that are known before: all of a burst at 0, or as chance has drawn them."""
+    """Requests are due at fixed instants: a burst's all at 0, or random ones."""
 
     open_loop = slots_rest = True
     requests: int
     due_ns: tuple[int, ...] = ()
-    """Of each request; empty if all are due at once."""
+    """One for each request; empty if all are due at once."""
     duration_ns: int = 0
-    """The load goes on for so long, also after the last of them."""
+    """The load lasts so long, even after the last request."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
         if started < self.requests:
@@ -183,10 +183,10 @@ class Arrivals:
 
 @lru_cache(maxsize=2)  # a load asks for its pacing several times
 def random_arrivals(rate: float, duration_ns: int, seed: int) -> Arrivals:
-    """Returns instants that chance draws, on average `rate` a second: users who do not know of each other.
+    """Returns random instants, on average `rate` a second: independent users.
 
-    It is a Poisson process. At the same rate, requests queue that would not if they came evenly, so that a server holds
-    a limit of latency up to a lower rate.
+    It is a Poisson process. Requests queue in it that would not if they came evenly at the same rate. So a server stays
+    below a limit of latency up to a lower rate.
     """
     due_ns = tuple(instants(rate, duration_ns, seed).tolist())
     return Arrivals(requests=len(due_ns), due_ns=due_ns, duration_ns=duration_ns)
@@ -229,7 +229,7 @@ class RateRamp(_Ramp):
 
     @cached_property
     def _starts(self) -> tuple[tuple[int, float, float], ...]:
-        """For each stage, and the end: when it begins (ns), at which rate, and how many requests were due before."""
+        """For each stage, and the end: start in ns, rate, and how many requests were due before."""
         begins = accumulate((stage.duration_ns for stage in self.stages), initial=0)
         rates = (0.0, *(stage.target for stage in self.stages))
         seconds = (stage.duration_ns / _SECOND_NS for stage in self.stages)
@@ -249,7 +249,7 @@ class RateRamp(_Ramp):
         stage = self.stages[at]
         missing = started - before
         slope = (stage.target - rate) / (stage.duration_ns / _SECOND_NS)  # a jump has no requests, so is never `at`
-        # missing = rate·t + slope·t²/2, solved without cancellation where the slope is small.
+        # missing = rate·t + slope·t²/2, solved without cancellation if the slope is small.
         root = math.sqrt(max(0.0, rate * rate + 2 * slope * missing))
         seconds = 2 * missing / (rate + root) if missing else 0.0
         return begin_ns + round(seconds * _SECOND_NS)
@@ -262,7 +262,7 @@ class ConnectionRamp(_Ramp):
     open_loop = False
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns now if one more may be at work, else the instant from which one may; None when time is over."""
+        """Returns now if one more may be at work, else the instant when one may; None at the end."""
         begin_ns, level = 0, 0.0
         for stage in self.stages:
             end_ns = begin_ns + stage.duration_ns
@@ -291,7 +291,7 @@ def _reaches(wanted: int, level: float, stage: Stage, begin_ns: int, from_ns: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interleaved:
-    """What one of several generators sends: of n generators each has every n-th due time, or connection at work.
+    """One generator's part: of n generators each has every n-th due time, or connection at work.
 
     all          | | | | | | | |
     generator 1  |     |     |
@@ -300,7 +300,7 @@ class Interleaved:
     """
 
     pacing: Pacing
-    """That of all of them."""
+    """The whole load's."""
     share: Share
 
     @property

@@ -1,6 +1,6 @@
-"""Request bodies of a declared size, kind and seed: content changes a parser's cost, so it is part of a result.
+"""Request bodies by size, kind and seed: content changes a parser's cost, so it is part of a result.
 
-Decides what the bytes are; `wire` decides how they travel (from memory, or from a file by `sendfile`).
+Decides the bytes; `wire` decides how they travel (from memory, or from a file by `sendfile`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_fileperf.units import parse_size_bytes
 # --- Texts that no other request has: a counter and a digest of it, always of one length
 
 UNIQUE_BYTES = 48
-"""16 hexadecimal digits of the counter, 32 of the digest: with a counter alone texts would differ in a byte or two."""
+"""16 hexadecimal digits of the counter, 32 of the digest. By a counter alone texts would differ in a byte or two."""
 
 
 def unique_bytes() -> bytes:
@@ -35,7 +35,7 @@ def unique_bytes() -> bytes:
 
 @cache
 def _own() -> tuple[count[int], blake2b]:
-    """Returns the counter of this process, and a digest with a key that no other process or later run has."""
+    """Returns this process's counter, and a digest with a key that no other process or later run has."""
     return count(), blake2b(key=os.urandom(16), digest_size=16)
 
 
@@ -54,29 +54,29 @@ class Payload:
 
     size_bytes: int
     kind: str
-    """One of `KINDS`, or `file`."""
+    """From `KINDS`, or `file`."""
     seed: int = 0
     path: Path | None = None
-    """The file that holds the content, for kind `file`."""
+    """The file with the content, for kind `file`."""
     filename: str = "payload.bin"
-    """The name a form gives the file."""
+    """The file's name in a form."""
     content_type: str = "application/octet-stream"
-    """The type a form gives the file."""
+    """The file's type in a form."""
     unique: bool = False
     """Whether each request gets other content: its last 48 bytes are a counter and a digest."""
     tail: bytes = b""
-    """What the content ends with in place of its own end: what makes one of the unique ones."""
+    """Replaces the content's last bytes, which makes it unique."""
 
     def fresh(self) -> Payload:
-        """Returns this payload with an end that no other one has: to send it, and to compare what comes back."""
+        """Returns this payload with an end that no other one has: send it, and compare the answer with it."""
         return ending(self, unique_bytes()) if self.unique else self
 
     def read(self) -> bytes:
-        """Returns the whole content."""
+        """Returns the whole content. A unique payload differs each time."""
         return b"".join(self.blocks())
 
     def blocks(self) -> Iterator[bytes]:
-        """Yields the content in blocks of up to 1 MiB; of a unique payload another one each time."""
+        """Yields the content in blocks of up to 1 MiB. A unique payload differs each time."""
         content = self.fresh()
         left = content.size_bytes - len(content.tail)
         for block in content._own_blocks():
@@ -109,7 +109,7 @@ class Payload:
             yield block
 
     def sha256(self) -> str:
-        """Returns the hexadecimal digest of the content. Raises PlanError for a unique payload, which has many."""
+        """Returns the content's hexadecimal digest. Raises PlanError for a unique payload, which has many."""
         if self.unique:
             raise PlanError(
                 "a unique payload is different in every request, so it has no digest of its own: take one of its "
@@ -126,7 +126,7 @@ class Payload:
 
 
 def ending(content: Payload, tail: bytes) -> Payload:
-    """Returns the payload with this end for all requests, where a unique one has another end in each."""
+    """Returns the payload with this end for all requests, instead of a unique one in each."""
     return replace(content, unique=False, tail=tail)
 
 
@@ -141,10 +141,10 @@ def payload(
 ) -> Payload:
     """Returns a payload of that size (`"256KiB"`, `100_000`), or with the content of that file (a path).
 
-    `kind` is `random` (incompressible), `text` (lines of words) or `crlf` (dense CR LF, the worst case of a form
-    parser); `seed` chooses the content. `filename` and `content_type` are what a form says of it.
-    With `unique` each request has other content of that size: its last 48 bytes are a counter and a digest.
-    Raises PlanError for a size or kind that makes no sense and for a file that cannot be read.
+    `kind` is `random` (incompressible), `text` (lines of words) or `crlf` (dense CR LF, a form parser's worst case).
+    `seed` chooses the content. A form names the payload by `filename` and `content_type`. With `unique` each request
+    has other content of that size: its last 48 bytes are a counter and a digest. Raises PlanError for an invalid size
+    or kind, and for a file that cannot be read.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     problems = []
@@ -153,7 +153,7 @@ def payload(
     if kind not in KINDS:
         problems.append(f"payload kind {kind!r} is unknown: use one of {', '.join(KINDS)}, or give the path of a file")
     try:
-        # bool is an int and float looks like one: neither is a size, and neither is a path.
+        # A bool is an int, and a float looks like one: neither is a size or a path.
         size_bytes = None if isinstance(what, os.PathLike) else parse_size_bytes(what)
     except ValueError as error:
         if not isinstance(what, str):

@@ -1,4 +1,4 @@
-"""What is asked of the server: a recipe for an httpx request with what a good answer is, or a journey of several."""
+"""A recipe for an httpx request with the answer it should get, or a journey of several."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
     import httpx
 
-# --- What is told of a request without its values: names in clear, and of each value a digest
+# --- Describes a request without its values: names in clear, and a digest for each value
 #
-# A digest here is `sha256:` and the SHA-256 of the value. It never leaves the process so: of a short value it could be
-# guessed from a list. Before anything is written `judge.sealed` makes a slow digest with a salt of it.
+# A digest here is `sha256:` and the SHA-256 of the value. It stays within the process, because a short value could be
+# guessed from a list. Before anything is written, `judge.sealed` makes a slow, salted digest from it.
 
 PLAIN = "sha256:"
-"""How a digest begins that was not sealed."""
+"""The start of a digest that is not yet sealed."""
 HIDDEN = "hidden"
-"""Stands for the value of a credential: it may be another one in each run, so it is not compared."""
+"""Replaces a credential's value, which isn't compared: it may differ in each run."""
 _CREDENTIAL_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token"))
 _PAIRS = ("cookies", "files", "headers", "params")
 _MOST_VALUES = 50
-"""An argument of more values has one digest: sealing takes a while for each of them."""
+"""An argument with more values has one digest, as sealing takes a while for each."""
 _MOST_RECIPES = 20
-"""More of them have one digest, for the same reason."""
+"""More recipes have one digest, for the same reason."""
 _FIELDS = re.compile(r"(?:\{[A-Za-z_][A-Za-z0-9_]*\})+")
 _URL = re.compile(r"https?://[^\s'\"<>]+", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def digest(value: str | bytes | bool | float | None) -> str:
-    """Returns the digest of a value; a number has another one than its text."""
+    """Distinguishes a number from its text."""
     raw = value.encode(errors="surrogatepass") if isinstance(value, str) else value
     if not isinstance(raw, bytes):
         raw = f"json {json.dumps(raw)}".encode()
@@ -52,7 +52,7 @@ def digest(value: str | bytes | bool | float | None) -> str:
 
 
 def shown_url(url: str) -> str:
-    """Returns the URL with `…` for the values of its query: `/files?token=…`. Fields, `{id}`, stay."""
+    """Returns the URL with `…` for its query's values: `/files?token=…`. Fields, such as `{id}`, stay."""
 
     def shown(part: str) -> str:
         name, mark, value = part.partition("=")
@@ -65,14 +65,14 @@ def shown_url(url: str) -> str:
 
 
 def without_queries(text: str) -> str:
-    """Returns a text whose URLs have `…` for logins and for the values of queries, as errors of httpx name them."""
+    """Returns a text with `…` for logins and query values in its URLs, which httpx's errors contain."""
     if "://" not in text:
         return text
     return _URL.sub(lambda found: _LOGIN.sub("…@", shown_url(found[0])), text)
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Returns the names, those that were there before with a number: `GET /a?id=…`, `GET /a?id=… (2)`."""
+    """Numbers repeated names: `GET /a?id=…`, `GET /a?id=… (2)`."""
     found: dict[str, None] = {}
     for name in names:
         numbered = (f"{name} ({number})" if number > 1 else name for number in count(1))
@@ -81,7 +81,7 @@ def distinct(names: Iterable[str]) -> list[str]:
 
 
 def described_url(url: str) -> dict[str, object]:
-    """Returns the path, and the digest of each value of the query by its name."""
+    """Returns the path, and by name the digest of each query value."""
     path, _, query = url.partition("?")
     pairs = [part.partition("=") for part in query.split("&")] if query else []
     if not pairs:
@@ -91,9 +91,9 @@ def described_url(url: str) -> dict[str, object]:
 
 
 def described_argument(key: str, value: object, *, is_stored: bool = False) -> object:
-    """Returns an argument of a request as JSON values.
+    """Returns a request's argument as JSON values.
 
-    `is_stored` is for what a baseline of schema 1 or 2 has of it: long texts by size and digest, and payloads.
+    `is_stored` gives the form of baselines with schema 1 or 2: long texts by size and digest, and payloads.
     """
     if key == "auth":
         return value if is_stored else type(value).__qualname__
@@ -106,14 +106,14 @@ def described_argument(key: str, value: object, *, is_stored: bool = False) -> o
 
 
 def described_recipes(recipes: list[dict[str, object]]) -> object:
-    """Returns the identities of these recipes; where there are many, how many there are and the digest of all."""
+    """Returns the recipes' identities. If there are many, returns their number and one digest."""
     if len(recipes) <= _MOST_RECIPES:
         return recipes
     return {"count": len(recipes), "digest": digest(json.dumps(recipes, sort_keys=True))}
 
 
 def _described_pairs(key: str, value: object, is_stored: bool) -> object:
-    """Returns names and digests of what is a mapping or pairs; of text, as params may be, the digest."""
+    """Returns names and digests for a mapping or pairs, and a digest for text, which params may be."""
     if isinstance(value, str | bytes):
         return digest(value)
     multi = getattr(value, "multi_items", None)
@@ -129,7 +129,7 @@ def _described_pairs(key: str, value: object, is_stored: bool) -> object:
 
 
 def _by_name(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    """Returns values by name; a name that is there several times has a list."""
+    """Returns values by name; a repeated name has a list."""
     found: dict[str, list[object]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
@@ -154,7 +154,7 @@ def _described(key: str, value: object, is_stored: bool) -> object:
 
 
 def _of_payload(known: Mapping[str, object]) -> dict[str, object]:
-    """Returns what is known of a payload; of a file, which may hold a secret, with a digest that is sealed."""
+    """Returns a payload's identity. A file's digest is sealed, as it may contain a secret."""
     return {**known, "sha256": f"{PLAIN}{known['sha256']}"} if known["kind"] == "file" else dict(known)
 
 
@@ -168,23 +168,23 @@ def _count(value: object) -> int:
     return sum(map(_count, value)) if isinstance(value, list) else 1
 
 
-# --- A part of a load, or a step of a journey that was asked for: what is compared of it, and its limits
+# --- A part of a load, or a step of a journey: its gate and its limits
 
 
 SubjectName: TypeAlias = tuple[str, str]
-"""The name of a part, or of a step of a journey with that of the part that it is in; what is not given is empty."""
+"""A part and an empty text, or a part and the name of a step in it. The part is empty if the load has none."""
 WHOLE_LOAD: SubjectName = ("", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a part, or `client.step(name)`, has to show; or all of a load, which has no name."""
+    """Gates and limits for a part, for `client.step(name)`, or for the whole load, which has no name."""
 
     name: str
     gate: tuple[str, ...] = ()
     """The metrics that are compared with its baseline."""
     watch: tuple[str, ...] = ()
-    """Other metrics that are compared and shown, whatever they are."""
+    """Other metrics that are compared and shown, but never fail the test."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
 
@@ -194,10 +194,10 @@ class Subject:
 
 
 class Tolerance(float):
-    """The worsening that passes: a share, as any float, or a floor in a metric's own unit, whichever is more."""
+    """The worsening that passes: a share, or a floor in a metric's own unit, whichever is more."""
 
     floor: float
-    """In the SI unit of metrics that `unit` names; 0 if there is none."""
+    """In the SI unit of metrics that `unit` names."""
     unit: str
     watched: bool
     """Whether everything passes."""
@@ -213,22 +213,22 @@ class Tolerance(float):
 REQUEST_ARGUMENTS = (
     "params", "headers", "cookies", "content", "data", "files", "json", "auth", "follow_redirects", "extensions",
 )  # fmt: skip
-"""The keyword arguments of httpx's own `client.request` that an operation takes (`timeout` is the plan's)."""
+"""The keyword arguments from httpx's own `client.request` that an operation takes (`timeout` is the plan's)."""
 FAMILIES = ("httpx", "httpx2")
-"""The packages whose clients, requests and errors are taken."""
+"""The packages whose clients, requests and errors work here."""
 _CLIENT = re.compile(r"""["']?(httpx2?)\.(?:Async)?Client["']?""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What a good answer is; anything else is a failed request and stays out of the latencies."""
+    """A good answer; any other is a failed request and stays out of the latencies."""
 
     statuses: tuple[int, ...] = ()
-    """Allowed status codes; none given allows every 2xx."""
+    """Allowed status codes. Empty allows every 2xx."""
     size_bytes: int | None = None
-    """Exact length of the body as sent on the wire."""
+    """The body's exact length as sent on the wire."""
     sha256: str | None = None
-    """Hexadecimal digest of the body; checking it costs the generator CPU."""
+    """The body's hexadecimal digest; checking it costs the generator CPU."""
 
     def allows_status(self, status: int) -> bool:
         return status in self.statuses if self.statuses else 200 <= status < 300
@@ -242,19 +242,19 @@ class Operation:
     url: str
     """Path and query, relative to the server under test."""
     arguments: Mapping[str, object] = field(default_factory=dict)
-    """Keyword arguments for httpx's `client.request`, payloads among them; keys are in `REQUEST_ARGUMENTS`."""
+    """Keyword arguments for httpx's `client.request`, including payloads; keys are in `REQUEST_ARGUMENTS`."""
     expect: Expectation = Expectation()
 
     @property
     def name(self) -> str:
-        """`POST /upload?token=…`: without the values of the query."""
+        """`POST /upload?token=…`: without the query's values."""
         return f"{self.method} {shown_url(self.url)}"
 
     def identity(self) -> dict[str, object]:
-        """Returns what must be equal for two measurements to be of the same thing, as JSON values.
+        """Returns JSON values that are equal if two measurements send the same request.
 
-        It has names, and digests of values. Of `auth` it has the type, of cookies and credential headers the names, as
-        their values may be other ones in each run.
+        They contain names, and digests of values. Of `auth` they contain the type, of cookies and credential headers
+        the names: their values may differ in each run.
         """
         return {
             "method": self.method,
@@ -269,16 +269,16 @@ class Journey:
 
     name: str
     function: Callable[..., Awaitable[object]]
-    """Takes an `httpx.AsyncClient`, and what the setup of the boot has returned where `takes_value` says so."""
+    """Takes an `httpx.AsyncClient`, and the setup's result if `takes_value` says so."""
     takes_value: bool = False
     needs_value: bool = False
-    """Whether it cannot be called without."""
+    """Whether it cannot be called without that."""
     arguments: tuple[object, ...] = ()
-    """What it is called with, behind the client: what the setup has returned."""
+    """Arguments after the client: the setup's result."""
     steps: tuple[Subject, ...] = ()
-    """The steps that were asked for. It may have others, which nothing judges."""
+    """The steps with gates or limits. It may have others, which nothing judges."""
     family: str = ""
-    """Whose client it asks for; empty for none."""
+    """The package of the client that it wants; empty for any."""
     http2: bool = False
 
     def identity(self) -> dict[str, object]:
@@ -286,9 +286,9 @@ class Journey:
 
 
 def family_asked_by(function: Callable[..., object]) -> str:
-    """Returns whose client a function asks for by the annotation of its first parameter; empty if it names none."""
+    """Returns the package of the client in the annotation of the first parameter; empty if it names none."""
     for evaluates in (True, False):
-        # What an annotation names may be imported for type checkers only: then its text tells.
+        # An annotation's name may be imported for type checkers only: then its text decides.
         with suppress(Exception):
             first = next(iter(inspect.signature(function, eval_str=evaluates).parameters.values())).annotation
             text = f"{first.__module__}.{first.__qualname__}" if isinstance(first, type) else str(first)
@@ -297,7 +297,7 @@ def family_asked_by(function: Callable[..., object]) -> str:
     return ""
 
 
-# --- Fields of a request's recipe, `{id}`: where they stand, and what is put in for them
+# --- Fields of a request's recipe, such as `{id}`: their places, and how their values are written
 
 UNIQUE = "unique"
 """The field that is different in every request."""
@@ -307,29 +307,29 @@ _DOTS = re.compile(r"(?<![^/])\.{1,2}(?![^/])")
 """A part of a path that would lead to another one."""
 _IN_PATH = "/:@!$&'()*+,;=~"
 _IN_QUERY = "/:@!$'()*,;~"
-"""What stays as it is in a path and in the value of a query, beside letters, digits and `-._`."""
+"""Stays unquoted in a path and in a query's value, besides letters, digits and `-._`."""
 
 
 class Place(Enum):
-    """Where a field stands, and so how its value is written there."""
+    """The place of a field, which decides how its value is written."""
 
     PATH_START = auto()
-    """At the beginning of the path, where a slash of its own would make the value a host."""
+    """At the beginning of the path: a slash in the value would make it a host."""
     PATH_FIRST = auto()
-    """The same, with more of the path behind it: it cannot be empty, as two slashes begin a host too."""
+    """The same, with more of the path behind it. It cannot be empty, as two slashes also begin a host."""
     PATH = auto()
     QUERY = auto()
-    """In the text of the URL."""
+    """In the URL's text."""
     PARAMS = auto()
     """In a value of `params`."""
     PARAMS_TEXT = auto()
-    """In `params` that are a text, which httpx reads and writes anew."""
+    """In `params` that are a text, which httpx parses and writes anew."""
     HEADER = auto()
-    """In a header or a cookie, or in the content type of a file."""
+    """In a header, in a cookie, or in a file's content type."""
     FILE_NAME = auto()
-    """In the name of a file in a form."""
+    """In a file's name in a form."""
     TEXT = auto()
-    """In a body or a part of a form as it is."""
+    """In a body or a form's part, unchanged."""
     FORM = auto()
     """In the value of a form that is sent like a query."""
     JSON_TEXT = auto()
@@ -338,7 +338,7 @@ class Place(Enum):
 
 
 Fill: TypeAlias = Callable[[Place, str], object]
-"""Returns what to put in for a field: a text, or for `JSON_VALUE` any JSON value."""
+"""Returns a field's value: a text, or for `JSON_VALUE` any JSON value."""
 
 
 def url_text(place: Place, value: object) -> str:
@@ -352,7 +352,7 @@ def url_text(place: Place, value: object) -> str:
 
 
 def filled(operation: Operation, fill: Fill, url: str | None = None) -> Operation:
-    """Returns the request with all of its fields filled in; `url` takes the place of its own."""
+    """Returns the request with all of its fields filled in; `url` replaces its own."""
     path, mark, query = (operation.url if url is None else url).partition("?")
     url = _path(path, fill) + mark + _text(query, Place.QUERY, fill)
     is_multipart = "files" in operation.arguments
@@ -361,7 +361,7 @@ def filled(operation: Operation, fill: Fill, url: str | None = None) -> Operatio
 
 
 def _path(path: str, fill: Fill) -> str:
-    """Returns the path with its fields filled in; it begins with a slash if it begins with a field."""
+    """Fills in a path's fields. It begins with a slash, even if it begins with a field."""
     below = path.removeprefix("/")
     start = _FIELD.match(below)
     if start is None:
@@ -387,7 +387,7 @@ def _argument(name: str, value: object, fill: Fill, is_multipart: bool) -> objec
 
 
 def fields_of(operation: Operation) -> frozenset[str]:
-    """Returns the names of all that looks like a field, or `UNIQUE`. Raises PlanError for JSON nested too deeply."""
+    """Returns all field names, and `UNIQUE` if it is used. Raises PlanError for JSON nested too deeply."""
     found: set[str] = set()
 
     def note(place: Place, name: str) -> str:
@@ -408,7 +408,7 @@ def fields_in_url(operation: Operation) -> frozenset[str]:
 
 
 def _pairs(value: object) -> object:
-    """Returns httpx's own parameters and headers as pairs: as a mapping they would have each name once."""
+    """Returns httpx's own parameters and headers as pairs: a mapping would lose repeated names."""
     if isinstance(raw := getattr(value, "raw", None), list):  # keeps capitals
         coding = str(getattr(value, "encoding", "ascii"))
         return [(name.decode(coding), item.decode(coding)) for name, item in raw]
@@ -416,7 +416,7 @@ def _pairs(value: object) -> object:
 
 
 def _named(value: object, filled_in: Callable[[object], object]) -> object:
-    """Returns a mapping or pairs with each item filled in; names stay as they are."""
+    """Fills in each item of a mapping or pairs; names stay as they are."""
     if isinstance(value, Mapping):
         return {name: filled_in(item) for name, item in value.items()}
     return [(name, filled_in(item)) for name, item in value] if isinstance(value, list | tuple) else value
@@ -456,7 +456,7 @@ def _value(value: object, place: Place, fill: Fill) -> object:
 
 # --- The types of httpx's request arguments, as the verbs and the server's client take them
 #
-# Objects of httpx and httpx2 are told by what they have: a type checker may not find httpx2.
+# Objects of httpx and httpx2 are recognised by their attributes, as a type checker may not find httpx2.
 
 
 class ReadsBytes(Protocol):

@@ -1,4 +1,4 @@
-"""What a load is made of: one request, many of them, a stream, a journey, or a mix of these. What parts it has."""
+"""A load's content: one request, many of them, a stream, a journey, or a mix of these."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from pytest_fileperf.plan.pacing import WHOLE, Share
 from pytest_fileperf.plan.request import UNIQUE, Journey, Operation, Subject, SubjectName, fields_of
 from pytest_fileperf.units import format_bytes, format_duration, parse_duration_ns, parse_size_bytes
 
-# --- A load of several parts: what each one is, how often it is its turn, and what judges it
+# --- A load of several parts: each part's work, weight, gate and limits
 
 PartWork: TypeAlias = Operation | Requests | Journey
 _NAME = re.compile(r"(?=.*\D)(?=.*\S)[^#\x00-\x1f]+")
-"""`#` parts names in node ids, and further measurements of a test have numbers there."""
+"""`#` separates names in node ids, and a test's further measurements have numbers there."""
 MOST_PATHS = 2000
-"""So many requests of one load show which endpoints it goes to."""
+"""Enough requests to show which endpoints a load uses."""
 _FINEST = 1000
-"""Weights are shares of so many parts at the finest: their turns are worked out for one period."""
+"""The finest share of a weight: the order is worked out for one period of so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Subject):
     work: PartWork
     weight: float = 1.0
-    """How often it is its turn, beside the weights of the others."""
+    """Relative to the other parts' weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """Parts that take turns by their weights, in one load."""
+    """Parts that alternate by their weights, in one load."""
 
     parts: tuple[Part, ...]
 
@@ -50,7 +50,7 @@ class Mix:
 
 
 def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
-    """Returns places of the weights in proportion to them, as evenly spread as can be, without an end.
+    """Returns endless indexes of the weights, in proportion to them and as evenly spread as possible.
 
     It is nginx's smooth weighted round robin: whoever has waited most is next.
     """
@@ -71,34 +71,34 @@ def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
 
 
 def why_no_name(name: object) -> str:
-    """Returns why nothing can be called so, a part or a step; empty where it can."""
+    """Returns why the name cannot be a part's or a step's; empty if it can."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return ""
     return f"{name!r} is not a name: write a text on one line, without # and not only digits"
 
 
-# --- A stream: one request whose answer is read piece by piece, and what ends it. Pure
+# --- A stream: one request whose answer is read piece by piece, and its end. Pure
 
 Each = str | int
-"""What a piece is: `EVENT`, `LINE`, or so many bytes."""
+"""A kind of piece: `EVENT`, `LINE`, or so many bytes."""
 EVENT = "event"
-"""A server-sent event, as the HTML standard has it: lines with `data`, ended by an empty line."""
+"""A server-sent event by the HTML standard: lines with `data`, ended by an empty line."""
 LINE = "line"
 """A line that is not blank, as in JSON lines."""
 _SMOKE_EVENTS = 3
-"""So many show that a stream works."""
+"""Enough to show that a stream works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A request whose answer comes in pieces, each of which is an event of its own; the whole of it is one sample."""
+    """A request whose answer comes in pieces, each with figures of its own; the whole answer is one sample."""
 
     operation: Operation
     each: Each = EVENT
     events: int | None = None
-    """The stream ends with this event; None where it does not end by a number."""
+    """The stream ends with this event. None if no number ends it."""
     lasts_ns: int | None = None
-    """It ends this long after the request was sent; None where it does not end by time."""
+    """It ends this long after the request was sent. None if no time ends it."""
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class Stream:
 
 
 def parse_each(value: object) -> Each:
-    """Returns what a piece is, for `"event"`, `"line"`, `"64KiB"` or a number of bytes; raises ValueError."""
+    """Parses `"event"`, `"line"`, `"64KiB"` or a number of bytes; raises ValueError."""
     if value in (EVENT, LINE):
         return str(value)
     try:
@@ -133,18 +133,18 @@ def parse_each(value: object) -> Each:
 
 
 def plural(each: Each) -> str:
-    """Returns what several pieces are called: `events`, `pieces of 64 KiB`."""
+    """Returns `events`, or `pieces of 64 KiB`."""
     return f"pieces of {format_bytes(each)}" if isinstance(each, int) else f"{each}s"
 
 
 def counted(each: Each, count: int) -> str:
-    """Returns so many pieces in words: `1 event`, `no piece of 64.0 KiB`."""
+    """Returns `1 event`, or `no piece of 64.0 KiB`."""
     one = f"piece of {format_bytes(each)}" if isinstance(each, int) else each
     return f"{count or 'no'} {one}" if count < 2 else f"{count:,} {plural(each)}"
 
 
 def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:
-    """Returns why an answer with these headers cannot be cut into such pieces; None where it can."""
+    """Returns why an answer with these headers cannot be cut into such pieces; None if it can."""
     if isinstance(each, int):
         return None
     if encoding and encoding != "identity":
@@ -159,7 +159,7 @@ def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:
 
 
 def why_ended_early(stream: Stream, count: int, lasted_ns: int) -> str | None:
-    """Returns what is wrong with a stream whose answer ended by itself; None where that is good."""
+    """Returns why a stream should not have ended by itself; None if it may."""
     if stream.events is not None:
         return f"the answer ended after {count} of {stream.events} {plural(stream.each)}"
     if stream.lasts_ns is not None:
@@ -171,11 +171,11 @@ def why_ended_early(stream: Stream, count: int, lasted_ns: int) -> str | None:
 # --- work
 
 Work: TypeAlias = Operation | Requests | Stream | Journey | Mix
-"""What one sample is made of."""
+"""The content of one sample."""
 
 
 def with_value(work: Work, value: object) -> Work:
-    """Returns the work for a boot whose setup has returned this value. Raises PlanError for a feed that has no rows."""
+    """Returns the work for a start-up whose setup returned this value. Raises PlanError for a feed without rows."""
     if isinstance(work, Mix):
         return Mix(parts=tuple(replace(part, work=_of_boot(part.work, value)) for part in work.parts))
     return work if isinstance(work, Stream) else _of_boot(work, value)
@@ -191,7 +191,7 @@ def _of_boot(work: PartWork, value: object) -> PartWork:
 
 
 def in_smoke(work: Work) -> Work:
-    """Returns the work for a smoke run, which only shows that it succeeds: a few of each part, and a short stream."""
+    """Returns the work for a smoke run, which only shows that requests succeed: a few for each part."""
     if isinstance(work, Mix):
         return Mix(parts=tuple(replace(part, weight=1.0) for part in work.parts))
     if isinstance(work, Stream) and work.lasts_ns is not None and work.events is None:
@@ -200,7 +200,7 @@ def in_smoke(work: Work) -> Work:
 
 
 def parts_of(work: Work) -> tuple[Part, ...]:
-    """Returns the parts that have figures of their own; none for a load that has no parts."""
+    """Returns the parts that have figures of their own."""
     if isinstance(work, Mix):
         return work.parts
     if isinstance(work, Requests) and work.names:
@@ -210,7 +210,7 @@ def parts_of(work: Work) -> tuple[Part, ...]:
 
 
 def requests_of(work: Work) -> Iterator[tuple[str, str]]:
-    """Yields methods and paths as recipes have them, of many URLs the first; what journeys send shows when they run."""
+    """Yields methods and paths from recipes: for many URLs the first. A journey's requests show only when they run."""
     match work:
         case Operation():
             yield work.method, work.url.partition("?")[0]
@@ -226,23 +226,23 @@ def requests_of(work: Work) -> Iterator[tuple[str, str]]:
 
 
 def steps_of(work: Work) -> dict[SubjectName, Subject]:
-    """Returns the steps that were asked for, of a load that is a journey, or of the parts that are."""
+    """Returns the steps with gates or limits in a journey, or in a load's journeys."""
     works: dict[str, Work] = {part.name: part.work for part in parts_of(work)} or {"": work}
     return {(part, step.name): step for part, own in works.items() if isinstance(own, Journey) for step in own.steps}
 
 
-# --- Think time: how long a user waits between two things that it does. Drawn by a seed, so that every run is alike
+# --- Think time: how long a user waits between two requests. A seed makes every run alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Think time: always the same, evenly between two times (`uniform`), or by chance with a mean (`exponential`)."""
+    """Think time: constant, evenly between two times (`uniform`), or random with a mean (`exponential`)."""
 
     low_ns: int
     high_ns: int
-    """The same as `low_ns` where the time is always the same. For `exponential` both are the mean."""
+    """Equal to `low_ns` for a constant time. For `exponential` both are the mean."""
     by_chance: bool = False
-    """Whether it is exponential: as long as it takes until a user who may come at any moment comes."""
+    """Whether it is exponential: as if the next user could come at any moment."""
     seed: int = 0
 
     def __str__(self) -> str:
@@ -253,7 +253,7 @@ class Pause:
 
     @property
     def mean_ns(self) -> int:
-        """What it is on average."""
+        """The average pause, in nanoseconds."""
         return (self.low_ns + self.high_ns) // 2
 
     def draw(self, chance: random.Random) -> int:
@@ -263,20 +263,20 @@ class Pause:
         return self.low_ns if self.low_ns == self.high_ns else chance.randint(self.low_ns, self.high_ns)
 
     def of_users(self, share: Share = WHOLE) -> Iterator[Iterator[int]]:
-        """Yields the pauses of each user: the first one is a part of a pause, as if the user had been there before."""
+        """Yields each user's pauses. The first is a part of a pause, as if the user had been there before."""
         for own in count():
             chance = random.Random(f"{self.seed} {share.number(own)}")  # noqa: S311 - no secret
             first_ns = self.draw(chance) if self.by_chance else round(self.draw(chance) * chance.random())
             yield chain((first_ns,), map(self.draw, repeat(chance)))
 
     def identity(self) -> dict[str, object]:
-        """Returns what must be equal for two loads to compare, as JSON values."""
+        """Returns JSON values that are equal if two loads pause alike."""
         times: dict[str, object] = {"low": self.low_ns / 1e9, "high": self.high_ns / 1e9}
         return times | {"exponential": True} if self.by_chance else times
 
 
 def exponential(mean: float | str, *, seed: int = 0) -> Pause:
-    """Returns pauses by chance with this mean, `exponential("1s")`: most are short, and some are much longer."""
+    """Returns random pauses with this mean, `exponential("1s")`: most are short, and some are much longer."""
     mean_ns = parse_duration_ns(mean)
     if mean_ns == 0:
         raise ValueError("the mean of a pause must be above 0")
@@ -292,7 +292,7 @@ def uniform(low: float | str, high: float | str, *, seed: int = 0) -> Pause:
 
 
 def parse_pause(value: object) -> Pause | None:
-    """Returns the pause that is always so long, or the one that was made already; None for 0. Raises ValueError."""
+    """Returns a constant pause, or the given one; None for 0. Raises ValueError."""
     if isinstance(value, Pause):
         return value if value.high_ns else None
     if not isinstance(value, str | int | float):

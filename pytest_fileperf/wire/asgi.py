@@ -3,8 +3,8 @@
     state = Lifespan(app)                              startup and shutdown, once
     StreamingASGITransport(app, state=state.state)     one task for each request of any AsyncClient
 
-Unlike `httpx.ASGITransport` nothing is collected: the app reads the request while the client still makes it, and its
-first chunk is out before it sends its second, so that times to first byte and memory are those of a real server.
+Unlike `httpx.ASGITransport` it collects nothing. The app reads the request while the client still makes it, and its
+first chunk is out before it sends the second. So times to first byte and memory are as with a real server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_fileperf.wire.framing import BODYLESS_STATUSES
 from pytest_fileperf.wire.lifespan import ASGI_VERSION, CLOSE_GRACE_S, ASGIApp, Message, ended
 
 _BLOCK_BYTES = 64 * 1024
-"""Larger blocks of a request body reach the app in pieces of this size, about what a server reads from a socket."""
+"""Larger blocks of a request body reach the app in pieces of this size. A server reads about as much at once."""
 _ERROR_BODY = b"Internal Server Error"
 _ERROR_HEADERS = (
     (b"content-type", b"text/plain; charset=utf-8"),
@@ -32,7 +32,7 @@ _ERROR_HEADERS = (
     (b"connection", b"close"),
 )
 _LOGGED_KINDS = 20
-"""This many kinds of exceptions are logged, each once."""
+"""So many kinds of exceptions are logged, each once."""
 _HTTP_SPEC = "2.4"
 """In this version `send` raises OSError after a disconnect, so frameworks need no second task to listen for one."""
 
@@ -42,10 +42,10 @@ _log = logging.getLogger(__name__)
 class StreamingASGITransport(httpx.AsyncBaseTransport):
     """Sends the requests of any `httpx.AsyncClient` or `httpx2.AsyncClient` to an app on the running event loop.
 
-    `state` is the lifespan's state: each request gets a copy, as ASGI says. An app that raises before it answered
-    gives the response 500, later httpx.RemoteProtocolError, both with a traceback in the log, as servers do.
-    The read timeout of a request is the longest silence of the app while the client has nothing left to send it;
-    connecting and writing cannot be late here. Closing the transport ends the requests under way.
+    `state` is the lifespan's state: each request gets a copy, as ASGI says. An app that raises before it answered gives
+    the response 500, later httpx.RemoteProtocolError. Both log a traceback, as servers do. A request's read timeout
+    limits the app's silence while the client has nothing left to send. Connecting and writing cannot be late here.
+    Closing the transport ends the requests under way.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
         self._logged: set[tuple[type[BaseException], str]] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Starts the app on the request and returns the response when the app has started it."""
+        """Starts the app on the request, and returns once the app has begun its response."""
         loop, family = asyncio.get_running_loop(), family_of(request)
         own = kind(family, _Exchange, "AsyncByteStream")
         exchange = own(loop, request, family, self._scope(request), self._logged)
@@ -80,7 +80,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
             raise
 
     async def aclose(self) -> None:
-        """Disconnects the requests under way and returns when the app has let go of all requests, or was made to."""
+        """Disconnects the requests under way, and waits until the app has ended them, or cancels them."""
         for exchange in tuple(self._running.values()):
             exchange.disconnect()
         tasks = tuple(self._running)
@@ -109,7 +109,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
 
 
 class _Exchange(httpx.AsyncByteStream):
-    """One request and its response: `receive` and `send` for the app on one side, the response stream on the other.
+    """One request and its response: `receive` and `send` for the app, the response stream for the client.
 
     Between them is room for one block of the body. `send` returns when the client has taken it.
     """
@@ -127,8 +127,8 @@ class _Exchange(httpx.AsyncByteStream):
         self._logged = logged
         self._scope = scope
         self._timeout_s: float | None = request.extensions.get("timeout", {}).get("read")
-        self._rest = memoryview(b"")  # of a block of the request body that is larger than one message
-        self._source: AsyncIterator[bytes] | None = None  # of further blocks
+        self._rest = memoryview(b"")  # from a block of the request body that is larger than one message
+        self._source: AsyncIterator[bytes] | None = None  # for further blocks
         stream: object = request.stream
         if isinstance(stream, family.ByteStream):
             self._rest = memoryview(request.read())
@@ -138,7 +138,7 @@ class _Exchange(httpx.AsyncByteStream):
         self._request_read = False
         self._start: Message | None = None
         self._discard = scope["method"] == "HEAD"
-        self._left_bytes: int | None = None  # of what the response's content-length promises
+        self._left_bytes: int | None = None  # according to the response's content-length
         self._block = b""
         self._complete = False
         self._failure: BaseException | None = None
@@ -148,7 +148,7 @@ class _Exchange(httpx.AsyncByteStream):
         self._timer: asyncio.TimerHandle | None = None
         self._silent_since_s = loop.time()
 
-    # --- the app's side
+    # --- for the app
 
     async def run(self, app: ASGIApp) -> None:
         try:
@@ -179,7 +179,7 @@ class _Exchange(httpx.AsyncByteStream):
             _log.exception("exception in the ASGI app at %s %s", self._scope["method"], self._scope["path"])
 
     async def receive(self) -> Message:
-        """Returns the next part of the request; after the last one it waits, and returns that the response is over."""
+        """Returns the next part of the request. After the last one it waits for the end of the response."""
         if not self._request_read and not self._complete and self._failure is None:
             return await self._next_part()
         if not self._complete and self._failure is None:
@@ -190,13 +190,13 @@ class _Exchange(httpx.AsyncByteStream):
 
     async def _next_part(self) -> Message:
         while not self._rest and self._source is not None:
-            self._silent_since_s = math.inf  # it is the client that is late now
+            self._silent_since_s = math.inf  # now the client is late
             try:
                 self._rest = memoryview(await anext(self._source))
             except StopAsyncIteration:
                 self._source = None
             except BaseException as error:
-                # Also when the app gives up waiting: the rest of the body is lost, and must not look like its end.
+                # Even if the app gives up waiting: the loss of the rest must not look like the body's end.
                 self._lose(error if isinstance(error, Exception) else httpx.WriteError("the app gave up reading"))
                 if isinstance(error, Exception):
                     return {"type": "http.disconnect"}
@@ -207,7 +207,7 @@ class _Exchange(httpx.AsyncByteStream):
         return {"type": "http.request", "body": bytes(block), "more_body": not self._request_read}
 
     async def send(self, message: Message) -> None:
-        """Passes a message on to the client; raises OSError when it has gone, RuntimeError when it is out of order."""
+        """Passes a message on to the client. Raises OSError if the client has gone, RuntimeError if out of order."""
         if self._failure is not None:
             raise OSError("the client has disconnected")
         expected = "http.response.start" if self._start is None else "http.response.body"
@@ -220,7 +220,7 @@ class _Exchange(httpx.AsyncByteStream):
         more = message.get("more_body", False)
         block = message.get("body", b"")
         self._count(len(block), last=not more)
-        await self._until_taken()  # a block is left only when the app sends from several tasks
+        await self._until_taken()  # a block is left only if the app sends from several tasks
         self._on_block(block if isinstance(block, bytes) else bytes(block), last=not more)
         if more:
             await self._until_taken()
@@ -234,7 +234,7 @@ class _Exchange(httpx.AsyncByteStream):
             raise RuntimeError(f"the response's content is {than} than its content-length")
 
     async def _until_taken(self) -> None:
-        """Returns when the client has taken the block; raises OSError when it never will."""
+        """Waits until the client has taken the block; raises OSError if it never will."""
         while self._block:
             if self._taken is None or self._taken.done():
                 self._taken = self._loop.create_future()
@@ -260,10 +260,10 @@ class _Exchange(httpx.AsyncByteStream):
             self._end()
         _wake(self._news)
 
-    # --- the client's side
+    # --- for the client
 
     async def response(self) -> httpx.Response:
-        """Returns the response when the app has started it; raises what prevents it."""
+        """Waits until the app has begun its response; raises the error that prevents it."""
         while self._start is None:
             if self._failure is not None:
                 raise self._failure
@@ -293,7 +293,7 @@ class _Exchange(httpx.AsyncByteStream):
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Tells the app that nobody reads on, without waiting, unless the response is complete."""
+        """Tells the app that the client is gone, unless the response is complete. Does not wait."""
         self._lose(httpx.ReadError("the response was closed before its end"))
 
     async def _wait(self) -> None:
@@ -315,7 +315,7 @@ class _Exchange(httpx.AsyncByteStream):
             self._lose(httpx.ReadTimeout(f"the app sent nothing for {timeout_s} s"))
 
     def _lose(self, error: BaseException) -> None:
-        """Ends an exchange that is not complete: the client gets the error, the app a disconnect."""
+        """Ends an incomplete exchange: the client gets the error, the app a disconnect."""
         if self._complete or self._failure is not None:
             return
         self._failure = error_of(self._family, error)

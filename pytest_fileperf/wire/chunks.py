@@ -1,4 +1,4 @@
-"""Bodies that come in chunks: where one ends, and how much content it has. Knows bytes only."""
+"""Bodies that come in chunks: their ends, and how much content they have. Knows bytes only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[^\n]*)?[ \t]*\r")
 
 
 class _Line(Enum):
-    """What the next line of a chunked body is."""
+    """The next line of a chunked body."""
 
     SIZE = auto()
     AFTER_DATA = auto()
@@ -24,7 +24,7 @@ class _Line(Enum):
 
 
 class ChunkedReader:
-    """Finds the end of a chunked body and counts its content; hands out the content only when asked to."""
+    """Finds the end of a chunked body and counts its content. Hands the content out only on request."""
 
     __slots__ = ("_line", "_next", "_trailers", "left", "received")
 
@@ -43,9 +43,9 @@ class ChunkedReader:
         self.received += size_bytes
 
     def feed(self, data: memoryview, deliver: Callable[[memoryview], object] | None) -> int:
-        """Reads on; returns how many bytes of `data` belonged to the body when it ended in them, or -1 for "more".
+        """Reads on. Returns how many bytes of `data` belong to the body if it ends in them, or -1 for "more".
 
-        `deliver` is called with each piece of content. Raises httpx.RemoteProtocolError.
+        `deliver` gets each piece of content. Raises httpx.RemoteProtocolError.
         """
         position, end = 0, len(data)
         while position < end:
@@ -56,7 +56,7 @@ class ChunkedReader:
                 self.skip(take)
                 position += take
                 continue
-            # Lines are short: look at 64 bytes first and at everything only if that was not enough.
+            # Lines are short: look at 64 bytes first and at everything only if they were not enough.
             piece = bytes(data[position : position + 64])
             stop = piece.find(b"\n")
             if stop < 0 and end - position > 64:
@@ -74,7 +74,7 @@ class ChunkedReader:
         return -1
 
     def _check_start(self) -> None:
-        """Raises httpx.RemoteProtocolError where no line can begin so."""
+        """Raises httpx.RemoteProtocolError if no line can begin so."""
         if self._next is _Line.AFTER_DATA and self._line != b"\r":
             raise httpx.RemoteProtocolError(f"a chunk is followed by {bytes(self._line[:20])!r}, not by a line end")
         if len(self._line) + len(self._trailers) > MAX_HEAD_BYTES:

@@ -19,7 +19,7 @@ _FULL_PAUSE_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a connection goes."""
+    """Scheme, host and port of a server."""
 
     scheme: str
     host: str
@@ -27,12 +27,12 @@ class Origin:
 
 
 def tls_context(reach: Reach) -> ssl.SSLContext:
-    """Returns a context that trusts the certificates of `reach`. Raises ssl.SSLError if the text has none."""
+    """Returns a context that trusts `reach`'s certificates. Raises ssl.SSLError if its text has none."""
     if isinstance(reach.trusted, bool):
         context = httpx.create_ssl_context(verify=reach.trusted)
     else:
         context = ssl.create_default_context(cadata=reach.trusted)
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a certificate may be trusted that has not signed itself
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a trusted certificate need not have signed itself
         if reach.is_own:
             context.check_hostname = False
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -50,8 +50,8 @@ async def open_socket(
 ) -> socket.socket:
     """Returns a connected, non-blocking socket, after the TLS handshake for `https`.
 
-    With `only_to` it connects to what that allows, and sends nothing to any other address, whatever name leads there.
-    Raises httpx.ConnectError, or httpx.ConnectTimeout after `timeout_s`.
+    With `only_to` it connects to allowed addresses only, whatever name leads to others. Raises httpx.ConnectError, or
+    httpx.ConnectTimeout after `timeout_s`.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -91,7 +91,7 @@ async def require_allowed(origin: Origin, only_to: Network) -> None:
 
 
 def breach_of_idle(sock: socket.socket) -> Breach | None:
-    """Returns what the server has done to a connection while nothing was under way; None where it is still good."""
+    """Returns how the server broke an idle connection; None if it is still good."""
     if isinstance(sock, ssl.SSLSocket):
         return Breach.OUT_OF_STEP if sock.pending() else None
     try:
@@ -129,7 +129,7 @@ async def _connected(origin: Origin, uds: str | None, only_to: Network | None) -
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, origin: Origin) -> list[tuple[int, int, int, str, tuple]]:  # type: ignore[type-arg]
-    """Returns what getaddrinfo does; for a numeric address without asking a thread."""
+    """Returns getaddrinfo's result; does not ask a thread about a numeric address."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, origin.host)
@@ -180,7 +180,7 @@ async def _encrypted(sock: socket.socket, origin: Origin, context: ssl.SSLContex
 
 
 async def _ready(add: Callable[..., object], remove: Callable[[int], object], fd: int) -> None:
-    """Returns when the file descriptor is ready for what `add` waits for."""
+    """Waits for a file descriptor by an event loop's `add` and `remove`, such as `add_reader` and `remove_reader`."""
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell() -> None:

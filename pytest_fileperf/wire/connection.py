@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection on the running event loop: a raw non-blocking socket, one request at a time, callbacks only.
 
-There is no asyncio transport in between: a request is one `send` (or `sendfile`), an answer is parsed in the callback
-that read it, and a body that nobody wants is dropped in the kernel (`MSG_TRUNC`) or overwritten in one shared buffer.
-Its owner (`transport` or `drive`) decides when to send, how long to wait and what to make of the answer.
+There is no asyncio transport in between. A request is one `send` (or `sendfile`), and the callback that read an answer
+parses it. The kernel drops a body that nobody wants (`MSG_TRUNC`), or one shared buffer is overwritten with it. The
+owner (`transport` or `drive`) decides when to send, how long to wait and how to judge the answer.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Connection:
         self._discard = True
         self._method_is_head = self._last = self._streaming = self._paused = self.closed = False
         self.switched = False
-        """Whether its exchange speaks another protocol after an answer that allows it: what is read is then a body."""
+        """Whether an answer has switched its exchange to another protocol: all further bytes are then a body."""
         self.started_ns = 0
         """When the first byte of the current request was written; this and the next two on the monotonic clock."""
         self.first_byte_ns = 0
@@ -92,16 +92,16 @@ class Connection:
         self.body_bytes = 0
         """Content received of the current answer, without framing."""
         self.breach: Breach | None = None
-        """What the server did without saying so; the connection is then not used again."""
+        """Set if the server broke the protocol silently; the connection is then not used again."""
         self.unsent_bytes = 0
-        """What the socket did not take of a request that was answered or failed."""
+        """Bytes of a request that the socket had not taken when the request was answered or failed."""
         scratch.sockets.add()
         loop.add_reader(self._fd, self._readable)
 
     # --- sending
 
     def start(self, request: WireRequest, exchange: Exchange) -> None:
-        """Sends a request; what the socket does not take now follows when it can. The connection must be free."""
+        """Sends a request; bytes that the socket does not take now follow later. The connection must be free."""
         self._begin(request.is_head, request.is_last, exchange)
         whole = request.whole
         if whole is not None:
@@ -134,7 +134,7 @@ class Connection:
         self.started_ns = monotonic_ns()
 
     async def write(self, data: bytes, timeout_s: float | None) -> None:
-        """Sends a piece of a streamed body; returns and raises as `drained` does."""
+        """Sends a piece of a streamed body; waits and raises as `drained` does."""
         if self._exchange is not None:
             self._sender.send((memoryview(data),))
             await self._sender.drained(timeout_s)
@@ -191,7 +191,7 @@ class Connection:
             self._loop.call_soon(self._readable_again)
 
     def _read_to_the_end(self) -> None:
-        """Reads what has arrived before the connection broke, and fails where that is not the whole answer.
+        """Reads all that arrived before the connection broke, and fails if the answer is incomplete.
 
         uvloop tells a reader once of bytes and a reset that arrive together, and never again.
         """
@@ -203,14 +203,14 @@ class Connection:
                 self.fail(httpx.ReadError(os.strerror(self._error_code)))
 
     def _cannot_send(self, error: OSError, unsent_bytes: int) -> None:
-        """Notes that the server takes no more. As in httpx, an answer may be there already: reading tells."""
+        """Notes that the server takes no more. As in httpx, an answer may be there already, so it reads."""
         self._error_code = error.errno or errno.ECONNRESET
         self.unsent_bytes = unsent_bytes
         self._known = None
         self._loop.call_soon(self._read_to_the_end)
 
     def _readable_again(self) -> None:
-        """Reads what TLS has decrypted already; the socket will not become readable for it."""
+        """Reads bytes that TLS has decrypted already: the socket will not become readable for them."""
         if not self.closed and not self._paused:
             self._readable()
 
@@ -223,7 +223,7 @@ class Connection:
             self._end()
 
     def _take_start(self, received: int, known: KnownAnswers) -> None:
-        """Takes the first bytes of an answer; when they are those of a known good answer, they are all of it."""
+        """Takes the first bytes of an answer. If they equal a known good answer, the answer is complete."""
         raw = bytes(self._scratch.view[:received])
         answer = known.get(raw)
         if answer is not None and not self._sender.unfinished:
@@ -233,7 +233,7 @@ class Connection:
             self.first_byte_ns = self.ended_ns
             exchange.on_end(True)
             return
-        self._raw = raw  # to be known, if it is all of a good answer
+        self._raw = raw  # becomes known, if it is all of a good answer
         self._take_head(received)
         self._raw = b""
 
@@ -247,7 +247,7 @@ class Connection:
         if head.body != len(rest) or self._method_is_head:
             self._begin_body(head, rest)
             return
-        # What was read is all of the answer, as of most short ones.
+        # Most short answers are complete after one read.
         exchange = self._exchange
         assert exchange is not None
         self._head = head
@@ -341,7 +341,7 @@ class Connection:
             exchange.on_failure(error)
 
     def close(self) -> None:
-        """Closes the socket and tells nobody. Closing twice is fine."""
+        """Closes the socket and tells nobody. Can be repeated."""
         if self.closed:
             return
         self._sender.drop()
@@ -360,12 +360,12 @@ class Connection:
 
     @property
     def status(self) -> int:
-        """Status of the current or last answer; 0 before its head is there."""
+        """Status of the current or last answer; 0 before its head has arrived."""
         return self._head.status if self._head is not None else 0
 
     @property
     def content_encoding(self) -> str:
-        """How the content of the answer is packed, as its head says; empty before it and where it is as it is."""
+        """The answer's `content-encoding`; empty before its head, and for plain content."""
         return self._head.content_encoding if self._head is not None else ""
 
     @property
@@ -374,11 +374,11 @@ class Connection:
 
     @property
     def sending(self) -> bool:
-        """Whether part of the request has not been taken by the socket yet."""
+        """Whether the socket has not yet taken part of the request."""
         return self._sender.unfinished
 
     def pause(self) -> None:
-        """Stops reading: the owner has not yet taken what was read."""
+        """Stops reading: the owner has not yet taken the last bytes."""
         if not self._paused and not self.closed:
             self._paused = True
             self._loop.remove_reader(self._fd)
@@ -391,7 +391,7 @@ class Connection:
                 self._loop.call_soon(self._readable_again)
 
     def stale(self) -> bool:
-        """Returns whether a free connection was closed by the server, or sent something nobody asked for."""
+        """Returns whether the server closed a free connection, or sent an unexpected byte."""
         if not self.closed:
             self.breach = breach_of_idle(self._sock)
         return self.closed or self.breach is not None

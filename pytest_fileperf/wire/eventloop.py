@@ -1,4 +1,4 @@
-"""The event loop that loads run on: uvloop where it is installed, asyncio's selector loop elsewhere."""
+"""The event loop for loads: uvloop if it is installed, otherwise asyncio's selector loop."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 from pytest_fileperf.errors import FilePerfError
 
 _FILES = 16
-"""uvloop opens seven, and needs nine. Where it gets fewer than four, libuv ends the process (SIGABRT)."""
+"""uvloop opens seven, and needs nine. With fewer than four, libuv ends the process (SIGABRT)."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Returns a new event loop that has `add_reader`; raises FilePerfError where it cannot open the files it needs."""
+    """Returns a new event loop that has `add_reader`. Raises FilePerfError if it cannot open enough files."""
     if sys.platform != "win32":
         try:
             import uvloop

@@ -1,4 +1,4 @@
-"""How a connection tells its owner of an answer, and what the connections of one event loop share."""
+"""How a connection tells its owner about an answer, and the state that an event loop's connections share."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 
 _READ_BYTES = 256 * 1024
 SKIP_BYTES = 16 * 1024 * 1024
-"""The most that is skipped at once."""
+"""The most to skip at once."""
 SKIP_AT_LEAST_BYTES = 64 * 1024 if sys.platform == "linux" else sys.maxsize
-"""Bodies with less to come are read: a kernel-side skip saves nothing on them. Only Linux skips for `MSG_TRUNC`."""
+"""Shorter rests are read: a kernel-side skip saves nothing on them. Only Linux skips for `MSG_TRUNC`."""
 _KNOWN_MOST = 64
-"""Known answers kept, of some KiB each. A `date` header makes one a second: many kept would be a leak for minutes."""
+"""In answers, of some KiB each. A `date` header makes one a second, so more would grow for minutes, like a leak."""
 
 
 class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):
     """Head and body length of good answers to one request by their bytes, shared by the connections that send it."""
 
     LONGEST_BYTES = 4096
-    """Longer answers are parsed each time: their heads are known, and that is what costs."""
+    """Longer answers are parsed each time: their heads are known, and those cost most."""
 
     def keep(self, raw: bytes, head: ResponseHead, body_bytes: int) -> None:
         if len(self) >= _KNOWN_MOST:
@@ -34,7 +34,7 @@ class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):
 
 
 class Breach(StrEnum):
-    """What a server did to a connection without saying so, beside good answers."""
+    """How a server broke the protocol on a connection silently, beside good answers."""
 
     CUT_OFF = "cut_off"
     """It answered before it had taken the whole request, so the rest was not sent."""
@@ -48,18 +48,18 @@ class Exchange(Protocol):
     """The owner's side of one request: the connection calls it when something happens."""
 
     def on_head(self, head: ResponseHead) -> bool:
-        """Takes the final response head; returns whether the body shall be handed out."""
+        """Takes the final response head; returns whether it wants the body."""
         ...
 
     def on_body(self, data: memoryview) -> None:
-        """Takes a piece of the body; the memory is overwritten after the call."""
+        """Takes a piece of the body. The memory is overwritten after the call."""
         ...
 
     def on_end(self, repeated: bool) -> bool:
-        """The answer is complete; the connection is free, or closed when it cannot be used again.
+        """The answer is complete. The connection is free, or closed if it cannot be used again.
 
-        Returns whether another answer with exactly these bytes would be good too. Connections that keep known answers
-        then end it with `repeated`, without `on_head` and `on_body`.
+        Returns whether exactly these bytes would be a good answer again. Connections that keep known answers then end
+        it with `repeated`, without `on_head` and `on_body`.
         """
         ...
 
@@ -75,10 +75,10 @@ class Sockets:
         self.open = 0
         """Now."""
         self.most_open = 0
-        """The most at one time, since whoever reads it has set it."""
+        """The most at one time, since its reader has set it."""
         self.opened = 0
         self.closed_said = 0
-        """Those that the server closed after an answer that announced it (`Connection: close`)."""
+        """How many the server closed after an answer that announced it (`Connection: close`)."""
 
     def add(self) -> None:
         self.opened += 1
@@ -87,7 +87,7 @@ class Sockets:
 
 
 class Scratch:
-    """What the connections of one event loop share: a read buffer, unread memory to skip into, parsed heads."""
+    """Shared by an event loop's connections: a read buffer, unread memory to skip into, parsed heads."""
 
     __slots__ = ("buffer", "heads", "nowhere", "sockets", "view")
 

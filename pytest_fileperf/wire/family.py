@@ -1,8 +1,8 @@
-"""The two families of clients, httpx and httpx2, whose classes are alike and unrelated: what ours have to be of each.
+"""The two families of clients, httpx and httpx2: their classes are alike but unrelated, so ours adapt to each.
 
 Requests are sent and answers are read in one way, with httpx's errors. The clients, requests, responses, bodies and
-errors that a user sees are of the user's family. httpx2 is imported only if the user's code has imported it, or asks
-for it. A family is the module of its package.
+errors that a user sees belong to the user's family. Only code that has imported httpx2, or asks for it, loads httpx2. A
+family is the module of its package.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _PLAIN: Mapping[str, Callable[[Any], object]] = {
     "Timeout": attrgetter("connect", "read", "write", "pool"),
     "URL": str,
 }
-"""What both families take in place of an object that is of one of them."""
+"""Converts a family's objects into plain values, which both families accept."""
 
 
 def kind(family: ModuleType, own: type[_T], *names: str) -> type[_T]:
-    """Returns a class of ours that is also one of these classes of the family."""
+    """Makes a class of ours a subclass of the family's classes."""
     return cast("type[_T]", _joined(family, cast(type, own), names))
 
 
 def as_own(family: ModuleType, value: object) -> Any:
-    """Returns an argument of a client as this family takes it: one of the other family is converted."""
+    """Converts an argument of a client from the other family to this one."""
     theirs = sys.modules.get(_other(family))
     if theirs is None or theirs is family:  # httpx2 can stand in for httpx
         return value
@@ -51,7 +51,7 @@ def as_own(family: ModuleType, value: object) -> Any:
 
 
 def error_of(family: ModuleType, error: BaseException) -> BaseException:
-    """Returns an error of httpx's transports as one of this family; others stay what they are."""
+    """Converts an httpx transport error to this family; returns other errors unchanged."""
     if not isinstance(error, httpx.TransportError) or isinstance(error, family.TransportError):
         return error
     own: BaseException = getattr(family, classes_of(error)[0])(str(error))
@@ -64,7 +64,7 @@ def _other(family: ModuleType) -> str:
 
 
 def _request(family: ModuleType, other: Any) -> Any:
-    """Returns a request of the other family as one of this family, with the same body."""
+    """Converts a request of the other family, with the same body."""
     if type(other.stream).__name__ == "ByteStream":
         stream = family.ByteStream(other.read())
     else:
@@ -75,7 +75,7 @@ def _request(family: ModuleType, other: Any) -> Any:
 
 
 def _response(family: ModuleType, other: Any, request: object) -> Any:
-    """Returns a response of the other family as one of this family, whose body is read only if somebody asks."""
+    """Converts a response of the other family. Its body is read only if somebody asks."""
     headers = [(name, value) for name, value in other.headers.raw if name.lower() != b"content-encoding"]
     stream = kind(family, _Relayed, "AsyncByteStream", "SyncByteStream")(_Content(other))
     return family.Response(other.status_code, headers=headers, stream=stream, request=request)
@@ -83,7 +83,7 @@ def _response(family: ModuleType, other: Any, request: object) -> Any:
 
 @cache
 def family_named(name: str) -> ModuleType:
-    """Returns a family by the name of its package. Raises LoadError if that is not installed."""
+    """Raises LoadError if the package isn't installed."""
     if name not in FAMILIES:
         raise ValueError(f"family: {name!r} is not one of {', '.join(FAMILIES)}")
     try:
@@ -99,7 +99,7 @@ def family_of(request: object) -> ModuleType:
 
 
 def classes_of(thing: object) -> list[str]:
-    """Returns the names of those of an object's classes that are a family's, the closest first."""
+    """Returns the names of an object's classes that belong to a family, the closest first."""
     return [kind.__name__ for kind in type(thing).__mro__ if kind.__module__ in FAMILIES]
 
 
@@ -116,7 +116,7 @@ def _joined(module: ModuleType, own: type, names: tuple[str, ...]) -> type:
 if TYPE_CHECKING:
     _Client = httpx.AsyncClient
 else:
-    _Client = object  # `kind` adds the client of a family
+    _Client = object  # `kind` adds a family's client
 
 
 class FamilyClient(_Client):
@@ -152,7 +152,7 @@ class SyncFamilyClient(FamilyClient):
     _BASE = "Client"
 
 
-# --- what is converted on its way between the families
+# --- objects that are converted on their way between the families
 
 
 class _Relayed:

@@ -1,7 +1,7 @@
-"""The heads of HTTP/1.1 responses: where one ends, what it says, and how its body ends.
+"""The heads of HTTP/1.1 responses: their end, their content, and how the body ends.
 
-Knows bytes only; sockets belong to `connection`. Heads are parsed by httptools, once for each distinct head: the heads
-of a load differ only when the server's `date` moves on, so a replayed request costs one dictionary look-up.
+Knows bytes only; sockets belong to `connection`. httptools parses each distinct head once. A load's heads differ only
+when the server's `date` moves on, so a replayed request costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -18,24 +18,22 @@ UNTIL_CLOSE = -2
 """Body lengths that are not a number of bytes."""
 
 MAX_HEAD_BYTES = 100 * 1024
-"""Longer heads and chunk lines are refused, at the limit that httpx's own transport has."""
+"""Longer heads and chunk lines are refused, as in httpx's own transport."""
 
 _CACHED_HEADS = 256
-"""Of about a KiB each; a `date` header makes one a second."""
+"""In heads, of about a KiB each; a `date` header makes one a second."""
 _INFORMATIONAL_HEADS = 1000
-"""The most of them before the final one: an answer that never begins must not keep a request for ever."""
+"""The most before the final head: an answer that never begins must not keep a request for ever."""
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,20}")
 _ILLEGAL_IN_REASON = re.compile(rb"[\x00\r\n\x0b\x0c]")
 _KEPT_TRAILERS = 256
 BODYLESS_STATUSES = frozenset((204, 304))
 SWITCHED = 101
-"""The status after which the connection speaks another protocol, such as that of WebSockets."""
+"""After this status the connection speaks another protocol, such as WebSockets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseHead:
-    """Status line and headers of one response."""
-
     status: int
     reason: bytes
     version: bytes
@@ -43,9 +41,9 @@ class ResponseHead:
     headers: tuple[tuple[bytes, bytes], ...]
     """As received, in order, names in their own case."""
     body: int
-    """Length of the body in bytes, `CHUNKED` or `UNTIL_CLOSE`, unless the request was a HEAD."""
+    """The body's length in bytes, `CHUNKED` or `UNTIL_CLOSE`, unless the request was a HEAD."""
     keep_alive: bool
-    """Whether the server keeps the connection open; it cannot where the body ends with the connection."""
+    """Whether the server keeps the connection open. It cannot if the body ends with the connection."""
 
     @property
     def informational(self) -> bool:
@@ -54,12 +52,12 @@ class ResponseHead:
 
     @property
     def content_type(self) -> str:
-        """What the content is: `text/event-stream`; empty where it does not say."""
+        """Such as `text/event-stream`; empty if the head does not say."""
         return b", ".join(_values(self.headers, b"content-type")).decode("latin-1")
 
     @property
     def content_encoding(self) -> str:
-        """How the content is packed: `gzip`; empty where it is as it is."""
+        """Such as `gzip`; empty for plain content."""
         return b", ".join(_values(self.headers, b"content-encoding")).decode("ascii", "replace")
 
 
@@ -84,12 +82,12 @@ class HeadCache:
 
 @lru_cache(maxsize=_KEPT_TRAILERS)
 def check_trailers(raw: bytes) -> None:
-    """Raises httpx.RemoteProtocolError unless these lines, the blank one included, may stand behind the last chunk."""
+    """Raises httpx.RemoteProtocolError unless these lines may follow the last chunk. They include the blank one."""
     _parse_head_as_httpx_does(b"HTTP/1.1 200 OK\r\n" + raw)
 
 
 class HeadReader:
-    """Finds the final head of an answer in what is read, however that is cut. Informational heads are left out."""
+    """Finds an answer's final head in the bytes read so far, however these are cut. Skips informational heads."""
 
     __slots__ = ("_heads", "_informational", "partial")
 
@@ -100,13 +98,13 @@ class HeadReader:
         self._informational = 0
 
     def feed(self, buffer: bytearray, received: int) -> tuple[ResponseHead, memoryview] | None:
-        """Takes what was read; returns the final head and what follows it, or None for "more".
+        """Takes the bytes read; returns the final head and the rest after it, or None for "more".
 
         Raises httpx.RemoteProtocolError.
         """
         data, end, looked_at = buffer, received, 0
         if self.partial:
-            # Only what is new can hold the blank line, but for its first two bytes.
+            # Only new bytes can complete the blank line, with at most two earlier ones.
             looked_at = max(0, len(self.partial) - 2)
             data = self.partial
             data += memoryview(buffer)[:received]
@@ -127,7 +125,7 @@ class HeadReader:
 
 
 def _head_end(data: bytearray, start: int, end: int) -> int:
-    """Returns where a head ends, blank line included, between two places of the data; 0 where it goes on after them.
+    """Finds the end of a head, after its blank line, between two places. Returns 0 if it goes on after them.
 
     Its lines may end in LF alone. The earliest end counts: a body may have another one.
     """
@@ -137,7 +135,7 @@ def _head_end(data: bytearray, start: int, end: int) -> int:
 
 
 def _checked_start(data: bytearray) -> bytearray:
-    """Returns the start of a head; raises httpx.RemoteProtocolError when it cannot become one."""
+    """Returns the start of a head; raises httpx.RemoteProtocolError if it cannot become one."""
     if not data.startswith(b"HTTP/"[: len(data)]):
         raise httpx.RemoteProtocolError(f"this is no HTTP/1 response: {bytes(data[:40])!r}")
     if len(data) > MAX_HEAD_BYTES:
@@ -169,7 +167,7 @@ def _parse_head(raw: bytes) -> ResponseHead:
     except httptools.HttpParserUpgrade:
         version, status = parser.get_http_version(), parser.get_status_code()
     except httptools.HttpParserError:
-        # Folded lines, bare LF, a content-length given twice: httptools is strict. What httpx takes, we take.
+        # Folded lines, bare LF, a repeated content-length: httptools is strict, but httpx accepts them, and so do we.
         return _parse_head_as_httpx_does(raw)
     if status < 100 or _ILLEGAL_IN_REASON.search(events.reason):
         return _parse_head_as_httpx_does(raw)  # here httptools is lax
@@ -217,7 +215,7 @@ def _keeps_alive(version: str, headers: tuple[tuple[bytes, bytes], ...]) -> bool
 
 
 def _body_length(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> int:
-    """Returns how the body ends (RFC 9112, section 6.3). What is wrong about it is wrong where no body follows, too."""
+    """Returns how the body ends (RFC 9112, section 6.3). Checks its headers even if no body follows."""
     codings = _values(headers, b"transfer-encoding")
     if codings and codings != [b"chunked"]:
         raise httpx.RemoteProtocolError(

@@ -1,4 +1,4 @@
-"""Starts an ASGI app up and shuts it down, with the types that calls to it (`asgi`) use too."""
+"""Starts an ASGI app up and shuts it down, with the types for calls to it, which `asgi` shares."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 class Lifespan:
     """Starts an app up on entry and shuts it down on exit, as a server does; an async context manager.
 
-    `state` is what the app stored in its lifespan's state. An app without a lifespan is served without one.
-    Raises ServerStartError when the app says, or shows by an exception, that it cannot start. A failing shutdown is
-    logged. The caller limits the time that either may take (`asyncio.timeout`).
+    `state` has the app's entries in its lifespan's state. An app without a lifespan is served without one. Raises
+    ServerStartError if the app says, or shows by an exception, that it cannot start. A failing shutdown is logged. The
+    caller limits the time that either may take (`asyncio.timeout`).
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -40,7 +40,7 @@ class Lifespan:
         self._answers: dict[str, str] = {}
         self._answered = asyncio.Event()
         self.failure = ""
-        """Why the app's shutdown failed, once the block is left; empty where it did not."""
+        """Why the app's shutdown failed; set after the block."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -109,7 +109,7 @@ class Lifespan:
 
 
 async def ended(*tasks: asyncio.Task[None]) -> None:
-    """Returns when the tasks, which are cancelled if need be, have ended; what they raise is left in them."""
+    """Waits for tasks to end, and cancels them if need be. Their exceptions stay in them."""
     for task in tasks:
         task.cancel()
     if tasks:

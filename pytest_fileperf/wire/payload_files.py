@@ -1,4 +1,4 @@
-"""Turns payloads into what can be sent: small ones into memory, large ones into files that `sendfile` reads."""
+"""Prepares payloads for sending: small ones in memory, large ones in files that `sendfile` reads."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ IN_MEMORY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FileSegment:
-    """A stretch of an open file."""
-
     path: Path
     fd: int
     offset: int
@@ -31,7 +29,7 @@ class FileSegment:
         return FileSegment(self.path, self.fd, self.offset + sent_bytes, self.size_bytes - sent_bytes)
 
     def read(self, size_bytes: int) -> bytes:
-        """Returns the first bytes of the stretch, at most so many."""
+        """Returns the stretch's first bytes, at most so many."""
         size_bytes = min(size_bytes, self.size_bytes)
         if hasattr(os, "pread"):
             return os.pread(self.fd, size_bytes, self.offset)
@@ -51,12 +49,12 @@ class PayloadFiles:
         self._remove: Callable[[], object] = int
         self._segments: dict[Payload, tuple[bytes | FileSegment, ...]] = {}
         self._starts: dict[Payload, bytes | FileSegment] = {}
-        """What all of the unique payloads made of one have in common."""
+        """The common start of all unique payloads made from one."""
 
     def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
-        """Returns the payload in pieces, a unique one with another end each time.
+        """Returns the payload in pieces. A unique one ends differently each time.
 
-        Raises LoadError when its file cannot be written, and PlanError when that of the user is gone.
+        Raises LoadError if its file cannot be written, and PlanError if the user's file is gone.
         """
         if content.unique or content.tail:
             return self._start(replace(content, unique=False, tail=b"")), content.tail or unique_bytes()

@@ -1,6 +1,6 @@
-"""Counts the pieces of a body as it comes in: server-sent events, lines, or so many bytes.
+"""Counts a body's pieces as they arrive: server-sent events, lines, or so many bytes.
 
-Each counter's `feed` takes the next bytes and returns how many pieces they complete; `rest` returns 1 if the end of the
+Each counter's `feed` takes the next bytes and returns how many pieces they complete. `rest` returns 1 if the end of the
 body completes a piece, else 0.
 
 Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
@@ -11,7 +11,7 @@ from __future__ import annotations
 from pytest_fileperf.plan.work import EVENT, Each
 
 _NAME_BYTES = 8
-"""Of a line that is not complete so much is kept: whether it holds data is seen at its start."""
+"""Keeps so much of an incomplete line: its start shows whether it contains data."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -22,16 +22,16 @@ def piece_counter(each: Each) -> _Events | _Lines | _Sizes:
 
 
 class _Events:
-    """An event is complete with an empty line after lines of which one is `data`."""
+    """An empty line completes an event if one of its lines is `data`."""
 
     __slots__ = ("_after_cr", "_begun", "_has_data", "_line")
 
     def __init__(self) -> None:
         self._line = b""
-        """The start of the line that is not complete."""
+        """The start of an incomplete line."""
         self._has_data = False
         self._after_cr = False
-        """Whether a line feed that comes next belongs to a line end that was counted."""
+        """Whether the next byte, if it is a line feed, belongs to a line end that was counted."""
         self._begun = False
 
     def feed(self, data: bytes | memoryview) -> int:
@@ -53,7 +53,7 @@ class _Events:
         return sum(map(self._completes, lines))
 
     def _completes(self, line: bytes) -> bool:
-        """Takes a line with its end; returns whether an event is complete with it."""
+        """Takes a line with its end; returns whether it completes an event."""
         if line[0] in b"\r\n":
             complete, self._has_data = self._has_data, False
             return complete
@@ -62,17 +62,17 @@ class _Events:
         return False
 
     def rest(self) -> int:
-        return 0  # the standard: an event without its empty line is thrown away
+        return 0  # the standard throws away an event without its empty line
 
 
 class _Lines:
-    """A line that is not blank."""
+    """Lines that are not blank."""
 
     __slots__ = ("_open",)
 
     def __init__(self) -> None:
         self._open = False
-        """Whether the line that is not complete has something in it."""
+        """Whether the incomplete line has any content."""
 
     def feed(self, data: bytes | memoryview) -> int:
         first, *others = bytes(data).split(b"\n")
@@ -89,7 +89,7 @@ class _Lines:
 
 
 class _Sizes:
-    """Every so many bytes; the last piece may have fewer."""
+    """The last piece may have fewer bytes."""
 
     __slots__ = ("_left", "_size")
 

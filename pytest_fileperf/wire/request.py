@@ -1,4 +1,4 @@
-"""From an httpx request to the bytes on the wire: a head, and a body of pieces in memory and pieces of files."""
+"""From an httpx request to the bytes on the wire: a head, and a body from memory and files."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
 
 
 class WireRequest:
-    """A request as bytes, ready to be sent any number of times; one that varies is filled in anew each time."""
+    """A request as bytes, ready to be sent any number of times. One with fields is filled in anew each time."""
 
     __slots__ = ("body_bytes", "is_head", "is_last", "segments", "whole")
 
     def __init__(self, *, is_head: bool = False, is_last: bool = False, body_bytes: int = 0) -> None:
         self.is_head = is_head
-        """Whether the method is HEAD, so that no body answers."""
+        """Whether the method is HEAD, so that the answer has no body."""
         self.is_last = is_last
         """Whether the request asks for the connection to be closed."""
         self.whole: bytes | memoryview | None = None
-        """Head and body in one piece; None when part of the body is a file or it is very large."""
+        """Head and body in one piece; None if the request is very large or contains a file."""
         self.segments: tuple[memoryview | FileSegment, ...] = ()
-        """Head and body in pieces, where there is no `whole`."""
+        """Head and body in pieces, if there is no `whole`."""
         self.body_bytes = body_bytes
 
 
 def head_of(request: httpx.Request) -> bytes:
-    """Returns the request line and headers; raises httpx.LocalProtocolError where they cannot be put on the wire."""
+    """Returns the request line and headers; raises httpx.LocalProtocolError if they are not valid HTTP."""
     method = request.method.encode("ascii", "replace")
     target = request.extensions.get("target", request.url.raw_path)
     target = target.encode() if isinstance(target, str) else bytes(target)
@@ -79,7 +79,7 @@ def head_of(request: httpx.Request) -> bytes:
         if _ILLEGAL_IN_VALUE.search(value):
             raise httpx.LocalProtocolError(f"Illegal header value {value!r}")
         line = name + b": " + value
-        # RFC 9112, section 3.2: Host goes first; httpx puts one that the user set at the end.
+        # RFC 9112, section 3.2: Host goes first; httpx puts a user's own at the end.
         if len(lines) > 1 and name.lower() == b"host":
             lines.insert(1, line)
         else:
@@ -104,9 +104,9 @@ class BytesOfRequest:
 
 
 def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfRequest | None:
-    """Returns the request as bytes, or None when its body has to be streamed.
+    """Returns the request as bytes, or None if its body has to be streamed.
 
-    Raises httpx.LocalProtocolError for what cannot be sent, for example with a wrong content-length.
+    Raises httpx.LocalProtocolError for an invalid request, for example with a wrong content-length.
     """
     if "Transfer-Encoding" in request.headers:
         return None
@@ -129,14 +129,14 @@ def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfReque
 
 
 def _is_short_form(request: httpx.Request) -> bool:
-    """Returns whether it is a form whose files can be held in memory: httpx makes a stream of any."""
+    """Returns whether it is a form whose files fit into memory: httpx makes a stream of any."""
     length = request.headers.get("Content-Length", "")
     is_form = request.headers.get("Content-Type", "").startswith("multipart/form-data")
     return is_form and length.isdecimal() and int(length) <= _LONGEST_FORM_BYTES
 
 
 def whole_body(request: httpx.Request, family: ModuleType = httpx) -> tuple[bytes | FileSegment, ...]:
-    """Returns the pieces of a body of any kind; none of one that comes asynchronously."""
+    """Returns a body's pieces. None come from an asynchronous body."""
     if isinstance(request.stream, SegmentStream):
         return request.stream.segments
     stream: object = request.stream
@@ -144,7 +144,7 @@ def whole_body(request: httpx.Request, family: ModuleType = httpx) -> tuple[byte
 
 
 def compile_request(request: httpx.Request, family: ModuleType = httpx) -> WireRequest | None:
-    """Returns the request ready to be sent, or None when its body has to be streamed; raises what `bytes_of` raises."""
+    """Returns the request ready to be sent, or None if its body has to be streamed; raises as `bytes_of` does."""
     found = bytes_of(request, family)
     return None if found is None else ready(found)
 
@@ -172,7 +172,7 @@ class LoadClient(FamilyClient):
         super().__init__(**options)
 
     def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
-        """Builds the request as httpx does; payloads keep their place but stay out of memory when they are large."""
+        """Builds the request as httpx does. Payloads keep their place, but large ones stay out of memory."""
         placeholders: dict[bytes, Payload] = {}
         for name in ("content", "files"):
             if arguments.get(name) is not None:
@@ -181,7 +181,7 @@ class LoadClient(FamilyClient):
         return self._filled(request, placeholders) if placeholders else request
 
     def _filled(self, request: httpx.Request, placeholders: dict[bytes, Payload]) -> httpx.Request:
-        """Returns the request with the payloads in the places of their tokens and the right content-length."""
+        """Replaces tokens by payloads, and corrects the content-length."""
         of, stream = self.family, cast(object, request.stream)
         if not isinstance(stream, of.SyncByteStream):
             raise TypeError("a payload cannot be combined with an asynchronous body")
@@ -201,7 +201,7 @@ class LoadClient(FamilyClient):
 
 
 def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Returns the argument with unique bytes, a token, in place of each payload; notes the payload of each token."""
+    """Replaces each payload by unique bytes, a token, and notes which payload each token stands for."""
     if isinstance(value, Payload):
         token = b"<" + uuid4().hex.encode() + b">"
         placeholders[token] = value

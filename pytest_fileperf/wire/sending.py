@@ -1,4 +1,4 @@
-"""The sending half of a connection: what the socket has not taken yet, in memory or in files, and when to go on."""
+"""The sending half of a connection: bytes that the socket has not yet taken, in memory or in files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import httpx
 from pytest_fileperf.wire.payload_files import FileSegment
 
 NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What a non-blocking socket raises instead of waiting."""
+"""Exceptions of a non-blocking socket that would have to wait."""
 _COPY_BYTES = 256 * 1024
-"""Step of a file body where `sendfile` cannot be used (TLS, Windows)."""
+"""Step of a file body if `sendfile` cannot be used (TLS, Windows)."""
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 """Lets the kernel put a head and the file behind it into the same packets."""
 
@@ -24,8 +24,8 @@ _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 class Sender:
     """Sends pieces in order, as fast as the socket takes them.
 
-    `on_failure` hears when a file cannot be read, `on_refusal` when the socket takes no more, and how many
-    bytes it did not take.
+    `on_failure` is called if a file cannot be read. `on_refusal` is called if the socket takes no more, with the number
+    of bytes left.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class Sender:
     async def drained(self, timeout_s: float | None) -> None:
         """Returns when the socket has taken everything, or will take no more.
 
-        Raises httpx.WriteTimeout when it takes nothing at all for `timeout_s`.
+        Raises httpx.WriteTimeout if it takes nothing at all for `timeout_s`.
         """
         while self._pieces:
             steps = self._steps
@@ -98,9 +98,9 @@ class Sender:
                 self._waiter = None
 
     def drop(self) -> None:
-        """Forgets what is not sent yet, and the owner.
+        """Forgets unsent pieces, and the owner.
 
-        Owner and sender hold each other. Only the garbage collector would free them, and it is off during a load.
+        Owner and sender refer to each other. Only the garbage collector would free them, and it is off during a load.
         """
         self._pieces.clear()
         self._on_failure = lambda _: None
@@ -129,7 +129,7 @@ class Sender:
         self._stop_waiting()
 
     def _send_memory(self) -> bool:
-        """Sends the pieces in memory up to the first file at once; returns whether the socket took all of that."""
+        """Sends the pieces in memory up to the first file at once; returns whether the socket took them all."""
         pieces = self._pieces
         in_memory: list[memoryview] = []
         for piece in pieces:
@@ -157,7 +157,7 @@ class Sender:
         return False
 
     def _send_once(self, piece: memoryview | FileSegment, *, more: bool) -> memoryview | FileSegment | None:
-        """Sends from one piece; returns what is left of it. Raises EOFError when a file has become too short."""
+        """Sends from one piece; returns its unsent rest. Raises EOFError if a file has become too short."""
         if not isinstance(piece, FileSegment):
             sent = self._sock.send(piece, _MORE_FOLLOWS if more and self._plain else 0)
             return piece[sent:] if sent < len(piece) else None

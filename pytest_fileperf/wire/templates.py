@@ -1,7 +1,7 @@
-"""Compiles many requests once: bytes that all of them share, and the quoted values of each row between them.
+"""Compiles many requests once: their common bytes, and between these the quoted values of each row.
 
-httpx builds the request of a recipe with a token in the place of each field, so that all that it does to a request is
-done. The bytes are cut at the tokens. What is kept of a row are its values alone.
+httpx builds a recipe's request with a token for each field, so that the request gets all of httpx's treatment. The
+bytes are cut at the tokens. Only values are kept for each row.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from pytest_fileperf.wire.request import BytesOfRequest, WireRequest
 from pytest_fileperf.wire.values import written
 
 Build: TypeAlias = Callable[[Operation], BytesOfRequest]
-"""Returns the request of an operation as bytes."""
+"""Returns an operation's request as bytes."""
 _LENGTH = re.compile(rb"(?<=\r\ncontent-length: )[0-9]+", re.IGNORECASE)
 _EMBEDDED_BYTES = 1024
-"""Pieces up to here are joined with the head once. Longer ones may be shared by many recipes."""
+"""Shorter pieces are joined with the head once. Longer ones may be shared by many recipes."""
 _JOINED_BYTES = 64 * 1024
-"""Pieces up to here are joined with the head for each request: a copy of them costs less than another `send`."""
+"""Shorter pieces are joined with the head for each request: a copy costs less than another `send`."""
 
 
 class _Filled(Enum):
-    """What is made for each request."""
+    """Made anew for each request."""
 
     UNIQUE = auto()
     """A text that no other request has."""
     LENGTH = auto()
-    """The length of the body, if values make it differ."""
+    """The body's length, if values make it differ."""
 
 
 _Values: TypeAlias = list[bytes]
-"""The values of a field in one kind of place, a row each."""
+"""A field's values in one kind of place, one for each row."""
 _Piece: TypeAlias = bytes | _Values | _Filled
 _Run: TypeAlias = tuple[_Piece, ...]
 """Pieces that are joined for each request."""
 _Runs: TypeAlias = tuple[_Run | memoryview | FileSegment, ...]
-"""In the order in which they are sent."""
+"""In the order of sending."""
 Fill: TypeAlias = Callable[[WireRequest, int], None]
-"""Makes what a connection sends the request of a place."""
+"""Turns a connection's request into the request of this row."""
 
 
 def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_values: tuple[_Values, ...]) -> Fill:
-    """Returns what makes requests of any kind. `fixed_bytes` is the length of the body without values in it."""
+    """Fills in requests of any kind. `fixed_bytes` is the body's length without values."""
     is_head, is_last = request.is_head, request.is_last
     only = runs[0] if len(runs) == 1 and isinstance(runs[0], tuple) else None
 
@@ -71,7 +71,7 @@ def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_val
 
 
 def _with_one_value(request: BytesOfRequest, before: bytes, values: _Values, after: bytes) -> Fill:
-    """Returns what makes requests that differ in one value of the head, as those of most templates do."""
+    """Fills in requests that differ in one value of the head, as for most templates."""
     is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
 
     def fill(row: WireRequest, place: int) -> None:
@@ -82,7 +82,7 @@ def _with_one_value(request: BytesOfRequest, before: bytes, values: _Values, aft
 
 
 def _always_the_same(request: BytesOfRequest, runs: _Runs) -> Fill:
-    """Returns what makes one request that is the same each time: a part of a load may be that."""
+    """Sends one request that never changes: a part of a load may be so."""
     made = WireRequest()
     _filling(request, runs, fixed_bytes=request.body_bytes, body_values=())(made, 0)
     is_head, is_last, body_bytes = made.is_head, made.is_last, made.body_bytes
@@ -96,7 +96,7 @@ def _always_the_same(request: BytesOfRequest, runs: _Runs) -> Fill:
 
 
 def _with_unique_end(request: BytesOfRequest, before: memoryview, after: bytes) -> Fill:
-    """Returns what makes requests with a unique text near their end, as those of a unique payload have."""
+    """Fills in a unique text near the end, as unique payloads have it."""
     is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
 
     def fill(row: WireRequest, _: int) -> None:
@@ -122,14 +122,14 @@ def _joined(run: _Run, place: int, length: int) -> bytes:
 
 
 def compiled(requests: Requests, build: Build) -> tuple[Fill, ...]:
-    """Returns what makes the requests of each recipe.
+    """Returns a filler for each recipe.
 
-    Raises PlanError for a value that cannot be written where it stands, and what `build` raises.
+    Raises PlanError for a value that cannot be written in its place, and any error from `build`.
     """
 
     @cache
     def values(place: Place | None, name: str) -> _Values:
-        """Returns the values of a field in a kind of place, made once for all recipes; for None the URLs."""
+        """Returns a field's values in a kind of place, made once for all recipes; for None the URLs."""
         column = requests.urls if place is None else requests.columns[name]
         return written(column, place, f"feed: {name!r} of row" if name else "the URL of request")
 
@@ -177,7 +177,7 @@ def _folded(
     fixed_bytes: int,
     body_values: tuple[_Values, ...],
 ) -> Fill:
-    """Returns what makes the requests, from as few runs as can be, the fastest way that these allow."""
+    """Joins pieces into as few runs as possible, and chooses the fastest filler for them."""
     runs: list[list[_Piece] | memoryview | FileSegment] = [[]]
     for piece in (*head, *body):
         last = runs[-1]
@@ -202,7 +202,7 @@ def _folded(
 
 
 def _with_length(part: _Piece) -> Iterator[_Piece]:
-    """Yields a part of a head with what fills in the length of the body, if that is in it."""
+    """Yields a part of a head; a content-length in it becomes a piece that is filled in."""
     found = _LENGTH.search(part) if isinstance(part, bytes) else None
     if found is None or not isinstance(part, bytes):
         yield part
@@ -221,22 +221,22 @@ class _Tokens:
         self._seen: set[int] = set()
 
     def of(self, piece: _Values | _Filled, name: str, *, quoted: bool = False) -> str:
-        """Returns a token for the piece; a `quoted` one takes the place of the quotation marks around it too."""
+        """Returns a token for the piece. A `quoted` one also replaces the quotation marks around it."""
         self._pieces.append((piece, quoted))
         self._names.append(name)
         return f"{self._mark}{len(self._pieces) - 1:016}"
 
     @property
     def lost(self) -> str:
-        """The name of a field that no data had which was cut, or an empty text."""
+        """The name of a field that the cut data lacked, or an empty text."""
         return next((name for number, name in enumerate(self._names) if number not in self._seen), "")
 
     def is_quoted(self, values: _Values) -> bool:
-        """Returns whether the marks around these values are theirs."""
+        """Returns whether the quotation marks around these values belong to them."""
         return any(piece is values and quoted for piece, quoted in self._pieces)
 
     def cut(self, data: bytes) -> Iterator[_Piece]:
-        """Yields the parts of the data, with the piece of each token in its place."""
+        """Cuts the data at the tokens, and yields a token's piece in its place."""
         end = 0
         for found in self._pattern.finditer(data):
             number = int(found[1])

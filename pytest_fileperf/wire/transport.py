@@ -1,7 +1,8 @@
 """A transport made for load: `httpx.AsyncClient(transport=LoadTransport())`, or `httpx2.AsyncClient` alike.
 
-It speaks HTTP/1.1 over `Connection`s and keeps what httpx's own transport promises: keep-alive, streaming both ways,
-timeouts, TLS, IPv6, Unix sockets, WebSockets, error classes. What it leaves out says so: HTTP/2 and proxies.
+It speaks HTTP/1.1 over `Connection`s and keeps the promises of httpx's own transport. These are keep-alive, streaming
+both ways, timeouts, TLS, IPv6, Unix sockets, WebSockets and error classes. It raises errors for HTTP/2 and proxies,
+which it lacks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pytest_fileperf.wire.request import compile_request
 
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _QUEUED_BYTES = 1 << 20
-"""A body's unread part may grow to this before the connection stops reading."""
+"""The unread part of a body may grow to this before the connection stops reading."""
 _KEPT_IDLE_NS = 5_000_000_000
 """A connection that has rested for this long is not used again: httpx's own limit."""
 _TIMER_SLACK_S = 0.005
@@ -38,14 +39,14 @@ _NO_HTTP2 = "does the server speak HTTP/2? uvicorn does not, Granian does: see h
 class LoadTransport(httpx.AsyncBaseTransport):
     """Sends the requests of any `httpx.AsyncClient` or `httpx2.AsyncClient` over lean connections of its own.
 
-    Responses and errors are of the client's package: httpx's names below stand for those of httpx2, too.
+    Responses and errors belong to the client's package: httpx's names below also stand for httpx2's.
 
     `uds` sends everything to a Unix socket. `verify` is an `ssl.SSLContext`, True for httpx's default one, or False.
-    `max_connections` makes further requests wait (httpx.PoolTimeout); None, the default, never does: a load decides
-    its own concurrency. `only_to` are IP addresses: it connects to them and to this machine, and refuses every other
-    host (httpx.ConnectError), as a redirect must not lead a load away; None, the default, refuses none. `scratch` is
-    shared with other transports of the same event loop: thousands need not have buffers each.
-    Needs an asyncio event loop with `add_reader`: uvloop, or asyncio's selector loop.
+    `max_connections` makes further requests wait (httpx.PoolTimeout); None, the default, never does: a load decides its
+    own concurrency. `only_to` are IP addresses. It connects to them and to this machine, and refuses every other host
+    (httpx.ConnectError): a redirect must not lead a load away. None, the default, refuses none. `scratch` is shared
+    with other transports of the same event loop: thousands need not have buffers each. Needs an asyncio event loop with
+    `add_reader`: uvloop, or asyncio's selector loop.
     """
 
     def __init__(
@@ -72,14 +73,14 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._free: dict[Origin, deque[Connection]] = {}
         self._open: set[Connection] = set()
         self.breaches: Counter[Breach] = Counter()
-        """What servers did to its connections without saying so."""
+        """How servers broke the protocol silently on its connections."""
         self.under_way: Callable[[], Callable[[int], None]] | None = None
-        """Hears when a request goes on its way; what it returns hears when the answer had ended, or would not come."""
+        """Called when a request starts. Calls the returned function when its answer has ended, or will not come."""
         self.unsent_bytes = 0
-        """What was left to send of requests when their answers were there."""
+        """Bytes of requests that were unsent when the answers came."""
 
     def handle_async_request(self, request: httpx.Request) -> Coroutine[Any, Any, httpx.Response]:
-        """Sends the request and returns the response when its head has arrived."""
+        """Sends the request, and returns once the response's head has arrived."""
         family = family_of(request)
         return self._response(request) if family is httpx else self._foreign(request, family)
 
@@ -146,7 +147,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
             connection.breach = None
 
     def release_place(self) -> None:
-        """Lets another request have its turn."""
+        """Lets the next waiting request start."""
         if self._places is not None:
             self._under_way -= 1
             self._places.release()
@@ -224,7 +225,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         return connection
 
     def _make_room(self) -> None:
-        """Closes idle connections to other origins, where there would be more than `max_connections` with a new one."""
+        """Closes idle connections to other origins, if a new one would exceed `max_connections`."""
         if self._max_connections is None:
             return
         idle = [(free, connection) for free in self._free.values() for connection in free]
@@ -252,7 +253,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         async for block in stream:
             if not connection.busy:
                 self.unsent_bytes += left or 0
-                return  # an early answer: the rest is of no use
+                return  # the server has answered early and does not need the rest
             if left is not None:
                 left -= len(block)
                 if left < 0:
@@ -267,7 +268,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
 
 class Http2Transport(httpx.AsyncBaseTransport):
-    """Speaks HTTP/2 by the transport of httpx or httpx2 itself: at once without TLS, where nothing can be agreed on."""
+    """Speaks HTTP/2 by httpx's or httpx2's own transport. Without TLS it begins at once, as nothing negotiates it."""
 
     def __init__(self, family: ModuleType, *, uds: str | None, tls: ssl.SSLContext | None, only_to: Network) -> None:
         self._family, self._only_to = family, only_to
@@ -276,7 +277,7 @@ class Http2Transport(httpx.AsyncBaseTransport):
         self._answered: set[Origin] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Raises RemoteProtocolError for an answer in HTTP/1.1, and ConnectError where `only_to` does not allow it."""
+        """Raises RemoteProtocolError for an answer in HTTP/1.1, and ConnectError for hosts outside of `only_to`."""
         origin, broken = _origin(request), self._family.RemoteProtocolError
         try:
             if origin not in self._answered:
@@ -323,7 +324,7 @@ class _Exchange(httpx.AsyncByteStream):
         self._timer: asyncio.TimerHandle | None = None
         self._silent_since_ns = 0
 
-    # --- what the connection says
+    # --- calls from the connection
 
     def on_head(self, head: ResponseHead) -> bool:
         self._head = head
@@ -350,10 +351,10 @@ class _Exchange(httpx.AsyncByteStream):
         self._give_back()
         self._wake()
 
-    # --- what the client asks
+    # --- calls from the client
 
     async def head(self) -> ResponseHead:
-        """Returns the response head when it is there; raises the httpx error that prevents it."""
+        """Waits for the response head; raises the httpx error that prevents it."""
         while self._head is None:
             if self._error is not None:
                 raise self._error
@@ -362,7 +363,7 @@ class _Exchange(httpx.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if self._head is not None and self._head.status == SWITCHED:
-            return  # what follows is no body
+            return  # another protocol follows, so there is no body
         try:
             while True:
                 while self._blocks:
@@ -381,7 +382,7 @@ class _Exchange(httpx.AsyncByteStream):
             raise
 
     async def aclose(self) -> None:
-        """Lets go of the connection; one whose answer is not complete is closed."""
+        """Releases the connection. Closes it if its answer is incomplete."""
         self.close()
 
     def close(self) -> None:
@@ -389,7 +390,7 @@ class _Exchange(httpx.AsyncByteStream):
             self._connection.close()
             self._give_back()
 
-    # --- what httpx-ws and httpx2's `websocket()` ask of a `network_stream`, with errors of httpcore or httpcore2
+    # --- httpx-ws's and httpx2's `websocket()` need this from a `network_stream`, with errors of httpcore or httpcore2
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         self._timeout_s = timeout
@@ -438,7 +439,7 @@ class _Exchange(httpx.AsyncByteStream):
                 self._timer.cancel()
 
     def _check_silence(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
-        """Fails the exchange when nothing was read for too long; part of a head counts as something."""
+        """Fails the exchange if nothing arrived for too long; a part of a head counts as something."""
         if self._connection is None:
             return
         silent_s = (monotonic_ns() - max(self._silent_since_ns, self._connection.ended_ns)) / 1e9

@@ -1,4 +1,4 @@
-"""Writes the values of rows: what each one is as bytes, in the place where it stands, as httpx writes it there."""
+"""Writes the values of rows as bytes, as httpx would write them in their place."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.request import Place, url_text
 
 _PLAIN_URL = re.compile(r"/(?!/)(?:(?!/\.)[A-Za-z0-9\-_~!$&'()*+,;=:@/?.]|%[0-9A-F]{2})*")
-"""What httpx leaves as it is."""
+"""Httpx leaves this as it is."""
 _NO_HEADER = re.compile(r"[^\x01-\x09\x0b\x0c\x0e-\x7f]")
 _NO_TEXT = (list, tuple, set, frozenset, Mapping, type(None))
-"""What JSON may have, or nothing: its text is Python's."""
+"""JSON values, or None, whose text would be Python's."""
 _IN_FILE_NAME = {**{code: f"%{code:02X}" for code in range(32) if code != 27}, 34: "%22", 92: "\\\\"}
-"""What httpx writes in place of characters that cannot stand in the name of a file, as browsers do."""
+"""Httpx's replacements, like browsers', for characters that a file name in a form cannot contain."""
 
 
 def written(column: Sequence[object], place: Place | None, what: str) -> list[bytes]:
-    """Returns the values as they are written in a kind of place; for None they are whole URLs.
+    """Returns the values as bytes for a kind of place; for None they are whole URLs.
 
-    Raises PlanError that says which one cannot be written.
+    Raises PlanError that names the first value which cannot be written.
     """
     found: list[bytes] = []
     if place is not Place.JSON_VALUE:
@@ -37,7 +37,7 @@ def written(column: Sequence[object], place: Place | None, what: str) -> list[by
 
 
 def _require_texts(column: Sequence[object], what: str) -> None:
-    """Raises PlanError for a value that would be sent as Python shows it."""
+    """Raises PlanError for a value whose text is Python's default."""
     if any(issubclass(kind, _NO_TEXT) for kind in set(map(type, column))):
         place, value = next((place, value) for place, value in enumerate(column) if isinstance(value, _NO_TEXT))
         kind = "None" if value is None else type(value).__name__
@@ -79,4 +79,4 @@ _WRITERS: Mapping[Place | None, Callable[[object], bytes]] = {
         value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
     ).encode(),
 }
-"""How a value is written in each kind of place, as httpx writes it; None is for whole URLs."""
+"""How to write a value in each kind of place, as httpx does; None is for whole URLs."""
