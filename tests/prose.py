@@ -53,7 +53,7 @@ RULES = {
     ),
     "where": (
         r"\b(?:none|empty|nothing|zero|0|true|false|one|whether|only|unless|even|or|and)\b,? where\b"
-        rf"|[;:] where {_SUBJECT}\b|(?-i:^Where) {_SUBJECT}\b.*,",
+        rf"|[;:] where {_SUBJECT}\b|(?-i:^Where) {_SUBJECT}\b[^:?]*,",
         "“if” and “when” for conditions: “where” is for places",
     ),
     "uncommon": (

@@ -1,1 +1,1 @@
-"""Code at another ref or directory: which tree it is, where its files lie, and which packages it asks for."""
+"""Old and new code: its Git tree, the place of its files, and its packages."""

@@ -1,10 +1,10 @@
-"""Which files a change touches, and whether one of them matters to a server of which certain files are known.
+"""Decides from a change's files whether one of them can matter to a server whose loaded files are known.
 
-    known      what it had loaded when its baseline was stored, and the files of its test
-    reached    these, and each module that a reached file names: it may be imported later, or by code that is new
+    known      the server's files when its baseline was stored, and the files of its test
+    reached    these, and each module that a reached file names: it may be imported later, or by new code
 
-A file names a module if it has every word of the module's dotted name, and the first one in an import or in a text.
-Words are compared, not syntax, so that too many files count rather than too few.
+A file names a module if it contains every word of the module's dotted name. The first word must be in an import or a
+text. It compares words, not syntax, so that too many files count rather than too few.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path, PurePosixPath
 
 _WORD = re.compile(r"\w+")
 _FIRST = re.compile(r"""\b(?:from|import)\s[^\n(]*(?:\([^)]*\))?|["'/][./]*\w+|[\s=]\w+(?=(?:[./]\w+)+[:"'])""")
-"""Where a source may have a directory, or the first word of a module's name: in an import, a text, a path or command.
+"""Imports, texts, paths and commands: places for a directory, or for the first word of a module's name.
 
-Elsewhere a word such as `app`, the name of many packages, is mostly another thing: `app = FastAPI()`, `"main:app"`.
+Elsewhere a word such as `app`, the name of many packages, is mostly something else: `app = FastAPI()`, `"main:app"`.
 """
 _MODULES = (".py", ".pyd", ".so")
 _FINDERS = frozenset(("__import__", "import_module", "iter_modules", "walk_packages"))
-"""A file with one of them may import modules that no text names: each one of its outermost package."""
+"""A file with one of them may import unnamed modules, but only from its outermost package."""
 _UNNAMED = re.compile(r"(?:^|/)(?:\.env[^/]*|gunicorn\.conf\.py|(?:site|user)customize\.py)\Z")
 """Files that Python and servers read although nobody names them."""
 _LONGEST_BYTES = 1 << 20
@@ -33,12 +33,12 @@ _LONGEST_BYTES = 1 << 20
 
 
 class Change:
-    """The files in which the code here differs from a commit."""
+    """The files in which the new code differs from a commit."""
 
     def __init__(self, begun: str, changed: Mapping[str, str], paths: Iterable[str], top: Path) -> None:
-        """Takes the commit, the changed paths with Git's letter for each (`A`: new), and all paths of the code here.
+        """Takes the commit, the changed paths with Git's letter for each (`A`: new), and all paths of the new code.
 
-        Paths are from the top of the repository on, with `/`. The top has no links in it.
+        Paths start at the top of the repository, with `/`. The top contains no links.
         """
         self.begun, self.top = begun, top
         self._changed = dict(sorted(changed.items()))
@@ -57,7 +57,7 @@ class Change:
     def _touching(self, loaded: frozenset[str], of_test: frozenset[str]) -> Iterator[str]:
         known = loaded | of_test
         yield from (path for path in self._changed if path in known or _UNNAMED.search(path))
-        # A settings file names the app of tests that name none: theirs is loaded.
+        # A settings file names the app for tests that do not name one: they load it.
         sources = loaded | {path for path in of_test if path.endswith(_MODULES)}
         reached = self._reached(sources) if self._changed else set()
         directories = {_directory(path) for path in loaded if path.endswith(_MODULES)}
@@ -72,9 +72,9 @@ class Change:
                 yield path
 
     def _is_named(self, path: str, reached: Iterable[str], directories: Collection[str]) -> bool:
-        """Returns whether a reached file names this file, or a directory that it is in.
+        """Returns whether a reached file names this file, or a directory above it.
 
-        At the top, beside modules, the name's suffix is enough: code may make the rest, or look for all such files.
+        At the top, beside modules, the suffix is enough: code may build the name, or look for all such files.
         """
         *above, name = path.split("/")
         is_beside = not above and "" in directories
@@ -86,14 +86,14 @@ class Change:
         )
 
     def _hides(self, path: str) -> bool:
-        """Returns whether a new module may be imported in place of one of Python's own, or of an installed one."""
+        """Returns whether a new module may replace one of Python's own, or an installed one, in an import."""
         names, installed = self._names_of(path, {self._root_of(path)}), [sysconfig.get_path("purelib")]
         is_outermost = len(names) == 1
         return is_outermost and (names[0] in sys.stdlib_module_names or bool(PathFinder.find_spec(names[0], installed)))
 
     def _reached(self, known: Collection[str]) -> set[str]:
-        """Returns the known files, and all that they name, directly or not."""
-        # Modules are imported from where the known ones are, and from `sys.path`.
+        """Returns the known files, and all files that they name, directly or not."""
+        # Python imports modules from the known ones' directories, and from `sys.path`.
         entries = (Path(entry).resolve() for entry in sys.path)
         roots = {entry.relative_to(self.top).as_posix() for entry in entries if entry.is_relative_to(self.top)}
         roots = {"" if root == "." else root for root in roots} | {self._root_of(path) for path in known}
@@ -105,7 +105,7 @@ class Change:
         while left:
             path = left.pop()
             inside = f"{_directory(path)}/".removeprefix("/")
-            words, first = (found | {*inside.split("/")} for found in self._words_of(path))  # of relative imports
+            words, first = (found | {*inside.split("/")} for found in self._words_of(path))  # for relative imports
             named = (pair for word in words & index.keys() for pair in index[word])
             found = {one for names, one in named if first.issuperset(names[:1]) and words.issuperset(names)}
             if not words.isdisjoint(_FINDERS):
@@ -117,7 +117,7 @@ class Change:
         return reached
 
     def _names_of(self, path: str, roots: Collection[str]) -> list[str]:
-        """Returns the words of a module's dotted name, from below the innermost of `roots` on; none below no root."""
+        """Returns the words of a module's dotted name below the innermost of `roots`. Empty outside of all roots."""
         root = self._root_of(path)
         while root not in roots:
             if not root:
@@ -134,7 +134,7 @@ class Change:
         return directory
 
     def _words_of(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns a file's words, and those that may begin a name; none if it is large, gone, or a directory."""
+        """Returns a file's words, and all that may begin a name. Empty for directories, large and missing files."""
         if path not in self._words:
             text, file = "", self.top / path
             with suppress(OSError):

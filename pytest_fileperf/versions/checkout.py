@@ -1,6 +1,6 @@
-"""What the code here is compared with: a text names a commit, a directory, a server or an interpreter.
+"""The old code of a comparison: a text names a commit, a directory, a server or an interpreter.
 
-`parse_against` says which before anything boots, and `Checkout` puts the files of a commit where they can run.
+`parse_against` decides which before any start-up, and `Checkout` puts a commit's files where they can run.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from pytest_fileperf.versions.tree import CodeTree
 
 _PYTHON = "python:"
 _OLDEST = (3, 11)
-"""What this package needs, which runs the servers of the other interpreter too."""
+"""This package's oldest Python: it also runs the servers of the other interpreter."""
 _ABOUT_PYTHON = "import sys; sys.stdout.write('%d %d %s' % (sys.version_info[0], sys.version_info[1], sys.prefix))"
-"""Old Pythons understand it too."""
+"""Even old Pythons understand it."""
 _PATIENCE_S = 30.0
-"""An interpreter has so long to say which Python it is."""
+"""For an interpreter, to report its version."""
 
 
 def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against") -> CodeTree:
-    """Returns what the text of an option means: `python:INTERPRETER`, a URL, a directory seen from `cwd`, or a commit.
+    """Parses `python:INTERPRETER`, a URL, a directory relative to `cwd`, or a commit.
 
-    What it means is there. Raises PlanError, which says what to do.
+    Checks that it exists. Raises PlanError, which says what to do.
     """
     text = text.strip()
     try:
@@ -52,19 +52,19 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against
         return _ref_or_directory(text, cwd, rootdir)
     except PlanError as error:
         raise PlanError(*error.problems, where=f"--fileperf-{option}={without_queries(text)}") from error.__cause__
-    except (OSError, RuntimeError) as error:  # names that are too long, directories of others, ~nobody
+    except (OSError, RuntimeError) as error:  # names that are too long, other users' directories, ~nobody
         raise PlanError(str(error), where=f"--fileperf-{option}={without_queries(text)}") from error
 
 
 class Checkout:
-    """Gives a `CodeTree` whose files are there for the length of a block, those of a commit too; end all servers in it.
+    """Gives a `CodeTree` whose files exist until the block ends, even a commit's. End all its servers in the block.
 
-    Git's index, the files, branches, stash and worktrees of the user stay as they are. It is no generator, whose end a
-    fork of the test process would run too, as it collects what it got from its parent.
+    The user's index, files, branches, stash and worktrees stay as they are. It isn't a generator, whose end a fork
+    would run when it collects its parent's objects.
     """
 
     def __init__(self, code_tree: CodeTree, rootdir: Path) -> None:
-        """Takes the directory of the test run too: from there, the repository of a commit is found."""
+        """Takes the test run's directory, to find the repository of a commit."""
         self._code_tree, self._rootdir = code_tree, rootdir
         self._directory: Path | None = None
 
@@ -75,7 +75,7 @@ class Checkout:
         if (repository := find_repository(self._rootdir)) is None:
             raise PlanError(f"{self._rootdir} is in no Git repository any more")
         self._directory = scratch.make("base")
-        tree = self._directory / here.name  # some code cares what its directory is called
+        tree = self._directory / here.name  # some code depends on its directory's name
         try:
             empty = repository.copy(commit, tree, index=self._directory / ".index")
         except BaseException:
@@ -112,7 +112,7 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> CodeTree:
 
 
 def _usable_repository(directory: Path) -> Repository | None:
-    """Returns the repository that a directory is in; None for one that cannot be used."""
+    """Returns the directory's repository; None if it cannot be used."""
     try:
         return find_repository(directory)
     except PlanError:
@@ -165,7 +165,7 @@ def _why_no_commit(repository: Repository, text: str) -> str:
 
 
 def _fetch(repository: Repository, text: str, *options: str) -> str:
-    """Returns the command that fetches a ref, with a comma before the next advice; empty where it cannot be fetched."""
+    """Returns the command that fetches a ref, with a comma before the next advice; empty if nothing can fetch it."""
     if text.startswith(("-", "^")) or any(sign in text for sign in "~^@: "):
         return ""
     remotes = (repository.answers("remote") or "").splitlines()
@@ -207,7 +207,7 @@ def _interpreter(name: str, cwd: Path) -> CodeTree:
 
 
 def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
-    """Returns an interpreter's version, and where its environment is."""
+    """Returns an interpreter's major and minor version, and its environment's directory."""
     command = (str(python), "-E", "-c", _ABOUT_PYTHON)
     try:
         done = run(command, env=code_tree.env(os.environ, given={}), timeout_s=_PATIENCE_S)
@@ -220,14 +220,14 @@ def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
         raise PlanError(f"{python} does not work as a Python interpreter ({error})") from error
 
 
-# --- The commit that is checked out, as stored baselines and reports tell it. The keys are those of pytest-benchmark
+# --- The commit that is checked out, for stored baselines and reports. The keys are pytest-benchmark's
 
 
 def commit_info(directory: Path) -> dict[str, object] | None:
-    """Returns what Git says about the code that a directory is in; None without a commit.
+    """Returns Git's facts about a directory's code; None without a commit.
 
-    `id` is the full hash, `time` and `author_time` are ISO 8601, `branch` is a name or `(detached head)`, and `dirty`
-    is whether files that Git knows have changed since.
+    `id` is the full hash, `time` and `author_time` are ISO 8601, and `branch` is a name or `(detached head)`. `dirty`
+    tells whether tracked files have changed since.
     """
     repository = _usable_repository(directory)
     shown = None if repository is None else repository.answers("show", "-s", "--format=%H%n%cI%n%aI", "HEAD")
@@ -245,20 +245,20 @@ def commit_info(directory: Path) -> dict[str, object] | None:
 
 
 def project_name(directory: Path) -> str:
-    """Returns the name of the project in a directory: that of its remote repository, else of the directory."""
+    """Returns the name of the remote repository, or else the directory's."""
     repository = _usable_repository(directory)
     remote = "" if repository is None else repository.answers("config", "--local", "remote.origin.url") or ""
-    # The host of a URL may have a login before it, and the path a token behind it.
+    # A URL's host may follow a login, and its path may precede a token.
     path = re.sub(r"^\w+://[^/]*|[?#].*|[/\s]+$", "", remote)
     name = re.split(r"[/:\\]", path)[-1].removesuffix(".git")
     return name if name and "@" not in name else directory.name
 
 
-# --- Whether two trees ask for the same packages, and which packages differ between two environments
+# --- Whether two trees need the same packages, and which packages differ between two environments
 
 _SHOWN = 8
 _IMPORTED = re.compile(r"\w+(\.py|\.so)?")
-"""A directory or file at the top of site-packages that is imported."""
+"""A directory or file at the top of site-packages that can be imported."""
 
 _FILES = (
     "pyproject.toml", "requirements*.txt", "setup.cfg", "setup.py",
@@ -267,9 +267,9 @@ _FILES = (
 
 
 def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
-    """Returns a sentence for each file at the top of both trees that names other dependencies there than here.
+    """Returns a sentence for each file at the top of both trees that names different dependencies.
 
-    In pyproject.toml only the tables that name dependencies count, in the other files every byte.
+    In pyproject.toml only the tables with dependencies count, in the other files every byte.
     """
     return tuple(
         f"{name} differs between the sides, and both run with the packages installed here: "
@@ -287,10 +287,10 @@ def environment_notes(python: Path) -> tuple[str, ...]:
 
 
 def changed_packages(python: Path) -> dict[str, str]:
-    """Returns `name old → new` of packages with another version in an interpreter's environment than here.
+    """Returns `name old → new` for packages whose version in an interpreter's environment differs from this one's.
 
-    The keys are the files and directories that they are imported from. Empty if that is an environment for another
-    version of Python.
+    The keys are the files and directories that they are imported from. Empty for an environment with another version of
+    Python.
     """
     there = packages_of(python.parent.parent)
     if not there.is_dir():
@@ -300,7 +300,7 @@ def changed_packages(python: Path) -> dict[str, str]:
     for distribution in (*distributions(path=[str(there)]), *distributions()):
         name, _ = name_and_version(distribution)
         was, now = old.get(name), new.get(name, "").partition(" ")[0]
-        if was and now and was != now and name != "pytest-fileperf":  # each side is served by the copy here
+        if was and now and was != now and name != "pytest-fileperf":  # the copy here serves both old and new code
             tops = {file.parts[0] for file in distribution.files or () if file.parts}
             changed |= dict.fromkeys(sorted(top for top in tops if _IMPORTED.fullmatch(top)), f"{name} {was} → {now}")
     return changed
@@ -309,12 +309,12 @@ def changed_packages(python: Path) -> dict[str, str]:
 def _differs(path: Path, other: Path) -> bool:
     try:
         return _content(path) != _content(other)
-    except OSError:  # it cannot be read, so nothing that is installed came from it
+    except OSError:  # it cannot be read, so no package came from it
         return False
 
 
 def _content(path: Path) -> object:
-    """Returns what has to be equal: the bytes of a file, or certain tables of a pyproject.toml."""
+    """Returns the part of a file that has to be equal: its bytes, or certain tables of a pyproject.toml."""
     content = path.read_bytes()
     if path.name != "pyproject.toml":
         return content

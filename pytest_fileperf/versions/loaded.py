@@ -1,4 +1,4 @@
-"""What a server really loaded, where no tree of Git tells it: ignored files, code elsewhere, installed copies."""
+"""Files that a server loaded but no Git tree contains: ignored files, code elsewhere, installed copies."""
 
 from __future__ import annotations
 
@@ -19,40 +19,36 @@ from typing import TypeAlias
 from pytest_fileperf.versions.tree import CodeTree, import_directory, is_installed, is_of_the_interpreter
 
 Digests: TypeAlias = Mapping[str, str]
-"""Digests of files by their names: from the top of the tree on, or from where Python looks for the package on."""
+"""Digests of files by their names, from the tree's top on, or from the directory that Python imports them from."""
 _DIGITS = 8
-"""Enough to see a change, and too few to guess what is in a file of secrets."""
+"""Enough to see a change, and too few to guess a file's secrets."""
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?:[^/\\]+\.(?:egg|whl|zip)[/\\])?", re.DOTALL)
 _OF_BUILDS = re.compile(r"_?_?version_?_?\.py")
-"""Files that a build writes anew for each commit. Nothing runs in them."""
+"""Builds write these files anew for each commit. They contain no running code."""
 _NO_CODE = frozenset((".git", "node_modules", "__pycache__"))
 _HEADER = struct.Struct("<4sIII")
-"""Of a compiled file: magic number, flags, seconds and bytes of its source."""
+"""In a compiled file: magic number, flags, then its source's time in seconds and size in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedFiles:
-    """The files of a server's code."""
-
     modules: tuple[str, ...] = ()
-    """Those of its modules, without the interpreter's; of a command its directory, its program and the files it names.
-    """
+    """Its modules' files, without the interpreter's. For a command: its directory, program and named files."""
     installed: tuple[str, ...] = ()
-    """Those of installed packages; of a command on the other side of a comparison, which hide code of the tree."""
+    """Files of installed packages. For the old code's command: files that hide code of the tree."""
     read: tuple[str, ...] = ()
     """Others that it read while its app was imported and started."""
     is_known: bool = False
-    """Whether these are all; nobody knows it of a command."""
+    """Whether these are all; nobody knows that for a command."""
 
     def has(self, path: Path) -> bool:
-        """Returns whether this file is one of them."""
         return path.resolve() in {Path(file).resolve() for file in (*self.modules, *self.read)}
 
 
 def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -> Digests:
-    """Returns what a server loaded that is not in a tree of Git: all modules, and data below the top.
+    """Returns the loaded files that are not in a Git tree: all modules, and data below the top.
 
-    `paths` are those of the tree, from its top on. Installed files count if the tree has one of that name.
+    `paths` are the tree's, from its top on. Installed files count if the tree has one of that name.
     """
     tops = [top.resolve() for top in (tree.there, tree.here) if top is not None]
     found, modules = {}, set(loaded.modules)
@@ -64,13 +60,13 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
         if top is not None:
             name = real.relative_to(top).as_posix()
             above = (directory.as_posix() for directory in PurePosixPath(name).parents)
-            # Of another repository within, a tree has only the name.
+            # For a repository within, a tree has only the name.
             is_known = top == tops[0] and (name in paths or any(directory in paths for directory in above))
         else:
             name, is_known = f"…/{_from_import(real).as_posix()}", file not in modules
         if not is_known and ".git" not in real.parts:
             found[name] = _digest_of(real)
-    # `b/c.py` of `a/b/c.py`, and so on, with two parts at least: a name alone tells little.
+    # `b/c.py` for `a/b/c.py`, and so on, with at least two parts: a name alone tells little.
     split = (path.split("/") for path in paths if loaded.installed and path.endswith(".py"))
     ends = {"/".join(parts[at:]) for parts in split for at in range(len(parts) - 1)}
     for path in map(Path, loaded.installed):
@@ -81,14 +77,14 @@ def loaded_beside(loaded: LoadedFiles, tree: CodeTree, paths: Collection[str]) -
 
 
 def changed_beside(stored: Digests, top: Path) -> str:
-    """Returns a file below the top that `loaded_beside` found, and that is not as it was then; empty for none."""
+    """Returns a file from `loaded_beside` below the top that has changed since; empty for none."""
     return next((name for name, digest in stored.items() if _digest_of(top / name) != digest), "")
 
 
 def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tuple[str, ...]:
-    """Returns what a server loaded that is in a tree of Git with these paths, from the top on, sorted.
+    """Returns the loaded files that are in a Git tree with these paths, from the top on, sorted.
 
-    Of files in a repository within, it has only that repository's name, as the tree does.
+    For files in a repository within, it returns only that repository's name, as the tree does.
     """
     real = (Path(file).resolve() for file in (*loaded.modules, *loaded.read))
     inner = [PurePosixPath(one.relative_to(top).as_posix()) for one in real if one.is_relative_to(top) and is_code(one)]
@@ -97,7 +93,7 @@ def loaded_inside(loaded: LoadedFiles, top: Path, paths: Collection[str]) -> tup
 
 
 def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
-    """Returns the modules that the other side loaded from the tree here, from its top on, as Git ignores them."""
+    """Returns the modules that the old code loaded from the tree here, from its top on, as Git ignores them."""
     if tree.here is None or tree.there is None:
         return ()
     here = tree.here.resolve()
@@ -111,9 +107,9 @@ def used_by_both(loaded: LoadedFiles, tree: CodeTree) -> tuple[str, ...]:
 
 
 def hidden_by_installed(loaded: LoadedFiles, tree: CodeTree) -> str:
-    """Returns an installed file that both sides loaded in place of the trees' code, which differs; empty for none.
+    """Returns an installed file that both versions loaded instead of their trees' code, which differs; empty for none.
 
-    It is a copy of the project if a file of its package is that of a tree, byte for byte.
+    It is a copy of the project if one of its package's files equals a tree's, byte for byte.
     """
     if tree.here is None or tree.there is None:
         return ""
@@ -137,19 +133,18 @@ def hidden_by_installed(loaded: LoadedFiles, tree: CodeTree) -> str:
 
 
 def differ(file: str, tree: CodeTree) -> bool:
-    """Returns whether a file of the tree here is another one in the tree there."""
     return _bytes(Path(file)) != _bytes(tree.path(Path(file)))
 
 
 def is_among_packages(path: Path) -> bool:
-    """Returns whether a path is in a directory of installed packages, of any Python, or is that directory."""
+    """Returns whether a path is in a directory of installed packages, for any Python, or is that directory."""
     return _PACKAGES.match(f"{path}{os.sep}") is not None
 
 
 def stale_bytecode(files: Iterable[str]) -> tuple[str, str] | None:
-    """Returns a source that differs from what Python runs of it, and the compiled file; None for none.
+    """Returns a source that differs from the compiled file that Python runs, and that file; None for none.
 
-    Python takes a compiled file for that of the source if seconds and size agree.
+    Python trusts a compiled file if its source's seconds and size agree.
     """
     for file in files:
         with suppress(OSError, ValueError, SyntaxError, EOFError, TypeError, NotImplementedError):
@@ -178,7 +173,7 @@ def _digest_of(path: Path) -> str:
 
 
 def _bytes(path: Path) -> bytes | None:
-    """Returns the bytes of a file, which may be in an archive of modules; None if it cannot be read."""
+    """Returns the bytes of a file, even from an archive of modules; None if it cannot be read."""
     with suppress(OSError):
         return path.read_bytes()
     if (archive := _archive_of(path)) is not None:
@@ -188,12 +183,12 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def is_code(path: str | Path) -> bool:
-    """Returns whether a file of this name can matter: not one in which a build notes the version."""
+    """Returns whether a file of this name can matter. A build's note of the version cannot."""
     return _OF_BUILDS.fullmatch(Path(path).name) is None
 
 
 def _from_import(path: Path) -> Path:
-    """Returns the path from the directory, or archive, on that Python imports its package from."""
+    """Returns the path relative to the directory, or archive, that Python imports its package from."""
     return path.relative_to(_archive_of(path) or import_directory(path.parent))
 
 
@@ -202,7 +197,7 @@ def _archive_of(path: Path) -> Path | None:
 
 
 def _directories_with(top: Path, names: Collection[str]) -> Iterator[Path]:
-    """Yields the directories of a tree that have something of these names."""
+    """Yields a tree's directories that contain something with one of these names."""
     for directory, inner, files in os.walk(top):
         inner[:] = [name for name in inner if name not in _NO_CODE]
         if any(name in names for name in (*inner, *files)):

@@ -1,7 +1,7 @@
-"""The packages that are installed, and an interpreter that has exactly the versions of another day.
+"""Installed packages, and interpreters that have exactly the versions from another day.
 
-Such interpreters are kept in the user's cache, a virtual environment for each list of packages. One is built in a
-temporary directory beside the others and renamed when it is complete, so that several runs can build it at once.
+The user's cache keeps these interpreters, a virtual environment for each list of packages. A new one is built in a
+temporary directory beside the others, then renamed. So several runs can build it at once.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _OF_ANOTHER_PLACE = frozenset((
     "PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV",
     "__PYVENV_LAUNCHER__",
 ))  # fmt: skip
-"""Environment variables by which packages would be put, or found, outside the new environment."""
+"""Environment variables that would put, or find, packages outside the new environment."""
 _FOR_UV = (
     ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"),
     ("PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"),
     ("PIP_FIND_LINKS", "UV_FIND_LINKS"),
     ("PIP_NO_INDEX", "UV_NO_INDEX"),
 )
-"""pip's variables, and uv's for the same. uv does not read pip's, so it gets their values if it has none."""
+"""pip's variables, and uv's equivalents. uv does not read pip's, so it gets their values if it has none."""
 _SYSTEM_CERTIFICATES = ("UV_NATIVE_TLS", "UV_SYSTEM_CERTS")
-"""The old and the new name of one setting. A company's certificates are in the system's store, and not in uv's."""
+"""One setting's old and new name. A company's certificates are in the system's store, and not in uv's."""
 _UNREACHABLE = re.compile(
     r"error sending request|tcp connect error|connection broken|network was disabled|name resolution|dns error"
     r"|newconnectionerror|ssl: certificate|invalid peer certificate|timed out",
@@ -61,8 +61,8 @@ _NAMED = (
 
 
 def name_and_version(distribution: Distribution) -> tuple[str, str]:
-    """Returns the name as PEP 503 has it (`typing-extensions`), and the version; empty texts for unknown ones."""
-    # `distribution.metadata` parses long descriptions too: that took a fifth of a second for a hundred packages.
+    """Returns the name by PEP 503 (`typing-extensions`), and the version; empty texts for unknown ones."""
+    # `distribution.metadata` also parses long descriptions, which takes 0.2 s for a hundred packages.
     text = next(filter(None, map(distribution.read_text, ("METADATA", "PKG-INFO", ""))), "")
     found = {"name": "", "version": ""}
     for line in takewhile(str.strip, text.splitlines()):
@@ -84,7 +84,7 @@ def packages_of(environment: Path) -> Path:
 def install(packages: Mapping[str, str], environment: Path) -> None:
     """Makes the virtual environment, whose directory must not exist, with these versions and this process's Python.
 
-    It gets nothing else: the list must have all dependencies. Raises PlanError with one sentence if no tool can do it.
+    It installs nothing else: the list must contain all dependencies. Raises PlanError in one sentence if no tool can.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
     problem = PlanError("there is neither uv nor pip to make an environment with: install one of them")
@@ -107,7 +107,7 @@ def install(packages: Mapping[str, str], environment: Path) -> None:
 
 
 def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
-    """Returns one sentence about what uv or pip said when it failed, with the package's name if it is known."""
+    """Turns uv's or pip's complaint into one sentence, with the package's name if it is known."""
     lines = [" ".join(line.split()) for line in said.splitlines()]
     complaints = [line for line in lines if line and not line.lower().startswith(("warning:", "hint:", "looking in"))]
     errors = [line for line in complaints if re.match(r"error|cause|[×╰│├]|caused by", line, re.IGNORECASE)]
@@ -127,7 +127,7 @@ def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
 
 
 def env_for_tools(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns uv's and pip's environment variables, from those of the test run."""
+    """Returns uv's and pip's environment variables, from the test run's."""
     result = {name: value for name, value in env.items() if name not in _OF_ANOTHER_PLACE}
     for of_pip, *of_uv in _FOR_UV:
         if of_pip in result and not any(name in result for name in of_uv):
@@ -144,7 +144,7 @@ def _is_named(way: str, name: str, version: str, text: str) -> bool:
 
 
 def _prove(environment: Path, packages: Mapping[str, str]) -> None:
-    """Raises PlanError if something else was installed: settings of uv or pip may replace versions, or places."""
+    """Raises PlanError if the installed packages differ: settings of uv or pip may replace versions, or places."""
     path = {str(_place(environment, kind)) for kind in ("purelib", "platlib")}
     found = dict(map(name_and_version, distributions(path=[*path])))
     for name, version in packages.items():
@@ -161,12 +161,12 @@ def _place(environment: Path, kind: str) -> Path:
 
 
 def _by_uv(environment: Path, packages: Collection[str], listed: Path) -> list[list[str]]:
-    # An environment that is not activated has its programs beside its Python.
+    # Without activation, an environment's programs are beside its Python.
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv is None:
         return []
     make = [uv, "venv", "--no-project", "--python", sys.executable, str(environment)]
-    # Compiled at once: a server that has to compile as it boots is laid out otherwise in memory.
+    # Compiled at once: a server that has to compile at start-up has another memory layout.
     fill = [uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", str(python_of(environment))]
     return [make, [*fill, "--requirement", str(listed)]] if packages else [make]
 
@@ -179,7 +179,7 @@ def _by_pip(environment: Path, packages: Collection[str], listed: Path) -> list[
         clear = []
     elif importlib.util.find_spec("ensurepip") is not None:
         pip = [python, "-I", "-m", "pip"]
-        clear = [name for name in ("setuptools", "pip") if name not in packages]  # what came with pip
+        clear = [name for name in ("setuptools", "pip") if name not in packages]  # they came with pip
     else:
         return []
     fill = [*pip, "install", "--no-deps", "--no-input", "--disable-pip-version-check", "--no-warn-script-location"]
@@ -191,15 +191,17 @@ def _by_pip(environment: Path, packages: Collection[str], listed: Path) -> list[
 
 
 TOOLS: Mapping[str, Callable[[Path, Collection[str], Path], list[list[str]]]] = {"uv": _by_uv, "pip": _by_pip}
-"""The commands by which each tool makes an environment, none if it is not installed. They are tried in this order, as
-pip may know an index that uv does not know."""
+"""The commands by which each tool makes an environment, none if it isn't installed.
+
+They are tried in this order. pip may know an index that uv does not know.
+"""
 
 
 def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: float) -> None:
-    """Runs a command to its end. Raises PlanError if it fails, cannot be started or is not done by the deadline."""
+    """Runs a command to its end. Raises PlanError if it fails, cannot start or misses the deadline."""
     left_s, env = max(0.05, deadline_s - time.monotonic()), env_for_tools(os.environ)
     try:
-        # To a file: a build may leave a daemon behind, such as a compiler's cache, that would hold a pipe for long.
+        # To a file: a build may leave a daemon behind that would keep a pipe open, such as a compiler's cache.
         with tempfile.TemporaryFile() as log:
             done = run(command, env=env, timeout_s=left_s, stdout=log, stderr=subprocess.STDOUT)
             log.seek(0)
@@ -220,15 +222,15 @@ _LENT = "pytest-fileperf"
 """Every server gets the copy of this package that runs here: `serve.job.lend_package`."""
 _KEPT = 8
 _IN_USE_S = 3600.0
-"""An environment used within that time may be in use, and one that is being built is not left over."""
+"""An environment used within that time may be in use. An unfinished one may still be under construction."""
 _BUILDING, _REMOVING = ".new-", ".old-"
 
 
 def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
-    """Returns every distribution that `sys.path` or `path` has: normalised name (PEP 503) to version, sorted by name.
+    """Returns all distributions on `sys.path` or `path`: normalised name (PEP 503) to version, sorted by name.
 
-    Of two with one name the first counts. If one is from no package index, its version tells where it came from, by
-    PEP 610: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
+    The first of two with one name counts. If a package index did not provide it, its version names the origin, by PEP
+    610: `1.0 (local)`, `1.0 (git 1a2b3c4)`.
     """
     found: dict[str, str] = {}
     for distribution in distributions() if path is None else distributions(path=list(path)):
@@ -240,12 +242,12 @@ def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
 
 
 def python_with(packages: Mapping[str, str]) -> Path:
-    """Returns an interpreter like this one, with exactly these packages: what `installed_packages` returned one day.
+    """Returns an interpreter like this one, with exactly these packages from an earlier `installed_packages`.
 
-    Packages `(local)` are left out, as their code comes from a tree or from `sys.path`, and pytest-fileperf, as servers
-    get it anyway. Others from no index are copied from here if they are the same here.
+    It leaves out `(local)` packages, as their code comes from a tree or from `sys.path`. It also leaves out
+    pytest-fileperf, which servers get anyway. Others without an index are copied from here if they are the same here.
 
-    Raises PlanError with one sentence that says what cannot be had.
+    Raises PlanError in one sentence that names the missing packages.
     """
     outside = {name: version for name, version in packages.items() if " " in version}
     copied = {name: version for name, version in outside.items() if not version.endswith("(local)") and name != _LENT}
@@ -262,14 +264,14 @@ def python_with(packages: Mapping[str, str]) -> Path:
             _build(environment, wanted, sources)
     except OSError as error:
         raise PlanError(f"no environment can be made in {cache} ({error.strerror or error})") from error
-    with suppress(OSError):  # one that was made ready, and that only others may change
+    with suppress(OSError):  # a finished one, and only other users may change it
         os.utime(environment)
         _bound(cache)
     return python_of(environment)
 
 
 def cache_directory() -> Path:
-    """Returns the directory for environments in the user's cache. Raises RuntimeError if the user has no home."""
+    """Raises RuntimeError if the user has no home."""
     named, system = os.environ.get("XDG_CACHE_HOME", ""), platform.system()
     if Path(named).is_absolute():
         top = Path(named)
@@ -281,19 +283,19 @@ def cache_directory() -> Path:
 
 
 def environment_name(packages: Mapping[str, str]) -> str:
-    """Returns the name of an environment's directory, which tells its packages, its Python and the kind of machine."""
+    """Returns a directory name that depends on the packages, the Python and the kind of machine."""
     python = f"{sys.implementation.name}{sys.version_info.major}.{sys.version_info.minor}"
     exact = [sorted(packages.items()), sys.version, sys.base_prefix, sysconfig.get_platform()]
     return f"{python}-{hashlib.sha256(json.dumps(exact).encode()).hexdigest()[:16]}"
 
 
 def _origin(distribution: Distribution) -> str:
-    """Returns what a distribution came from, or an empty text if that is a package index.
+    """Returns where a distribution came from, or an empty text for a package index.
 
     See packaging.python.org/en/latest/specifications/direct-url/.
     """
     if (distribution.read_text("INSTALLER") or "").strip() == "conda":
-        return ""  # its packages name the directory in which conda's own servers built them
+        return ""  # a conda package names the directory in which conda's own servers built it
     about: Mapping[str, object] = {}
     with suppress(ValueError):
         about = json.loads(distribution.read_text("direct_url.json") or "{}")
@@ -304,12 +306,12 @@ def _origin(distribution: Distribution) -> str:
         hashes = archive.get("hashes")
         digest = hashes.get("sha256") if isinstance(hashes, dict) else None
         return f"archive {str(digest)[:7]}" if digest else "archive"
-    # What lies outside the interpreter's directories is on `sys.path` by other means, which both sides have.
+    # Old and new code share all that lies on `sys.path` outside the interpreter's directories.
     return "local" if url or not is_of_the_interpreter(Path(str(distribution.locate_file("")))) else ""
 
 
 def _sources(copied: Mapping[str, str]) -> list[Distribution]:
-    """Returns the distributions here that are to be copied. Raises PlanError for one that is not the same here."""
+    """Returns the distributions here that are to be copied. Raises PlanError for one that differs here."""
     here = installed_packages() if copied else {}
     for name, version in copied.items():
         if here.get(name) != version:
@@ -354,7 +356,7 @@ def _tell_programs(was: Path, now: Path) -> None:
 
 
 def _bound(cache: Path) -> None:
-    """Removes the environments not used longest beyond the number that is kept, and what ended runs left over."""
+    """Removes the longest unused environments beyond the limit, and leftovers of ended runs."""
     ages_s: list[tuple[float, Path]] = []
     for path in cache.iterdir():
         with suppress(OSError):  # another run removed it
@@ -367,7 +369,7 @@ def _bound(cache: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Removes a directory, under another name first, so that no run takes it for whole."""
+    """Renames a directory before it removes it, so that no run takes it for whole."""
     doomed = Path(tempfile.mkdtemp(prefix=_REMOVING, dir=directory.parent))
     with suppress(OSError):
         directory.rename(doomed / directory.name)

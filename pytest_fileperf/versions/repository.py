@@ -18,14 +18,17 @@ NO_GIT = "Git is not installed (no `git` on the PATH)"
 _QUESTION_S = 60.0
 """Git answers at once; some file systems do not."""
 _COPY_S = 900.0
-"""A large tree whose files are fetched only now: partial clones, LFS."""
+"""A large tree may be fetched only now: partial clones, LFS."""
 _OF_ONE_REPOSITORY = frozenset((
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_ATTR_SOURCE", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_GRAFT_FILE",
     "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_INDEX_VERSION", "GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE",
     "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 ))  # fmt: skip
-"""What Git tells its hooks (`git rev-parse --local-env-vars`). Pytest may run in a hook of another repository."""
+"""Git sets these variables for its hooks (`git rev-parse --local-env-vars`).
+
+Pytest may run in a hook of another repository.
+"""
 _QUIET = (
     "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.sparseCheckout=false",
     "-c", "core.splitIndex=false",
@@ -33,13 +36,13 @@ _QUIET = (
 """No hook runs, all files of a tree are written, and only our own index changes."""
 _SAID_LINES = 3
 _LITTLE_ROOM_BYTES = 64 << 20
-"""With less than that, a file that could not be written most likely had no room."""
+"""With less free space, a file that could not be written most likely had no room."""
 SUBMODULE = "160000"
 """The mode of a submodule in a tree. Its object is a commit."""
 
 
 class GitError(Exception):
-    """Git failed; the text is what it said."""
+    """Git failed; the text is its complaint."""
 
 
 class GitTimeoutError(GitError):
@@ -52,9 +55,9 @@ class Repository:
 
     top: Path
     directory: Path
-    """Where Git keeps what belongs to this working tree: `.git`, or `.git/worktrees/NAME`."""
+    """Git's directory for this working tree: `.git`, or `.git/worktrees/NAME`."""
     shared: Path
-    """Where it keeps what all working trees share."""
+    """Git's directory for all working trees."""
 
     def ask(
         self,
@@ -64,19 +67,19 @@ class Repository:
         timeout_s: float = _QUESTION_S,
         fine: Collection[int] = (0,),
     ) -> str:
-        """Returns what Git answers, without the last line's end. Raises GitError if its exit code is not `fine`."""
+        """Returns Git's output, without the last line's end. Raises GitError if its exit code is not in `fine`."""
         where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(self.top), **(env or {})}
         return _git(*words, directory=self.top, where=where, given=given, timeout_s=timeout_s, fine=fine)
 
     def answers(self, *words: str) -> str | None:
-        """Returns what Git answers, or None if it fails."""
+        """Returns Git's output, or None if it fails."""
         try:
             return self.ask(*words)
         except GitError:
             return None
 
     def has_commits(self) -> bool:
-        """Returns whether there is any commit of the user's. Raises PlanError if the repository is damaged."""
+        """Returns whether the user has made any commit. Raises PlanError if the repository is damaged."""
         try:
             return bool(self.ask("rev-list", "--max-count=1", "--exclude=refs/fileperf/*", "--all"))
         except GitError as error:
@@ -87,7 +90,7 @@ class Repository:
         return self.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
 
     def how_to_get_history(self, fetch: str = "") -> str | None:
-        """Returns how to get the part of the history that is not here, or None if all of it is here.
+        """Returns how to get the missing part of the history, or None if it is complete.
 
         `fetch` is another command that helps, with a comma behind it.
         """
@@ -108,7 +111,7 @@ class Repository:
     def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
         """Writes the files of a commit or tree into a directory, as a checkout does; returns submodules without files.
 
-        The index is a file that this makes. Raises PlanError if something cannot be copied.
+        It makes the `index` file. Raises PlanError if something cannot be copied.
         """
         tree.mkdir(exist_ok=True)
         # With the new tree as Git's working tree, attributes (line ends, LFS) are read from the commit.
@@ -131,7 +134,7 @@ class Repository:
         return tuple(empty)
 
     def _copy_submodule(self, commit: str, path: str, wanted: str, tree: Path, index: Path) -> tuple[str, ...] | None:
-        """Copies a submodule at its recorded commit; returns None if it has no files in this repository either."""
+        """Copies a submodule at its recorded commit; returns None if this repository has no files for it."""
         submodule = self._submodule(commit, path)
         if submodule is None:
             return None
@@ -165,7 +168,7 @@ def is_git_installed() -> bool:
 
 
 def find_repository(directory: Path) -> Repository | None:
-    """Returns the repository that a directory is in; None if there is none, or Git is not installed.
+    """Returns the directory's repository. None outside of one, or without Git.
 
     Raises PlanError for one without a working tree, and for one that Git refuses to read.
     """
@@ -186,7 +189,7 @@ def find_repository(directory: Path) -> Repository | None:
             if broken := next((top for top in (directory, *directory.parents) if (top / ".git").exists()), None):
                 raise PlanError(_damaged(broken, error)) from error
             return None
-        # If the files are another user's, Git says so in several lines, of which one is a command.
+        # If another user has the files, Git says so in several lines, one of which is a command.
         if command := next((line.strip() for line in said.splitlines() if "safe.directory" in line), ""):
             said = f"{said.splitlines()[0]}. If you trust that user: `{command}`"
         raise PlanError(f"Git does not read the repository of {directory}: {said}") from error
@@ -224,9 +227,9 @@ def _git(
     fine: Collection[int] = (0,),
     made: Path | None = None,
 ) -> str:
-    """Returns the standard output of a Git command, without the last line's end. Raises GitError.
+    """Returns a Git command's standard output, without the last line's end. Raises GitError.
 
-    With a directory that `scratch` has `made`, a command that may take long does not outlive this process.
+    If `made` is a directory from `scratch`, a slow command does not outlive this process.
     """
     env = {name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LANGUAGE": "C", **(where or {})}
@@ -247,5 +250,5 @@ def _git(
 
 
 def _command_of(words: tuple[str, ...]) -> str:
-    """Returns the name of the command, which may stand behind settings."""
+    """Returns the command's name, which may follow settings."""
     return _command_of(words[2:]) if words[0] == "-c" else words[0]

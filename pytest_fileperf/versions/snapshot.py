@@ -1,7 +1,8 @@
-"""Trees of the code: of the files as they are now, and of commits.
+"""Git trees: from the current files, and from commits.
 
-They lack the baselines, so that committing them changes no tree, and what Python and pytest write beside the code.
-Git's objects go into a directory of ours. The repository stays as it is until something is to be kept in it.
+They lack the baselines, so that committing these changes no tree. They also lack all files that Python and pytest write
+beside the code. Git's objects go into a directory of ours. The repository changes only if something is to be kept in
+it.
 """
 
 from __future__ import annotations
@@ -24,35 +25,35 @@ _NO_CODE = (
     r"(?:^|/)(?:__pycache__|\.(?:fileperf|benchmarks|hypothesis|tox|(?:pytest|mypy|ruff)_cache|coverage(?:\.[^/]*)?))"
     r"(?:/|\Z)|\.pyc\Z"
 )
-"""Paths that are never code. One repository may hold several projects, each with baselines of its own."""
+"""Paths that are never code. One repository may contain several projects, each with its own baselines."""
 _SOURCES = frozenset((
     ".c", ".cc", ".cfg", ".cjs", ".cpp", ".css", ".go", ".h", ".hpp", ".htm", ".html", ".java", ".jinja", ".jinja2",
     ".js", ".kt", ".lua", ".mjs", ".php", ".proto", ".pxd", ".py", ".pyi", ".pyx", ".rb", ".rs", ".sh", ".so", ".sql",
     ".toml", ".ts", ".tsx",
 ))  # fmt: skip
-"""The ends of new files that are code. Other files may be logs, data or secrets."""
+"""Suffixes of new files that are code. Other files may be logs, data or secrets."""
 _ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never`"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
-"""The objects are thrown away soon. Whether line ends are mixed is not asked here."""
+"""The objects are thrown away soon. Mixed line ends do not matter here."""
 _PATIENCE_S = 30.0
-"""A source tree of 20,000 files takes under a second. What takes longer is mostly data that nobody ignores."""
+"""A source tree of 20,000 files takes under a second. Longer mostly means data that nobody ignores."""
 _MOST_BYTES = 256 << 20
 """Reading more would delay each session by seconds, and keeping more would make the user's repository large."""
 _MOST_NAMED = 5
 _LARGEST_BYTES = 16 << 20
-"""Settings and compiled modules are smaller; what is larger is mostly data."""
+"""Settings and compiled modules are smaller; larger files are mostly data."""
 _MOST_BESIDE_BYTES = 64 << 20
 
 
 class Snapshots:
-    """Makes trees of one repository; the directory is empty, and removed by the caller."""
+    """Makes trees from one repository. The caller gives an empty directory, and removes it."""
 
     def __init__(
         self, repository: Repository, directory: Path, *, left_out: Iterable[str], outputs: Iterable[str]
     ) -> None:
-        """Takes the paths of baselines and outputs from the top of the repository on, with `/`; both are left out.
+        """Takes the paths of baselines and outputs, from the repository's top on, with `/`; both are left out.
 
-        What lies in outputs that are directories is left out too, but for Python files.
+        If an output is a directory, its Python files still count.
         """
         self.repository = repository
         self.left_out = tuple(left_out)
@@ -80,9 +81,9 @@ class Snapshots:
         return self._of_commits[commit]
 
     def of_files(self, also: Collection[str] = ()) -> str:
-        """Returns the hash of a tree of the files as they are: those that Git tracks, new sources, and those named.
+        """Returns the hash of a tree from the current files: tracked ones, new sources, and `also`.
 
-        Raises PlanError, which says what to do, if files cannot be read, are too large, or have no name in Git.
+        Raises PlanError, which says what to do, for files that are unreadable, too large, or have no name in Git.
         """
         ends_at = time.monotonic() + _PATIENCE_S
         largest = ""
@@ -97,7 +98,7 @@ class Snapshots:
                 self._check_submodule(path)
             return self.ask("write-tree", "--missing-ok")
         except GitTimeoutError:
-            self._index.with_name("index.lock").unlink(missing_ok=True)  # of the Git that was ended
+            self._index.with_name("index.lock").unlink(missing_ok=True)  # from the Git command that was ended
             within = f"within {_PATIENCE_S:g} s{largest}"
             raise PlanError(f"Git did not read the files of {self.repository.top} {within}: {_ADVICE}") from None
         except GitError as error:
@@ -116,12 +117,12 @@ class Snapshots:
         return dict(zip(listed[1::2], listed[::2], strict=False))
 
     def ask(self, *words: str, given: bytes = b"", ends_at: float | None = None) -> str:
-        """Returns what Git answers with our index and objects. What partial clones fetch for it is in ours only."""
+        """Returns Git's answer with our index and objects. A partial clone's downloads go only into ours."""
         left_s = _PATIENCE_S if ends_at is None else max(0.1, ends_at - time.monotonic())
         return self.repository.ask(*words, env=self._env, given=given, timeout_s=left_s)
 
     def keep(self, tree: str) -> None:
-        """Writes the objects of a tree that `of_files` made into the repository. Raises GitError and PlanError."""
+        """Writes a tree's objects from `of_files` into the repository. Raises GitError and PlanError."""
         size_bytes = sum(file.stat().st_size for file in self._objects.rglob("*") if file.is_file())
         if size_bytes > _MOST_BYTES:
             raise PlanError(f"{format_bytes(size_bytes)} are neither committed nor ignored")
@@ -150,7 +151,7 @@ class Snapshots:
         self._check_baselines(paths)
         self._remove(paths)
         split = [(facts, path) for facts, path in split if not self._no_code.search(path)]
-        # The flag is H, M if unmerged, S in sparse checkouts, or lower case if the file is assumed to be unchanged.
+        # Flags: H, M if unmerged, S in sparse checkouts. Lower case if the file is assumed to be unchanged.
         hidden = [(facts[0], path) for facts, path in split if facts[0] not in "HM"]
         hidden = [(flag, path) for flag, path in hidden if os.path.lexists(self.repository.top / path)]
         self._update((path for flag, path in hidden if flag in "Ss"), "--no-skip-worktree")
@@ -158,11 +159,11 @@ class Snapshots:
         return [(facts[2:8], path) for facts, path in split]
 
     def _remove(self, paths: Iterable[str]) -> None:
-        """Takes what is left out from our index."""
+        """Removes paths that are not code from our index."""
         self._update({path for path in paths if self._no_code.search(path)}, "--force-remove")
 
     def _untracked(self, also: Collection[str]) -> list[str]:
-        """Returns the new files of a tree, which Git neither tracks nor ignores; of other repositories a directory."""
+        """Returns a tree's new files, which Git neither tracks nor ignores. Another repository is one directory."""
         listed = self.ask("ls-files", "--others", "--exclude-standard", "-z").split("\0")
         found = [path.removesuffix("/") for path in listed if path]
         self._check_baselines(found)
@@ -174,7 +175,7 @@ class Snapshots:
         return Path(path).suffix not in _SOURCES and not here.is_dir() and not here.is_symlink()
 
     def _check_baselines(self, paths: Iterable[str]) -> None:
-        """Raises PlanError if code lies beside the baselines: no tree would tell that it changed."""
+        """Raises PlanError if code lies beside the baselines: no tree would show its changes."""
         if beside := next(filter(self._code_beside.search, paths), None):
             raise PlanError(
                 f"the directory of the baselines has code too, {beside}: "
@@ -198,7 +199,7 @@ class Snapshots:
         return f" (the largest new one is {path}, {format_bytes(sizes[path])})"
 
     def _check_submodule(self, path: str) -> None:
-        """Raises PlanError if a submodule has changes: its entry in a tree is a commit, which does not have them."""
+        """Raises PlanError if a submodule has changes: a tree records only its commit, which lacks them."""
         top = self.repository.top / path
         if not (top / ".git").exists() or (inner := find_repository(top)) is None:
             return
@@ -211,16 +212,16 @@ class Snapshots:
             )
 
     def _update(self, paths: Iterable[str], *words: str, ends_at: float | None = None) -> None:
-        """Lets Git update our index at these paths."""
+        """Updates our index at these paths."""
         if given := b"".join(os.fsencode(path) + b"\0" for path in paths):
             self.ask(*_FAST, "update-index", *words, "-z", "--stdin", given=given, ends_at=ends_at)
 
     # --- Files beside the code, such as `.env` and `_version.py`: no tree has them, but code may read them
     #
-    # Git ignores them, or they are new and no source. Directories that are ignored as a whole are not looked into.
+    # Git ignores them, or they are new and not sources. Nobody looks into directories that are ignored as a whole.
 
     def new_files(self) -> dict[str, object]:
-        """Returns new files that are no source, with what tells that one changed. Raises GitError."""
+        """Returns new files that are not sources, each with a value that changes with it. Raises GitError."""
         listed = self.repository.ask("ls-files", "--others", "--exclude-standard", "-z", timeout_s=_PATIENCE_S)
         found: dict[str, object] = {}
         for path in listed.split("\0"):
@@ -231,7 +232,7 @@ class Snapshots:
         return found
 
     def changed_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns such files that were written later, at most five; none if Git does not tell them."""
+        """Returns such files that were written later, at most five; none if Git does not list them."""
         try:
             since_s = when.timestamp()
             later = [path for path, status in self._beside() if status.st_mtime > since_s]
@@ -240,7 +241,7 @@ class Snapshots:
         return tuple(later[:_MOST_NAMED])
 
     def share(self, there: Path) -> tuple[str, ...]:
-        """Copies these files to where another tree was checked out, if their names are free: the same code runs there.
+        """Copies these files to another tree's checkout, if their names are free: the same code runs there.
 
         Returns sentences about files that were not copied.
         """
@@ -273,7 +274,7 @@ class Snapshots:
         )
 
     def _beside(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yields the path of each of them, from the top of the repository on, and its status. Raises GitError."""
+        """Yields each file's path, from the repository's top on, and its status. Raises GitError."""
         words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
         listed = self.repository.ask(*words, timeout_s=_PATIENCE_S).split("\0")
         ignored = (path for path in listed if path and not path.endswith("/") and not self._no_code.search(path))

@@ -1,7 +1,7 @@
-"""The code that is tested, as a tree of Git, and the code of a stored baseline, found again.
+"""The tested code, as a Git tree, and a stored baseline's code, found again.
 
-A baseline names the tree of its code, and the commit that was checked out. The code is found by its tree, as objects in
-this repository or as the files of a likely commit. It is never guessed.
+A baseline names its code's tree, and the commit that was checked out. The code is found by its tree, as objects in this
+repository or as the files of a likely commit. It is never guessed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from pytest_fileperf.versions.repository import NO_GIT, GitError, Repository, fi
 from pytest_fileperf.versions.snapshot import Snapshots
 from pytest_fileperf.versions.tree import CodeTree
 
-# --- Where a repository may have the tree of a baseline: as objects, or as the files of a commit
+# --- Where a repository may have a baseline's tree: as objects, or as a commit's files
 
 _MOST_CHANGES = 20
-"""How many commits that changed an entry are looked at."""
+"""Of the commits that changed an entry, the most to check."""
 _MOST_LATER = 20
-"""How many commits after the one that an entry names are looked at, each for up to 0.1 s (20,000 files)."""
+"""The most commits to check after the one that an entry names, each for up to 0.1 s (20,000 files)."""
 _PLAIN_LOG = ("-c", "log.follow=false", "-c", "log.showRoot=true", "-c", "log.showSignature=false", "log")
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
-"""Looking for code does not download it (Git 2.44 and newer)."""
+"""A search for code does not download it (Git 2.44 and newer)."""
 
 
 def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator[str]:
@@ -52,12 +52,12 @@ def _candidates(snapshots: Snapshots, tree: str, commit: str | None) -> Iterator
 
 
 def _tree_of(snapshots: Snapshots, commit: str) -> str | None:
-    """Returns the tree of a commit without the baselines; None if the commit is not here."""
+    """Returns a commit's tree without the baselines; None if the repository lacks the commit."""
     return snapshots.of_commit(commit) if _is_a(snapshots.repository, "commit", commit) else None
 
 
 def _is_a(repository: Repository, kind: str, name: str) -> bool:
-    """Returns whether an object is here, and of this kind."""
+    """Returns whether the repository has an object of this kind."""
     try:
         return repository.ask("cat-file", "-t", name, env=_NO_FETCH) == kind
     except GitError:
@@ -65,9 +65,9 @@ def _is_a(repository: Repository, kind: str, name: str) -> bool:
 
 
 def _is_whole(repository: Repository, tree: str) -> bool:
-    """Returns whether the repository has a tree with everything in it. Partial clones lack some, and fetch it late."""
+    """Returns whether the repository has a tree with all its content. Partial clones lack some, and fetch it late."""
     try:
-        # First what fetches nothing in any version of Git.
+        # First a command that never fetches, in any version of Git.
         listed = repository.ask("rev-list", "--objects", "--no-walk", "--missing=print", tree, env=_NO_FETCH)
     except GitError:
         return False
@@ -83,10 +83,10 @@ _GREP = ("grep", "-F", "-h", "-o", "--text", "--no-line-number", "--no-column", 
 
 
 def needed_among(repository: Repository, trees: Iterable[str], baselines: Path) -> set[str]:
-    """Returns the trees that a JSON file names, as each baseline does. In doubt it returns all of them.
+    """Returns the trees that a JSON file names, as each baseline does. If in doubt, returns them all.
 
-    Such a file may lie in the directory of the baselines, in any working tree (even if Git ignores it), in the commit
-    that is checked out there, in the stash, or on a branch, even of a remote.
+    Such a file may lie in the baselines' directory, in any working tree (even if Git ignores it), or in its commit. It
+    may also lie in the stash, or on a branch, even a remote's.
     """
     trees = set(trees)
     ends_at = time.monotonic() + _NEEDED_PATIENCE_S
@@ -129,7 +129,7 @@ def _working_trees(repository: Repository) -> tuple[list[Path], set[str]]:
 def _grep(
     repository: Repository, trees: Collection[str], *words: str, commits: Iterable[str] = (), ends_at: float
 ) -> set[str]:
-    """Returns the trees that JSON files name, here or in commits. Raises GitError, also when there is no time left."""
+    """Returns the trees that JSON files name, here or in commits. Raises GitError, even for a lack of time."""
     left_s = ends_at - time.monotonic()
     if left_s <= 0:
         raise GitError("no time left")
@@ -150,19 +150,17 @@ _NOBODY = {
     for role in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "pytest-fileperf"), ("EMAIL", "pytest-fileperf@localhost"), ("DATE", "@0 +0000"))
 }
-"""Who commits what is kept, and when: the same code is the same commit."""
+"""Author and date of kept code: the same code is the same commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """Which code is here."""
-
     tree: str
-    """The hash of the repository's tree as the files are now, without the baselines."""
+    """The hash of the repository's tree from the current files, without the baselines."""
     commit: str | None
     """The full hash of the commit that is checked out, or None if there is none yet."""
     dirty: bool
-    """Whether the tree is not that of the commit."""
+    """Whether the tree differs from the commit's."""
 
     @property
     def title(self) -> str:
@@ -173,7 +171,7 @@ class SourceState:
 
 
 class Source:
-    """Finds the code of baselines, and keeps the code of new ones. What it has checked out is removed with the block.
+    """Finds the code of baselines, and keeps the code of new ones. Its checkouts are removed with the block.
 
     Only `keep` and `forget` change the repository: objects and refs below `refs/fileperf/`, nothing else.
     """
@@ -181,9 +179,9 @@ class Source:
     def __init__(
         self, rootdir: Path, baselines: Path, *, keeps_trees: bool = True, outputs: Iterable[Path] = ()
     ) -> None:
-        """Takes the directory of the test run, that of the baselines, and the files and directories that it writes.
+        """Takes the test run's directory, the baselines', and the files and directories that the run writes.
 
-        Relative paths are as seen from the first. Outputs are no code, but for Python files in them.
+        Relative paths start at the first. Outputs are not code, but Python files in them are.
         """
         self.rootdir = rootdir
         self._baselines = baselines
@@ -191,11 +189,11 @@ class Source:
         self._outputs = tuple(outputs)
         self._open = ExitStack()
         self._codes: dict[tuple[str | None, str | None], CodeTree | PlanError] = {}
-        """What was found for a tree and a commit, or why nothing was."""
+        """The code for a tree and a commit, or why there is none."""
         self._checked_out: dict[str, Path | None] = {}
         self._notes: list[str] = []
         self._new: Mapping[str, object] = {}
-        """New files that are no source, and what the file system said about them when `here` was found out."""
+        """New files that are not sources, with their file status at the first use of `here`."""
 
     def __enter__(self) -> Self:
         return self
@@ -204,7 +202,7 @@ class Source:
         self.close()
 
     def close(self) -> None:
-        """Removes what was checked out. Can be repeated."""
+        """Removes checkouts. Can be repeated."""
         self._open.close()
         self._codes.clear()
         self._checked_out.clear()
@@ -212,12 +210,12 @@ class Source:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about code that could not be had, or kept, so far."""
+        """Sentences about code that could not be found, or kept, so far."""
         return tuple(dict.fromkeys(self._notes))
 
     @cached_property
     def here(self) -> SourceState | str:
-        """Which code is here, found out once; or a sentence that says why nobody knows, and what to do."""
+        """The current code, found out once; or a sentence that says why nobody knows, and what to do."""
         try:
             snapshots = self._snapshots
         except PlanError as error:
@@ -235,10 +233,10 @@ class Source:
         return commit_info(self.rootdir)
 
     def changed(self) -> tuple[str, ...]:
-        """Returns the files that are not as they were when `here` was found out, new ones too, by reading them anew.
+        """Returns the files that have changed since the first use of `here`, and new ones. Reads them anew.
 
-        Paths are from the top of the repository on. What cannot be read is named in words. None is known if the code
-        here isn't.
+        Paths start at the repository's top. Unreadable files are described in words. Empty if the current code is
+        unknown.
         """
         here = self.here
         if isinstance(here, str):
@@ -252,9 +250,9 @@ class Source:
             return (f"the code ({_said(error)})",)
 
     def loaded_beside(self, loaded: LoadedFiles, code_tree: CodeTree | None = None, tree: str = "") -> Digests | None:
-        """Returns digests of what a server loaded and the tree of its code does not have; None if that is not known.
+        """Returns digests of loaded files that the code's tree does not have. None if these are unknown.
 
-        The code is that here, or that of a baseline.
+        The code is the current code, or a baseline's.
         """
         here = self.here
         paths = None if isinstance(here, str) or not loaded.is_known else self._paths_in(tree or here.tree)
@@ -263,7 +261,7 @@ class Source:
         return loaded_beside(loaded, code_tree or CodeTree(here=self._snapshots.repository.top), paths)
 
     def loaded_inside(self, loaded: LoadedFiles, tree: str) -> tuple[str, ...] | None:
-        """Returns the files of a tree of the code here that a server loaded; None if that is not known."""
+        """Returns the loaded files from a tree of the current code; None if they are unknown."""
         paths = self._paths_in(tree) if loaded.is_known else None
         return None if paths is None else loaded_inside(loaded, self._snapshots.repository.top.resolve(), paths)
 
@@ -274,7 +272,7 @@ class Source:
             return None
 
     def change_since(self, commit: str) -> Change:
-        """Returns what has changed since the history here left that of a commit, new files too.
+        """Returns the changes since the history here left the commit's, including new files.
 
         Raises PlanError, which says why nobody knows.
         """
@@ -294,7 +292,7 @@ class Source:
         return Change(begun, {**changed, **dict.fromkeys(self._new, "A")}, paths, repository.top.resolve())
 
     def here_with(self, loaded: LoadedFiles) -> SourceState | str:
-        """Returns which code is here. Its tree has the new files too that are no source, and that a server has read."""
+        """Returns the current code with a tree that includes loaded new files, even if they are not sources."""
         here = self.here
         read = [path for path in self._new if loaded.has(self.path(path)) and not _SECRET.search(path)]
         if isinstance(here, str) or not read:
@@ -308,7 +306,7 @@ class Source:
         return self._snapshots.repository.top / name
 
     def is_that_of(self, commit: str) -> bool:
-        """Returns whether the code here is known to be that of a commit."""
+        """Returns False if the current code is unknown."""
         here = self.here
         return not isinstance(here, str) and self.tree_of(commit) == here.tree
 
@@ -320,18 +318,18 @@ class Source:
             return ""
 
     def ignored_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns files beside the code that were written later, at most five, from the top of the repository on."""
+        """Returns at most five files beside the code that were written later, from the repository's top on."""
         return () if isinstance(self.here, str) else self._snapshots.changed_since(when)
 
     def share_with(self, there: Path) -> tuple[str, ...]:
-        """Copies the files beside the code to where a commit was checked out; returns sentences about missing ones."""
+        """Copies the files beside the code to a commit's checkout; returns sentences about missing ones."""
         try:
             return self._snapshots.share(there)
         except PlanError:
             return ()
 
     def shared_modules(self, loaded: LoadedFiles, code_tree: CodeTree) -> tuple[str, ...]:
-        """Returns the modules that the other side has loaded from such copies, from the top on."""
+        """Returns the modules that the old code has loaded from such copies, from the top on."""
         here, there = self.here, code_tree.there
         if isinstance(here, str) or there is None or (paths := self._paths_in(here.tree)) is None:
             return ()
@@ -340,10 +338,10 @@ class Source:
         return tuple(sorted(one for one in names if one not in paths and self.path(one).exists() and is_code(one)))
 
     def code(self, tree: str | None, commit: str | None) -> CodeTree:
-        """Returns where the code of a baseline lies, until this is closed, with copies of files that Git ignores here.
+        """Returns a baseline's code, until this is closed, with copies of files that Git ignores here.
 
-        It is found by the tree and the commit stored with it. A commit that is no full hash, as pytest-benchmark's
-        `unknown`, is none. Raises PlanError, which says why it cannot be had, and what to do.
+        It is found by the tree and the commit stored with it. An incomplete hash, such as pytest-benchmark's `unknown`,
+        does not count as a commit. Raises PlanError, which says why there is no code, and what to do.
         """
         key = (tree, commit)
         if key not in self._codes:
@@ -357,7 +355,7 @@ class Source:
         return found
 
     def keep(self, here: SourceState) -> None:
-        """Keeps the code here in this repository if no commit has it. If that fails, `notes` say why."""
+        """Keeps the current code in this repository if no commit has it. If that fails, `notes` say why."""
         if not self._keeps_trees or not here.dirty:
             return
         repository, ref = self._snapshots.repository, _REFS + here.tree
@@ -369,12 +367,12 @@ class Source:
             words = ("commit-tree", here.tree, *parent, "-m", f"{here.title}, kept for a baseline of pytest-fileperf")
             repository.ask("update-ref", ref, repository.ask(*words, env=_NOBODY))
         except (PlanError, GitError, OSError) as error:
-            if repository.answers("rev-parse", "--verify", "--quiet", ref) is None:  # no other session did it meanwhile
+            if repository.answers("rev-parse", "--verify", "--quiet", ref) is None:  # no other session has kept it
                 why = f"is not kept for its baseline ({_said(error)}): commit source and baseline together"
                 self._notes.append(f"the {here.title} {why}")
 
     def forget(self, trees: Iterable[str]) -> None:
-        """Lets Git remove the code of these trees some day, unless a commit or some baseline needs it."""
+        """Lets Git remove the code of these trees some day, unless a commit or a baseline needs it."""
         trees = set(trees)
         if not trees:  # asks Git nothing
             return
@@ -391,7 +389,7 @@ class Source:
 
     @cached_property
     def _snapshots(self) -> Snapshots:
-        """What makes trees of the repository. Raises PlanError, which says why it can't, and what to do."""
+        """Raises PlanError, which says why the repository has no trees, and what to do."""
         if not is_git_installed():
             raise PlanError(f"{NO_GIT}, and the code of a baseline is found with it: install Git")
         repository = find_repository(self.rootdir)
@@ -425,7 +423,7 @@ class Source:
         )
 
     def _inside(self, top: Path, paths: Iterable[Path]) -> list[str]:
-        """Returns the paths below the top, from there on, as they are written and with links followed."""
+        """Returns the paths below the top, relative to it, as they are written and with links followed."""
         written = [Path(os.path.abspath(self.rootdir / path)) for path in paths]  # noqa: PTH100 # absolute keeps `..`
         found = {one for path in written for one in (path.parent.resolve() / path.name, path.resolve())}
         return [path.relative_to(top).as_posix() for path in sorted(found) if path != top and path.is_relative_to(top)]
@@ -436,7 +434,7 @@ class Source:
             raise PlanError(f"the baseline does not say which code it is of: in a Git repository, {_STORE_AGAIN}")
         if not _HASH.fullmatch(tree):
             raise PlanError(f"{tree!r} is no name of code in Git: it is damaged, {_STORE_AGAIN}")
-        if commit is not None and not _HASH.fullmatch(commit):  # "unknown" where there was no commit yet
+        if commit is not None and not _HASH.fullmatch(commit):  # "unknown" if there was no commit yet
             commit = None
         here, repository = self.here, snapshots.repository
         try:
@@ -463,7 +461,7 @@ class Source:
         return CodeTree(title=title, here=repository.top, there=self._checked_out[tree])
 
     def _is_here(self, here: SourceState, tree: str, snapshots: Snapshots) -> bool:
-        """Returns whether a tree is that of the files, including new ones that it has."""
+        """Returns whether a tree equals the current files, including its new ones."""
         if tree == here.tree:
             return True
         if not self._new or not _is_whole(snapshots.repository, tree):
@@ -487,17 +485,17 @@ def _said(error: Exception) -> str:
     return str(error).split("\n", 1)[0]
 
 
-# --- What to compare with in place of the commit that is checked out: the commit before it
+# --- The commit before the current one, for comparisons that would compare it with itself
 #
 # After a push to main, `--fileperf-against=origin/main` names the very commit that CI has checked out. The user then
-# means the branch before the push, if CI says what that was, or else the commit's first parent.
+# means the branch before the push, if CI reports it, or else the commit's first parent.
 
 
 def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping[str, str] = os.environ) -> CodeTree:
-    """Returns the commit before the one that is checked out, if `against` is that one and no file has changed.
+    """Returns the commit before the current one, if `against` is the current one and no file has changed.
 
-    Anything else is returned as it is, and a first commit too. `name` is how the user wrote it. Raises PlanError if the
-    clone does not have the commit before.
+    Returns anything else unchanged, even a first commit. `name` is the user's text. Raises PlanError if the clone lacks
+    the commit before.
     """
     commit = against.commit
     repository = None if commit is None else find_repository(source.rootdir)
@@ -522,7 +520,7 @@ def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping
 
 
 def other_branch(env: Mapping[str, str]) -> str:
-    """Returns in words which branch CI runs, if CI says that it is not the default one; else an empty text."""
+    """Returns in words which branch CI runs, unless it is the default one. Empty if CI does not say."""
     branch, default = env.get("CI_COMMIT_BRANCH"), env.get("CI_DEFAULT_BRANCH")
     if tag := env.get("CI_COMMIT_TAG") or (env.get("GITHUB_REF_TYPE") == "tag" and env.get("GITHUB_REF_NAME")):
         return f"the tag {tag}"
@@ -537,14 +535,14 @@ def other_branch(env: Mapping[str, str]) -> str:
 
 
 def _pushed_over(repository: Repository, commit: str, env: Mapping[str, str]) -> str | None:
-    """Returns what the branch was before the push of a commit; None if CI does not say it, or it is not here."""
+    """Returns the branch's commit before a push; None if CI does not report it, or the clone lacks it."""
     pushed, before = env.get("CI_COMMIT_SHA"), env.get("CI_COMMIT_BEFORE_SHA")
     if env.get("GITHUB_EVENT_NAME") == "push":
         pushed, before = env.get("GITHUB_SHA"), None
         with suppress(OSError, ValueError):
             event = json.loads(Path(env.get("GITHUB_EVENT_PATH", "")).read_bytes())
             before = event.get("before") if isinstance(event, dict) else None
-    # A new branch was nothing before, which is written as zeros; one that was rewritten has lost what it was.
+    # Zeros stand for a new branch, which had no commit before. A rewritten branch has lost its old one.
     if pushed != commit or not isinstance(before, str) or not _HASH.fullmatch(before) or before == commit:
         return None
     return None if repository.answers("merge-base", "--is-ancestor", before, commit) is None else before

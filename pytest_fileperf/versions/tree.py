@@ -1,4 +1,4 @@
-"""Where the code of one side of a comparison lives: the tree it is read from, and the Python that runs it."""
+"""Where the old or the new code lives: the tree of its files, and the Python that runs it."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from pathlib import Path
 _OF_ONE_PYTHON = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _PACKAGE = Path(__file__).parents[1]
 _FINDER_PREFIX = "__editable___"
-"""How the names of modules begin by which setuptools finds editable installs. Each has a `MAPPING`: names to paths."""
+"""Begins the names of modules by which setuptools finds editable installs. Each has a `MAPPING`: names to paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeTree:
-    """The code of one side; the default is that of the test run. Its methods only read."""
+    """The old or the new code; the default is the test run's. Its methods only read."""
 
     title: str = "this tree"
-    """How messages call it: `origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`, `python /opt/py/bin/python`."""
+    """For messages: `origin/main (1a2b3c4)`, `../old`, `http://127.0.0.1:8000`, `python /opt/py/bin/python`."""
     here: Path | None = None
-    """The top of the tree that the test run is in. None leaves every path as it is."""
+    """The top of the test run's tree. None leaves every path as it is."""
     there: Path | None = None
-    """The top of the tree that takes its place, on the other side."""
+    """The top of the tree that replaces it for the old code."""
     python: str | None = None
     """Another interpreter, with its own environment."""
     url: str | None = None
-    """A server that runs already, in place of code that is booted."""
+    """A running server instead of code."""
     commit: str | None = None
-    """The full hash of a commit, or of a tree, whose files are there within a `Checkout` only."""
+    """The full hash of a commit or tree whose files exist within a `Checkout` only."""
     tree: str = ""
     """Its hash as baselines name code, if it is known."""
     notes: tuple[str, ...] = ()
-    """Sentences for the user, who may have meant something else, or misses something in it."""
+    """Sentences for users about surprises, such as missing files."""
 
     @property
     def is_here(self) -> bool:
@@ -50,7 +50,7 @@ class CodeTree:
     def path(self, entry: Path) -> Path:
         """Returns the path's counterpart in the tree there, or the path as it is if there is none.
 
-        A virtual environment in the tree, such as `.venv`, has none: both sides run with it.
+        A virtual environment in the tree, such as `.venv`, has none: old and new code run with the same one.
         """
         counterpart = self._counterpart(entry)
         return entry if counterpart is None or not counterpart.exists() else counterpart
@@ -59,7 +59,7 @@ class CodeTree:
         return self.path(Path.cwd())
 
     def word(self, text: str) -> str:
-        """Returns a text with the counterparts of absolute paths: alone, in a list as in PATH, or behind a `=`."""
+        """Replaces absolute paths in a text by their counterparts: alone, in a list as in PATH, or after a `=`."""
         option, equals, value = ("", "", text) if Path(text).is_absolute() else text.rpartition("=")
         entries = value.split(os.pathsep)
         if all(Path(entry).is_absolute() for entry in entries):
@@ -67,10 +67,10 @@ class CodeTree:
         return text
 
     def sys_path(self, entries: Iterable[str]) -> tuple[str | None, ...]:
-        """Returns the `sys.path` of this side for that of the test run; None stands for the interpreter's own entries.
+        """Returns this code's `sys.path` from the test run's; None stands for the interpreter's own entries.
 
-        What belongs to this interpreter, such as its site-packages, is never mapped, and another one doesn't get it.
-        That one's own packages come first, so that a version installed there is used, unless a tree was asked for.
+        This interpreter's own paths, such as its site-packages, are never mapped, and another interpreter doesn't get
+        them. That one's own packages come first, so that a version installed there is used, unless a tree is given.
         """
         if self.is_here:
             return tuple(entries)
@@ -82,10 +82,10 @@ class CodeTree:
         return (None, *code) if self.there is None else (*code, None)
 
     def env(self, env: Mapping[str, str], *, given: Mapping[str, str]) -> dict[str, str]:
-        """Returns the environment variables of this side's processes for those of the test run.
+        """Returns this code's environment variables from the test run's.
 
-        Those that the user has `given` stay, with their paths mapped. PYTHONPATH leads to the code of this side, even
-        to editable installs: any Python program would otherwise find them in the tree of the test run.
+        Variables that the user has `given` stay, with their paths mapped. PYTHONPATH leads to this code, even to
+        editable installs: Python would otherwise find them in the test run's tree.
         """
         if self.is_here:
             return dict(env)
@@ -105,19 +105,19 @@ class CodeTree:
         return result
 
     def holds(self, file: Path) -> bool:
-        """Returns whether the file, links followed, is of the tree there."""
+        """Returns whether the file, links followed, belongs to the tree there."""
         if self.there is None:
             return False
         there = self.there.resolve()
         return _is_of(file.resolve(), there, there if self.here is None else self.here.resolve())
 
     def is_only_here(self, file: Path) -> bool:
-        """Returns whether the tree here has the file, and the tree there has none in its place."""
+        """Returns whether the tree here has the file, and the tree there has no counterpart."""
         counterpart = self._counterpart(file)
         return counterpart is not None and not counterpart.exists()
 
     def strays(self, files: Iterable[str]) -> tuple[str, ...]:
-        """Returns the files of the tree here that the tree there has too."""
+        """Returns the files of the tree here that the tree there also has."""
         if self.here is None or self.there is None:
             return ()
         top = self.here.resolve()
@@ -128,16 +128,16 @@ class CodeTree:
         )
 
     def _moved(self, paths: Iterable[Path]) -> tuple[Path, ...]:
-        """Returns the counterparts of the directories of editable installs, without those that have none.
+        """Returns the counterparts of the directories of editable installs.
 
-        Another interpreter gets those too, as they are: it has no editable installs of this one.
+        Another interpreter also gets directories without a counterpart: it lacks this one's editable installs.
         """
         return tuple(self.path(path) for path in paths if self.python is not None or self.path(path) != path)
 
     def _counterpart(self, path: Path) -> Path | None:
-        """Returns where the path would be there; None if it isn't in the tree here, or belongs to the interpreter.
+        """Returns the path's counterpart; None if it isn't in the tree here, or belongs to the interpreter.
 
-        Paths are compared as they are written, and then with links followed, as Git names the top of a repository.
+        Paths are compared as they are written, and then with links followed, as Git names a repository's top.
         """
         if self.here is None or self.there is None or is_of_the_interpreter(path, top=self.here):
             return None
@@ -153,13 +153,13 @@ class CodeTree:
 
 
 HERE = CodeTree()
-"""The code of the test run."""
+"""The test run's code."""
 
 
 def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
-    """Returns whether the path belongs to the Python of this process: its library, its packages.
+    """Returns whether the path belongs to this process's Python: its library, its packages.
 
-    All of its virtual environment counts, programs too, if that lies below the given top of a tree.
+    If its virtual environment lies below `top`, all of it counts, even programs.
     """
     path = _absolute(path)
     if any(path.is_relative_to(directory) for directory in _directories(sys.prefix, site.getusersitepackages())):
@@ -169,7 +169,7 @@ def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
 
 
 def is_of_the_user(file: str) -> bool:
-    """Returns whether a line of a traceback in this file is the user's own code: not this package's, not Python's."""
+    """Returns whether a traceback's file is the user's own code: not this package's, not Python's."""
     path = Path(file)
     return path.is_absolute() and not path.is_relative_to(_PACKAGE) and not is_of_the_interpreter(path)
 
@@ -181,12 +181,11 @@ def is_installed(path: Path) -> bool:
 
 
 def outside_code(files: Iterable[str], tree: CodeTree) -> tuple[str, ...]:
-    """Returns the directories of files that the server of a tree loaded from outside it, shortest first.
+    """Returns the directories of files that a tree's server loaded from outside the tree, shortest first.
 
-    No comparison of trees sees that code, and both sides run the same: editable installs elsewhere, directories on
-    `sys.path`, and, on the side of another tree, what Git ignores here. The interpreter's own files are left out, and
-    the working directory of a command. A package counts by the directory it lies in, links followed; none is below
-    another one.
+    A comparison of trees misses that code, as old and new code share it. Examples are editable installs elsewhere,
+    directories on `sys.path`, and files of the old code that Git ignores here. The interpreter's own files and a
+    command's working directory do not count. A package counts by its directory, links followed; none is below another.
     """
     if tree.here is None:
         return ()
@@ -213,14 +212,14 @@ def _absolute(path: Path) -> Path:
 
 
 def _is_of(path: Path, tree: Path, other: Path) -> bool:
-    """Returns whether the path is of a tree, and not of the other tree, which may lie in the first."""
+    """Returns whether the path belongs to a tree, and not to the other tree, which may lie in the first."""
     nested = other != tree and other.is_relative_to(tree)
     return path.is_relative_to(tree) and not (nested and path.is_relative_to(other))
 
 
 @cache
 def _directories(_prefix: str, _user_packages: str, *, with_library: bool = True) -> frozenset[Path]:
-    """Returns this Python's directories, links followed too. The two texts are what a program may set meanwhile."""
+    """Returns this Python's directories, with links followed. Programs may change the two texts meanwhile."""
     found = set(_package_directories())
     if with_library:
         standard = Path(sysconfig.get_path("stdlib"))
@@ -245,7 +244,7 @@ def _listed_by_editable_installs() -> Iterator[Path]:
 
 
 def _found_by_editable_installs() -> Iterator[Path]:
-    """Yields the directories in which the finders of setuptools find modules that are not on `sys.path`."""
+    """Yields the directories in which setuptools's finders find modules outside of `sys.path`."""
     for name, module in sorted(sys.modules.items()):
         mapping = getattr(module, "MAPPING", None) if name.startswith(_FINDER_PREFIX) else None
         for dotted, path in (mapping or {}).items():
