@@ -1,4 +1,4 @@
-"""Whether a server keeps up with an open loop, or ever more requests wait: by latencies, and by what is answered."""
+"""Decides whether a server keeps up with an open loop. Growing latencies or a growing backlog show that it does not."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
 
 _KEPT_UP = 0.03
-"""By at most this share of the time may latencies grow in an open loop whose rate is reached, and by at most this
-share of what is due the backlog. Of a server that does not keep up it is the share that it cannot keep up with."""
+"""Latencies may grow by at most this share of the time, and the backlog by at most this share of the requests due.
+Beyond it, the share is the part of the load that the server cannot handle."""
 _LEAST_ROUNDS = 3
-"""Fewer do not show whether a backlog grows."""
+"""Fewer rounds do not show whether a backlog grows."""
 _A_FEW = 2
-"""Requests that may be under way at the end of one round and not at that of another."""
+"""Requests that may be under way at the end of one round and not at the end of another."""
 
 
 def keeps_up(recording: Recording) -> bool:
-    """Returns whether neither latencies nor the backlog of an open loop grow; not where that cannot be told."""
+    """Returns False also if too few requests are known to decide."""
     grown = [_between_thirds(boot.leads) for boot in recording.boots if boot.leads is not None]
     slopes = [rise_ns / run_ns for rise_ns, _, run_ns, _ in filter(None, grown)]
     if not slopes or fmean(slopes) > _KEPT_UP:
@@ -30,7 +30,7 @@ def keeps_up(recording: Recording) -> bool:
 
 
 def _falls_behind(recording: Recording, boot: Boot) -> bool:
-    """Returns whether ever more requests wait: a server that takes the newest first hides it from most latencies."""
+    """Returns whether ever more requests wait. A server that takes the newest first hides this from most latencies."""
     rounds = recording.of_boot(boot).measured()
     if boot.leads is None or len(rounds) < _LEAST_ROUNDS:
         return False
@@ -43,11 +43,11 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
 
 
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
-    """Returns by which share of its requests a load's backlog grew, at the least; 0.0 or less if the server kept up.
+    """Returns the least share of its requests by which a load's backlog grew; 0.0 or less if the server kept up.
 
-    Latencies grow by that share of the time, and answers come slower by it than requests at this `rate` (per second).
-    A crowd of requests makes latencies grow too, but its answers come faster. Where few requests came by chance, few
-    answers come, but latencies do not grow. A rise of less than so many standard `errors` is none.
+    Latencies grow by that share of the time, and answers per second fall short of this `rate` by it. A burst of
+    requests also makes latencies grow, but its answers come faster. If few requests came by chance, few answers come,
+    but latencies do not grow. A rise of less than this many standard `errors` does not count.
     """
     if (growth := _between_thirds(leads)) is None:
         return 0.0
@@ -59,10 +59,10 @@ def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
 
 
 def _between_thirds(leads: LeadTimes) -> tuple[float, float, float, float] | None:
-    """Returns how the last third of the time in which requests were due differs from the first, by their means.
+    """Compares the last third of the time in which requests were due with the first, by their means.
 
-    By how much latencies grew, the standard error of that (infinite if a third has a single stretch), the time
-    meanwhile, each in ns, and the requests that were due in it. None where all were due at once.
+    Returns by how much latencies grew, its standard error (infinite if a third has a single stretch), the time in
+    between (all in ns), and the requests that were due in that time. None if all requests were due at once.
     """
     due, mean, counts = (np.array(column, dtype=np.float64) for column in (leads.due_ns, leads.mean_ns, leads.counts))
     thirds = due <= due[-1] / 3, due >= due[-1] * 2 / 3

@@ -1,9 +1,9 @@
-"""Why CPU per request grew: divides the growth among the functions of two profiles.
+"""Finds the functions whose CPU time per request grew between two profiles.
 
-The cost of a side is the sum of its samples, so the growth is a sum, too: over the stacks of both sides, and over any
-functions that do not call each other. The search walks down the calls from where the growth is whole, as long as one
-function holds most of it; where a few functions hold it together, it follows each of them. It stops at a function that
-does it itself, or whose calls share it out widely. What only `moved` did not grow.
+A version's cost is the sum of its samples. So the growth is a sum as well: over stacks, or over functions that do not
+call each other. The search starts at the outermost function and follows the calls as long as one function holds most of
+the growth. If a few functions hold it together, it follows each of them. It stops at a function that does the work
+itself, or whose calls share the growth widely. Work that only moved to other callers did not grow.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import TypeAlias
 
 from pytest_fileperf.measure.stacks import CHILD_PROCESSES, CodePlace, Frame, Profile, place_of
 
-# --- The work of two sides, stack by stack: what is done beneath other callers now is put beneath them before, too
+# --- Work that moved is not growth
 #
-# New middleware around a whole app, another thread or a new function that takes a part over then change nothing, and
-# what is left of the difference is growth.
+# New middleware around a whole app, another thread, or a new function that takes over a part only moves work. So the
+# old work is put beneath the callers that do it now. The difference that is left is growth.
 
 _CLEAR = 4.0
-"""Standard deviations from which a function clearly does less itself."""
+"""Standard deviations from which a change is clear."""
 
 Calls: TypeAlias = tuple[CodePlace, ...]
-"""As a `Stack`, by what functions are known by on both sides."""
+"""As a `Stack`, but of functions as they are known in both versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Samples that have the same stack, as CPU seconds per request on both sides."""
+    """The CPU seconds per request of one stack, in both versions."""
 
     path: Calls
     before_s: float
@@ -42,10 +42,10 @@ class Work:
 def costs_by_calls(
     side: Profile, root: Path, lines: dict[CodePlace, int], around: set[str], *, torn: bool
 ) -> dict[Calls, float]:
-    """Returns what each stack costs, from the project's outermost function on; notes where functions begin.
+    """Returns what each stack costs, from the project's outermost function on. Fills `lines` and `around`.
 
-    What is `around` that function serves it, and is another one for each thread: it notes those packages. Of a torn
-    stack the project's innermost function is left, and nothing of one without any.
+    `lines` gets the line where each function begins. `around` gets the packages that call the project's code, which
+    differ between threads. Of a torn stack only the project's innermost function counts, and nothing if it has none.
     """
     costs_s: dict[Calls, float] = defaultdict(float)
     places: dict[Frame, CodePlace] = {}
@@ -67,21 +67,21 @@ def costs_by_calls(
 
 
 def _package(place: CodePlace) -> str:
-    """Returns the package that a library's function is of, or its part of the standard library."""
+    """Returns the package of a library's function, or its part of the standard library."""
     return place.package or place.file.partition("/")[0]
 
 
 def _is_inner(place: CodePlace, above: CodePlace | None) -> bool:
-    """Returns whether a function of the standard library is called by the same part of it: the one called says more."""
+    """Returns whether the standard library calls its own part here: then the called function says more."""
     if above is None or place.own_code or above.own_code or place.package or above.package:
         return False
     return _package(place) == _package(above)
 
 
 def aligned(before: Mapping[Calls, float], after: Mapping[Calls, float], *, sample_s: float) -> tuple[Work, ...]:
-    """Returns the work of both sides. What is done beneath other callers now is put beneath them before, too.
+    """Returns the work of both versions, with old work put beneath the callers that do it now.
 
-    Work is known by its innermost function. Of all its new stacks, those that end most like the old one take it over.
+    Work is known by its innermost function. If several new stacks end with it, the most similar ones take it over.
     """
     moved: dict[Calls, float] = dict(before)
     by_leaf: dict[CodePlace, list[Calls]] = defaultdict(list)
@@ -106,7 +106,7 @@ def aligned(before: Mapping[Calls, float], after: Mapping[Calls, float], *, samp
 
 
 def _settle(paths: Sequence[Calls], moved: dict[Calls, float], after: Mapping[Calls, float]) -> None:
-    """Moves what is done less beneath some callers to where the same is done more, the most alike first."""
+    """Moves work from callers that do less of it now to those that do more, the most similar stacks first."""
     more = {path: after.get(path, 0.0) - moved.get(path, 0.0) for path in paths}
     less = [path for path in paths if more[path] < 0]
     pairs = ((_common_end(one, other), one, other) for one in less for other in paths if more[other] > 0)
@@ -122,7 +122,7 @@ def _settle(paths: Sequence[Calls], moved: dict[Calls, float], after: Mapping[Ca
 def _give_out(
     moved: dict[Calls, float], after: Mapping[Calls, float], *, known: Collection[CodePlace], sample_s: float
 ) -> None:
-    """Moves what a function of the project does less itself to the project's new functions that it calls for it."""
+    """Moves the work that a function of the project no longer does to the project's new functions that it calls."""
     for path in [path for path in moved if path and path[-1].own_code]:
         less_s = moved[path] - after.get(path, 0.0)
         if less_s < _CLEAR * math.sqrt((moved[path] + after.get(path, 0.0)) * sample_s):
@@ -149,66 +149,64 @@ def _common_end(one: Calls, other: Calls) -> int:
 # --- blame
 
 GREW = 0.01
-"""Less than this is no growth of CPU per request, but the noise between two boots of the same code."""
+"""Less is not growth, but noise between two start-ups of the same code."""
 _UNSTEADY = 0.2
-"""Standard deviation of what servers and frameworks cost around the same code, as a share: how many requests a server
-reads at once goes up and down with all that it does."""
+"""Standard deviation of the cost of servers and frameworks around the same code, as a share. How many requests a server
+reads at once changes with everything it does."""
 _AT_MOST_EVEN = 1.3
-"""All of a program may grow evenly by this factor (slower machine, colder caches) if the rest is too small to tell."""
+"""A slower machine or colder caches may slow the whole program by this factor. Used if the rest has few samples."""
 _FEW = 20
-"""Fewer samples than this of the rest do not tell whether it grew."""
+"""With fewer samples, nobody can tell whether the rest of the program grew."""
 _MOST = 0.85
-"""Share of a function's growth that makes those it calls answerable for it."""
+"""Share of a function's growth that makes its calls answerable for it."""
 _AROUND = 0.6
-"""A function around more than this share of all time is no cause by what grew evenly beneath it."""
+"""A function around more than this share of all time is not a cause just because everything beneath it grew evenly."""
 _WORTH_NAMING = 0.05
 """Share of the whole growth below which a function is left out."""
 _OF_A_CALLER = 0.2
-"""Share of the whole growth below which a function that calls the greatest cause is left out: what grew there by itself
-may be caches and garbage of the cause. In 6 of 38 slower libraries an unchanged caller had grown by up to 0.18."""
+"""Share of the whole growth below which a caller of the greatest cause is left out: the cause's own caches and garbage
+may cost it time. In 6 of 38 slower libraries an unchanged caller had grown by up to 0.18."""
 _IN_EACH = 0.25
-"""Share of a growth that each look has to show. A profiler that was kept from its core takes many samples at once as it
-goes on: one moment of one look may be a tenth of all samples."""
+"""Share of a growth that each look must show. A profiler that had to wait for its core takes many samples at once
+afterwards: a single moment may then be a tenth of all samples."""
 _ITSELF = 0.8
-"""Share of a growth that a function has without what it calls, if it is the growth of that part of it."""
+"""If a function's own code has this share of the growth, each look must show it there, and not in its calls."""
 _NEW = 0.2
 """A function that cost less than this share before is new here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionGrowth:
-    """A function whose CPU per request grew, or was saved."""
+    """A function whose CPU time per request grew or shrank."""
 
     frame: Frame
-    """As in `FunctionCost`; its line is that of the new side, where that has it."""
+    """As in `FunctionCost`; with the line in the new version, if the function is still there."""
     own_code: bool
     growth_s: float
-    """CPU seconds per request that it added beneath this caller, without work that was only moved; below 0 if saved."""
+    """CPU seconds per request that it added beneath this caller, without moved work; negative if it saved time."""
     share: float
-    """Of the growth of the whole; 1.0 at most."""
+    """Its part in the whole growth, from −1.0 to 1.0."""
     base_s: float
-    """Cost per request before, with all it calls."""
+    """CPU seconds per request before, with all it calls."""
     now_s: float
     base_self_s: float
-    """Cost per request before, without the Python functions it calls."""
+    """The same without the Python functions it calls."""
     now_self_s: float
     caller: Frame | None = None
-    """Of a library's function: the project's function that calls it, else the first one of another package."""
+    """For a library's function: the project's function that calls it, else the first function of another package."""
 
 
 _Part: TypeAlias = tuple[Work, int]
-"""Work, and how deep in its stack a function is that it is looked at from; −1 for its whole stack."""
+"""Work, and how deep in its stack the function is that we look at; −1 stands for the whole stack."""
 _Cause: TypeAlias = tuple[CodePlace, Sequence[_Part]]
-"""A function, and its part in the work of both sides."""
+"""A function, and the work of both versions beneath it."""
 
 
 class _Search:
-    """Looks for the causes of a growth."""
-
     def __init__(
         self, works: Sequence[Work], sample_s: tuple[float, float], *, least_s: float, around: Collection[str]
     ) -> None:
-        """A sample stands for `sample_s`, before and after; `around` are the packages of server and framework."""
+        """`sample_s` is what a sample stands for, before and after; `around` are server's and framework's packages."""
         self._whole = [(work, -1) for work in works]
         self._whole_s = _sums(self._whole)
         self._sample_s = sample_s
@@ -216,7 +214,7 @@ class _Search:
         self._around = around
 
     def causes(self) -> list[_Cause]:
-        """Returns the functions that grew clearly, and by more than the rest of the program did."""
+        """Returns the functions that grew clearly, and by more than the rest of the program."""
         found: list[_Cause] = []
         while more := list(self._below(None, rest := self._without(found), total_s=self._risen(rest))):
             found += more
@@ -230,7 +228,7 @@ class _Search:
         return kept
 
     def _clarity(self, cause: _Cause, kept: Sequence[_Cause]) -> float:
-        """Returns by how many standard deviations it grew more than all that is not explained yet."""
+        """Returns by how many standard deviations a cause grew more than everything that is not explained yet."""
         others_before_s, others_after_s = _sums(self._without([*kept, cause]))
         even = max(1.0, others_after_s / others_before_s) if others_before_s else 1.0
         if others_before_s < _FEW * self._sample_s[0]:
@@ -256,7 +254,7 @@ class _Search:
         return math.hypot(math.sqrt(variance), _UNSTEADY * frame_s)
 
     def serves(self, path: Calls) -> bool:
-        """Returns whether server and framework do this, without the project's functions or called by them."""
+        """Returns whether server and framework do this: without the project's functions, or called by them."""
         if CHILD_PROCESSES.function in (place.function for place in path):
             return False
         beneath = list(takewhile(lambda place: not place.own_code, reversed(path)))
@@ -264,9 +262,9 @@ class _Search:
         return not is_called or (bool(beneath) and all(_package(place) in self._around for place in beneath))
 
     def _below(self, place: CodePlace | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
-        """Yields the causes in what a function calls, or else the function itself; None stands for the whole.
+        """Yields the causes among a function's calls, or the function itself; None stands for the whole program.
 
-        `total_s` is the growth to explain, from where the walk down began to follow a single function.
+        `total_s` is the growth to explain, as it was when the search began to follow a single function.
         """
         inner = self._holder(parts, total_s)
         if inner is not None:
@@ -294,7 +292,7 @@ class _Search:
             yield place, parts
 
     def _holder(self, parts: Sequence[_Part], total_s: float) -> _Cause | None:
-        """Returns the outermost function beneath that holds most of the growth; None if there is none."""
+        """Returns the outermost function beneath that holds most of the growth; None if the growth is shared."""
         beneath: dict[CodePlace, list[_Part]] = defaultdict(list)
         for work, at in parts:
             inner = work.path[at + 1 :]
@@ -308,7 +306,7 @@ class _Search:
         return max(holders, key=lambda holder: (sum(_sums(holder[1])), -holder[1][0][1]), default=None)
 
     def _risen(self, parts: Sequence[_Part]) -> float:
-        """Returns the growth of what grew: innermost functions that clearly cost less now do not hide it."""
+        """Returns the growth without savings, which would hide it: functions that clearly cost less do not count."""
         by_leaf: dict[CodePlace | None, list[_Part]] = defaultdict(list)
         for work, at in parts:
             by_leaf[work.path[-1] if work.path else None].append((work, at))
@@ -316,7 +314,7 @@ class _Search:
         return _rise(parts) - sum(saved_s)
 
     def _is_by_itself(self, parts: Sequence[_Part]) -> bool:
-        """Returns whether a function can be the cause of a growth that its calls share out."""
+        """Returns whether a function can be the cause of a growth that is spread over its calls."""
         before_s = _sums(parts)[0]
         return self._is_clear(parts) and (before_s <= _AROUND * self._whole_s[0] or _rise(parts) >= before_s)
 
@@ -329,16 +327,16 @@ def growth(
     now_root: Path,
     looks: Sequence[tuple[Profile, Profile]] = (),
 ) -> tuple[FunctionGrowth, ...]:
-    """Returns the functions to blame for the growth of CPU per request, the largest first; then what was saved.
+    """Returns the functions to blame for the growth of CPU time per request, the largest first; then the savings.
 
-    Empty if CPU per request did not grow, or no function's part in it stands out of the noise of sampling. Of torn
-    stacks only the project's innermost functions are believed. The roots are as in `place_of`. `looks` are those that
-    both profiles are of, base and now: each has to show what is returned.
+    Returns nothing if CPU time per request did not grow, or if no function stands out of the noise of sampling. In torn
+    stacks only the project's innermost function is trusted. For the roots see `place_of`. `looks` are the pairs of
+    profiles that both sums were made from: each pair must show every function that is returned.
     """
     whole_s, noise_s = now.cost - base.cost, 0.0
     if not (base.samples and now.samples):
         return ()
-    if base.cpu_per_request is None or now.cpu_per_request is None:  # it is counted in samples: two deviations of that
+    if base.cpu_per_request is None or now.cpu_per_request is None:  # two deviations, because samples count it
         noise_s = 2 * math.hypot(base.cost / math.sqrt(base.samples), now.cost / math.sqrt(now.samples))
     if whole_s <= max(GREW * base.cost, noise_s):
         return ()
@@ -372,14 +370,13 @@ def growth(
 
 
 def _without_callers(causes: Sequence[_Cause], *, least_s: float) -> list[_Cause]:
-    """Returns the causes without functions that call the greatest one, and grew by less."""
+    """Leaves out functions that call the greatest cause and grew by less than this."""
     greatest = max((parts for _, parts in causes), key=_rise, default=())
     above = {place for work, at in greatest for place in work.path[:at]}
     return [(place, parts) for place, parts in causes if place not in above or _rise(parts) >= least_s]
 
 
 def _is_in_each(found: FunctionGrowth, place: CodePlace, looks: Sequence[Sequence[Mapping[Calls, float]]]) -> bool:
-    """Returns whether each pair of looks shows the growth."""
     itself = (found.now_self_s - found.base_self_s) / found.growth_s >= _ITSELF
     for look in looks:
         base_s, now_s = (_cost_of(place, side)[itself] for side in look)
@@ -389,7 +386,7 @@ def _is_in_each(found: FunctionGrowth, place: CodePlace, looks: Sequence[Sequenc
 
 
 def _cost_of(place: CodePlace, side: Mapping[Calls, float]) -> tuple[float, float]:
-    """Returns what a function costs with what it calls, and without."""
+    """Returns the cost of a function with all it calls, and its own."""
     whole_s = sum(cost_s for path, cost_s in side.items() if place in path)
     return whole_s, sum(cost_s for path, cost_s in side.items() if path[-1:] == (place,))
 
@@ -419,7 +416,7 @@ def _told(
 
 
 def _caller(place: CodePlace, parts: Sequence[_Part]) -> CodePlace | None:
-    """Returns the project's function that most of a library function's work is done for, else that package."""
+    """Returns the project's function that needs most of a library function's work, else another package's."""
     rises_s: dict[CodePlace, float] = defaultdict(float)
     for work, at in parts if not place.own_code else ():
         above = work.path[:at][::-1]
@@ -431,7 +428,7 @@ def _caller(place: CodePlace, parts: Sequence[_Part]) -> CodePlace | None:
 
 
 def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
-    """Returns each function once for each caller: several ways may lead to it."""
+    """Joins the causes that several call paths found for the same function and caller."""
     merged: dict[tuple[object, ...], FunctionGrowth] = {}
     for each in told:
         key = (each.frame, each.caller, each.growth_s > 0)
@@ -443,7 +440,7 @@ def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
 
 
 def _is_new_use(place: CodePlace, parts: Sequence[_Part], called: CodePlace, own: Sequence[_Part]) -> bool:
-    """Returns whether a library's function is new here, and what it calls is not: the new function says more."""
+    """Returns whether a library's function is new here and what it calls is not: then the new function says more."""
     if place.own_code or called.own_code:
         return False
     (before_s, after_s), (inner_before_s, inner_after_s) = _sums(parts), _sums(own)
@@ -451,7 +448,7 @@ def _is_new_use(place: CodePlace, parts: Sequence[_Part], called: CodePlace, own
 
 
 def _may_split(place: CodePlace | None, parts: Sequence[_Part], pieces: Sequence[CodePlace]) -> bool:
-    """Returns whether pieces say more than their caller: not where a package that the project calls works by itself."""
+    """Returns whether the calls say more than their caller, unless they are inside a package that the project calls."""
     if (
         place is None
         or place.own_code
@@ -463,7 +460,6 @@ def _may_split(place: CodePlace | None, parts: Sequence[_Part], pieces: Sequence
 
 
 def _called(parts: Sequence[_Part]) -> dict[CodePlace, list[_Part]]:
-    """Returns the functions that are called next, each with its work."""
     called: dict[CodePlace, list[_Part]] = defaultdict(list)
     for work, at in parts:
         if at + 1 < len(work.path):

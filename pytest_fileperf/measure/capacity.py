@@ -1,4 +1,4 @@
-"""The capacity of a server: the highest rate at which it holds its limits, and the loads that show it; frozen."""
+"""The result of a search for a server's capacity: the highest rate at which it holds its limits."""
 
 from __future__ import annotations
 
@@ -12,45 +12,40 @@ from pytest_fileperf.units import format_rate
 
 
 class CapacityEnd(StrEnum):
-    """How a search for the capacity ended."""
-
     FOUND = "found"
-    """The rate is between loads that held the limits and loads that did not."""
+    """Loads below this rate held the limits, and loads above it did not."""
     GENERATOR = "load generator"
-    """The server held every rate that the load generator could make: its capacity is this rate or more."""
+    """The server held every rate that the load generator could make. So its capacity is this rate or more."""
     NO_RATE = "no rate holds"
-    """Not even at a small part of the closed loop's rate are the limits held."""
+    """Even a small part of the closed loop's rate breaks a limit."""
     SMOKE = "smoke run"
-    """A few requests were made, and no rate was searched for: `rate` is what these requests made by chance."""
+    """A smoke run made a few requests and did not search: `rate` is just the pace of these requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateTried:
-    """One load of the search."""
-
     rate: float
     """Requests due per second."""
     boot: int
     seconds: float
-    """How long it was, without its warm-up."""
+    """Without the warm-up."""
     requests: int
     """Good answers."""
     failed: int
     beyond: Mapping[str, int]
     """Requests that count against each limit, by its name: slower than it, or failed."""
     holds: bool
-    """Whether every limit held in this load, and the server did not fall behind."""
+    """Every limit held, and the server did not fall behind."""
     falls_behind: bool = False
-    """Every limit held, but only as the load was over soon: its backlog grew from beginning to end."""
+    """Every limit held, but only because the load was short: its backlog grew from beginning to end."""
     by_generator: bool = False
-    """The load generator set the pace, or sent so late that a limit broke: the load says nothing about the server."""
+    """The load generator set the pace, or its late requests broke a limit. Then this says nothing about the server."""
     p50: float | None = None
     p99: float | None = None
     """Seconds from when requests were due; None without a good answer."""
 
     @property
     def made(self) -> int:
-        """All requests."""
         return self.requests + self.failed
 
 
@@ -58,26 +53,26 @@ class RateTried:
 class Capacity:
     """The highest rate of an open loop at which a server holds its limits. Rates are requests per second.
 
-    Some loads find a server slower than others. This goes by its pace in the middle one: half of them find it faster.
+    A server is slower in some loads than in others. This figure is for its middle pace: half of the loads find it
+    faster.
     """
 
     rate: float
-    """0.0 where no rate holds."""
+    """0.0 if no rate holds."""
     low: float
     high: float
-    """Interval of the rate at `confidence`; `high` is infinite where nothing broke a limit but the load generator."""
+    """Interval of the rate at `confidence`. `high` is infinite if only the load generator broke a limit."""
     confidence: float = 0.9
     limits: Mapping[str, float]
-    """What had to hold, by the name of the limit, in SI units."""
+    """The limits that had to hold, by name, in SI units."""
     broken: str = ""
-    """The limit that breaks first when the rate grows: `max_p99`; empty where none broke."""
+    """The limit that breaks first when the rate grows, such as `max_p99`. Empty if no limit broke."""
     limit: Limit = field(default=Limit(kind=LimitKind.UNCLEAR, evidence=""))
     """What set the pace just above this rate."""
     closed_rps: float | None = None
     """Requests per second of a short closed loop before the search."""
     ended: CapacityEnd = CapacityEnd.FOUND
     tried: tuple[RateTried, ...] = ()
-    """Every load, in order."""
 
     def __str__(self) -> str:
         if self.ended is CapacityEnd.NO_RATE:

@@ -1,15 +1,15 @@
-"""Turns frozen values into JSON and back by the types of their fields: what comes back is equal.
+"""Turns frozen values into JSON and back by the types of their fields. Decoding gives an equal value.
 
-    dataclass           an object; without fields that have their default, and those that do not count for equality
-    Histogram           a number: its place in a list of all histograms, in which each is once
+    dataclass           an object, without fields that have their default or do not count for equality
+    Histogram           a number: its place in a list that has each histogram once
     enumeration         the name of the member
-    tuple, frozenset    a list; the latter is sorted
+    tuple, frozenset    a list; a frozenset's list is sorted
     sequence            a list, which becomes a tuple
     mapping             an object; keys that are numbers become texts
     float               a number; NaN and infinities become texts
-    object              a JSON value, as such fields hold no others
+    object              any JSON value
 
-A type that is not in this list is an error, so a field that could not be read back is found by the first test.
+Other types raise an error, so the first test finds a field that could not be read back.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from typing import Any, NoReturn, TypeAlias, Union, cast, get_args, get_origin, 
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.serve.spec import ServerSpec, server_id
 
-# --- Reads values from stored JSON; an error names the place of the first wrong one
+# --- Reads values from stored JSON; an error names the place of the first wrong value
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A value that was read, and its place: each method raises ValueError that names it if the value is another one."""
+    """A value and its place in the file. Methods raise a ValueError with the place if the value has another type."""
 
     value: object
     where: str = ""
@@ -49,11 +49,10 @@ class Placed:
         return Placed(held[key], f"{self.where}.{key}" if self.where else key)
 
     def get(self, key: str) -> Placed | None:
-        """Returns the value of a key; None if it is `null` or not there."""
+        """Returns None if the value is `null` or missing."""
         return None if self.mapping().get(key) is None else self[key]
 
     def given(self, key: str, otherwise: object) -> Placed:
-        """Returns the value of a key; this one if the key is not there."""
         return self[key] if key in self else Placed(otherwise)
 
     def mapping(self) -> Mapping[str, object]:
@@ -91,7 +90,7 @@ class Placed:
         raise ValueError(f"{self.where} is {_shown(self.value)}, not {wanted}")
 
 
-# --- Turns any value into one that JSON can hold: never NaN or Infinity, never an object
+# --- Turns any value into valid JSON: without NaN, Infinity or objects of Python
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
@@ -99,13 +98,13 @@ JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, J
 def json_value(value: object) -> JsonValue:
     """Returns the value for `json.dumps`: None for NaN and Infinity, keys as texts.
 
-    Servers, functions and classes become what pytest calls them in a test's id, other objects their `repr`.
+    Servers, functions and classes become the text that pytest shows in a test's id, other objects their `repr`.
     """
     match value:
         case None | bool():
             return value
         case str():
-            # An enum's member is written as its text; a lone surrogate has none in UTF-8.
+            # An enum's member is written as its text. A lone surrogate has no UTF-8 form.
             return str(value).encode("utf-8", "replace").decode("utf-8")
         case Integral():
             return int(value)
@@ -128,7 +127,7 @@ def json_value(value: object) -> JsonValue:
 
 
 def json_text(value: JsonValue, indent: str = "") -> str:
-    """Returns the value as JSON text: keys sorted, two spaces a level, lists of plain values on one line."""
+    """Returns JSON text that diffs well: sorted keys, two spaces per level, lists of plain values on one line."""
     deeper = indent + "  "
     if isinstance(value, dict) and value:
         parts = [f"{json_text(key)}: {json_text(value[key], deeper)}" for key in sorted(value)]
@@ -149,15 +148,15 @@ def named(value: object, *names: str) -> dict[str, object]:
 
 
 class Encoder:
-    """Makes JSON values, and gathers the histograms in them."""
+    """Makes JSON values, and gathers their histograms."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[object, ...], int] = {}
         self.histograms: list[list[object]] = []
-        """Each as its HdrHistogram V2 text, and what that does not hold: minimum, maximum, sum, sum of squares."""
+        """Each as its HdrHistogram V2 text, plus what that text lacks: minimum, maximum, sum and sum of squares."""
 
     def encode(self, value: object, type_: object) -> object:
-        """Returns a value of this type, as a field's annotation says it, as one for `json.dumps`."""
+        """Returns a value for `json.dumps`; `type_` is the field's annotation."""
         origin, arguments = get_origin(type_), get_args(type_)
         if origin in (Union, UnionType):
             return None if value is None else self.encode(value, _present(arguments))
@@ -192,7 +191,7 @@ class Encoder:
 
 
 class Decoder:
-    """Makes values of JSON again; every method raises ValueError that names the place of the first thing wrong."""
+    """Makes values from JSON again. Methods raise a ValueError that names the first wrong place."""
 
     def __init__(self, histograms: Placed) -> None:
         self._histograms = [_histogram(item) for item in histograms.items()]
@@ -243,12 +242,11 @@ def _fields_of(type_: type) -> tuple[tuple[Field[Any], object], ...]:
 
 
 def _default(field: Field[Any]) -> object:
-    """Returns the value that a field has where none is given; MISSING where it has none."""
+    """Returns the field's default, or MISSING."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _types(values: Sequence[object], arguments: Sequence[object]) -> Sequence[object]:
-    """Returns the type of each item: of `tuple[int, ...]` always the same."""
     return [arguments[0]] * len(values) if arguments[-1:] == (...,) else arguments
 
 
@@ -261,7 +259,7 @@ def _present(arguments: Sequence[object]) -> object:
 # --- plain values
 
 _TOO_LARGE = 1 << 63
-"""No count is; JSON has numbers beyond what a float holds."""
+"""No count is this large. JSON may hold numbers beyond a float's range."""
 
 
 def _encoded_plain(value: object, type_: object) -> object:

@@ -1,10 +1,10 @@
-"""What a server holds more and more of, request by request: open files, threads, memory.
+"""Finds what a server holds more and more of with each request: open files, threads, memory.
 
-    memory │     ╭──────── a cache that is full          memory │        ╭─ to the end: it is told
+    memory │     ╭──────── a cache that is full          memory │        ╭─ grows to the end: reported
            │  ╭──╯                                              │     ╭──╯
            └─────────────── requests                            └─────╯──────── requests
 
-Growth lasts if each quarter of the requests of a start-up has its part of it. The warm-up does not count.
+Growth lasts if each quarter of a start-up's requests adds its part. The warm-up does not count.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ _LEAST_SAMPLES = 4
 _LEAST_REQUESTS = 20
 _QUARTERS = 4
 _LASTING_SHARE = 0.4
-"""Each quarter of the requests has at least this share of its part of the growth."""
+"""Each quarter of the requests must have at least this share of an even part of the growth."""
 _SPARE = 8
-"""So many files or threads, and one for each connection, come and go in any server."""
+"""This many files or threads, and one per connection, come and go in any server."""
 _LEAST_BYTES = 4 << 20
 _LEAST_OF_MEMORY = 0.05
-"""A heap may grow by so much, in bytes and as a share, as it is broken into pieces."""
+"""A heap may grow by this much, in bytes and as a share, just because it fragments."""
 _LASTING_STARTS = 0.8
-"""Share of the start-ups in which growth lasts, where it is told."""
+"""Share of the start-ups that must show lasting growth before it is reported."""
 _AT_LIMIT = 0.97
-"""A process with this share of the open files that it may have is at the limit: some are kept free, or just closed."""
+"""A process with this share of its allowed open files is at the limit: it keeps some free, or just closed some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How much more a server held for each request that it answered, well or not; None where that is not known."""
+    """Growth per answered request, good or failed. None if it is not known."""
 
     requests: int
-    """So many it is known of."""
+    """The requests over which it was seen."""
     open_files: float | None = None
     threads: float | None = None
     memory_bytes: float | None = None
     lasting: frozenset[str] = frozenset()
-    """The names of those that grew all the time, and by more than servers usually do."""
+    """The fields that grew all the time, and by more than servers usually do."""
     files_limit: int | None = None
-    """The limit of open files that a process reached; None where none did."""
+    """The limit of open files that a process reached; None if no process did."""
 
 
 _HELD = {"open_files": "files", "threads": "threads", "memory_bytes": "rss_bytes"}
-"""Fields of `Growth`, and those of `ProcessUse` that tell of them."""
+"""The fields of `Growth`, with the fields of `ProcessUse` that they come from."""
 
 
 def growth_of(
     samples: Sequence[Sample], rounds: Sequence[Round], *, connections: int, files_limit: int | None
 ) -> Growth | None:
-    """Returns the growth over a start-up's rounds; None where too little was seen, or processes came and went."""
+    """Returns a start-up's growth over its rounds. None if too little was seen, or processes came and went."""
     full = (
         sample.at_ns
         for sample in samples
@@ -100,7 +100,7 @@ def growth_of(
 
 
 def joined(growths: Iterable[Growth | None]) -> Growth | None:
-    """Returns the growth of several start-ups: the mean by requests, and what lasted in nearly all of them."""
+    """Joins several start-ups: the mean by requests, and the growth that lasted in nearly all of them."""
     known = [growth for growth in growths if growth is not None]
     if not known:
         return None

@@ -1,7 +1,7 @@
 """Latency histogram with HDR buckets: three significant digits from 1 ns to over an hour, in constant memory.
 
-Counts are numpy arrays where they are used, so a block of samples is added in one step; the stored form is the standard
-HdrHistogram V2 text: a head and zigzag LEB128 counts, deflated, as base64. Its source is the encoding in
+Counts become numpy arrays when they are used, so a block of samples is added in one step. The stored form is the
+standard HdrHistogram V2 text: a head and zigzag LEB128 counts, deflated, as base64. Source of the encoding:
 https://github.com/HdrHistogram/HdrHistogram, `AbstractHistogram.java` and `ZigZagEncoding.java`.
 """
 
@@ -17,24 +17,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# --- The counts of a histogram in few bytes: there are dozens of histograms in each measurement, and all are kept
+# --- Counts in few bytes: each measurement keeps dozens of histograms
 #
 # plain     two bytes for each step that was hit, then one, two, four or eight for each count
-# packed    the same, as ways from step to step, low bytes apart from high ones, deflated: about a byte for each step
+# packed    differences between steps, low bytes apart from high ones, deflated: about a byte for each step
 
 _STEP = np.dtype("<u2")
-"""HdrHistogram's indexes of our range end at 35,840."""
+"""HdrHistogram's indexes end at 35,840 in our range."""
 _PACK_FROM_BYTES = 256
-"""Less is hardly smaller when it is packed."""
+"""Packing hardly makes less than this smaller."""
 
 
 class Counts:
-    """Steps and how often each was hit. What they are never changes, only how small they are kept."""
+    """Steps, and how often each was hit. The values never change, only how compactly they are kept."""
 
     __slots__ = ("_bytes", "_is_packed", "_width", "total")
 
     def __init__(self, steps: NDArray[np.integer], counts: NDArray[np.integer]) -> None:
-        """Steps are ascending, and counts are not negative; both have the same shape."""
+        """Steps ascend, and counts are not negative; both have the same shape."""
         width = np.min_scalar_type(int(counts.max(initial=0))).itemsize
         self._bytes = steps.astype(_STEP).tobytes() + counts.astype(f"<u{width}").tobytes()
         self._width = width
@@ -43,13 +43,13 @@ class Counts:
         self.total = int(counts.sum())
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns steps and counts, each an array of its own."""
+        """Returns steps and counts as new arrays."""
         content = _unpacked(self._bytes, self._width) if self._is_packed else self._bytes
         steps, counts = _split(content, self._width)
         return steps.astype(np.int64), counts.astype(np.int64)
 
     def pack(self, known: dict[bytes, bytes]) -> None:
-        """Makes it smaller; each use takes some 20 µs more then. `known` has the bytes of others: equal ones share."""
+        """Makes it smaller, but each use then takes some 20 µs. Equal bytes in `known` are shared."""
         if not self._is_packed and len(self._bytes) >= _PACK_FROM_BYTES:
             self._bytes, self._is_packed = _packed(self._bytes, self._width), True
         self._bytes = known.setdefault(self._bytes, self._bytes)
@@ -75,7 +75,7 @@ def _unpacked(packed: bytes, width: int) -> bytes:
 
 
 def _planes(values: NDArray[np.unsignedinteger]) -> bytes:
-    """Returns the first byte of each value, then the second of each, and so on: zeros come together so."""
+    """Returns the first byte of each value, then the second of each, and so on. This brings zeros together."""
     return np.ascontiguousarray(values).view(np.uint8).reshape(values.size, values.itemsize).T.tobytes()
 
 
@@ -86,21 +86,21 @@ def _values(planes: bytes, width: int) -> bytes:
 # --- histogram
 
 HIGHEST_NS = 4 * 3600 * 1_000_000_000
-"""Longer durations are counted as this one."""
+"""Longer durations count as this one."""
 _LOWEST_NS = 1
 _DIGITS = 3
 _SUB_BITS = 11
 _SUB_COUNT = 1 << _SUB_BITS
 _SUB_HALF = _SUB_COUNT >> 1
-"""2048 steps a bucket: the least power of two that keeps three significant digits."""
+"""2048 steps per bucket: the least power of two that keeps three significant digits."""
 _COUNTS_SIZE = (HIGHEST_NS.bit_length() - _SUB_BITS + 2) * _SUB_HALF
-"""Length of the counts array that HdrHistogram makes for this range and precision."""
+"""Length of HdrHistogram's array of counts for this range and precision."""
 _MOST_BYTES = 10 * _COUNTS_SIZE
-"""More than all counts take, each in 9 bytes at most."""
+"""An upper bound for all counts, each with at most 9 bytes."""
 _OUTER = struct.Struct(">II")
-"""A cookie, and how many deflated bytes come."""
+"""A cookie, and the number of deflated bytes."""
 _HEAD = struct.Struct(">IIIIQQd")
-"""A cookie, how many bytes of counts come, offset of indexes, digits, lowest and highest value, unit of a value."""
+"""A cookie, the bytes of counts, offset of indexes, digits, lowest and highest value, unit of a value."""
 _OUTER_COOKIE, _COOKIE = 0x1C849314, 0x1C849313
 
 
@@ -108,15 +108,15 @@ _OUTER_COOKIE, _COOKIE = 0x1C849314, 0x1C849313
 class Histogram:
     """Counts of integer nanoseconds. Frozen: adding gives a new one.
 
-    A value is known to three digits: two values in one step (`lowest_equivalent` to `highest_equivalent`) are one.
+    Values in the same step (`lowest_equivalent` to `highest_equivalent`) are not told apart: they have three digits.
     """
 
     held: Counts = field(repr=False)
-    """What `steps` and `counts` return."""
+    """Holds `steps` and `counts` in few bytes."""
     min_ns: int
-    """Exact; 0 when empty."""
+    """Exact; 0 if empty."""
     max_ns: int
-    """Exact; 0 when empty."""
+    """Exact; 0 if empty."""
     sum_ns: int
     """Exact sum of all values, so the mean is exact."""
     sum_squares: float
@@ -133,7 +133,7 @@ class Histogram:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How often each was hit; same shape as `steps`."""
+        """How often each step was hit; same shape as `steps`."""
         return self.held.arrays()[1]
 
     def __eq__(self, other: object) -> bool:
@@ -151,7 +151,7 @@ class Histogram:
 
     @classmethod
     def of(cls, values_ns: ArrayLike) -> Histogram:
-        """Returns the histogram of these values (any integer sequence, nanoseconds, not negative)."""
+        """Takes integer nanoseconds that are not negative."""
         values = np.asarray(values_ns, dtype=np.int64)
         if values.size == 0:
             return EMPTY
@@ -187,15 +187,15 @@ class Histogram:
         )
 
     def values_ns(self) -> NDArray[np.int64]:
-        """Returns the value that each of `steps` stands for: its end, within what was measured; shape as `steps`."""
+        """Returns the value that each of `steps` stands for: its end, but within the measured range."""
         ends = np.array([highest_equivalent(step) for step in self.steps.tolist()], dtype=np.int64)
         return np.clip(ends, self.min_ns, self.max_ns)
 
     def percentile_ns(self, percent: float) -> int:
         """Returns the nearest-rank percentile: the least value that at least `percent` % of the samples do not exceed.
 
-        Rounded up to the end of its step (three digits), but never above the exact maximum. 0 when empty.
-        Raises ValueError outside 0 to 100.
+        Rounded up to the end of its step (three digits), but never above the exact maximum. 0 if empty. Raises
+        ValueError outside 0 to 100.
         """
         if not 0 <= percent <= 100:
             raise ValueError(f"percentile {percent!r} must lie between 0 and 100")
@@ -207,10 +207,10 @@ class Histogram:
         return self._value_of(steps[np.searchsorted(np.cumsum(counts), rank)])
 
     def under_way_ns(self) -> int:
-        """Returns how long the request takes that is under way at a random moment, at the median; 0 when empty.
+        """Returns the median duration of the request that is under way at a random moment; 0 if empty.
 
-        Half of all the time that the samples took went into samples at least that long: where a tenth of the requests
-        takes a thousand times as long as the others, it is one of those that somebody waits for.
+        Samples at least this long took half of all the time. If a tenth of the requests takes a thousand times as long
+        as the others, somebody waits for one of these nearly always.
         """
         if self.count == 0:
             return 0
@@ -219,11 +219,11 @@ class Histogram:
         return self._value_of(steps[np.searchsorted(time_so_far, time_so_far[-1] / 2)])
 
     def _value_of(self, step: np.int64) -> int:
-        """Returns the end of a step, but no more than was measured."""
+        """Returns the end of a step, but within the measured range."""
         return max(self.min_ns, min(highest_equivalent(int(step)), self.max_ns))
 
     def mean_ns(self) -> float:
-        """Exact; 0 when empty."""
+        """Exact; 0 if empty."""
         return self.sum_ns / self.count if self.count else 0.0
 
     def stdev_ns(self) -> float:
@@ -236,11 +236,11 @@ class Histogram:
     def encode(self) -> str:
         """Returns the standard HdrHistogram V2 compressed base64 text, which any HdrHistogram library reads.
 
-        Lossless for steps and counts, so for every percentile up to the end of its step. The exact minimum, maximum,
-        sum and squares are not in it: they come back to three digits.
+        Steps and counts are exact, and so is every percentile up to the end of its step. Minimum, maximum, sum and
+        squares are not stored: they come back to three digits.
         """
         steps, counts = self.held.arrays()
-        # Before each count, how many steps without samples come: a number below zero.
+        # Zero or less stands for steps without samples before the next count.
         words = np.column_stack((1 - np.diff(steps, prepend=-1), counts)).ravel()
         content = _numbers_of(words[words != 0])
         head = _HEAD.pack(_COOKIE, len(content), 0, _DIGITS, _LOWEST_NS, HIGHEST_NS, 1.0)
@@ -249,9 +249,9 @@ class Histogram:
 
     @classmethod
     def decode(cls, text: str) -> Histogram:
-        """Returns the histogram that `encode` stored; minimum, maximum, mean and deviation come back to three digits.
+        """Reads the text from `encode`. Minimum, maximum, mean and deviation come back to three digits.
 
-        Raises ValueError when the text is damaged, or a histogram of another range or precision.
+        Raises ValueError if the text is damaged, or has another range or precision.
         """
         try:
             stored = base64.b64decode(text)
@@ -274,7 +274,7 @@ class Histogram:
                 f" not from {_LOWEST_NS} to {HIGHEST_NS} with {_DIGITS}"
             )
         words = _numbers_in(content[_HEAD.size :])
-        # A damaged number may be huge: its sum with others must not overflow.
+        # A damaged number may be huge: adding it up must not overflow.
         ends = np.cumsum(np.where(words < 0, np.minimum(-words, _COUNTS_SIZE + 1), 1))
         if ends.max(initial=0) > _COUNTS_SIZE:
             raise ValueError("its counts are damaged: they go on beyond the range")
@@ -293,7 +293,7 @@ class Histogram:
         )
 
     def share_within(self, low_ns: float, high_ns: float) -> float:
-        """Returns the share of samples between the two values, to the precision of a step; 0 when empty."""
+        """Returns the share of samples between the two values, to the precision of a step; 0 if empty."""
         if self.count == 0:
             return 0.0
         steps, counts = self.held.arrays()
@@ -303,16 +303,16 @@ class Histogram:
 
 
 def _numbers_of(words: NDArray[np.int64]) -> bytes:
-    """Returns them as zigzag LEB128: small ones first made small and positive, then seven bits a byte, lowest first."""
+    """Returns zigzag LEB128: signed numbers become small positive ones, then seven bits per byte, lowest first."""
     zigzag = (words << 1) ^ (words >> 63)
     rest = zigzag[:, np.newaxis] >> np.arange(0, int(zigzag.max(initial=1)).bit_length(), 7)
     every = (rest & 0x7F) | np.where(rest > 0x7F, 0x80, 0)  # the high bit: more bytes come
-    rest[:, 0] = 1  # zero is a byte as well
+    rest[:, 0] = 1  # zero needs a byte as well
     return every[rest > 0].astype(np.uint8).tobytes()
 
 
 def _numbers_in(content: bytes) -> NDArray[np.int64]:
-    """Raises ValueError when one is not whole, or longer than eight bytes: no count is."""
+    """Raises ValueError if a number is cut, or longer than eight bytes, which no count is."""
     octets = np.frombuffer(content, dtype=np.uint8).astype(np.int64)
     ends = np.flatnonzero(octets < 0x80) + 1
     starts = np.concatenate(([0], ends))
@@ -326,7 +326,7 @@ def _numbers_in(content: bytes) -> NDArray[np.int64]:
 
 def step_of(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Returns the HDR counts index of each value (lowest discernible value 1, three digits)."""
-    # frexp's exponent of v is floor(log2(v)) + 1; exact, as the values stay below 2**53.
+    # frexp's exponent of v is floor(log2(v)) + 1. It is exact because values stay below 2**53.
     bits = np.frexp(values_ns.astype(np.float64))[1].astype(np.int64)
     bucket = np.maximum(bits - _SUB_BITS, 0)
     sub = values_ns >> bucket
@@ -346,7 +346,7 @@ def middle_of(steps: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _span(step: int) -> tuple[int, int]:
-    """Returns the least value of the step and how many values it holds."""
+    """Returns the least value of the step, and how many values it holds."""
     bucket = (step >> (_SUB_BITS - 1)) - 1
     sub = (step & (_SUB_HALF - 1)) + _SUB_HALF
     if bucket < 0:
@@ -355,4 +355,3 @@ def _span(step: int) -> tuple[int, int]:
 
 
 EMPTY = Histogram(Counts(np.empty(0, np.int64), np.empty(0, np.int64)), min_ns=0, max_ns=0, sum_ns=0, sum_squares=0.0)
-"""The histogram of no values."""

@@ -1,7 +1,7 @@
-"""Names what limited a run, with the figures that say so, or says that it is unclear: better no name than a wrong one.
+"""Names what limited a run, with the figures that show it. Unclear is better than a wrong name.
 
-Each rule below knows one limit and asks for evidence of its own; the first that is sure has the word. Their order
-matters: a busy core also makes threads, queues and latencies look busy, so it is asked for first.
+Each rule below knows one limit and needs evidence of its own. The first rule that is sure decides. Their order matters:
+a busy core also makes threads, queues and latencies look busy, so cores come first.
 """
 
 from __future__ import annotations
@@ -25,56 +25,56 @@ from pytest_fileperf.measure.usage import (
 from pytest_fileperf.units import format_duration, format_rate
 
 MORE_THAN_ONE = 1.05
-"""Cores that a worker uses which can use several: a process of threads without a lock between them."""
+"""A worker with more cores than this uses several: its threads share no lock."""
 WANTED_CORE = 0.95
-"""Share of the time in which a process without room runs or waits for a core: no time goes into waking up then."""
+"""Share of the time in which a saturated process runs or waits for a core: it spends no time on waking up."""
 NEARLY_BUSY_CORE = 0.85
-"""Share of the time on a core that is enough where an event loop was not found idle either."""
+"""Share of the time on a core that is enough if the event loop was never idle either."""
 ROOM_ON_CORE = 0.75
-"""Below it a process has time for more requests; between this and BUSY_CORE who can tell."""
+"""Below this a process has time for more requests. Between this and BUSY_CORE nobody can tell."""
 NEVER_IDLE = 0.10
-"""An event loop that is found idle in at most this share of the looks sets the pace."""
+"""An event loop sets the pace if at most this share of the looks found it idle."""
 FULL_POOL = 0.85
-"""Mean share of a pool's threads that is busy where requests queue for them, while all are busy in MOST looks. Threads
-that end together are handed their next work one after the other, which shows as a dip. A pool that requests need for
-half of their time has grown to the most it ever needed at once, which lies well above its mean."""
+"""Mean share of busy threads in a full pool, if requests queue for it and all threads are busy in MOST looks. Threads
+that end together get their next work one after the other, which shows as a dip. A pool that requests need for only half
+of their time has grown to the most threads it ever needed at once, well above its mean."""
 QUEUE_FOR_POOL = 1.10
-"""From this many requests for each busy thread some wait for one; fewer may be an error of the mean."""
+"""From this many requests per busy thread on, some wait for a thread. Fewer may be an error of the mean."""
 SPARE_POOL = 0.70
-"""A pool with a smaller busy share always has a thread to spare when a request comes."""
+"""A pool with a smaller busy share always has a thread to spare for the next request."""
 MOST = 0.50
 """Share of threads, looks or connections from which on one cause explains the rest."""
 FEW = 0.25
-"""Share up to which a cause explains nothing."""
+"""A smaller share explains nothing."""
 IN_USE = 0.80
-"""Requests in flight for each connection, in a closed loop that leaves the pace to the server."""
+"""Requests in flight per connection, in a closed loop in which the server sets the pace."""
 SAME_LATENCY = 0.80
-"""Requests that take less than this share of the time when they are alone wait for each other when they are not."""
+"""If requests alone take less than this share of their time under load, they wait for each other under load."""
 LIKE_LATENCY = 0.60
 """The same for the mean, which a few requests and stalls of the machine change."""
 CLEARLY_MORE = 1.2
-"""Of two processes that both want a core all the time, the one that ran so much more is the one to wait for."""
+"""If two processes want a core all the time, the one that ran this much more is the bottleneck."""
 LEAST_POOL = 2
-"""Threads that make a pool; a single one may be an event loop of its own."""
+"""A single thread is not a pool: it may be an event loop of its own."""
 MANY_LOOKS = 10
-"""Looks from which on one state in all of them means that it lasts for 0.75 of the time, or more (95 % sure)."""
+"""If this many looks all show one state, it lasts for at least 0.75 of the time (95 % sure)."""
 LEAST_QUEUE_LOOKS = 2
-"""At the sockets, where each look counts all connections."""
+"""Looks at the sockets; each counts all connections."""
 
 
 class LimitKind(StrEnum):
-    """What sets the pace; the text is for a column."""
+    """What sets the pace. The text is for a table's column."""
 
     GENERATOR = "load generator"
     JOURNEY = "journey"
-    """Its own code blocks the load generator's event loop: a call that should be awaited, such as `time.sleep`."""
+    """Its own code blocks the load generator's event loop, for example with `time.sleep`."""
     SERVER_CPU = "server CPU"
     EVENT_LOOP = "event loop"
-    """Blocked by something that waits: a call in an `async def` that should be awaited, or be in a thread."""
+    """A call in an `async def` blocks the loop: it should be awaited, or run in a thread."""
     THREAD_POOL = "thread pool"
     CONCURRENCY = "concurrency"
-    """The server waits: more requests in flight would be answered in the same time. Where they share what they wait
-    for, such as a semaphore or a database, that may have a limit of its own, which cannot be seen from here."""
+    """The server waits, and would answer more requests in flight in the same time. If they share something, such as a
+    semaphore or a database, that may have a limit that cannot be seen from here."""
     DISK = "disk"
     NETWORK = "network"
     RATE = "rate"
@@ -84,13 +84,13 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What limited a run; as text `thread pool: 40 threads busy, 200 requests in flight, server CPU 6 %`."""
+    """As text: `thread pool: 40 threads busy, 200 requests in flight, server CPU 6 %`."""
 
     kind: LimitKind
     evidence: str
-    """The figures that say so, or all there is to say; may be empty where it is unclear."""
+    """The figures that show it. May be empty if the limit is unclear."""
     queues: bool = field(default=False, compare=False)
-    """Requests wait for each other, as where they share a lock. It is no part of a stored record."""
+    """Requests wait for each other, for example for a lock. Not stored."""
 
     def __str__(self) -> str:
         joint = ", " if self.evidence.startswith("at ") else ": "
@@ -105,14 +105,14 @@ def limit_of(usage: Usage) -> Limit:
 
 
 def may_queue(usage: Usage) -> bool:
-    """Returns whether requests may wait for each other, or for a thread: how long one takes alone would tell."""
+    """Returns whether requests may wait for each other or for a thread. The latency of single requests would tell."""
     kind, threads = limit_of(usage).kind, usage.threads
     for_thread = threads is not None and threads.pool_busy >= 1 - FEW
     return kind is LimitKind.CONCURRENCY or (kind is LimitKind.UNCLEAR and for_thread)
 
 
 def _rate(usage: Usage) -> Limit | None:
-    """An open loop whose latencies and backlog do not grow, and in which no request was given up."""
+    """An open loop that reached its rate: latencies and backlog did not grow, and no request was given up."""
     recording = usage.recording
     kinds = {failure.kind for round_ in recording.rounds for failure in round_.failures}
     if kinds & {"dropped", "timeout"} or recording.due is None or recording.attack_ns <= 0 or not keeps_up(recording):
@@ -122,7 +122,7 @@ def _rate(usage: Usage) -> Limit | None:
 
 
 def _busy_core(usage: Usage) -> Limit | None:
-    """A core that is used up: the generator's, or that of a worker of the server."""
+    """A saturated core: the generator's, or a server worker's."""
     generator, workers, mean = usage.generator, usage.workers, _mean_ran(usage.workers)
     if generator.ran >= BUSY_CORE:
         return _generator_limit(usage, f"at {_percent(generator.ran)} of its core")
@@ -139,14 +139,14 @@ def _busy_core(usage: Usage) -> Limit | None:
 
 
 def _busy_process(usage: Usage) -> Limit | None:
-    """The core of the test process, in which the app runs."""
+    """The saturated core of the test process, in which the app runs."""
     if usage.generator.ran < BUSY_CORE:
         return None
     return _server_limit(f"at {_percent(usage.generator.ran)} of 1 core, the load generator's part among it")
 
 
 def _busy_children(usage: Usage) -> str:
-    """Returns that children of the server leave none of its cores, or each of them none of its own; empty if not so."""
+    """Returns the evidence that child processes use up the server's cores, or one core each; empty if they do not."""
     if usage.children_ran < CHILDREN_WORK:
         return ""
     if usage.cores_used >= BUSY_CORE:
@@ -159,7 +159,7 @@ def _busy_children(usage: Usage) -> str:
 
 
 def _journey(usage: Usage) -> Limit | None:
-    """A journey that holds the generator's event loop for most of the time without computing: nobody else goes on."""
+    """A journey that holds the generator's event loop most of the time without computing."""
     if usage.code_blocked < MOST:
         return None
     blocked = f"its own code blocked the load generator's event loop for {_percent(usage.code_blocked)} of the time"
@@ -167,7 +167,7 @@ def _journey(usage: Usage) -> Limit | None:
 
 
 def _too_few_cores(usage: Usage) -> Limit | None:
-    """A process that always has something to do for a core, and has to share it with others."""
+    """A process that always wants a core, and has to share it with others."""
     generator, busiest = usage.generator, usage.workers[0] if usage.workers else CoreUse(ran=0.0)
     if max(generator.wanted, busiest.wanted) < WANTED_CORE:
         return None
@@ -181,7 +181,7 @@ def _too_few_cores(usage: Usage) -> Limit | None:
 
 
 def _never_idle(usage: Usage) -> Limit | None:
-    """A server that was busy whenever it was looked at, on a core or waiting for one."""
+    """A server that was busy at every look, on a core or waiting for one."""
     threads, workers = usage.threads, usage.workers
     if threads is None or not workers:
         return None
@@ -194,14 +194,14 @@ def _never_idle(usage: Usage) -> Limit | None:
 
 
 def _event_loop(usage: Usage) -> Limit | None:
-    """An event loop that is never idle, and spends most of its time in calls that wait: one request at a time."""
+    """An event loop that is never idle and mostly waits inside calls, so it serves one request at a time."""
     threads = usage.threads
     if threads is None or not usage.workers:
         return None
     waits = 1 - fmean(worker.wanted for worker in usage.workers)
     if threads.idle > NEVER_IDLE or waits < MOST:
         return None
-    # Short waits are often over when a look comes to them: then the machine's account of waits for storage decides.
+    # A look often misses short waits. Then the machine's account of waits for storage decides.
     stuck = threads.blocked + threads.storage
     of_machine = usage.storage_stalled / waits
     if usage.storage_used and threads.storage > 0 and max(threads.storage / stuck, of_machine) >= MOST:
@@ -215,14 +215,14 @@ def _event_loop(usage: Usage) -> Limit | None:
 
 
 def _no_room(usage: Usage) -> Limit | None:
-    """A core that is too busy to be ruled out and not busy enough to be blamed, or about which nothing is known."""
+    """A core that is too busy to be ruled out and not busy enough to be blamed, or that nothing is known about."""
     if max(_wanted(usage), usage.generator.wanted) > ROOM_ON_CORE:
         return _unclear(usage)
     return None
 
 
 def _thread_pool(usage: Usage) -> Limit | None:
-    """A pool whose threads are all busy while requests wait for one; or the disk, where its threads wait for that."""
+    """A pool whose threads are all busy while requests wait for one; or the disk, if its threads wait for that."""
     threads = usage.threads
     if threads is None:
         return None
@@ -241,7 +241,7 @@ def _thread_pool(usage: Usage) -> Limit | None:
 
 
 def _network(usage: Usage) -> Limit | None:
-    """Bytes that one side has written and the other has not got, though it read all that came."""
+    """Bytes that one side has written and the other has not received, although it read everything that came."""
     if len(usage.queues) < LEAST_QUEUE_LOOKS or usage.under_way < max(1.0, usage.in_flight * MOST):
         return None
     evidence = f"bytes wait to be sent on {usage.under_way:.0f} connections, {_in_flight(usage)}, {_server_cpu(usage)}"
@@ -249,7 +249,7 @@ def _network(usage: Usage) -> Limit | None:
 
 
 def _concurrency(usage: Usage) -> Limit | None:
-    """A server that has time left on its cores, its event loop and its threads, while every connection waits for it."""
+    """A server with idle cores, event loop and threads, while every connection waits for it."""
     threads = usage.threads
     if threads is None or usage.in_flight < usage.recording.connections * IN_USE:
         return None
@@ -269,7 +269,7 @@ def _concurrency(usage: Usage) -> Limit | None:
 
 
 _IN_PROCESS_RULES = (_rate, _busy_process, _no_room, _network, _concurrency)
-"""The process of such an app is its load generator, too: what its threads do says nothing about one of the two."""
+"""Here the app's process is also the load generator, so what its threads do says nothing about either of the two."""
 _RULES = (
     _rate,
     _busy_core,
@@ -294,10 +294,10 @@ def _known(usage: Usage, where: str = "") -> str:
 
 
 def _queue(usage: Usage) -> str | None:
-    """Returns how requests wait for each other, or nothing where that is not clear; None where they do not.
+    """Returns how requests wait for each other, an empty text if that is unclear, or None if they do not wait.
 
-    A request that is alone meets no queue. By Little's law the answers per second, times how long it takes, are the
-    requests that are served at a time. What all of them need of the cores they wait for in any case.
+    A single request meets no queue. By Little's law, answers per second times its duration are the requests served at a
+    time. Waiting for CPU time that all of them need does not count.
     """
     recording = usage.recording
     alone = Histogram.merged(boot.alone for boot in recording.boots)
@@ -314,12 +314,12 @@ def _queue(usage: Usage) -> str | None:
         served_at_once = max(1, round(usage.rps * alone_s))
         verb = "is" if served_at_once == 1 else "are"
         return f"requests wait for each other, about {served_at_once} {verb} served at a time"
-    # Of requests that differ a few may wait while most do not.
+    # If requests differ, a few may wait while most do not.
     return "" if alone.mean_ns() < LIKE_LATENCY * loaded.mean_ns() else None
 
 
 def _generator_limit(usage: Usage, evidence: str, *, alone: str = "") -> Limit:
-    """Returns that the generator sets the pace; of several, which one."""
+    """Names the generator that sets the pace, if there are several."""
     title = busiest_title(usage.recording)
     return Limit(kind=LimitKind.GENERATOR, evidence=f"{title} {evidence}" if title else f"{alone}{evidence}")
 
@@ -329,7 +329,7 @@ def _server_limit(evidence: str) -> Limit:
 
 
 def _worker_waits(workers: Sequence[CoreUse]) -> str:
-    """Returns `its 2 workers ran 62 % and waited 36 % of the time for a core`, of those that want one all the time."""
+    """Returns `its 2 workers ran 62 % and waited 36 % of the time for a core`, for the workers that always want one."""
     short = [worker for worker in workers if worker.wanted >= WANTED_CORE] or workers
     who = "its worker" if len(workers) == 1 else f"its {len(workers)} workers"
     if len(short) < len(workers):
@@ -343,7 +343,7 @@ def _waits(ran: float, waited: float) -> str:
 
 
 def _wanted(usage: Usage) -> float:
-    """Returns the share of the time in which the busiest worker had something to do for a core; 1.0 if not known."""
+    """Returns the share of the time in which the busiest worker wanted a core; 1.0 if it is not known."""
     if usage.recording.engine == "in-process":
         return usage.generator.ran
     if usage.children_ran >= CHILDREN_WORK:
@@ -366,7 +366,7 @@ def _in_flight(usage: Usage) -> str:
 
 
 def _server_cpu(usage: Usage) -> str:
-    """Returns `server CPU 6 %`, of all workers' cores together."""
+    """Returns `server CPU 6 %`, over all workers' cores."""
     ran = sum(worker.ran for worker in usage.workers) if usage.workers else usage.server_ran
     if ran is None:
         return "server CPU unknown"

@@ -1,4 +1,4 @@
-"""What requests lost their time to between two versions under one load: CPU time, waiting, a blocked event loop."""
+"""Finds what requests lost their time to between two versions: CPU time, waiting, or a blocked event loop."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from pytest_fileperf.host.sample import MainThread, Sample
 from pytest_fileperf.measure.stacks import Frame, Stack, stacks_in
 from pytest_fileperf.measure.usage import BUSY_CORE
 
-# --- Splits the time that requests lost into CPU time and waiting
+# --- Splits the lost time into CPU time and waiting
 #
-# A request needs a core for some time, and waits for other things for some time. Where requests share cores they also
-# wait for each other's CPU time, so 0.1 ms more of CPU time can make 8 requests in flight 0.8 ms slower. A queue model
-# says how much: one station, with that much CPU time, and a delay that needs no core.
+# A request needs a core for some time, and waits for other things for some time. If requests share cores, they also
+# wait for each other's CPU time. So 0.1 ms more CPU time can make 8 requests in flight 0.8 ms slower. A queue model
+# says how much: one station with that much CPU time, and a delay that needs no core.
 #
 # Closed loop: mean-value analysis by Bard and Schweitzer (Schweitzer, "Approximate analysis of multiclass closed
 # networks of queues", 1979), several cores by Seidmann's approximation (1987). Open loop: M/D/1.
 
 A_GOOD_PART = 0.25
-"""Share of a loss from which on a cause is worth a word. The model is good to about a tenth."""
+"""Share of a loss from which a cause is reported. The model is accurate to about a tenth."""
 _LEAST_LOSS = 0.01
-"""Share of the latency before. Less is how counts of requests differ."""
+"""Share of the old latency. Smaller differences are chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """How one version answered a load; per request."""
+    """How one version answered a load, per request."""
 
     latency_s: float
-    """The mean. In a closed loop the time between two requests of a connection, pauses among it."""
+    """The mean. In a closed loop: the time between two requests of a connection, including pauses."""
     cpu_s: float
     """CPU time of the whole server."""
     connections: int
     rate: float | None = None
     """Open loop: answers per second. None in a closed loop."""
     cores: int = 1
-    """Those that the server can use."""
+    """Cores that the server can use."""
     core_delay: float = 1.0
-    """How many times that CPU time its cores may have been needed, as others had them meanwhile."""
+    """By which factor others on its cores may have stretched this CPU time."""
 
     @property
     def core_s(self) -> float:
-        """How long it needs a core, with what others had of it."""
+        """How long it needs a core, including the time that others had it."""
         return self.cpu_s * self.core_delay
 
     @property
@@ -55,7 +55,7 @@ class Served:
 
     @property
     def wait_s(self) -> float:
-        """The part of the latency that needs no core: neither for this request, nor for others before it."""
+        """The part of the latency that needs no core, neither for this request nor for those before it."""
         own_s, apart_s = self._demand()
         if self.is_busy:
             return 0.0
@@ -71,7 +71,7 @@ class Served:
         return self.core_s * self.per_second >= BUSY_CORE * self.cores
 
     def _demand(self) -> tuple[float, float]:
-        """Returns how long a request holds the station of all cores, and what else of its CPU time it takes."""
+        """Returns how long a request holds the station of all cores, and the rest of its CPU time."""
         return self.core_s / self.cores, self.core_s * (self.cores - 1) / self.cores
 
 
@@ -81,13 +81,13 @@ class Loss:
 
     total_s: float
     cpu_s: float
-    """Of it, because requests need more CPU time, their own and that of those before them."""
+    """More CPU time: its own, and that of the requests before it."""
     others_s: float = 0.0
-    """Of it, as much as may be waiting for a core that other processes of the machine had."""
+    """At most this much may be waiting for a core that other processes of the machine had."""
 
     @property
     def wait_s(self) -> float:
-        """Of it, waiting for anything but a core."""
+        """Waiting for anything but a core."""
         return self.total_s - self.cpu_s - self.others_s
 
     @property
@@ -96,7 +96,7 @@ class Loss:
 
 
 def latency_of(served: Served, *, wait_s: float) -> float:
-    """Returns the latency by the model, for that CPU time and load, and so long a wait."""
+    """Returns the latency by the model, for this CPU time, load and wait."""
     own_s, apart_s = served._demand()
     wait_s += apart_s
     if served.rate is not None:
@@ -106,10 +106,10 @@ def latency_of(served: Served, *, wait_s: float) -> float:
 
 
 def loss_of(base: Served, now: Served) -> Loss | None:
-    """Returns what was lost from base to now; None where requests do not take longer.
+    """Returns None if requests do not take longer.
 
-    More CPU time costs more where there is no wait, and less where there is one. The CPU part is the mean of both. What
-    others have of the cores makes each CPU second longer on both sides: what more they had of one side may be theirs.
+    More CPU time costs more if there is no wait, and less if there is one: the CPU part is the mean of both. Other
+    programs on the cores stretch CPU time. If they had more of one version's cores, part of the loss may be theirs.
     """
     total_s = now.latency_s - base.latency_s
     if total_s < _LEAST_LOSS * base.latency_s:
@@ -122,11 +122,11 @@ def loss_of(base: Served, now: Served) -> Loss | None:
 
 
 def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
-    """Returns how much of the total it is that requests need their cores for longer; sides are with their delays."""
+    """Returns the part of the total that comes from needing cores for longer; each version comes with its delay."""
     cores = max(math.ceil(side.cpu_s * delay * side.per_second - 0.5) for side, delay in sides)
     base, now = (replace(side, core_delay=delay, cores=max(side.cores, cores)) for side, delay in sides)
     if now.rate is not None and now.is_busy and not base.is_busy:
-        return total_s  # a queue that grows without end is as long as the load lasts
+        return total_s  # an endless queue grows for as long as the load lasts
     before_s, after_s = base.wait_s, now.wait_s
     first_s = latency_of(now, wait_s=before_s) - latency_of(base, wait_s=before_s)
     last_s = latency_of(now, wait_s=after_s) - latency_of(base, wait_s=after_s)
@@ -134,44 +134,42 @@ def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
 
 
 def _queued_s(cpu_s: float, rate: float) -> float:
-    """Returns how long requests take that come by chance and need a core for so long; very long for too many."""
+    """Returns how long requests take that arrive by chance and need a core for `cpu_s`; very long for too many."""
     busy = min(cpu_s * rate, 0.999)
     return cpu_s * (1 + busy / (2 * (1 - busy)))
 
 
-# --- Finds the times in which an event loop was blocked: one thing ran or waited on it, and no request was answered
+# --- Finds the times in which an event loop was blocked: it ran or waited for one thing, and answered no request
 #
-# Seen from outside, in a load that is looked at closely. A loop that answers request after request is busy, not
-# blocked. Which code blocks it is found in stacks of the main thread, those of all its time.
+# This is seen from outside, in a load with frequent looks. A loop that answers request after request is busy, not
+# blocked. The stacks of the main thread over all its time show which code blocks it.
 
 LEAST_STALL_NS = 10_000_000
-"""Shorter ones are not told from a loop that has much to do, by looks that are some milliseconds apart."""
+"""Looks some milliseconds apart cannot tell shorter stalls from a busy loop."""
 _LEAST_LOOKS = 2
 _HOLDS = 0.5
-"""Share of the time of a blocked loop that makes a function its holder."""
+"""A function that has this share of a blocked loop's time holds it."""
 _LOOP = re.compile(r".*/(?:selectors|asyncio/(?:runners|base_events|events)|uvloop/\w+|uvicorn/\w+|trio/_core/\w+)\.py")
-"""Where the innermost function is while a loop has nothing to do."""
+"""Files of the innermost function while a loop has nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalls:
-    """How an event loop was blocked in a load."""
-
     typical_s: float
-    """Half of all blocked time is in stalls of this length or longer."""
+    """Half of all blocked time is in stalls of at least this length."""
     lost_s: float
-    """What requests waited for it, each on average."""
+    """What requests waited for it, on average over all of them."""
     waits: bool
-    """Whether the loop waited in them for most of the time; else it computed."""
+    """Whether the loop mostly waited in them; else it computed."""
 
 
 def stalls_of(
     samples: Sequence[Sample], ends_ns: Sequence[int], *, worker: int, connections: int | None, span_ns: tuple[int, int]
 ) -> Stalls | None:
-    """Returns the stalls of a worker's loop; None without any.
+    """Returns None if a worker's loop had no stalls.
 
-    `ends_ns` says when answers ended, ascending, and `span_ns` from when to when all are known. `connections` are those
-    of a closed loop, which wait in every stall; None in an open loop, where requests come while it lasts.
+    `ends_ns` says when answers ended, ascending. `span_ns` is the time in which all of them are known. `connections`
+    are a closed loop's: all of them wait in every stall. None stands for an open loop, whose requests go on coming.
     """
     start_ns, end_ns = span_ns
     looks = [
@@ -198,8 +196,8 @@ def stalls_of(
 def held_by(collapsed: Iterable[str]) -> Stack | None:
     """Returns the functions that hold the loop for half of the time in which it is not idle, outermost first.
 
-    Takes texts of py-spy with threads and idle time. None where nothing holds it for so long, or only what runs it: a
-    thread that holds Python's lock is not on its stack.
+    Takes py-spy's texts with threads and idle time. None if no function holds it for so long, or only the loop's own
+    code does: a thread that holds Python's lock is not on the main thread's stack.
     """
     seen: Counter[Stack] = Counter()
     for is_main, stack, count in (found for text in collapsed for found in stacks_in(text)):
@@ -221,7 +219,7 @@ def held_by(collapsed: Iterable[str]) -> Stack | None:
 def _stretches(
     looks: Sequence[tuple[int, MainThread]], ends_ns: Sequence[int], span_ns: tuple[int, int]
 ) -> list[tuple[int, float]]:
-    """Returns times without an answer in which every look found the loop at something: length, and share that waits."""
+    """Returns times without an answer in which every look found the loop busy: length, and the share that it waited."""
     found = []
     edges = [span_ns[0], *ends_ns, span_ns[1]]
     at = 0
@@ -236,14 +234,14 @@ def _stretches(
                 continue
             if busy:
                 found += _stall(busy, begins_ns, (busy[-1][0] + look[0]) // 2)
-            # On average something between two looks began half way.
+            # On average, something between two looks began half way.
             busy, begins_ns = [], look[0] + ((looks[at][0] - look[0]) // 2 if at < len(looks) else 0)
         found += _stall(busy, begins_ns, after)
     return found
 
 
 def _stall(busy: Sequence[tuple[int, MainThread]], begins_ns: int, ends_ns: int) -> list[tuple[int, float]]:
-    """Returns the stall that these looks show; nothing where there are too few."""
+    """Returns the stall that these looks show; nothing if there are too few."""
     if len(busy) < _LEAST_LOOKS:
         return []
     waited = sum(state is not MainThread.RUNNING for _, state in busy) / len(busy)

@@ -1,4 +1,4 @@
-"""What a verb of the `fileperf` fixture returns: the figures of one run in SI units, for plain asserts."""
+"""What a verb of the `fileperf` fixture returns: the figures of one load in SI units, for plain asserts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SATURATED_CPU_SHARE = 0.90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySummary:
-    """A distribution of durations in seconds; all 0.0 when there was no successful request.
+    """A distribution of durations in seconds; all 0.0 if no request succeeded.
 
-    Percentiles are nearest-rank: the least value that at least that share of the requests did not exceed,
-    to three significant digits.
+    Percentiles are nearest-rank: the least value that at least that share of the requests did not exceed, to three
+    significant digits.
     """
 
     count: int
@@ -40,7 +40,7 @@ class LatencySummary:
     max: float
     within_one_stdev: float
     """Share of requests within one standard deviation of the mean (wrk's `+/- Stdev`)."""
-    # Empty where figures were read from a file: their recording has it.
+    # Empty if the figures were read from a file: their recording has it.
     histogram: Histogram = field(default=EMPTY, repr=False, compare=False)
 
     @classmethod
@@ -71,7 +71,7 @@ class LatencySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerUse:
-    """What the server's whole process tree used. None where the platform cannot tell."""
+    """What the server's whole process tree used. None if the platform does not report it."""
 
     cpu_per_request: float | None
     """CPU seconds per successful request."""
@@ -95,8 +95,6 @@ class ServerUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientUse:
-    """What the generator used."""
-
     cpu_share: float
     """CPU seconds per second of the rounds, of all generators together: 1.0 is a whole core."""
     cpu_per_request: float | None
@@ -111,7 +109,7 @@ class ClientUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSummary:
-    """The events of streams: server-sent events, lines, or pieces of so many bytes. Without streams all are 0."""
+    """The events of streams: server-sent events, lines, or pieces of a given size. All 0 without streams."""
 
     count: int
     """Those of all streams, also of streams that failed later."""
@@ -127,14 +125,14 @@ _SAME = (
     "requests", "failures", "http_requests", "cut_off", "out_of_step", "closed_unsaid", "closed_said", "opened",
     "bytes_sent", "bytes_received",
 )  # fmt: skip
-"""Figures that a measurement has as all rounds together have them."""
+"""Fields that a measurement copies from the sum of all rounds."""
 _TIMES = ("latency", "ttfb", "service", "send_delay")
 NO_EVENTS = EventSummary(count=0, rate=0.0, first=LatencySummary.of(EMPTY), gap=LatencySummary.of(EMPTY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One run: counts, rates per second, bytes and seconds."""
+    """One load: counts, rates per second, bytes and seconds."""
 
     rps: float
     """Successful requests per second of the rounds; of an open loop, of the rounds and the wait for what was under way
@@ -266,7 +264,7 @@ def measurement_of(
 ) -> Measurement:
     """Returns the figures of a recording.
 
-    What another recording shows better is given: that of the whole load for a part, or one of a server loaded alone.
+    Arguments replace figures that the whole load's recording shows better, or one of a server that was loaded alone.
     """
     total, counted = recording.total, recording.counted()
     kinds = {failure.kind: failure.count for failure in total.failures}
@@ -276,7 +274,7 @@ def measurement_of(
     client_cpu = sum(round_.client_cpu_ns for round_ in counted) / 1e9
     late_share = total.send_delay.share_within(LATE_NS, HIGHEST_NS)
     rps, peak = METRICS["rps"].of_run(recording) or 0.0, METRICS["rss"].of_run(recording)
-    if total.requests:  # as many HTTP requests as each of them makes, on average, and as have failed
+    if total.requests:  # each made this many on average, as did those that failed
         http_rps = total.http_requests / total.requests * rps
     else:
         answered = sum(round_.http_requests for round_ in counted)
@@ -337,27 +335,27 @@ def measurement_of(
     )
 
 
-# --- What each side of a comparison did while the other one had its turn: they share a core, so it slows the other one
+# --- What each version did while the other had its turn: they share a core, so it slows the other
 
 _FELT = 0.02
-"""Share of a core from which it must be said: it costs the other side as much of its rate."""
+"""Share of a core from which it is reported: it costs the other version as much of its rate."""
 _DOUBT = 0.02
-"""Chance that a median beyond this is said of a side whose median is not. One late reading of a busy machine, or a
-slow request, shows in few of the turns: background work shows in most."""
+"""Chance of a false report. One late reading on a busy machine, or one slow request, shows in few turns. Background
+work shows in most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """Shares of a core that the sides used in each other's turns; None where that is not known."""
+    """Shares of a core that the versions used in each other's turns; None if unknown."""
 
     base: float | None
     now: float | None
     surely_base: float = 0.0
     surely_now: float = 0.0
-    """What it was in most of these turns, at least."""
+    """What it was at least in most of these turns."""
 
     def __str__(self) -> str:
-        """Returns a sentence that says whose work slows the other side; empty where none does."""
+        """Returns a sentence that says whose work slows the other version; empty if neither does."""
         sides = (("the base", self.base or 0.0, self.surely_base), ("the code here", self.now or 0.0, self.surely_now))
         told = [f"{whose} used {format_share(round(share, 2))}" for whose, share, surely in sides if surely > _FELT]
         if not told:
@@ -372,9 +370,9 @@ def background_of(base: Recording, now: Recording) -> Background:
 
 
 def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
-    """Returns the share of a core that a side used in the turns of the other one, without what late answers cost it.
+    """Returns the share of a core that a version used in the other's turns, without the cost of late answers.
 
-    The second is what it surely was in most of these turns.
+    The second figure is what it surely was in most of these turns.
     """
     starts = [turn.started_ns for turn in other.measured()]
     ends = [turn.ended_ns for turn in other.measured()]
@@ -397,7 +395,7 @@ def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
 
 
 def _least_median(values: Sequence[float]) -> float:
-    """Returns what the median is at least, by the sign test; 0.0 where there are too few values to tell."""
+    """Returns a lower bound of the median by the sign test; 0.0 if there are too few values to tell."""
     count, below, chance = len(values), 0, 0.0
     while below < count and (chance := chance + comb(count, below) / 2**count) <= _DOUBT:
         below += 1

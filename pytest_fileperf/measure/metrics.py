@@ -1,6 +1,6 @@
 """The catalogue of metrics: each declares its unit, its bad direction and its tolerance once.
 
-Settings read it too, so it imports nothing large: histograms and recordings are only its arguments.
+Settings read it at import, so it imports nothing large: histograms and recordings are only its arguments.
 """
 
 from __future__ import annotations
@@ -16,34 +16,31 @@ if TYPE_CHECKING:
     from pytest_fileperf.measure.histogram import Histogram
     from pytest_fileperf.measure.recording import Recording, Round
 
-# --- Little's law: requests under way = requests/s × latency. It gives the rate of short runs, and checks every other
-# one
+# --- Little's law: requests under way = requests/s × latency. It gives the rate of short runs and checks the others
 #
-# Where a run has time for many requests on each connection, requests/s are what was answered ÷ time. Where it has time
-# for few, they come in bunches, or began in a queue that had still to grow: then it is chance, or the beginning, how
-# many end in the time. Such a run's rate is the mean number of requests that were under way, ÷ the mean time of those
-# that began while it was measured. These are followed to their end, so slow ones are not left out.
+# A run with time for many requests on each connection counts answers ÷ time. In a shorter run answers come in bunches,
+# or began in a queue that still had to grow. Then chance decides how many of them end in time. So a short run's rate is
+# the mean number of requests under way ÷ the mean time of those that began while it was measured. These are followed to
+# their end, so slow ones count.
 
 _MANY = 50
-"""Requests on each connection, one after the other: one bunch more or less is then 2 % at the most."""
+"""Requests on each connection, one after the other: one bunch more or less then changes the rate by at most 2 %."""
 _ERRORS = 3
-"""Standard errors of the mean latency within which both rates agree."""
+"""Both rates agree within this many standard errors of the mean latency."""
 _ROUGH = 0.03
-"""Both rates may differ by this share in any case."""
+"""Both rates may always differ by this share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LittlesLaw:
-    """What the law says of a closed loop."""
-
     in_flight: float
-    """The mean number of successful requests under way while it was measured."""
+    """The mean number of successful requests under way."""
     latency: float
     """Their mean latency, in seconds."""
     rps: float
-    """Requests/s as they are shown."""
+    """Requests/s as reported."""
     error: float
-    """By how much both may differ, as a share: what chance leaves of the mean latency, and 3 %."""
+    """By how much both rates may differ, as a share: chance in the mean latency, but at least 3 %."""
     is_short: bool
     """Whether a request takes longer than each start-up was measured."""
 
@@ -54,12 +51,12 @@ class LittlesLaw:
 
     @property
     def agrees(self) -> bool:
-        """Whether the rate that is shown is that of the law, within its error."""
+        """Whether the reported rate matches the law, within its error."""
         return not self.is_short and abs(self.rps / self.by_law - 1) <= self.error
 
 
 def rate_of(recording: Recording, count: Callable[[Round], float]) -> float | None:
-    """Returns successful requests per second, or what else `count` tells of them in a round, by `Round.carried`."""
+    """Returns per second whatever `count` returns for a round, by `Round.carried`."""
     counted = recording.counted()
     seconds = sum(round_.duration_ns for round_ in counted) / 1e9
     if seconds <= 0:
@@ -68,7 +65,7 @@ def rate_of(recording: Recording, count: Callable[[Round], float]) -> float | No
 
 
 def littles_law(recording: Recording) -> LittlesLaw | None:
-    """Returns what the law says of a closed loop for a time; None of other loads, and where nothing was answered."""
+    """Returns None for anything but a closed loop for a time, and if nothing was answered."""
     if not _is_closed(recording):
         return None
     latency, measured = recording.latency(), recording.measured()
@@ -85,7 +82,7 @@ def littles_law(recording: Recording) -> LittlesLaw | None:
 
 
 def _is_closed(recording: Recording) -> bool:
-    """Returns whether it is a closed loop for a time, without turns of another server, of which a request is known."""
+    """Returns whether it is a closed loop for a time, without another server's turns, and not empty."""
     if recording.open_loop or recording.due is not None:
         return False
     if any(round_.phase == "handover" for round_ in recording.rounds):
@@ -100,7 +97,7 @@ def _each_ns(recording: Recording) -> float:
 
 
 def _correction(recording: Recording) -> float:
-    """Returns the rate of a short run by the law, as a share of the counted one; 1.0 for other runs."""
+    """Returns a short run's rate by the law ÷ the counted one; 1.0 for other runs."""
     if not _is_closed(recording):
         return 1.0
     measured = recording.measured()
@@ -111,7 +108,7 @@ def _correction(recording: Recording) -> float:
     if not done or each_ns >= _MANY * mean_ns:
         return 1.0
     early = sum(round_.carried.early for round_ in recording.rounds)
-    if requests > early and each_ns >= mean_ns:  # else those of the warm-up are all there are
+    if requests > early and each_ns >= mean_ns:  # else only requests from the warm-up are known
         requests -= early
         took_ns -= sum(round_.carried.early_ns for round_ in recording.rounds)
     return busy_ns * requests / took_ns / done
@@ -120,11 +117,11 @@ def _correction(recording: Recording) -> float:
 # --- metrics
 
 RATE_TOLERANCE = 0.03
-"""Of what is counted per time: a loss of 10 % is then found, and the same code passes, within half a minute."""
+"""For counts per time. With it a loss of 10 % is found, and the same code passes, within half a minute."""
 
 
 class Unit(StrEnum):
-    """What a metric's float is counted in."""
+    """What a metric's float counts."""
 
     PER_SECOND = "1/s"
     SECONDS = "s"
@@ -136,35 +133,35 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One figure of a run, in SI units."""
+    """A figure of a load, in SI units."""
 
     name: str
     title: str
     """Column heading."""
     unit: Unit
     worse_sign: int = +1
-    """+1 where more is worse, -1 where less is."""
+    """+1 if more is worse, -1 if less is."""
     of_round: Callable[[Round], float | None] = lambda _: None
-    """Its value in one round; None where it is not known of a round."""
+    """Its value in one round; None if a single round does not have it."""
     of_run: Callable[[Recording], float | None]
-    """Its value over the whole run; None where it was not measured."""
+    """Its value over the whole load; None if it was not measured."""
     tolerance: float = 0.05
-    """The worsening, as a share, that a gate lets pass when the test names none."""
+    """The worsening, as a share, that a gate accepts by default."""
     least_requests: int = 1
-    """Fewer requests than this on one side cannot carry the metric."""
+    """The metric needs at least this many requests of each version."""
     least_events: int = 0
-    """Fewer events of streams than this cannot carry it."""
+    """The metric needs at least this many events of streams."""
     events: Callable[[Recording], int] | None = None
-    """How many events it is of; None where it is not of events."""
+    """How many events it is made from; None if it is not about events."""
     percentile: float | None = None
     """For latency percentiles: which one."""
     of_processes: bool = False
-    """Whether it is read from the server's processes: unknown where these changed."""
+    """Read from the server's processes, so unknown if these changed."""
     of_start: bool = False
-    """Whether each start-up has one value of it, before any load."""
+    """Each start-up has one value, before any load."""
 
     is_counted: bool = False
-    """Whether it is counted exactly: neither time nor the machine is in it, and it may well be 0."""
+    """Counted exactly: neither time nor the machine changes it, and it may be 0."""
 
     @property
     def limit_key(self) -> str:
@@ -194,7 +191,7 @@ def _time(
     of: str = "latency",
     percentile: float | None = None,
 ) -> Metric:
-    """Returns a metric of the latencies of requests, or of the times `of` events of streams; so many can carry it."""
+    """Returns a metric of durations: of requests, or of the events in the field `of`. `least` samples are needed."""
     is_of_events = of != "latency"
 
     def seconds(histogram: Histogram, least: int = 1) -> float | None:
@@ -221,7 +218,7 @@ def _percentile(percent: float, tolerance: float, least: int, *, of: str = "late
 
 
 def _run_cpu_per_request(recording: Recording) -> float | None:
-    """Returns it of the requests that ended while it was measured, or of all where none did."""
+    """Goes by all requests if none ended while it was measured."""
     if recording.processes_changed:
         return None
     counted = recording.counted()
@@ -243,7 +240,7 @@ def _peak_rss(recording: Recording) -> float | None:
 
 
 def _startup(recording: Recording) -> float | None:
-    """Returns the median: one start that a busy machine held up is not to be taken for all."""
+    """Returns the median: a busy machine may hold up single starts."""
     known = [boot.startup_ns / 1e9 for boot in recording.boots if boot.startup_ns is not None]
     return median(known) if known else None
 
@@ -253,7 +250,7 @@ def _queries(recording: Recording) -> float | None:
 
 
 def _capacity(recording: Recording) -> float | None:
-    """Returns the mean over the boots, of the logarithms, as boots differ by shares."""
+    """Returns the geometric mean over the start-ups, because these differ by factors."""
     rates = [boot.capacity.rate for boot in recording.boots if boot.capacity is not None and boot.capacity.rate > 0]
     return math.exp(fmean(map(math.log, rates))) if rates else None
 
@@ -351,27 +348,26 @@ _ALL = (
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
-"""All metrics by name."""
 
 
-# --- Which limits a search for the capacity can go by, and what they allow; imports nothing large
+# --- Limits that a search for the capacity can use. Imports nothing large
 
 LEAST_SHARE = 1e-4
-"""Some thousands of requests cannot show that a smaller share than this fails."""
+"""Some thousands of requests cannot show that a smaller share fails."""
 
 
 def searches_by(name: str) -> bool:
-    """Returns whether a search can go by a limit: that of a percentile, or of the share of failed requests."""
+    """Returns whether it is a percentile's limit, or the limit of failed requests."""
     return name == "max_error_rate" or percent_of(name) is not None
 
 
 def share_allowed(name: str, limit: float) -> float:
-    """Returns the share of requests that may be beyond a limit that `searches_by` accepts: 0.01 for `max_p99`."""
+    """Returns the share of requests that may break the limit: 0.01 for `max_p99`."""
     percent = percent_of(name)
     return max(limit, LEAST_SHARE) if percent is None else 1 - percent / 100
 
 
 def percent_of(name: str) -> float | None:
-    """Returns the percentile that a limit is of: 99 for `max_p99`; None for other limits."""
+    """Returns a limit's percentile: 99 for `max_p99`, None for other limits."""
     metric = METRICS.get(name.removeprefix("max_")) if name.startswith("max_") else None
     return None if metric is None else metric.percentile

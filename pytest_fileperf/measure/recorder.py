@@ -1,7 +1,7 @@
-"""Cuts the time of a load into rounds, while its tallies take the samples; hands out frozen rounds.
+"""Cuts the time of a load into rounds while its tallies take the samples, and returns frozen rounds.
 
-A load with parts has a tally for each. Its own rounds are theirs together. Steps of journeys have tallies, too, which
-are in no sum: their journeys are.
+Each part of a load has a tally, and the load's own rounds are their sum. Steps of journeys have tallies as well. These
+are in no sum, because their journeys are.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from pytest_fileperf.units import format_duration
 from pytest_fileperf.wire.exchange import Sockets
 
 MOST_STEPS = 100
-"""Of one journey: each has histograms of its own in every round."""
+"""For one journey: each step has its own histograms in every round."""
 
 
 class Recorder:
-    """The clock of one run; `tallies` take every finished request, and `finish` returns the rounds.
+    """The clock of one load. Its `tallies` take every finished request, and `finish` returns the rounds.
 
-    Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up, of which only
-    counts are kept. From there `stretches` follow, each with its end (since that instant, ascending) and what it is.
-    Samples after the last one are the drain. Without any there is one round, up to `finish`. `server_cpu` reads the CPU
-    time of the server so far, in ns; None if that is unknown. With the number of `connections` rounds have a typical
-    rate. With `keeps_ends` they have none yet, but `ends` are kept, as those of other generators belong to them.
-    `parts` names the parts of the load; there is one tally without any.
+    Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up: only their
+    number is kept. Then the `stretches` follow, each with its end (counted from that instant, ascending) and its kind.
+    Samples after the last stretch are the drain. Without stretches there is one round, up to `finish`.
+
+    `server_cpu` reads the server's CPU time so far, in ns. With `connections`, rounds get a typical rate. `keeps_ends`
+    keeps `ends` instead, because that rate needs other generators' too. Without `parts` there is one tally.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class Recorder:
         self._connections = connections
         self._keeps_ends = keeps_ends
         self.ends: list[tuple[array[int], ...]] = []
-        """When answers ended in each round, by tallies, where that is kept; nothing of what is no round proper."""
+        """When answers ended in each round, by tally, if that is kept. Empty for handovers and drains."""
         self._done: list[Round] = []
         self.tallies = tuple(Tally(self, name) for name in parts or ("",))
-        """Of each part, in order."""
+        """One for each part, in order."""
         self._steps: dict[tuple[str, str], Tally] = {}
-        """By part and name, in the order in which they were first gone through."""
+        """By part and name, in the order of first use."""
         self.next_tally: Callable[[], Tally] = lambda: self.tallies[0]
         """Chooses the part of a request that is not sent."""
         self.paces = connections > 0 or keeps_ends
         self.index = -1
-        """-1 in the warm-up, then the number of the stretch; their count in the drain."""
+        """-1 in the warm-up, then the number of the stretch, and their count in the drain."""
         self.opened_ns = 0
         """When the current round began; 0 in the warm-up."""
         self.boundary_ns = _NEVER_NS
@@ -78,20 +78,19 @@ class Recorder:
         self._server_cpu_mark: int | None = None
         self._client_cpu_mark = self._code_mark = 0
         self.sockets = Sockets()
-        """The connections of the load."""
         self._opened_mark = self._closed_mark = 0
         self.finished_requests = 0
-        """Successful requests in the rounds that are over."""
+        """Successful requests in finished rounds."""
         self.due_count = 0
-        """Open loop: requests that were due since the warm-up, dropped ones too."""
+        """Open loop: requests that were due since the warm-up, including dropped ones."""
         self.first_due_ns = self.last_due_ns = 0
         """Open loop: when the first and the last of them were due."""
         self.uncounted_ns = 0
-        """What of the time of journeys did not count, such as pauses; that is in none of their durations."""
+        """Time of journeys that does not count, such as pauses. It is in none of their durations."""
         self.code_ns = 0
         """How long code of journeys held the event loop."""
         self.paths: set[tuple[str, str]] = set()
-        """Methods and paths of requests that went through a client of httpx."""
+        """Methods and paths of requests through an httpx client."""
         self.paths_left = MOST_PATHS
 
     def begin(self, first_round_ns: int) -> None:
@@ -102,7 +101,7 @@ class Recorder:
     def due(self, due_ns: int, now_ns: int, patience_ns: int) -> bool:
         """Counts a request that is due in an open loop; returns whether to send it.
 
-        A request that was due more than `patience_ns` ago is dropped: it has failed.
+        A request that was due more than `patience_ns` ago is dropped, which counts as failed.
         """
         if due_ns >= self.measured_from_ns:
             self.due_count += 1
@@ -119,7 +118,7 @@ class Recorder:
             tally.failure("not sent", example, ended_ns, count=number)
 
     def advance(self, now_ns: int) -> None:
-        """Closes the rounds that are over; called by samples and, where there are few, by a timer."""
+        """Closes the rounds that are over. Samples call it, and a timer if there are few samples."""
         while now_ns >= self.boundary_ns:
             if self.index >= 0:
                 self._close(self.boundary_ns, self._stretches[self.index][1])
@@ -130,7 +129,7 @@ class Recorder:
             self._open(self.boundary_ns)
 
     def finish(self, now_ns: int) -> tuple[Round, ...]:
-        """Closes the last round, or the drain, and returns all rounds."""
+        """Closes the last round or the drain, and returns all rounds."""
         self.advance(now_ns)
         if self.index >= 0 and not self._stretches:
             self._close(now_ns, Phase.ROUND)
@@ -144,9 +143,9 @@ class Recorder:
         return tuple(self._done)
 
     def overlaps(self, started_ns: int, ended_ns: int) -> Iterator[tuple[int, int]]:
-        """Yields the rounds, by number, that a request was under way in, and for how long (ns); the newest first.
+        """Yields the rounds in which a request was under way, and for how long (ns); the newest first.
 
-        It ends in the current round, which began at `opened_ns`.
+        It must end in the current round, which began at `opened_ns`.
         """
         index, opened_ns, until_ns = self.index, self.opened_ns, max(ended_ns, self.opened_ns)
         while index >= 0:
@@ -157,19 +156,19 @@ class Recorder:
             opened_ns = self.measured_from_ns + (self._stretches[index - 1][0] if index > 0 else 0)
 
     def subjects(self) -> dict[tuple[str, str], tuple[Round, ...]]:
-        """Returns the rounds of each part, and those of each step that was gone through, warm-up too.
+        """Returns the rounds of each part, and of each step that was used, in the warm-up too.
 
-        Keys are a part and a step, which is empty for all of a part; the part is empty for a step without parts.
+        Keys are part and step. The step is empty for a whole part, and the part is empty in a load without parts.
         """
         parts = {(tally.name, ""): tally for tally in self.tallies if tally.name}
         return {subject: tuple(tally.rounds) for subject, tally in (parts | self._steps).items()}
 
     def warm_ups(self) -> dict[str, WarmUp]:
-        """Returns what came of the requests of the warm-up, of each part by its name; by an empty one without parts."""
+        """Returns the results of the warm-up by part; the name is empty in a load without parts."""
         return {tally.name: tally.warm_up() for tally in self.tallies}
 
     def step(self, part: str, name: str) -> Tally:
-        """Returns the tally of a step of the journeys of a part. Raises ValueError for too many steps of one part."""
+        """Raises ValueError if a part has too many steps."""
         found = self._steps.get((part, name))
         if found is None:
             if sum(of == part for of, _ in self._steps) >= MOST_STEPS:
@@ -183,7 +182,7 @@ class Recorder:
 
     @property
     def requests(self) -> int:
-        """Successful requests of the current round."""
+        """Successful requests in the current round."""
         return sum(tally.requests for tally in self.tallies)
 
     @property
@@ -193,12 +192,12 @@ class Recorder:
 
     @property
     def last_end_ns(self) -> int:
-        """When the last request ended, well or not."""
+        """When the last request ended, good or failed."""
         return max(tally.last_end_ns for tally in self.tallies)
 
     @property
     def last_round(self) -> Round | None:
-        """The newest finished round proper."""
+        """The newest finished round that is no handover or drain."""
         return next((round_ for round_ in reversed(self._done) if round_.phase is Phase.ROUND), None)
 
     @property
@@ -209,7 +208,6 @@ class Recorder:
         return "drain" if self._stretches and self.index >= len(self._stretches) else "round"
 
     def _open(self, start_ns: int) -> None:
-        """Begins the next round, or the drain, with empty counts."""
         for tally in (*self.tallies, *self._steps.values()):
             tally.begin()
         self.opened_ns = start_ns
@@ -226,7 +224,7 @@ class Recorder:
         return typical_rps([tally.ends for tally in tallies], self._connections)
 
     def _close(self, end_ns: int, phase: Phase) -> None:
-        """Turns the current counts into a round, of each part and of the whole."""
+        """Turns the current counts into a round, for each part and for the whole load."""
         typical = self._typical_rps(self.tallies, phase)
         if self._keeps_ends:
             self.ends.append(tuple(tally.ends for tally in self.tallies) if phase is Phase.ROUND else ())
@@ -259,7 +257,7 @@ class Recorder:
 _NEVER_NS = 1 << 62
 
 
-# --- Merges what several generators have measured of one load, as if one generator had measured all of it; pure
+# --- Merges what several generators measured of one load, as if one generator had measured all of it; pure
 
 Ends: TypeAlias = "Sequence[Sequence[array[int]]]"
 """When answers ended in each round, by parts of the load."""
@@ -272,10 +270,10 @@ def merged_rounds(
     ends: Sequence[Ends] | None = None,
     connections: int = 0,
 ) -> tuple[Round, ...]:
-    """Returns the rounds of a load whose generators, by their numbers, have had these: at the same instants.
+    """Returns the rounds of a load from its generators' rounds (by number), which lie at the same instants.
 
-    Those of a part or step do not tell what each generator did. With the `ends` of each generator turns have their
-    typical rates; `connections` are those of all together.
+    Only a whole load's rounds keep what each generator did. With `ends` from all generators, rounds get typical rates;
+    `connections` is their sum over all generators.
     """
     at: dict[int, dict[int, Round]] = {}
     for number, rounds in sorted(shares.items()):
@@ -297,7 +295,7 @@ def merged_rounds(
 
 
 def merged_leads(leads: Sequence[LeadTimes], *, span_ns: int) -> LeadTimes | None:
-    """Returns the lead times of all generators, of a load whose requests were due in `span_ns`; None of nothing."""
+    """Joins the lead times of all generators; requests were due in `span_ns`. None if nothing was due."""
     whole = Leads(0, span_ns)
     for part in leads:  # all generators have the same stretches
         whole.add(part)

@@ -1,4 +1,4 @@
-"""What a load leaves behind: rounds with their counts and histograms, in one recording. Frozen; made by `recorder`."""
+"""What a load leaves behind: rounds with counts and histograms, in one frozen recording. `recorder` makes them."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from pytest_fileperf.measure.growth import Growth, joined
 from pytest_fileperf.measure.histogram import EMPTY, Histogram
 from pytest_fileperf.serve.databases import Queries
 
-# --- What rounds gain and lose by requests that began before the round in which they ended
+# --- Requests that began before the round in which they ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What a round gains and loses by requests that began before the round in which they ended (closed loops).
+    """What a closed loop's round gains and loses by requests that began before the round in which they ended.
 
-    Such a request counts in each round with the share of its time that lies there. So slow requests, which end in
-    bunches, have the right rate wherever rounds begin and end. Each figure is to be added to that of the round itself.
+    Such a request counts in each round with the share of its time in it. So slow requests, which end in bunches, give
+    the right rate, wherever rounds begin and end. Add each figure to the round's own.
     """
 
     parts: int = 0
-    """Billionths of requests: whole numbers add up to the same, whichever generator has counted them."""
+    """Billionths of requests: whole numbers give the same sum, whichever generator counted them."""
     sent: int = 0
     received: int = 0
     """Billionths of bytes."""
     busy_ns: int = 0
-    """To the sum of the latencies: then it is how long requests were under way within the round, all together."""
+    """Added to the sum of the latencies, this gives the total time that requests were under way within the round."""
     early: int = 0
     """How many requests of the round began in the warm-up."""
     early_ns: int = 0
-    """How long these took, all together."""
+    """How long these took in total."""
 
     def __add__(self, other: Carried) -> Carried:
         return Carried(
@@ -51,11 +51,11 @@ class Carried:
 
 
 PARTS = 1_000_000_000
-"""Those of a request."""
+"""Parts of one request."""
 NOTHING_CARRIED = Carried()
 
 
-# --- Generators that made one load together, or one on another machine: what each of them did
+# --- Generators that made one load together, or one on another machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class GeneratorRound:
     """What one of several generators did in a round."""
 
     number: int
-    """From 1 on."""
+    """Counts from 1."""
     requests: int
     """Successful ones."""
     failed: int
@@ -72,24 +72,24 @@ class GeneratorRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorProcess:
-    """One of several generators that loaded a boot."""
+    """One of several generators that loaded a start-up."""
 
     number: int
-    """From 1 on."""
+    """Counts from 1."""
     of: int
-    """How many there were."""
+    """How many generators there were."""
     connections: int = 0
     pid: int | None = None
     cores: frozenset[int] = frozenset()
-    """Those that it may run on; empty where that is not known."""
+    """Cores that it may run on; empty if unknown."""
     lost: str = ""
-    """Why its part of the load is missing; empty where it is there."""
+    """Why its part of the load is missing; empty if it is there."""
     worker: str = ""
-    """The Dask worker that it was beside, by its address; empty for a process of this machine."""
+    """The address of the Dask worker beside it; empty for a process of this machine."""
     clock_error_ns: int = 0
-    """When it began is known to so much; 0 on the clock of this machine."""
+    """Uncertainty of its start time; 0 on this machine's clock."""
     distance_ns: int = 0
-    """The shortest time that a question to it and its answer took; 0 where it was not asked."""
+    """Shortest round trip of a question to it; 0 if it was not asked."""
 
     @property
     def title(self) -> str:
@@ -100,17 +100,15 @@ class GeneratorProcess:
 # --- recording
 
 LATE_NS = 1_000_000
-"""A request of an open loop that is sent this long after it was due is late."""
+"""An open loop's request is late if it is sent this long after it was due."""
 
 
 class Phase(StrEnum):
-    """Which part of a run a round is."""
-
     ROUND = "round"
     HANDOVER = "handover"
-    """Between the turns of two servers that are loaded in turn: counted and in the latencies, but in no rate."""
+    """Between the turns of two servers that are loaded alternately: counted and in the latencies, but in no rate."""
     DRAIN = "drain"
-    """What was in flight when the last round ended: counted and in the latencies, but in no rate."""
+    """Requests in flight when the last round ended: counted and in the latencies, but in no rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +117,11 @@ class Failure:
 
     kind: str
     """`connect`, `timeout`, `disconnected`, `protocol`, `status 500`, `size`, `digest`, `assertion`, `cancelled`,
-    `stream` (not what it was to be), `not sent`, `dropped` (open loop: no connection was free within the time limit),
-    or an exception's class."""
+    `stream` (an unexpected stream), `not sent`, `dropped` (open loop: no connection was free within the time limit), or
+    an exception's class."""
     count: int
     example: str
-    """The first one's message, with the start of the body where there is one."""
+    """The first one's message, with the start of the body if there is one."""
 
     def more(self, count: int) -> Failure:
         return Failure(kind=self.kind, count=self.count + count, example=self.example)
@@ -131,7 +129,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """A stretch of time on one boot; a request belongs to the round it ends in, but for rates: see `Carried`."""
+    """A stretch of time on one start-up. A request belongs to the round it ends in; for rates see `Carried`."""
 
     boot: int
     index: int
@@ -140,49 +138,49 @@ class Round:
     ended_ns: int
     """Both on the generator's monotonic clock."""
     requests: int
-    """Successful ones. Failures are counted apart and stay out of the histograms."""
+    """Successful ones. Failures are counted apart and are in no histogram."""
     latency: Histogram
-    """Nanoseconds to the last byte read, from when the request began (closed loop) or was due (open). It begins with
-    its first byte, or if it needs a new connection, when that is to be opened."""
+    """Nanoseconds to the last byte read, from when the request began (closed loop) or was due (open loop). It begins
+    with its first byte, or when the connection that it needs is to be opened."""
     ttfb: Histogram
     """Nanoseconds to the first byte of the answer, from the same instant."""
     bytes_sent: int
-    """Bodies of successful requests; heads and framing are not counted, so engines and servers compare."""
+    """Bodies of successful requests, without heads and framing, so that engines and servers compare."""
     bytes_received: int
     statuses: tuple[tuple[int, int], ...] = ()
-    """Status code and count, of every answer, sorted."""
+    """Status code and count of every answer, sorted."""
     failures: tuple[Failure, ...] = ()
     server_cpu_ns: int | None = None
-    """CPU time of the server's whole process tree in the round; None where it cannot be read."""
+    """CPU time of the server's whole process tree in the round; None if it cannot be read."""
     client_cpu_ns: int = 0
-    """CPU time of the generator's process in the round, or of all generators together."""
+    """CPU time of the generator's process in the round, or of all generators."""
     code_ns: int = 0
-    """How long the code of journeys, with httpx's, held the event loop of the generator, or of all generators together:
-    from where it went on to where it waited again. What is more than the CPU time went into code that blocks."""
+    """How long journeys and httpx's code held the event loop, from each resumption to the next wait; all generators
+    summed. If this exceeds the CPU time, the code blocks."""
     generators: tuple[GeneratorRound, ...] = ()
-    """What each generator did; empty where there was one."""
+    """What each generator did; empty if there was one."""
     service: Histogram = EMPTY
-    """Open loop: nanoseconds to the last byte read, from when the request began; empty in a closed loop, being the
-    latency there."""
+    """Open loop: nanoseconds to the last byte read, from when the request began. Empty in a closed loop, whose latency
+    it is."""
     send_delay: Histogram = EMPTY
     """Open loop: nanoseconds from when a request was due to when it began; empty in a closed loop."""
     events: int | None = None
-    """Pieces of streams: server-sent events, lines, or so many bytes each. Those of streams that failed later are among
-    them. None where no stream had any yet."""
+    """Pieces of streams: server-sent events, lines, or pieces of a given size, including those of streams that failed
+    later. None if no stream has begun."""
     first_event: Histogram = EMPTY
     """Nanoseconds to the first event of each stream, from the same instant as its latency."""
     event_gap: Histogram = EMPTY
     """Nanoseconds between two events of a stream; 0 for events that were read together."""
     answers: int | None = None
-    """HTTP requests that were answered, where one of `requests` may be made of several, as a run of a journey is; those
-    of failures too. None where each is one."""
+    """HTTP requests that were answered, including failed ones, if one of `requests` may make several, as a journey
+    does. None if each makes one."""
     typical_rps: float | None = None
-    """Requests/s by the median time that a fixed number of answers took: as many as there are connections, or the least
-    multiple of it from 16 on. A stall does not change it. In a turn of few answers it goes by the time that most of
-    them took. None outside the turns of two servers, and in a turn of hardly any answers."""
+    """Requests/s by the median time of a fixed number of answers, so a stall does not change it. The number is that of
+    the connections, or its least multiple from 16 on. With few answers it is smaller. None in a turn with hardly any
+    answers, and if the load has one server only."""
 
     cut_off: int = 0
-    """Answers that came before the server had taken the whole request: the rest was not sent, and counts nowhere."""
+    """Answers that came before the server had taken the whole request. The rest was not sent, and counts nowhere."""
     out_of_step: int = 0
     """Connections that were given up because the server sent more than the answer."""
     closed_unsaid: int = 0
@@ -190,19 +188,18 @@ class Round:
     closed_said: int = 0
     """Connections that the server closed after an answer that announced it (`Connection: close`)."""
     opened: int = 0
-    """Connections that were opened in the round. This and the next one are not known of the parts of a load."""
+    """Connections that were opened in the round. Like `most_open`, unknown for parts of a load."""
     most_open: int = 0
-    """The most connections that were open at one time; of several generators the sum of each one's own."""
+    """The most connections open at one time; summed over the generators."""
     carried: Carried = NOTHING_CARRIED
-    """What rates add to the counts of this round."""
+    """What rates add to this round's counts."""
 
     @classmethod
     def summed(cls, parts: Sequence[Round], **own: Any) -> Round:
-        """Returns these rounds as one: those of all parts of a load, of several generators, or one after the other.
+        """Joins rounds: of all parts of a load, of several generators, or one after the other.
 
-        Counts, bytes, CPU times and histograms add up exactly: a histogram is counts of steps, and the least, the
-        greatest and the sum of all values are exact. The CPU time of the server is that of the longest round: all
-        generators have read it, and only the last round does not end at one instant. Fields in `own` are as given.
+        Counts, bytes, CPU times and histograms add up exactly. The server's CPU time comes from the longest round: all
+        generators read the same, and only the last round ends at different instants. `own` replaces fields.
         """
         first, *others = parts
         sums: dict[str, Any] = {}
@@ -229,22 +226,22 @@ class Round:
 
     @property
     def done(self) -> float:
-        """Successful requests, each by the share of its time that lies within the round."""
+        """Successful requests, each by the share of its time within the round."""
         return max(0.0, self.requests + self.carried.parts / PARTS)
 
     @property
     def sent(self) -> float:
-        """Bytes sent, of each request by that share."""
+        """Bytes sent, by the same shares."""
         return max(0.0, self.bytes_sent + self.carried.sent / PARTS)
 
     @property
     def received(self) -> float:
-        """Bytes received, of each request by that share."""
+        """Bytes received, by the same shares."""
         return max(0.0, self.bytes_received + self.carried.received / PARTS)
 
     @property
     def busy_ns(self) -> int:
-        """How long successful requests were under way within the round, all together."""
+        """How long successful requests were under way within the round, in total."""
         return self.latency.sum_ns + self.carried.busy_ns
 
     @property
@@ -257,7 +254,7 @@ class Round:
 
     @property
     def http_requests(self) -> int:
-        """Those that were answered, well or not."""
+        """Answered ones, good or failed."""
         if self.answers is not None:
             return self.answers
         return sum(count for status, count in self.statuses if status)
@@ -265,14 +262,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """What came of the requests of a warm-up: they are in no figure, so what failed among them is counted here."""
+    """Results of a warm-up. Its requests are in no figure, so its failures are counted here."""
 
     requests: int = 0
     """Successful ones."""
     failures: tuple[Failure, ...] = ()
 
     def __add__(self, other: WarmUp | Round) -> WarmUp:
-        """Returns both as one; a round may be in no figure, too."""
         return WarmUp(
             requests=self.requests + other.requests, failures=merge_failures((*self.failures, *other.failures))
         )
@@ -283,7 +279,6 @@ class WarmUp:
 
     @property
     def made(self) -> int:
-        """All requests."""
         return self.requests + self.failed
 
 
@@ -303,13 +298,13 @@ def without_samples(round_: Round) -> Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadTimes:
-    """Latencies by when their requests were due, in equal stretches of time: the lead-time chart of an open loop.
+    """Latencies by when requests were due, in equal stretches of time, for the lead-time chart of an open loop.
 
-    Where fewer requests than stretches were due, each of them is a stretch of its own.
+    If there were fewer requests than stretches, each request is a stretch.
     """
 
     due_ns: tuple[int, ...]
-    """When the first request of each stretch was due, since the warm-up; ascending, empty stretches left out."""
+    """When each stretch's first request was due, counted from the warm-up; ascending, without empty stretches."""
     counts: tuple[int, ...]
     """Successful requests of each."""
     mean_ns: tuple[int, ...]
@@ -318,70 +313,70 @@ class LeadTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootCapacity:
-    """The highest rate at which a boot held its limits, as a search for it found."""
+    """The highest rate at which a start-up held its limits, as a search found it."""
 
     rate: float
     """Requests per second."""
     variance: float
-    """What is uncertain about its logarithm."""
+    """Uncertainty of the rate's logarithm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """Facts about one boot of the server during its run."""
+    """Facts about one start-up of the server during its load."""
 
     index: int
     pids: tuple[int, ...] = ()
     peak_rss_bytes: int | None = None
-    """Sum over the process tree of each process's own peak during the run."""
+    """The sum of each process's own peak, over the process tree."""
     memory: tuple[tuple[int, int], ...] = ()
-    """How its peak grew with the requests that it had answered: `usage.Course`. Empty where that is not known."""
+    """How its peak grew with the requests it had answered, see `usage.Course`. Empty if unknown."""
     startup_ns: int | None = None
-    """How long it took from the start of its process until it answered; None if that was not to be measured."""
+    """Time from the start of its process to its first answer; None if it was not to be measured."""
     queries: Queries | None = None
-    """Those of its requests after the warm-up; None if nobody counted them."""
+    """Queries after the warm-up; None if nobody counted them."""
     stabilised: tuple[str, ...] = ()
-    """What was held equal between boots: `hash seed`, `addresses`."""
+    """What was held equal between start-ups: `hash seed`, `addresses`."""
     tracer: str = ""
-    """What traced the server, or its load generator, such as `coverage`; empty for nothing."""
+    """What traced the server or its load generator, such as `coverage`."""
     left_share: float = 0.0
-    """Cores that it went on using after its last answer, beyond what it used before it was loaded: its answers left
-    work behind. What only waits cannot be seen."""
+    """Cores that it still used after its last answer, beyond its use before the load: its answers left work behind.
+    Work that only waits cannot be seen."""
     was_at_work: bool = False
-    """Whether it was still busy with such work, of an earlier load, when this one began."""
+    """Whether it was still busy with work of an earlier load when this one began."""
     worker_pids: tuple[int, ...] = ()
-    """Those of `pids` that answer requests, each good for about one core; empty where that is not known."""
+    """Those of `pids` that answer requests, each good for about one core; empty if unknown."""
     cores: frozenset[int] = frozenset()
-    """Those that its processes may run on; empty where that is not known."""
+    """Cores that its processes may run on; empty if unknown."""
     children_share: float = 0.0
-    """Share of its CPU time that children used: processes that do not answer requests, and work for those that do."""
+    """Share of its CPU time in child processes that answer no requests themselves, but work for those that do."""
     generator_cores: frozenset[int] = frozenset()
-    """Those that the generator may run on, or all of them; empty also where that is the test process."""
+    """Cores that the generators may run on; empty also if that is the test process."""
     generators: tuple[GeneratorProcess, ...] = ()
-    """Those that loaded it; empty where there was one."""
+    """The generators that loaded it; empty if there was one."""
     samples: Sequence[Sample] = ()
-    """What its processes, the generator and the sockets between them did, a few times a second during the run."""
+    """What its processes, the generator and the sockets between them did, a few times a second."""
     alone: Histogram = EMPTY
-    """Nanoseconds that requests took one after the other, once the load was over; empty where none were sent."""
+    """Nanoseconds of requests that were sent one after the other after the load; empty if none were sent."""
     core_delay: float = 1.0
-    """How much longer it took for its work than its CPU time, since others had its core meanwhile; in turn only."""
+    """Time on its cores ÷ its CPU time, because others used the cores too. Only if servers are loaded alternately."""
     leads: LeadTimes | None = None
     """Open loop only."""
     thread_pools: tuple[ThreadUse, ...] = ()
     """What the threads of each of its processes did over the rounds."""
     capacity: BootCapacity | None = None
-    """Where it was searched for."""
+    """None without a search for the capacity."""
     warm_up: WarmUp = WarmUp()
-    """What came of the requests before the rounds, of all runs on this boot."""
+    """Results of the requests before the rounds, over all loads of this start-up."""
     growth: Growth | None = None
-    """What it held more of for each request; None where that is not known."""
+    """What it held more of for each request; None if unknown."""
     processes_ended: int = 0
-    """How many of its processes ended during the load, if some of these were there before it: workers that restart."""
+    """How many of its processes from before the load ended during it, for example workers that restart."""
     processes_changed: str = ""
-    """What happened to the server's processes during a run, so that it is unknown what they used; else empty."""
+    """What happened to the server's processes, if that makes their use unknown; else empty."""
 
     def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...]) -> Boot:
-        """Returns what is known of this boot after a further run on it; `memory` is that of both runs."""
+        """Joins a further load of this start-up; `memory` is the course over both."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
         changed = later.processes_changed or self.processes_changed
         return replace(
@@ -400,7 +395,7 @@ class Boot:
         )
 
     def with_lost(self, earlier: Boot) -> Boot:
-        """Returns it with the generators that another run on this boot has lost."""
+        """Adds the generators that an earlier load of this start-up lost."""
         lost = {own.number: own.lost for own in earlier.generators}
         return replace(
             self, generators=tuple(replace(own, lost=lost.get(own.number) or own.lost) for own in self.generators)
@@ -409,7 +404,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Everything measured in one run: all rounds of all boots."""
+    """Everything that one load measured: all rounds of all start-ups."""
 
     rounds: tuple[Round, ...]
     boots: tuple[Boot, ...]
@@ -419,45 +414,44 @@ class Recording:
     why_engine: str = ""
     """Why it was not replay; empty for replay."""
     wait_ns: int = 0
-    """Time spent waiting for what was in flight after the last rounds, over all runs."""
+    """Time spent waiting for requests in flight after the last rounds, over all loads."""
     open_loop: bool = False
     """Whether requests were due at given instants, however slow the server was."""
     due: int | None = None
-    """Open loop and fixed counts: how many requests were due after the warm-up, over all runs."""
+    """Open loop and fixed counts: how many requests were due after the warm-up, over all loads."""
     attack_ns: int = 0
-    """From the first to the last start that was due, over all runs: vegeta's attack. The rounds in a closed loop."""
+    """From the first to the last start that was due, over all loads: vegeta's attack. In a closed loop, the rounds."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
 
     @property
     def tracer(self) -> str:
-        """What traced the server or its load generator, in any boot; empty for nothing."""
+        """What traced the server or its load generator in any start-up."""
         return ", ".join(dict.fromkeys(boot.tracer for boot in self.boots if boot.tracer))
 
     @property
     def growth(self) -> Growth | None:
-        """What the server held more of for each request, in all boots; None where that is not known."""
         return joined(boot.growth for boot in self.boots)
 
     @property
     def queries(self) -> Queries | None:
-        """Those of the requests of all boots; None if nobody counted them."""
+        """None if nobody counted them."""
         return Queries.summed(boot.queries for boot in self.boots)
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Why a generator's part of the load is missing, once for each; empty where all of it is there."""
+        """Why generators' parts of the load are missing, each reason once."""
         found = (own.title + own.lost for boot in self.boots for own in boot.generators if own.lost)
         return tuple(dict.fromkeys(found))
 
     @property
     def left_share(self) -> float:
-        """Cores that the server went on using after its last answer, on the boot with the most; 0.0 for none."""
+        """Cores that the server still used after its last answer, on the start-up with the most."""
         return max((boot.left_share for boot in self.boots), default=0.0)
 
     @property
     def processes_changed(self) -> str:
-        """What happened to the server's processes in any boot, so that it is unknown what they used; else empty."""
+        """What happened to the server's processes in any start-up, if that makes their use unknown; else empty."""
         return "; ".join(dict.fromkeys(boot.processes_changed for boot in self.boots if boot.processes_changed))
 
     @property
@@ -472,19 +466,19 @@ class Recording:
         return replace(self, boots=(boot,), rounds=rounds)
 
     def measured(self) -> tuple[Round, ...]:
-        """Returns the rounds proper, without handovers and drains."""
+        """Returns the rounds without handovers and drains."""
         return tuple(round_ for round_ in self.rounds if round_.phase is Phase.ROUND)
 
     @property
     def most_open(self) -> int:
-        """The most connections that were open at one time."""
+        """The most connections open at one time."""
         return max((round_.most_open for round_ in self.rounds), default=0)
 
     def counted(self) -> tuple[Round, ...]:
-        """Returns the rounds that the figures of the whole run are over.
+        """Returns the rounds that the load's figures are made from.
 
-        They include the drains in an open loop, where the server was late with requests that were due, and where no
-        request was under way before.
+        They include the drains in an open loop, because the server was late with due requests. They also do so if no
+        request ended before.
         """
         measured = self.measured()
         return measured if not self.open_loop and any(round_.done for round_ in measured) else self.rounds
@@ -494,14 +488,14 @@ class Recording:
         return self.merged("latency")
 
     def merged(self, name: str) -> Histogram:
-        """Returns what all rounds have in one of their histograms, drains included."""
+        """Joins this histogram of all rounds, drains included."""
         return Histogram.merged(getattr(round_, name) for round_ in self.rounds)
 
 
 def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Returns one failure a kind, most frequent first, with the first example of each.
+    """Returns one failure per kind, most frequent first, with the first example of each.
 
-    Of two that are as frequent the answer that tells what failed comes first.
+    Of equally frequent ones, answers come first because they tell what failed.
     """
     merged: dict[str, Failure] = {}
     for failure in failures:
@@ -510,11 +504,11 @@ def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     return tuple(sorted(merged.values(), key=lambda one: (-one.count, not one.kind.startswith("status "), one.kind)))
 
 
-# --- Makes small what a session keeps of each measurement until its end: nobody reads most of it before the reports
+# --- Makes small what a session keeps of each measurement: before the reports, nobody reads most of it
 
 
 def pack(values: Iterable[object]) -> None:
-    """Packs what frozen values hold. It stays what it is, and equal histograms share memory."""
+    """Packs what frozen values hold. Their values stay the same, and equal histograms share memory."""
     known: dict[bytes, bytes] = {}
     for held in packable_in(tuple(values)):
         if isinstance(held, Samples):
@@ -543,7 +537,7 @@ def packable_in(value: object) -> Iterator[Histogram | Samples]:
 
 
 class Samples(Sequence[Sample]):
-    """What was seen of a boot. Equal to a tuple of the same samples; packed it takes much less memory."""
+    """Looks at a start-up. Equal to a tuple of the same samples; packed it takes much less memory."""
 
     __slots__ = ("_count", "_held")
 
@@ -579,6 +573,6 @@ class Samples(Sequence[Sample]):
 
 @lru_cache(maxsize=2)
 def _unpacked(raw: bytes) -> tuple[Sample, ...]:
-    """Who reads one measurement reads it several times."""
+    """Cached, because one reader asks several times."""
     found: tuple[Sample, ...] = pickle.loads(zlib.decompress(raw))  # noqa: S301 - from this process, or another of ours
     return found

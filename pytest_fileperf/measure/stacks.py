@@ -1,6 +1,6 @@
 """What a sampling profiler saw of a server: stacks with their number of samples, and what each function costs.
 
-Which functions made a side slower than another one is for `blame`.
+`blame` finds the functions that made a version slower.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _LIBRARIES = (
     re.compile(r"(<.*)"),
     re.compile(r"(?:.*/)?(pytest_fileperf/serve/.*)"),  # around every app, and part of none
 )
-"""Where files lie that are not the project's; the group is the file's name in there."""
+"""Files outside the project; the group is the file's name within its library."""
 _THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
 """How a stack begins."""
 _FEW_SAMPLES = 10
-"""Fewer of one kind of thread do not tell its functions. A look pauses the main thread first: where what the others do
-is shorter than a pause takes, they are hardly ever seen at it, however much of the time that is."""
+"""Too few samples of one kind of thread to tell its functions. A look pauses the main thread first. Other threads that
+work for less time than a pause takes are then hardly ever seen."""
 _POLLING = re.compile(r"(?:.*\.)?run .*/asyncio/runners\.py")
-"""Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there as it
-waits for the core or for Python's lock."""
+"""Innermost functions of a main thread whose event loop polls in C. Beside other threads it is mostly seen there while
+it waits for the core or for Python's lock."""
 _MOST_SEEN = 0.75
-"""The time that samples of threads stand for, over their CPU time, from which on they tell what it goes to."""
+"""Samples tell what threads do if the time they stand for exceeds this share of the threads' CPU time."""
 SMALL_SHARE = 0.05
-"""Threads and child processes that have less of the CPU time need not be seen."""
+"""Threads and child processes with a smaller share of the CPU time need not be seen."""
 _WAITING = re.compile(
     r"(?:.*\.)?(?:wait|_wait_for_tstate_lock|join) .*/threading\.py"
     r"|_worker .*/concurrent/futures/thread\.py"
@@ -48,8 +48,8 @@ _WAITING = re.compile(
     r"|(?:.*\.)?(?:wait|poll) .*/multiprocessing/\w+\.py"
     r"|(?:.*\.)?wait (?:.*/)?pytest_fileperf/host/supervisor\.py"
 )
-"""Innermost functions of threads that wait for something to do. py-spy leaves out what does not run; but a thread that
-was paused has to run for a moment to go on waiting, and may still wait for the core as the next sample is taken."""
+"""Innermost functions of threads that wait for something to do. py-spy leaves out idle threads. But a paused thread
+must run for a moment before it waits again, and may wait for the core when the next sample is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,10 @@ class Frame:
     """One function on a stack."""
 
     function: str
-    """With its class and the functions around it, as in `Cart.total`; py-spy before 0.4.3 knows only `total`."""
+    """With its class and outer functions, as in `Cart.total`. py-spy before 0.4.3 knows only `total`."""
     file: str
     line: int
-    """Where it begins; 0 where that is not known."""
+    """Where the function begins; 0 if unknown."""
 
 
 Stack: TypeAlias = tuple[Frame, ...]
@@ -68,37 +68,37 @@ Stack: TypeAlias = tuple[Frame, ...]
 
 
 class Threads(Enum):
-    """The threads beside the main one, on one side of a comparison."""
+    """How much is known of the threads beside the main one."""
 
     IDLE = auto()
-    """They have next to none of the CPU time, on any side."""
+    """They have next to no CPU time in any version."""
     SEEN = auto()
     """Their samples have the weight of their CPU time."""
     UNSEEN = auto()
-    """They are one function with all their CPU time: too few of their samples tell what it goes to."""
+    """They count as one function with all their CPU time: too few samples tell their functions."""
 
 
 OTHER_THREADS = Frame(function="other threads, whose functions are not seen", file="", line=0)
 CHILD_PROCESSES = Frame(function="child processes, whose functions are not seen", file="", line=0)
-"""All that programs do which the server starts, such as `git` or `ffmpeg`: they are gone too soon, or no Python."""
+"""Programs that the server starts, such as `git` or `ffmpeg`. They end too soon, or are not Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What was seen of the worker processes of one side, under load."""
+    """What was seen of one version's worker processes under load."""
 
     stacks: Mapping[Stack, float]
-    """How many samples had each stack; threads are summed up, and those that did not run are not in it. Those of a main
-    thread, and of all others, have the weight of their CPU time."""
+    """Samples of each stack, summed over threads that ran. Those of a main thread, and of all others, have the weight
+    of their CPU time."""
     samples: int
     requests: int
-    """Answered while it was looked."""
+    """Answered while the profiler looked."""
     cpu_per_request: float | None
-    """In seconds, as measured from outside; None where it is not known, and the samples have to tell."""
+    """In seconds, as measured from outside. None if unknown: then the samples have to tell."""
     torn: bool = False
-    """Whether functions of one stack may be of different moments: the process went on while it was looked at."""
+    """Whether a stack may mix functions of different moments: the process went on while it was looked at."""
     torn_stacks: frozenset[Stack] = frozenset()
-    """Those of which that holds, if not of all."""
+    """The torn stacks, if not all are."""
     notes: tuple[str, ...] = ()
     """What kept single processes from being looked at, a line each."""
 
@@ -122,18 +122,18 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodePlace:
-    """What a function is known by on both sides of a comparison: lines move, and directories differ."""
+    """A function as it is known in both versions: lines move, and directories differ."""
 
     function: str
     file: str
-    """As seen from the project, or from the packages, where it lies in either."""
+    """Relative to the project or to the packages, if it lies in either."""
     own_code: bool
-    """Whether the project has it, and not a package or the standard library."""
+    """Whether it belongs to the project, and not to a package or the standard library."""
     package: str = ""
-    """The installed package that has it; empty for the project's and the standard library's."""
+    """Its installed package; empty for the project and the standard library."""
 
     def at(self, line: int) -> Frame:
-        """Returns the function as it is shown; it begins in this line."""
+        """Returns the function for display; it begins in this line."""
         return Frame(function=self.function, file=self.file, line=line)
 
 
@@ -142,7 +142,7 @@ class FunctionCost:
     """What a function costs, in CPU seconds per request."""
 
     frame: Frame
-    """Its file as in `CodePlace`, as the next field."""
+    """This file and the next field are as in `CodePlace`."""
     own_code: bool
     cost_s: float
     """With all it calls."""
@@ -158,11 +158,10 @@ def profile_of(
     threads: Threads = Threads.SEEN,
     has_unseen: bool = False,
 ) -> Profile:
-    """Returns the profile of one side, of one look or of several.
+    """Returns a version's profile from its looks. `threads` comes from `threads_of`.
 
-    A thread that waits for the core is seen, too: samples alone would give it that time. `threads` is that of
-    `threads_of`. With `has_unseen` child processes whose functions were not seen have their share of the CPU time.
-    Raises ValueError for a line that is no stack.
+    A sampler also sees threads that wait for the core, so samples are weighted by CPU time. With `has_unseen`, child
+    processes whose functions were not seen get their share of it. Raises ValueError for a line that is not a stack.
     """
     stacks: dict[Stack, float] = defaultdict(float)
     torn_stacks = set[Stack]()
@@ -197,14 +196,14 @@ def profile_of(
 
 
 def threads_of(looks: Iterable[Sampled]) -> Threads:
-    """Returns what is known of the threads beside the main ones, by all looks at all sides."""
+    """Returns what all looks at both versions know of the threads beside the main ones."""
     working = [(text, spent) for _, text, spent in _texts(looks) if spent and _work(spent)]
     known = all(_are_known(_seen(text, Threads.SEEN)[1], spent[1] * RATE_HZ) for text, spent in working)
     return Threads.IDLE if not working else Threads.SEEN if known else Threads.UNSEEN
 
 
 def threads_work(look: Sampled) -> bool:
-    """Returns whether threads beside the main one had more than next to none of the CPU time."""
+    """Returns whether threads beside the main one had a noticeable part of the CPU time."""
     return any(spent is not None and _work(spent) for spent in look.cpu_s)
 
 
@@ -213,20 +212,20 @@ def _work(spent: CpuTime) -> bool:
 
 
 def _are_known(seen: Counter[Stack], expected: float) -> bool:
-    """Returns whether samples of threads tell their functions: those in which a thread waited for a core do not."""
+    """Returns whether samples of threads tell their functions. Threads that mostly waited for a core do not."""
     leaves: Counter[Frame] = Counter()
     for stack, count in seen.items():
         leaves[stack[-1]] += count
     few_wait = _MOST_SEEN * seen.total() <= expected + 3 * math.sqrt(expected)
-    # However many have waited: the function that is seen most has most of the CPU time.
+    # However many waited, the function seen most has most of the CPU time.
     one_works = seen.total() - max(leaves.values(), default=0) <= (1 - _MOST_SEEN) * expected
     return seen.total() >= _FEW_SAMPLES and (few_wait or one_works)
 
 
 def threads_fit(look: Sampled) -> bool:
-    """Returns whether the samples of threads beside the main one stand for most of the CPU time that they had.
+    """Returns whether the samples of threads beside the main one stand for most of their CPU time.
 
-    Threads that had next to none of the CPU time need not.
+    Threads with next to no CPU time always pass.
     """
     for _, text, spent in _texts([look]):
         expected = spent[1] * RATE_HZ if spent is not None and _work(spent) else 0.0
@@ -236,7 +235,7 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Returns a look with the stacks of threads beside the main ones from a look by Python's lock, if those fit."""
+    """Takes the stacks of threads beside the main ones from a look that held Python's lock, if those fit better."""
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
     own = [
@@ -259,7 +258,7 @@ def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[Sampled, str, CpuTime | N
 
 
 def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
-    """Returns the samples of the main thread, and of all others, without those that wait for something to do."""
+    """Returns the samples of the main thread and of all others, without those that wait for something to do."""
     seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
     for is_main, stack, count in stacks_in(text):
         place = f"{stack[-1].function} {_with_slashes(stack[-1].file)}"
@@ -270,9 +269,9 @@ def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
 
 
 def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
-    """Yields the stacks of a text of py-spy: whether it is one of a main thread, and how many samples had it.
+    """Yields whether a stack is a main thread's, the stack, and its number of samples, from py-spy's text.
 
-    Raises ValueError for a line that is no such stack.
+    Raises ValueError for any other line.
     """
     for line in text.splitlines():
         words, _, count = line.rpartition(" ")
@@ -280,12 +279,12 @@ def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
             raise ValueError(f"{line[:80]!r} is not a stack and a count of samples")
         thread = _THREAD.match(words)
         words = words[thread.end() :] if thread else words
-        if words:  # else it ran, and nothing was on its stack: a sample that was torn
+        if words:  # else the sample was torn: the thread ran without a stack
             yield _main(line), tuple(map(_frame, words.split(";"))), int(count)
 
 
 def costs(profile: Profile, *, root: Path) -> tuple[FunctionCost, ...]:
-    """Returns what every function costs per request, dearest first; `root` is as in `place_of`."""
+    """Returns what every function costs per request, dearest first; for `root` see `place_of`."""
     places = {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
     lines = {place: frame.line for frame, place in places.items()}
     whole: dict[CodePlace, float] = defaultdict(float)
@@ -307,7 +306,7 @@ def costs(profile: Profile, *, root: Path) -> tuple[FunctionCost, ...]:
 
 
 def place_of(frame: Frame, root: Path) -> CodePlace:
-    """Returns what the function is known by; `root` is where the project's own code lies."""
+    """Returns how the function is known; `root` is the directory of the project's own code."""
     file = _with_slashes(frame.file)
     for library in _LIBRARIES:
         match = library.fullmatch(file)
@@ -315,13 +314,13 @@ def place_of(frame: Frame, root: Path) -> CodePlace:
             package = match[1].partition("/")[0] if library is _INSTALLED else ""
             return CodePlace(function=frame.function, file=match[1], own_code=False, package=package)
     inner = _inside(file, str(root))
-    if inner is None and PurePath(file).is_absolute():  # one of them may go by way of a link
+    if inner is None and PurePath(file).is_absolute():  # one of them may be a link
         inner = _inside(os.path.realpath(file), os.path.realpath(root))
     return CodePlace(function=frame.function, file=file if inner is None else inner, own_code=inner is not None)
 
 
 def _inside(file: str, root: str) -> str | None:
-    """Returns a file as seen from the root; None where it is elsewhere."""
+    """Returns the file relative to the root; None if it is elsewhere."""
     try:
         return PurePath(_with_slashes(file)).relative_to(_with_slashes(root)).as_posix()
     except ValueError:

@@ -1,8 +1,8 @@
-"""Which imports made start-ups longer, by what `python -X importtime` says of both versions.
+"""Finds the imports that made start-ups longer, from the `python -X importtime` logs of both versions.
 
-import time:       702 |        702 |     numpy._core       microseconds of its own | with what it imports | depth
+import time:       702 |        702 |     numpy._core       own microseconds | with its imports | depth
 import time:      1402 |      41043 |   numpy
-import time:       310 |      41353 | app.reports           imports are told as they end: those inside come first
+import time:       310 |      41353 | app.reports           a line comes when its import ends: inner ones first
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _MOST_NAMED = 5
 _WORTH_NAMING = 0.05
 """Share of the growth from which an import is named."""
 _ENOUGH = 0.5
-"""Share of the growth that all of these have to account for: else none of them is the cause."""
+"""All named imports must account for this share of the growth: else none of them is the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportTimes:
-    """What one start-up told of its imports. An app's modules are apart, those of a package or the interpreter one."""
+    """One start-up's imports: each module of the app, but a package or a part of the interpreter as one."""
 
     seconds: Mapping[str, float]
-    """What a module or package takes by itself, without what it imports; of several workers the mean."""
+    """Time of a module or package without its own imports; the mean over workers."""
     importers: Mapping[str, str]
-    """Which other module or package imported it first; without one it has none."""
+    """The other module or package that imported it first; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,9 @@ class ImportGrowth:
 
     name: str
     base_s: float
-    """The most that the old version took for it; 0.0 if it was not imported."""
+    """The most that the old version took; 0.0 if it did not import it."""
     now_s: float
-    """The least that the new one took."""
+    """The least that the new version took."""
     importer: str
     """What imports it in the new version; empty if nothing else does."""
 
@@ -49,10 +49,7 @@ class ImportGrowth:
 
 
 def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> ImportTimes:
-    """Returns what a server's log says of its imports; `own_files` are those that its app does not have from packages.
-
-    It is empty for a log without a word of imports.
-    """
+    """Reads a server's log; `own_files` are the app's files outside packages. Empty if the log has no imports."""
     own = tuple(file.removesuffix(".py").removesuffix(f"{os.sep}__init__") for file in own_files)
 
     def named(module: str) -> str:
@@ -73,10 +70,10 @@ def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> Imp
 
 
 def grown_imports(growth_s: float, bases: Sequence[ImportTimes], nows: Sequence[ImportTimes]) -> list[ImportGrowth]:
-    """Returns what takes so much longer to import that it accounts for the growth of the start-up, most first.
+    """Returns the imports that account for the start-up's growth, the largest first.
 
-    Nothing if imports account for less than half of it. Each look at the new version has to be longer than all of the
-    old one: a moment in which the machine was busy is in few of them.
+    Returns nothing if imports explain less than half of it. Each look at the new version must take longer than all
+    looks at the old one: a busy moment of the machine is in few looks.
     """
     found = []
     for name in dict.fromkeys(name for now in nows for name in now.seconds):

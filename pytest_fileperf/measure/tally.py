@@ -1,6 +1,6 @@
-"""Takes the finished requests of one part of a load, or of one step; its recorder says when rounds begin and end.
+"""Takes the finished requests of one part of a load, or of one step. Its recorder says when rounds begin and end.
 
-The hot path is two appends to typed arrays, three in turns; histograms are made from whole blocks.
+The hot path is two appends to typed arrays, or three in alternating turns. Histograms are made from whole blocks.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.measure.recorder import Recorder
 
-# --- Durations and latencies in the making: typed arrays that take samples, and counts that whole blocks go into
+# --- Durations and lead times in the making: typed arrays take samples, and counts take whole blocks
 
 BLOCK = 8192
-"""Samples kept as they are before they go into the histogram: folding a block takes about 0.1 ms."""
+"""Samples kept before they go into the histogram: adding a block takes about 0.1 ms."""
 _POINTS = 500
 """Points of a lead-time series: as many as a chart can show."""
 _Ints: TypeAlias = NDArray[np.int64]
@@ -65,7 +65,7 @@ class Durations:
         del self.block[:]
         found = np.bincount(step_of(values), minlength=self._counts.size)
         found[: self._counts.size] += self._counts
-        self._counts = found  # as long as the slowest sample so far needs: each step of a journey has several
+        self._counts = found  # as long as the slowest sample needs: each step of a journey has several
         self._min = min(self._min, int(values.min()))
         self._max = max(self._max, int(values.max()))
         self._sum += int(values.sum())
@@ -73,8 +73,8 @@ class Durations:
         self._squares += float(floats @ floats)
 
     def take(self) -> Histogram:
-        """Returns the histogram of everything so far and begins anew."""
-        if not self._folded:  # as in most rounds, which may be short: a look through all counts takes too long for them
+        """Returns the histogram of everything so far, and begins anew."""
+        if not self._folded:  # rounds may be short, and a pass through all counts takes too long for them
             if not self.block:
                 return EMPTY
             values = np.minimum(np.array(self.block, dtype=np.int64), HIGHEST_NS)
@@ -84,7 +84,7 @@ class Durations:
         self._folded = False
         steps = np.flatnonzero(self._counts)
         held = Counts(steps, self._counts[steps])
-        held.pack({})  # it is kept to the end of the load, and this takes less time than two folds
+        held.pack({})  # packing takes less time than two blocks, and it is kept to the end of the load
         histogram = Histogram(held, min_ns=self._min, max_ns=self._max, sum_ns=self._sum, sum_squares=self._squares)
         self._counts[steps] = 0
         self._min, self._max, self._sum, self._squares = HIGHEST_NS, 0, 0, 0.0
@@ -116,7 +116,7 @@ class Leads:
         self._add(due, np.ones_like(due), latency, latency)
 
     def add(self, part: LeadTimes) -> None:
-        """Takes what a generator has measured of a load that begins at 0."""
+        """Adds what a generator measured of a load that begins at 0."""
         self._add(
             *(np.array(column, dtype=np.int64) for column in (part.due_ns, part.counts, part.mean_ns, part.max_ns))
         )
@@ -129,7 +129,7 @@ class Leads:
         self._sums += np.bincount(at, weights=mean_ns * counts, minlength=_POINTS)
 
     def taken(self) -> LeadTimes | None:
-        """Returns the series; None where there was no sample."""
+        """Returns None if there was no sample."""
         self._fold()
         at = np.flatnonzero(self._counts)
         if at.size == 0:
@@ -146,11 +146,11 @@ class Leads:
 
 
 class Tally:
-    """Counts and times of the current round. Its recorder is its clock, and that of all others of the load."""
+    """Counts and times of the current round. Its recorder is the clock of all tallies of the load."""
 
     def __init__(self, clock: Recorder, name: str) -> None:
         self.name = name
-        """Of the part; empty for a load without parts."""
+        """The part's name; empty for a load without parts."""
         self._clock = clock
         self._durations = {name: Durations() for name in HISTOGRAMS}
         self._latency = self._durations["latency"]
@@ -166,16 +166,15 @@ class Tally:
         self.failed = 0
         """Failed requests since the warm-up ended."""
         self.last_end_ns = 0
-        """When the last request ended, well or not."""
+        """When the last request ended, good or failed."""
         self.rounds: list[Round] = []
-        """Those that are over."""
         self._warm_requests = 0
         self._warm_failures: dict[str, Failure] = {}
-        """Of the requests that belong to no round."""
+        """Requests that belong to no round."""
         self.begin()
 
     def is_quick(self, ended_ns: int) -> bool:
-        """Returns whether a sample that ends then is taken in no time: it closes no round, and fills no block."""
+        """Returns whether a sample that ends then takes next to no time: it closes no round, and fills no block."""
         return ended_ns < self._clock.boundary_ns and len(self._latency.block) < BLOCK - 1
 
     def success(
@@ -188,9 +187,9 @@ class Tally:
         bytes_received: int,
         due_ns: int | None = None,
     ) -> None:
-        """Takes a good answer; its latency counts from when it was due in an open loop, else from when it was sent.
+        """Takes a good answer. Its latency counts from when it was due (open loop) or sent (closed loop).
 
-        A request that was due in the warm-up belongs to it, whenever it ends: so all due requests succeed or fail.
+        A request that was due in the warm-up belongs to it, whenever it ends. So every due request succeeds or fails.
         """
         clock = self._clock
         if ended_ns >= clock.boundary_ns:
@@ -219,7 +218,7 @@ class Tally:
                 durations.fold()
 
     def _carry(self, started_ns: int, ended_ns: int, sent: int, received: int) -> None:
-        """Shares a request out among the rounds that it was under way in, and takes it from the one it ends in."""
+        """Divides a request among the rounds in which it was under way, and takes it from the round it ends in."""
         took_ns, last = max(1, ended_ns - started_ns), -1
         for index, within_ns in self._clock.overlaps(started_ns, ended_ns):
             parts, sent_part, received_part = (
@@ -239,9 +238,9 @@ class Tally:
         self._carried[last] += whole
 
     def settle(self) -> None:
-        """Gives the rounds what they gain and lose by requests that ended later, or began earlier."""
+        """Gives the rounds their parts of requests that ended later or began earlier."""
         for index, carried in self._carried.items():
-            if index < len(self.rounds):  # a load that was ended leaves its last round open
+            if index < len(self.rounds):  # a load that was cut short leaves its last round open
                 self.rounds[index] = replace(self.rounds[index], carried=carried)
 
     def failure(
@@ -254,7 +253,7 @@ class Tally:
         count: int = 1,
         due_ns: int | None = None,
     ) -> None:
-        """Takes a failed request, or several alike; with its status when an answer came at all."""
+        """Takes failed requests of one kind; with a status if an answer came."""
         clock = self._clock
         if ended_ns >= clock.boundary_ns:
             clock.advance(ended_ns)
@@ -270,36 +269,36 @@ class Tally:
             self.failed += count
 
     def breach(self, breach: Breach, count: int = 1) -> None:
-        """Takes that the server has broken off what a connection was doing."""
+        """Counts that the server broke off what a connection was doing."""
         self._breaches[breach] += count
 
     def counts(self, due_ns: int | None) -> bool:
-        """Returns whether what was due then is measured; what was due in the warm-up is not."""
+        """Returns whether a request is measured; one that was due in the warm-up is not."""
         return due_ns is None or due_ns >= self._clock.measured_from_ns
 
     def answers(self, count: int) -> None:
-        """Takes how many HTTP requests were answered for what has just succeeded or failed."""
+        """Counts the HTTP requests that were answered for the last success or failure."""
         self._answers = (self._answers or 0) + count
 
     def step(self, name: str) -> Tally:
         return self._clock.step(self.name, name)
 
     def uncounted(self, uncounted_ns: int) -> None:
-        """Takes what of a journey's time does not count, such as pauses; that is in none of its durations."""
+        """Adds time of a journey that does not count, such as pauses. It is in none of its durations."""
         self._clock.uncounted_ns += uncounted_ns
 
     def sent(self, request: httpx.Request) -> None:
-        """Takes where a request went; the first of very many show which endpoints these are, as it takes 1 µs."""
+        """Notes where a request went. A number of them shows the endpoints; more would cost 1 µs each."""
         if self._clock.paths_left > 0:
             self._clock.paths_left -= 1
             self._clock.paths.add((request.method, request.url.path))
 
     def held_loop(self, code_ns: int) -> None:
-        """Takes how long the code of a journey held the event loop: that is CPU time, or code that blocks."""
+        """Adds how long a journey's code held the event loop: that is CPU time, or code that blocks."""
         self._clock.code_ns += code_ns
 
     def first_event(self, at_ns: int, started_ns: int, due_ns: int | None = None) -> None:
-        """Takes the first event of a stream; its time counts from where the stream's latency does."""
+        """Takes a stream's first event; its time counts from the same instant as the stream's latency."""
         clock = self._clock
         if at_ns >= clock.boundary_ns:
             clock.advance(at_ns)
@@ -308,7 +307,7 @@ class Tally:
             self._first_event.append(at_ns - (started_ns if due_ns is None else due_ns))
 
     def next_event(self, at_ns: int, gap_ns: int) -> None:
-        """Takes a further event, so long after the one before it in its stream."""
+        """Takes a further event; `gap_ns` is the time since the one before it in its stream."""
         clock = self._clock
         if at_ns >= clock.boundary_ns:
             clock.advance(at_ns)
@@ -318,21 +317,19 @@ class Tally:
             self._event_gap.fold()
 
     def end_warm_up(self) -> None:
-        """Takes the current counts for those of the warm-up."""
+        """Moves the current counts to the warm-up."""
         self._warm_requests += self.requests
         ended = merge_failures((*self._warm_failures.values(), *self._failures.values()))
         self._warm_failures = {failure.kind: failure for failure in ended}
 
     def warm_up(self) -> WarmUp:
-        """Returns what came of the requests that belong to no round."""
         return WarmUp(requests=self._warm_requests, failures=merge_failures(self._warm_failures.values()))
 
     def begin(self) -> None:
-        """Begins a round with empty counts."""
         for durations in self._durations.values():
             durations.take()
         self.ends = array("q")
-        """When requests ended, where rounds have a typical rate."""
+        """When requests ended, if rounds have a typical rate."""
         self.requests = 0
         """Successful requests."""
         self._sent = self._received = 0
@@ -344,7 +341,7 @@ class Tally:
         """By kind, with the first example: messages may be long, and failures many."""
 
     def end(self, **own: Any) -> Round:
-        """Returns the current counts as a round, without CPU times, and notes it; `own` are further fields of it."""
+        """Returns the current counts as a round, without CPU times, and keeps it; `own` are its further fields."""
         own |= {name: durations.take() for name, durations in self._durations.items()}
         round_ = Round(
             **own,
@@ -363,25 +360,25 @@ class Tally:
         return round_
 
 
-# --- The typical rate of a turn: by the median time that a fixed number of answers took. Stalls do not change it
+# --- A turn's typical rate: the median time of a fixed number of answers. Stalls do not change it
 
 _LEAST_PACE = 16
-"""The time of fewer answers is more chance than pace, above all where requests differ. It is rounded up to whole
-bunches of one answer for each connection: one bunch and a part take the time of one bunch, or of two."""
+"""The time of fewer answers is more chance than pace, above all if requests differ. The number is rounded up to whole
+bunches, an answer per connection: a part of a bunch takes the time of one bunch, or of two."""
 _PACES = 2
-"""A typical rate needs this many times the answers whose time it is measured by."""
+"""A typical rate needs this many times the answers whose time it measures."""
 
 
 def typical_rps(ends: Sequence[array[int]], connections: int) -> float | None:
-    """Returns requests per second by when answers ended, in nanoseconds; None where there are too few of them.
+    """Returns requests per second by when answers ended, in nanoseconds; None if there are too few answers.
 
-    It goes by the time of as many answers as there are connections, or the least multiple of it from 16 on. Where there
-    are fewer than twice as many, it goes by the time of their whole bunches of an answer for each connection, after the
-    first. `ends` are in ascending order in each sequence.
+    It measures the time of as many answers as there are connections, or the least multiple of that from 16 on. With
+    fewer than twice as many answers, it measures their whole bunches after the first one. Each sequence in `ends`
+    ascends.
     """
     count, answers = sum(map(len, ends)), connections * math.ceil(_LEAST_PACE / connections)
     if count < _PACES * answers:
-        # Chance decides whether one bunch more or less ends in a turn, but not how long whole bunches take.
+        # Chance decides how many bunches end in a turn, but not how long whole bunches take.
         answers = (count // connections - 1) * connections if connections < answers else 0
     if answers <= 0:
         return None

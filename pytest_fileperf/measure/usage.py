@@ -1,4 +1,4 @@
-"""What server and generator did during the rounds, as shares of their time; made from the samples of a watch."""
+"""What server and generator did during the rounds, as shares of their time, from samples taken meanwhile."""
 
 from __future__ import annotations
 
@@ -18,36 +18,33 @@ from pytest_fileperf.host.sample import CoreTime, MainThread, ProcessUse, Sample
 from pytest_fileperf.measure.metrics import Metric, Unit
 from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Recording, Round
 
-# --- How several generators shared a load: what each of them did over the rounds that count, and how busy it was
+# --- How several generators shared a load, and how busy each was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorUse:
-    """What one of several generators did."""
-
     number: int
-    """From 1 on."""
+    """Counts from 1."""
     cores: tuple[int, ...]
-    """Those that it ran on; empty where that is not known."""
+    """Cores that it ran on; empty if unknown."""
     connections: int
     rps: float
     """Its successful requests per second of the rounds."""
     errors: int
-    """Its failed requests."""
     cpu_share: float
     """CPU seconds per second of the rounds: 1.0 is its whole core."""
     lost: str = ""
-    """Why its part of the load is missing on some boot, as in `'s process ended with exit code 7`; else empty."""
+    """Why its part of the load is missing on some start-up, as in `'s process ended with exit code 7`; else empty."""
     worker: str = ""
-    """The Dask worker that it was beside, by its address; empty for a process of this machine."""
+    """The address of the Dask worker beside it; empty for a process of this machine."""
     clock_error: float = 0.0
-    """Seconds to which it is known when it began, at worst; 0.0 on the clock of this machine."""
+    """Seconds to which its start is known, at worst; 0.0 on this machine's clock."""
     distance: float = 0.0
-    """Seconds that a question to it and its answer took at least; 0.0 where it was not asked."""
+    """Seconds of the shortest round trip to it; 0.0 if it was not asked."""
 
 
 def busiest_share(rounds: Sequence[Round]) -> float:
-    """Returns CPU seconds per second of the generator, or of the busiest of several; 0.0 without rounds."""
+    """Returns CPU seconds per second of the generator, or of the busiest one; 0.0 without rounds."""
     duration_ns = sum(round_.duration_ns for round_ in rounds)
     if not duration_ns:
         return 0.0
@@ -65,7 +62,7 @@ def busiest_title(recording: Recording) -> str:
 
 
 def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
-    """Returns what each of several generators did, in order; nothing for one generator."""
+    """Returns what each generator did, in order; nothing for a single generator."""
     rounds, shares = recording.counted(), _shares_of_cores(recording.counted())
     seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
     on_boots: dict[int, list[GeneratorProcess]] = {}
@@ -95,7 +92,7 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
 
 
 def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
-    """Returns CPU seconds per second of each of several generators, over the rounds that it was in."""
+    """Returns CPU seconds per second of each generator, over its own rounds."""
     cpu_ns, duration_ns = Counter[int](), Counter[int]()
     for round_ in rounds:
         cpu_ns.update({own.number: own.cpu_ns for own in round_.generators})
@@ -106,15 +103,15 @@ def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
 # --- usage
 
 BUSY_CORE = 0.90
-"""A process that runs for this share of the time has none left for more requests: the rest goes into waking it up."""
+"""A process that runs for this share of the time has none left for more requests: waking up takes the rest."""
 CHILDREN_WORK = 0.05
-"""CPU seconds per second from which children are said to work for the server."""
+"""CPU seconds per second from which children count as working for the server."""
 _NEARLY_ALL = 0.95
-"""Share of busy threads that makes a pool full: one of forty may be on its way to its next piece of work."""
+"""Share of busy threads that makes a pool full: one of forty may be about to take its next work."""
 _LEAST_LOOKS = 5
 """Fewer looks at threads say nothing about shares of the time."""
 _STALLED_SHARE = 0.10
-"""Share of the time in which something waits for storage; less is the machine's own writing of logs."""
+"""Share of the time in which something waits for storage. Less is the machine writing its own logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +123,11 @@ class CoreUse:
     main_ran: float = 0.0
     """Its main thread."""
     main_waited: float = 0.0
-    """Its main thread could have run, but had no core. 0.0, as above, also where the system does not tell."""
+    """Its main thread could have run, but had no core. 0.0, as above, also if the system does not report it."""
 
     @property
     def wanted(self) -> float:
-        """The share in which it had something to do for a core, at the least."""
+        """The least share in which it had something to do for a core."""
         return max(self.ran, self.main_ran + self.main_waited)
 
 
@@ -146,9 +143,9 @@ class ThreadShares:
     storage: float
     """Share in which it waited for storage in the middle of something."""
     running: float
-    """Share in which any thread of a worker, the main one among them, was on a core or waited for one."""
+    """Share in which any thread of a worker was on a core or waited for one."""
     pool: float
-    """How many threads the thread pools at work have, all workers together."""
+    """How many threads the busy thread pools have, over all workers."""
     pool_full: float
     """Share of the looks in which nearly all of these were busy."""
     pool_busy: float
@@ -160,25 +157,25 @@ class ThreadShares:
 
 
 class Span:
-    """The rounds of one boot, and what was seen during them."""
+    """The rounds of one start-up, and what was seen during them."""
 
     def __init__(self, boot: Boot, rounds: Sequence[Round]) -> None:
         self.boot = boot
         self.start_ns = min(round_.started_ns for round_ in rounds)
         self.end_ns = max(round_.ended_ns for round_ in rounds)
         self.cpu_ns = sum(round_.server_cpu_ns or 0 for round_ in rounds)
-        """The CPU time of the whole server in them, also of processes that ended; 0 where it is not known."""
+        """CPU time of the whole server, including processes that ended; 0 if unknown."""
         self.samples = [sample for sample in boot.samples if self.start_ns <= sample.at_ns <= self.end_ns]
 
     def is_worker(self, pid: int) -> bool:
-        """All processes of the server are, where it is not known which are."""
+        """If the workers are unknown, every process of the server counts as one."""
         return not self.boot.worker_pids or pid in self.boot.worker_pids
 
     def workers_in(self, sample: Sample) -> tuple[ProcessUse, ...]:
         return tuple(use for use in sample.server if self.is_worker(use.pid))
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
-        """Returns by how much a value grew per nanosecond, on straight lines between samples; None if not known."""
+        """Returns a value's growth per nanosecond, on straight lines between samples; None if unknown."""
         seen = [(sample.at_ns, known) for sample in self.boot.samples if (known := value(sample)) is not None]
         if len(seen) < 2:
             return None
@@ -191,7 +188,7 @@ class Span:
 
 
 def spans_of(recording: Recording) -> Iterator[Span]:
-    """Yields each boot's rounds that count; boots without any are left out."""
+    """Leaves out start-ups without rounds that count."""
     rounds = recording.counted()
     for boot in recording.boots:
         if own := [round_ for round_ in rounds if round_.boot == boot.index]:
@@ -199,7 +196,7 @@ def spans_of(recording: Recording) -> Iterator[Span]:
 
 
 class Usage:
-    """What went on in the rounds of a recording that count, when it is asked for; None or empty if it is not known."""
+    """What went on in the rounds that count, computed when asked for. None or empty if unknown."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -213,9 +210,9 @@ class Usage:
 
     @cached_property
     def in_flight(self) -> float:
-        """Requests under way on average, by Little's law: those that ended per second times how long they took.
+        """Requests under way on average, by Little's law: those that ended per second times their duration.
 
-        No more than there are connections: requests of before the rounds also end in them.
+        Limited to the number of connections, because requests from before the rounds also end in them.
         """
         is_open = self.recording.open_loop
         busy_ns = sum(round_.service.sum_ns if is_open else round_.busy_ns for round_ in self._rounds)
@@ -223,7 +220,7 @@ class Usage:
 
     @cached_property
     def generator(self) -> CoreUse:
-        """Of several, the busiest."""
+        """The busiest, if there are several."""
         busiest = []
         for span in self._spans:
             pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
@@ -234,9 +231,9 @@ class Usage:
 
     @cached_property
     def code_blocked(self) -> float:
-        """Share of the time in which code of journeys held the generator's event loop without using its core.
+        """Share of the time in which journeys' code held the generator's event loop without using or wanting its core.
 
-        At the least: it waited, and did not wait for a core. The mean of several generators.
+        This is a lower bound, and the mean over several generators.
         """
         held_ns = sum(round_.code_ns - round_.client_cpu_ns for round_ in self._rounds)
         looked_ns = sum(round_.duration_ns * max(1, len(round_.generators)) for round_ in self._rounds)
@@ -250,7 +247,7 @@ class Usage:
 
     @cached_property
     def workers(self) -> tuple[CoreUse, ...]:
-        """The busiest first; with several boots, the mean of the busiest of each, and so on."""
+        """The busiest first; with several start-ups, the mean of the busiest of each, and so on."""
         count, *others = {len(span.boot.worker_pids) for span in self._spans} or {0}
         if others or not count:
             return ()
@@ -264,12 +261,12 @@ class Usage:
 
     @cached_property
     def children_ran(self) -> float:
-        """CPU seconds per second of children that work for the workers; it is in `server_ran`."""
+        """CPU seconds per second of children that work for the workers; included in `server_ran`."""
         return _mean([span.boot.children_share * (self.server_ran or 0.0) for span in self._spans])
 
     @cached_property
     def busiest_children(self) -> tuple[float, ...]:
-        """CPU seconds per second of each child that did noticeable work, the busiest first; not of short-lived ones."""
+        """CPU seconds per second of each child with noticeable work, the busiest first; without short-lived ones."""
         if self.children_ran < CHILDREN_WORK:
             return ()
         *_, span = self._spans
@@ -279,12 +276,12 @@ class Usage:
 
     @cached_property
     def cores(self) -> int:
-        """How many the server's processes may use."""
+        """How many cores the server's processes may use."""
         return max((len(span.boot.cores) for span in self._spans), default=0) or 1
 
     @cached_property
     def cores_used(self) -> float:
-        """Share of these cores that the server used, with the generator if it may run on them, too."""
+        """Share of these cores that the server used; with the generator if it may run on them too."""
         beside = any(span.boot.cores & span.boot.generator_cores for span in self._spans)
         return ((self.server_ran or 0.0) + (self.generator.ran if beside else 0.0)) / self.cores
 
@@ -293,7 +290,7 @@ class Usage:
         """None also if there were too few looks."""
         each = [[span.workers_in(sample) for sample in span.samples] for span in self._spans]
         looks = [look for of_span in each for look in of_span]
-        # While another thread runs, a main thread that waits may do so for the interpreter's lock.
+        # While another thread runs, a waiting main thread may be waiting for the interpreter's lock.
         mains = Counter(
             MainThread.RUNNING if use.main is MainThread.BLOCKED and use.running_threads else use.main
             for look in looks
@@ -326,22 +323,21 @@ class Usage:
 
     @cached_property
     def queues(self) -> list[SocketQueues]:
-        """What each look at the sockets found."""
         return [sample.queues for span in self._spans for sample in span.samples if sample.queues is not None]
 
     @cached_property
     def under_way(self) -> float:
-        """Connections on which what is between generator and server held bytes back, on average over these looks."""
+        """Connections on which bytes were held up between generator and server, on average over these looks."""
         return _mean([queues.under_way for queues in self.queues])
 
     @cached_property
     def storage_used(self) -> bool:
-        """Whether the server read from storage or wrote to it; if that is not known, whether anything waited for it."""
+        """Whether the server read from storage or wrote to it; if unknown, whether anything waited for storage."""
         return any(map(_used_storage, self._spans))
 
     @cached_property
     def storage_stalled(self) -> float:
-        """Share of the time in which something on the machine waited for storage; 0.0 also where that is not known."""
+        """Share of the time in which something on the machine waited for storage; 0.0 also if unknown."""
         return _mean([_storage_stalled(span) for span in self._spans])
 
 
@@ -355,7 +351,7 @@ def _of_server(sample: Sample) -> Iterable[ProcessUse]:
 
 
 def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterable[int]) -> list[CoreUse]:
-    """Returns what these processes did, without those of which it is not known."""
+    """Leaves out processes of which nothing is known."""
 
     def share(pid: int, name: str) -> float | None:
         return span.growth(lambda sample: next((getattr(use, name) for use in of(sample) if use.pid == pid), None))
@@ -368,7 +364,7 @@ def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterab
 
 
 def _used_storage(span: Span) -> bool:
-    """Returns whether the server moved bytes; where that is not told, whether anything on the machine waited for it."""
+    """If the system does not report the server's bytes, any wait for storage on the machine counts."""
 
     def moved(sample: Sample) -> int | None:
         known = [
@@ -387,48 +383,48 @@ def _storage_stalled(span: Span) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Returns the mean; 0.0 of nothing."""
+    """Returns 0.0 for no values."""
     return fmean(values) if values else 0.0
 
 
 # --- How much of the time others had the cores that server and generator wanted, and what that may explain
 #
-# Two things must agree before time counts as taken: something waited for a core, and others ran on it. Waiting alone is
-# no evidence, as the threads of a server wait for each other; nor is the work of others, who may have had a core while
-# the server had nothing to do. What the host of a virtual machine took counts too.
+# Time counts as taken only if two things agree: something waited for a core, and others ran on it. Waiting alone is no
+# evidence, because a server's threads wait for each other. Others' work alone is none either: they may have had a core
+# while the server had nothing to do. What the host of a virtual machine took counts as well.
 #
 #     wanted   ├──────── ran ────────┤├── waited ──┤
 #     core     ├──────── ran ────────┤├─ others ─┤ idle
 #     taken                           ├──────────┤
 #
-# An app in the test process is its own generator, and there only the host can be seen.
+# An app in the test process is its own generator. There only the host can be seen.
 
 BUSY = 0.03
-"""Share of the time from which a machine is called busy. Alone on one, the test run and the kernel take less than 0.01;
-and from about here on others make a rate worse by more than its usual tolerance of 5 %."""
+"""Share of the time from which a machine counts as busy. Otherwise idle, the test run and the kernel take less than
+0.01. From about here on, others slow a rate by more than its usual tolerance of 5 %."""
 _COLD = 2.0
-"""Where others come and go on a core, requests cost more CPU: in 28 runs of the same code in which others had 4 to 34 %
-of the time, rates lost up to twice that share."""
+"""If others come and go on a core, requests cost more CPU time. In 28 runs of the same code in which others had 4 to 34
+% of the time, rates lost up to twice that share."""
 _OF_TIME = (Unit.PER_SECOND, Unit.BYTES_PER_SECOND, Unit.SECONDS)
-"""What gets worse with less time on a core: memory and error rates do not."""
+"""Less time on a core makes these worse, but not memory or error rates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy:
-    """Shares of the time in which others had a core that was wanted; 0.0 also where the system does not tell."""
+    """Shares of the time in which others had a core that was wanted; 0.0 also if the system does not report it."""
 
     server: float = 0.0
     """Of the time on one core, or on as many as the server wanted on average."""
     generator: float = 0.0
     host: float = 0.0
-    """The part of the greater one that the host of a virtual machine had."""
+    """The part of the greater share that the host of a virtual machine had."""
 
     @property
     def is_busy(self) -> bool:
         return max(self.server, self.generator) >= BUSY
 
     def __str__(self) -> str:
-        """Returns `others had the server's core for 26 % of the time`; empty where it is not busy."""
+        """Returns `others had the server's core for 26 % of the time`; empty if it is not busy."""
         if not self.is_busy:
             return ""
         shares = (("the server's core", self.server), ("the load generator's core", self.generator))
@@ -437,12 +433,12 @@ class Busy:
         return f"others had {' and '.join(told)}{host}"
 
     def explains(self, metric: Metric) -> float:
-        """Returns by how much, as a log ratio, the metric may have got worse for this reason alone; may be infinite.
+        """Returns by how much the metric may have got worse for this reason alone, as a log ratio; may be infinite.
 
-        Who stands still for a share t of the time loses that share of a rate. What it had in its caches goes with it,
-        which counts as `_COLD` times the loss. A percentile suffers from where in time this lies: requests that others
-        took a share s from are at most t / s of all (Markov), so where the percentile leaves a share r of the requests
-        above it, it may have become 1 / (1 - t / r) times as long.
+        Standing still for a share t of the time loses that share of a rate. Cached data is lost with it, so the loss
+        counts `_COLD` times. For a percentile it matters where the lost time lies. Requests that lost at least a share
+        s are at most t / s of all (Markov). So if a share r of the requests lies above the percentile, it may be 1 / (1
+        - t / r) times as long.
         """
         if metric.unit not in _OF_TIME or not self.is_busy:
             return 0.0
@@ -454,7 +450,7 @@ class Busy:
 
 
 def busy_of(recording: Recording) -> Busy:
-    """Returns how busy others kept the machine during the rounds that count, as the mean over the boots."""
+    """Returns how busy others kept the machine during the rounds that count, as the mean over the start-ups."""
     boots = [_busy_in(span) for span in spans_of(recording)]
     if not boots:
         return Busy()
@@ -475,9 +471,9 @@ def _busy_in(span: Span) -> tuple[float, float, float]:
 
 
 def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_side_ran: float) -> tuple[float, float]:
-    """Returns what others took from one side on its cores, as a share of the time, and the host's part of that.
+    """Returns what others took from one process on its cores, as a share of the time, and the host's part of it.
 
-    `ran` and `waited` are its own seconds per second, the last is what the other side ran on the same cores.
+    `ran` and `waited` are its own seconds per second. `other_side_ran` is what the other process ran on the same cores.
     """
 
     def of_cores(value: Callable[[CoreTime], int]) -> float:
@@ -492,7 +488,7 @@ def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_
 
 
 def _shares(span: Span, processes: Callable[[Sample], Iterable[ProcessUse]]) -> tuple[float, float]:
-    """Returns how much some processes ran, and how much their main threads waited for a core, in seconds per second."""
+    """Returns how much processes ran, and how much their main threads waited for a core, in seconds per second."""
     return (
         span.growth(lambda sample: _sum(use.cpu_ns for use in processes(sample))) or 0.0,
         span.growth(lambda sample: _sum(use.waiting_ns for use in processes(sample))) or 0.0,
@@ -500,15 +496,15 @@ def _shares(span: Span, processes: Callable[[Sample], Iterable[ProcessUse]]) -> 
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """Returns the sum; None of nothing, and where one of them is not known."""
+    """Returns None without values, or if one of them is unknown."""
     known = list(values)
     return sum(value for value in known if value is not None) if known and None not in known else None
 
 
-# --- Peak memory after so many requests: two peaks compare only where both servers have answered equally many
+# --- Peak memory by answered requests: peaks compare only if both servers have answered equally many
 
 Course: TypeAlias = tuple[tuple[int, int], ...]
-"""How many requests a boot had answered, well or not, and its peak of memory up to then in bytes; both never fall."""
+"""How many requests a start-up had answered, good or failed, and its peak memory until then; both never fall."""
 
 _MOST_POINTS = 64
 
@@ -516,10 +512,10 @@ _MOST_POINTS = 64
 def course_of(
     readings: Sequence[tuple[int, int]], rounds: Sequence[Round], *, warm: Sequence[tuple[int, int]], warmed: int
 ) -> Course:
-    """Returns the course of a run: readings are instants with peaks, `warmed` the requests before the rounds.
+    """Returns the course of a load: readings are instants with peaks, `warmed` counts the requests before the rounds.
 
-    `warm` is from when to when these were sent, in ns before the rounds begin. Requests are taken to end evenly there,
-    and within each round.
+    `warm` holds from when to when these were sent, in ns before the rounds begin. Requests are assumed to end evenly
+    within it, and within each round.
     """
     if not readings or not rounds:
         return ()
@@ -545,7 +541,7 @@ def course_after(earlier: Course, later: Course) -> Course:
 
 
 def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
-    """Returns at most so many points: first and last of each stretch in which memory did not grow, or some of them."""
+    """Returns at most `most` points: first and last of each stretch without growth, thinned out if there are more."""
     points = tuple(points)
     sizes = [size for _, size in points]
     kept = [
@@ -558,7 +554,7 @@ def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
 
 
 def value_at(points: Sequence[tuple[int, float]], place: int) -> float:
-    """Returns the value at a place between points, of which there are some, ascending; outside that of the nearest."""
+    """Interpolates between ascending points, of which there must be some; outside them the nearest value counts."""
     after = bisect_right(points, place, key=lambda point: point[0])
     if after == 0:
         return float(points[0][1])
