@@ -1,7 +1,7 @@
 """Starts a generator, `python -m pytest_fileperf.drive OWNER MARKED DIRECTORY`, below a supervisor.
 
-That is forked off first: nothing else is imported before, so that it is small. The first arguments are those of
-`supervisor`; the last one is a directory for files.
+The supervisor is forked first and stays small, because nothing else is imported before. The first arguments are the
+supervisor's. The last one is a directory for files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A connection to a Dask cluster, whose workers have generators beside them: one each, ordered and ended through Dask.
+"""A connection to a Dask cluster. Each worker gets one generator beside it, started and ended through Dask.
 
-Dask does what it is there for: it knows the workers, carries messages, encrypts them, and says which worker is gone.
-Its client has an event loop and a thread of its own here.
+Dask knows the workers, carries and encrypts messages, and says which worker is gone. Its client runs in an event loop
+and a thread of its own here.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from pytest_fileperf.errors import GeneratorError
 if TYPE_CHECKING:
     from distributed import Client
 
-# --- Which workers of a Dask cluster can make a load: those that answer, with this code and these versions
+# --- Finds the workers that can make a load: they answer, and have this code and these versions
 
 _PACKAGE, _MODULE = "pytest-fileperf", "pytest_fileperf"
 _ANSWER_S = 5.0
-"""A worker that says nothing about itself for so long is not used."""
+"""A worker that does not answer for this long is not used."""
 _ASKED_AGAIN_S = 60.0
-"""It is asked once more then."""
+"""A silent worker is asked once more after this time."""
 _SHOWN = 8
-"""Workers whose problems a message names."""
+"""How many workers' problems a message names."""
 _SAME = "it has to be the same"
 
 
 Workers: TypeAlias = tuple[int, tuple[str, ...], bool]
-"""How many can make a load, the addresses of those that do not answer, and whether another test run has generators
-beside some of them, if that is told for the first time."""
+"""How many workers can make a load, the addresses of silent workers, and whether another test run uses some of them
+(True only the first time)."""
 
 
 def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:
-    """Returns why a worker is unfit, by the versions and the code that it has; empty where it is fit.
+    """Returns why a worker's versions or code do not fit; empty if they do.
 
-    `there` is an exception if it cannot say its whereabouts, as with another package there.
+    `there` is an exception if the worker cannot report its whereabouts, for example because its package differs.
     """
     package, own_package = versions[_MODULE], here[_MODULE]
     python, own_python = (str(each["python"]).split(".") for each in (versions, here))
     if package is None:
         return f'lacks this package: pip install "{_PACKAGE}[cluster]=={own_package}" there, and restart it'
-    if python[:2] != own_python[:2]:  # code is carried from one Python to another of the same minor version
+    if python[:2] != own_python[:2]:  # code is pickled, which needs the same minor version of Python
         return f"has Python {'.'.join(python[:3])}, and here it is {'.'.join(own_python[:3])}: {_SAME}"
     if package != own_package:
         return f"has {_PACKAGE} {package}, and here it is {own_package}: {_SAME}"
@@ -60,7 +60,7 @@ def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping
 
 
 def _in_turn(workers: Sequence[str]) -> Sequence[str]:
-    """Returns the workers so that the first ones are of as many machines as there are."""
+    """Sorts the workers so that the first ones are spread over as many machines as possible."""
     places: dict[str, int] = {}
     ranked = []
     for worker in sorted(workers):
@@ -74,16 +74,16 @@ def _in_turn(workers: Sequence[str]) -> Sequence[str]:
 
 _CONNECT_S = 10.0
 _ASKED_S = 15.0
-"""Asking all workers once takes no longer, nor asking each alone after that."""
+"""Time limit for asking all workers once, and for asking each silent one alone afterwards."""
 _REPLACED_S = 3.0
-"""So long a load waits for another worker where one is gone: some deployments start another one."""
+"""How long a load waits for another worker if one is gone: some deployments start a replacement."""
 _CLOSE_S = 1.0
 _KEY = "fileperf-generator-"
 _Result = TypeVar("_Result")
 
 
 class Cluster:
-    """A connection to a Dask scheduler, made when it is first needed. Whoever made it closes it."""
+    """A connection to a Dask scheduler, made when it is first needed. Its maker closes it."""
 
     def __init__(self, scheduler: str) -> None:
         """`scheduler` is its address, or the path of its scheduler file."""
@@ -93,11 +93,11 @@ class Cluster:
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._failure: GeneratorError | None = None
-        """Why there is no connection: it is tried once, and every test is told."""
+        """Why there is no connection. It is tried once, and every test gets the same error."""
         self._fit: dict[str, Mapping[str, str]] = {}
-        """The whereabouts of workers by their addresses; those that were fit once stay so until they are doubted."""
+        """The whereabouts of workers by their addresses. A worker that was fit stays fit until it is released."""
         self._silent_since_s: dict[str, float] = {}
-        """Workers that did not answer when they were asked last."""
+        """Since when workers have not answered."""
         self._used: dict[str, RemoteHandle] = {}
         self._run = uuid4().hex
         self._told_shared = False
@@ -107,14 +107,14 @@ class Cluster:
         return self.call(self._seen(), timeout_s=2 * (_CONNECT_S + _ASKED_S))
 
     def generator(self) -> RemoteHandle:
-        """Returns a further generator; it takes a worker of its own with its first load."""
+        """Returns a further generator. It takes its own worker with its first load."""
         return RemoteHandle(self)
 
     def close(self) -> None:
-        """Ends the connection, and what is left of generators."""
+        """Ends the connection and all generators that are left."""
         if self._loop is None:
             return
-        with suppress(Exception):  # a scheduler that is gone, or hangs, keeps nobody here
+        with suppress(Exception):  # a scheduler that is gone, or hangs, must not keep us
             self.call(self._disconnect(), timeout_s=2 * _CLOSE_S)
         loop, self._loop = self._loop, None
         loop.call_soon_threadsafe(loop.stop)
@@ -122,7 +122,7 @@ class Cluster:
             self._thread.join(_CLOSE_S)
 
     def call(self, work: Coroutine[Any, Any, _Result], *, timeout_s: float) -> _Result:
-        """Returns what the coroutine does, which runs on the client's event loop. Raises TimeoutError."""
+        """Runs the coroutine on the client's event loop and returns its result. Raises TimeoutError."""
         future = self.spawn(work)
         try:
             return future.result(timeout_s)
@@ -131,7 +131,7 @@ class Cluster:
             raise
 
     def spawn(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
-        """Starts the coroutine on the client's event loop, and does not wait for it."""
+        """Starts the coroutine on the client's event loop and does not wait for it."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=_run, args=(self._loop,), name="fileperf cluster", daemon=True)
@@ -141,7 +141,7 @@ class Cluster:
     # --- on the client's event loop
 
     async def client(self) -> Client:
-        """Returns Dask's client. Raises GeneratorError where no scheduler answers."""
+        """Raises GeneratorError if no scheduler answers."""
         async with self._connecting:
             if self._failure is not None:
                 raise self._failure
@@ -151,25 +151,25 @@ class Cluster:
                 except GeneratorError as error:
                     self._failure = error
                     raise
-            if self._client.status == "closed":  # it gave up connecting again
+            if self._client.status == "closed":  # it no longer tries to reconnect
                 self._failure = self._gone()
                 raise self._failure
             return self._client
 
     def key(self) -> str:
-        """Returns what Dask knows a further generator of this test run by."""
+        """Returns Dask's key for a further generator of this test run."""
         return f"{_KEY}{self._run}-{uuid4()}"
 
     def lost(self) -> GeneratorError | None:
-        """Returns that the scheduler is gone, where Dask's client was connected to it and is no longer."""
+        """Returns an error if Dask's client was connected to the scheduler and is no longer."""
         if self._client is None or self._client.status == "running":
             return None
         return self._gone()
 
     async def worker_for(self, handle: RemoteHandle) -> tuple[str, Mapping[str, str]]:
-        """Returns a worker that no other generator has, and where it is; waits a moment for one.
+        """Returns a worker without a generator, and its whereabouts; waits a moment if there is none.
 
-        Raises LookupError where none is left, and GeneratorError where the cluster makes no load at all.
+        Raises LookupError if no worker is left, and GeneratorError if the cluster can make no load at all.
         """
         loop = asyncio.get_running_loop()
         patience = loop.time() + _REPLACED_S
@@ -183,7 +183,7 @@ class Cluster:
             await asyncio.sleep(_REPLACED_S / 10)
 
     def release(self, worker: str, handle: RemoteHandle) -> None:
-        """Lets other generators have the worker of this one, once it has said again that it is fit."""
+        """Lets other generators use this one's worker, after it has reported again that it is fit."""
         if self._used.get(worker) is handle:
             del self._used[worker]
             self._fit.pop(worker, None)
@@ -195,7 +195,7 @@ class Cluster:
         count, is_shared = len(await self._workers()), False
         if not self._told_shared:
             client = await self.client()
-            with suppress(OSError):  # that it is gone shows in the load
+            with suppress(OSError):  # if it is gone, the load shows it
                 async with asyncio.timeout(_ASKED_S):
                     held = (await client.has_what()).values()  # Dask forgets the generators of a run that is gone
                 own, keys = f"{_KEY}{self._run}-", map(str, chain.from_iterable(held))
@@ -204,21 +204,21 @@ class Cluster:
         return count, tuple(sorted(self._silent_since_s)), is_shared
 
     async def _workers(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns the workers that can make a load. Raises GeneratorError, from then on always where Dask is silent."""
+        """Returns the fit workers. Raises GeneratorError, and always again once Dask was silent."""
         client = await self.client()
         try:
             async with asyncio.timeout(_ASKED_S):
                 return await self._found(client)
-        except OSError as error:  # TimeoutError is one, and so is what Dask raises for a closed connection
+        except OSError as error:  # includes TimeoutError, and Dask's error for a closed connection
             why = f"nothing for {_ASKED_S:g} s" if isinstance(error, TimeoutError) else str(error)
             silent = GeneratorError(f"the Dask scheduler at {self.title} does not answer any more ({why})")
             self._failure = self.lost() or silent
             raise self._failure from error
 
     async def _found(self, client: Client) -> Mapping[str, Mapping[str, str]]:
-        """Returns those that can make a load, of different machines in turn, by their addresses; and where they are.
+        """Returns the fit workers' whereabouts by their addresses, spread over machines as `_in_turn` says.
 
-        Raises GeneratorError if there are none, and if one has another version of something.
+        Raises GeneratorError if there are none, or if a worker has other versions.
         """
         there, now_s = list(await client.nthreads()), monotonic()
         self._silent_since_s = {
@@ -241,7 +241,7 @@ class Cluster:
         return fit
 
     async def _problems(self, client: Client, workers: Sequence[str]) -> list[str]:
-        """Returns what is wrong with workers that answer, and notes which ones are fit, and which are silent."""
+        """Returns what is wrong with workers that answer. Notes which ones are fit, and which are silent."""
         from distributed.versions import get_versions
 
         if not workers:
@@ -249,7 +249,7 @@ class Cluster:
         whom = list(workers)
         try:
             async with asyncio.timeout(_ANSWER_S):
-                # A function of Dask's own first: a worker that lacks this package can be asked for it.
+                # A function of Dask's own comes first, because it also works on a worker without this package.
                 versions = await client.run(get_versions, [_MODULE], workers=whom, on_error="return")
                 theres = await client.run(whereabouts, workers=whom, on_error="return")
         except TimeoutError:
@@ -280,7 +280,7 @@ class Cluster:
                     address, asynchronous=True, set_as_default=False, timeout=_CONNECT_S, name="pytest-fileperf"
                 )
                 await client
-        except Exception as error:  # whatever Dask makes of an address
+        except Exception as error:  # Dask raises anything for a bad address
             with suppress(Exception):
                 if client is not None:
                     await client.close(timeout=_CLOSE_S)

@@ -1,6 +1,6 @@
-"""The generator process, `python -m pytest_fileperf.drive`: makes run after run until its input ends.
+"""The generator process, `python -m pytest_fileperf.drive`: makes one load after the other until its input ends.
 
-It has a process of its own so that its CPU time is its own, and so that nothing in the test process can delay it.
+It is a process of its own so that nothing in the test process delays it, and its CPU time is known.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from pytest_fileperf.plan.work import Mix, Work
 from pytest_fileperf.wire.eventloop import new_event_loop
 from pytest_fileperf.wire.payload_files import PayloadFiles
 
-# --- What the test process and the generator process say to each other: pickles over two pipes
+# --- Messages between test process and generator process: pickles over two pipes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
-    """A run to make; answered by any number of `RunProgress`, then a tuple of `Run` or the error to raise.
+    """A load to make. The answers are any number of `RunProgress`, then a tuple of `Run` or the error to raise.
 
-    One of several generators, or one elsewhere, says `READY` before, and waits for a number: the instant at which all
+    One of several generators, or a remote one, first says `READY`. Then it waits for a number: the instant at which all
     begin, on its own monotonic clock. All processes of a machine share one.
     """
 
     works: bytes
-    """The pickled `Work` of each target, as a tuple: unpacked there, where a failure to import can be told."""
+    """A pickled tuple with the `Work` of each target, unpacked in the generator, which can report failing imports."""
     plan: LoadPlan | Alternation
     targets: tuple[Target, ...]
-    """Base and now for an alternation, else the only one; as many results come back."""
+    """Old and new version for a comparison, else one target. As many results come back."""
     cores: frozenset[int] | None
     """Cores to run on; None for any."""
     is_from_elsewhere: bool = False
-    """Whether it came through a worker: it does not begin if it is told so too late, and ends if nobody asks for it."""
+    """Whether a remote test process ordered it: then it refuses to begin too late, and ends if nobody asks for it."""
 
 
 READY, ALIVE = "ready", "alive"
-"""What a generator says that could begin, and what it is told while whoever has ordered a run is still there."""
+"""What a generator says when it could begin, and what it hears while its test process is still there."""
 
 
 class LateError(Exception):
-    """A generator was told too late when to begin, by so much, and has not begun."""
+    """A generator was told too late when to begin, by this much, and has not begun."""
 
     def __init__(self, by_ns: int) -> None:
         super().__init__(by_ns)
@@ -70,13 +70,13 @@ class LateError(Exception):
 
 
 def write_message(stream: IO[bytes], message: object) -> None:
-    """Raises OSError when nobody reads any more."""
+    """Raises OSError if nobody reads any more."""
     pickle.dump(message, stream, protocol=pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 
 def read_message(stream: IO[bytes]) -> object | None:
-    """Returns the next message, or None if the stream ends, also in the middle of a message."""
+    """Returns None if the stream ends, even in the middle of a message."""
     try:
         message: object = pickle.load(stream)  # noqa: S301 - from our own process
     except (EOFError, pickle.UnpicklingError):
@@ -87,24 +87,24 @@ def read_message(stream: IO[bytes]) -> object | None:
 # --- generator
 
 _SPARE_FILES = 128
-"""Open files a generator needs besides its connections."""
+"""Open files that a generator needs besides its connections."""
 _SUPERVISED_S = 2.0
 _LEAST_WAIT_S = 0.05
 _SURE_S = 0.002
-"""Timers of event loops are good to a millisecond, and the sleep of a thread to some hundredths of one."""
+"""Timers of event loops are accurate to a millisecond, a thread's sleep to some hundredths of one."""
 _MOST_LATE_NS = 50_000_000
 FORSAKEN_S = 5.0
-"""A run from elsewhere ends if its test process has asked for nothing for so long: it or a worker hangs, or is gone."""
+"""A remote load ends if its test process has asked for nothing for this long: it or a worker hangs, or is gone."""
 
 
 def main(scratch: str) -> None:
     """Reads jobs from standard input and writes answers to standard output, until the input ends.
 
-    The first message is `sys.path` of the test process, so that journeys import what they use. `scratch` is a directory
-    for large payloads; the test process removes it.
+    The first message is the test process's `sys.path`, so that journeys can import their modules. `scratch` is a
+    directory for large payloads; the test process removes it.
     """
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # A journey reads nothing from these pipes, and prints to the log instead.
+    # Journeys must not read from these pipes, and print to the log instead.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     jobs: queue.SimpleQueue[object] = queue.SimpleQueue()
@@ -127,12 +127,12 @@ def main(scratch: str) -> None:
 
 
 class _Lease:
-    """Ends this process if nothing is heard for too long in a run: whoever has ordered it may hang, or be gone."""
+    """Ends this process if it hears nothing for too long during a load: its test process may hang, or be gone."""
 
     def __init__(self, scratch: str) -> None:
         self._scratch = scratch
         self.heard_s = 0.0
-        """When something was heard last."""
+        """When it last heard something."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -151,7 +151,6 @@ class _Lease:
             over.set()
 
     def end(self) -> NoReturn:
-        """Ends this process at once, and removes its files."""
         shutil.rmtree(self._scratch, ignore_errors=True)
         os._exit(0)
 
@@ -159,7 +158,7 @@ class _Lease:
 def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease) -> None:
     """Passes messages on. Ends this process if the test process has closed the pipe, or is gone.
 
-    A supervisor ends it sooner, and removes its files: one that saw this process end first would take that for all.
+    It waits first, so that a supervisor ends it and removes its files. One that finds it gone removes nothing.
     """
     while (message := read_message(commands)) is not None:
         lease.heard_s = monotonic()
@@ -171,7 +170,7 @@ def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease
 
 
 async def _together(jobs: queue.SimpleQueue[object], answers: BinaryIO, is_from_elsewhere: bool) -> int:
-    """Waits for the instant at which all generators begin, and returns it; raises LateError if it is long past."""
+    """Waits for the instant at which all generators begin, and returns it. Raises LateError if that is long past."""
     write_message(answers, READY)
     origin_ns = await asyncio.get_running_loop().run_in_executor(None, jobs.get)
     assert isinstance(origin_ns, int)
@@ -190,9 +189,9 @@ def _answer(
     anywhere: frozenset[int],
     begin: Callable[[], Awaitable[int]],
 ) -> tuple[Run, ...] | Exception:
-    """Returns what the run found, or the error that the test process raises.
+    """Returns the results, or the error that the test process raises.
 
-    `anywhere` are the cores of a run that names none: the run before it may have had fewer.
+    `anywhere` are the cores for a load that names none: the load before it may have had fewer.
     """
     try:
         _allow_files(job.plan.connections * len(job.targets))
@@ -211,7 +210,7 @@ def _answer(
             return runner.run(load)
     except (LateError, FileLimitError, PlanError) as error:
         return error
-    except FilePerfError as error:  # a subclass may not survive the way to the test process
+    except FilePerfError as error:  # a subclass may not survive pickling
         return LoadError(str(error))
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         return httpx.ConnectError(str(error))
@@ -220,10 +219,10 @@ def _answer(
 
 
 def _unpacked(works: bytes) -> tuple[Work, ...]:
-    """Raises LoadError if what the works import is not here, or fails."""
+    """Raises LoadError if the works' imports are missing here, or fail."""
     try:
         each: tuple[Work, ...] = pickle.loads(works)  # noqa: S301 - from our own process
-    except Exception as error:  # modules that are imported may raise anything
+    except Exception as error:  # imported modules may raise anything
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, ImportError):
             what = f"{error}: install it there, or write what the journey needs of it into the test module"
@@ -245,13 +244,13 @@ def _allow_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-# --- Makes a pickle of what a load is made of
+# --- Pickles a load
 
 _TEST_MODULE = re.compile(r"__main__|(?:.*\.)?(?:conftest|test_[^.]*|[^.]*_test)")
 
 
 def packed(works: tuple[Work, ...]) -> bytes:
-    """Returns the works as a pickle; journeys and their values travel by value, so a test module may define them."""
+    """Pickles the works. Journeys and their values travel by value, so a test module may define them."""
     with _test_modules_by_value(works):
         for journey in _journeys(works):
             try:
@@ -277,7 +276,7 @@ def _journeys(works: tuple[Work, ...]) -> list[Journey]:
 
 @contextmanager
 def _test_modules_by_value(works: tuple[Work, ...]) -> Iterator[None]:
-    """Within the block, what these modules define is pickled by value: another process may be unable to import them."""
+    """Pickles the classes and functions of test modules by value: another process may be unable to import these."""
     import cloudpickle
 
     owners = [own for journey in _journeys(works) for own in (journey.function, *map(type, journey.arguments))]

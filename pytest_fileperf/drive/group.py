@@ -1,11 +1,11 @@
-"""Generators that make one load together: one process, or several that begin at one instant.
+"""Generators that make one load together: one process, or several that begin at the same instant.
 
     test process     order ─┬─────────────── begin at t ─┬──────────────────── merge
     generator 1             └ prepare ─ ready ┘          t ── rounds ── answer ┘
     generator 2             └ prepare ─── ready ┘        t ── rounds ── answer ┘
 
-What one of several has not measured is missing: then the others' results stand, and it is said which one was lost.
-They are processes of this machine, or on the workers of a Dask cluster.
+If one of several generators is lost, the others' results stand, and the result names the lost one. Generators are
+processes of this machine, or run on the workers of a Dask cluster.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ if TYPE_CHECKING:
     from pytest_fileperf.drive.cluster import Cluster
     from pytest_fileperf.drive.remote import RemoteHandle
 
-# --- How far the clock of a generator on another machine is ahead of the one here, by questions and answers; pure
+# --- The clock of a generator on another machine, compared with the one here by questions and answers; pure
 #
 #     here    asked ──────────────────────────── heard
 #     there               ╰── told ──╯
 #
-# As NTP does (RFC 5905, section 8): the clock there is taken to have been read half way. It was read some time between
-# question and answer, so the error is at most half of the round trip. The quickest of some answers tells most.
+# As in NTP (RFC 5905, section 8), the clock there counts as read half way. It was read some time between question and
+# answer, so the error is at most half of the round trip. The quickest of several answers says most.
 
 _DRIFT = 1e-4
-"""Two clocks may drift apart by this share of the time since they were read: what NTP allows for is five times less."""
+"""Two clocks may drift apart by this share of the time since they were read. NTP allows for five times less."""
 
 
 Reading: TypeAlias = tuple[int, int, int]
-"""When one question for the time there was asked, what was told, and when it was heard, in ns of both clocks."""
+"""When a question for the time there was asked, the answer, and when it came, in ns of both clocks."""
 
 
 def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, int]:
-    """Returns how far the clock there is ahead, by how much that is off at most, and the shortest round trip, in ns.
+    """Returns how far the clock there is ahead, its greatest error, and the shortest round trip, in ns.
 
-    It goes by the reading that leaves the least error now; there must be one.
+    The reading with the least error now decides; there must be at least one reading.
     """
 
     def error_ns(reading: Reading) -> int:
@@ -75,7 +75,7 @@ def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, in
 
 
 def on_this_clock(result: Run, ahead_ns: int) -> Run:
-    """Returns what a run found there, with its instants on the clock here."""
+    """Moves the instants of a result to the clock here."""
     if not ahead_ns:
         return result
 
@@ -98,16 +98,16 @@ def on_this_clock(result: Run, ahead_ns: int) -> Run:
     )
 
 
-# --- Makes one result of those of several generators that made a load together; pure
+# --- Joins the results of several generators that made a load together; pure
 
 
 def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost: Mapping[int, str]) -> Run:
-    """Returns what all generators have found on one target, given by their numbers; the plan is that of all."""
+    """Joins the results of all generators on one target, by their numbers; the plan covers all of them."""
     results = list(shares.values())
     first = results[0]
     subjects = dict.fromkeys(subject for own in results for subject in own.subjects)
     dues = [result.due for result in results if result.due is not None]
-    # One to which nothing was due knows nothing of when it was.
+    # A generator without due requests does not know when they were due.
     attacks = [result.attack for result in results if result.due != 0] or [first.attack]
     attack = min(start for start, _ in attacks), max(end for _, end in attacks)
     leads = merged_leads(
@@ -134,7 +134,7 @@ def merged_result(plan: LoadPlan | Alternation, shares: Mapping[int, Run], lost:
 def _merged(
     plan: LoadPlan | Alternation, shares: Mapping[int, Run], part: str = "", step: str = ""
 ) -> tuple[Round, ...]:
-    """Returns the rounds of a part or step, or with no name of all."""
+    """Returns the rounds of a part or step, or without names of the whole load."""
     is_whole = not part and not step
     rounds = {number: own.rounds_of(part, step) for number, own in shares.items()}
     if not isinstance(plan, Alternation) or generators_used(plan) == 1 or step:
@@ -146,7 +146,7 @@ def _merged(
 
 
 def merged_progress(shares: Mapping[int, RunProgress]) -> RunProgress:
-    """Returns how far a load has come, by what each of its generators has said last."""
+    """Joins the last progress report of each generator."""
     newest = max(shares.values(), key=lambda own: own.elapsed_ns)
     known = [own.p99_ns for own in shares.values() if own.p99_ns is not None]
     return RunProgress(
@@ -159,36 +159,35 @@ def merged_progress(shares: Mapping[int, RunProgress]) -> RunProgress:
     )
 
 
-# --- The test process's side of a generator: starts it, hands it runs, listens to it, ends it
+# --- The test process's side of a generator: starts it, orders loads, listens, ends it
 
 CHECK_S = 0.25
-"""How often the server is looked after while waiting for a generator."""
+"""How often the server is checked while waiting for a generator."""
 _GRACE_S = 30.0
-"""A generator is ended when it says nothing for this long after the end of its run and every time limit."""
+"""A generator is ended if it says nothing for this long after the end of its load and every time limit."""
 _END_S = 5.0
 
 
 class Generator:
-    """A generator process. It starts with the first run and serves any number of them."""
+    """A generator process. It starts with the first load and serves any number of them."""
 
     is_elsewhere, worker = False, ""
     ahead_ns = clock_error_ns = distance_ns = head_start_ns = 0
-    """It is a process of this machine, on its clock, and a message to it takes no time."""
+    """It runs on this machine and its clock, and a message to it takes no time."""
 
     def __init__(self, *, coverage: bool = False, path: tuple[str, ...] | None = None) -> None:
-        """With `coverage`, what traces the test run may trace it too. `path` takes the place of this `sys.path`."""
+        """With `coverage`, a tracer of the test run may trace it as well. `path` replaces this `sys.path`."""
         self._coverage = coverage
         self._path = path
         self.tracer = ""
-        """What traces it, such as `coverage`; empty for nothing."""
+        """What traces it, such as `coverage`."""
         self._child: Child | None = None
         """The generator, or the supervisor above it."""
         self._process: subprocess.Popen[bytes] | None = None
-        """The same, for messages to it and from it."""
+        """The same process, for messages to and from it."""
         self._put: Callable[[object], None] = lambda _: None
-        """Takes its messages."""
         self._pid: int | None = None
-        """The process that serves the loads; None until it has said so."""
+        """The process that serves the loads; None until it has reported itself."""
 
     @property
     def pid(self) -> int | None:
@@ -196,9 +195,9 @@ class Generator:
         return None if self._process is None or self._process.poll() is not None else self._pid
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Starts a run, and the process if it does not run. Raises GeneratorError.
+        """Orders a load, and starts the process if it is not running. Raises GeneratorError.
 
-        Another thread calls `put` with each of its messages. The last one is None, once it has ended.
+        Another thread calls `put` with each message. The last one is None, after it has ended.
         """
         try:
             self._start()
@@ -214,14 +213,13 @@ class Generator:
         write_message(self._process.stdin, message)
 
     def hang_up(self) -> None:
-        """Tells it to end, and does not wait for that."""
+        """Asks it to end, and does not wait for that."""
         if self._process is not None and self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
             self._process.terminate()
 
     def kill(self) -> None:
-        """Ends it at once, whatever it does; the next run starts a new one."""
         if self._child is not None:
             self._child.end(ask=False)
 
@@ -246,7 +244,7 @@ class Generator:
         self.tracer = tracer_in(env)
         try:
             self._child = child = Child("generator")
-            # -P: the directory that the tests run in may hold modules named as those of the standard library.
+            # -P: the directory of the tests may hold modules that are named like the standard library's.
             program = (sys.executable, "-P", "-m", "pytest_fileperf.drive")
             command = (*program, *scratch.supervising(child.directory), str(child.directory))
             process = child.start(Invocation(command=command, env=env), stdout=subprocess.PIPE)
@@ -257,9 +255,9 @@ class Generator:
         self.send(list(sys.path if self._path is None else self._path))
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Passes messages on, then one None when no more can be read; nothing once another process has its place."""
+        """Passes messages on, then None once no more can be read; nothing after another process took its place."""
         assert process.stdout is not None
-        with suppress(Exception):  # closed while it was read, or nothing that can be unpickled
+        with suppress(Exception):  # closed while it was read, or not a pickle
             while (message := read_message(process.stdout)) is not None and process is self._process:
                 if isinstance(message, int):
                     self._pid = message
@@ -270,18 +268,18 @@ class Generator:
             put(None)
 
     def ended(self) -> str:
-        """Returns `'s process ended with exit code 7`, to stand behind its name."""
+        """Returns `'s process ended with exit code 7`, to follow its name."""
         if self._child is None:
             return "'s process is gone"
         code = self._child.ended(wait_s=_END_S)
         return " sent something that is no message" if code is None else f"'s process ended with {exit_text(code)}"
 
     def log_tail(self) -> str:
-        """Returns the last lines of its log, as the end of a message; empty without any."""
+        """Returns the last lines of its log, for the end of a message."""
         return "" if self._child is None else log_block(self._child.log)
 
     def shorten_log(self) -> None:
-        """Keeps what journeys print from filling the disk; to be called now and then while it runs."""
+        """Keeps journeys' prints from filling the disk; to be called now and then while it runs."""
         if self._child is not None:
             self._child.shorten_log()
 
@@ -289,10 +287,10 @@ class Generator:
 # --- group
 
 _HEAD_START_NS = 20_000_000
-"""All generators have been told when to begin before that instant comes, also where they share a core."""
+"""Even on a shared core, all generators hear when to begin before this time is over."""
 _SILENT_S = 5.0
-"""A generator tells how far it is four times a second. After its time limit for a request, in which the code of a
-journey may keep it from that, and so much more, it is given up."""
+"""A generator reports its progress four times a second. It is given up after a request's time limit, in which a
+journey's code may keep it from that, plus this time."""
 
 
 Member: TypeAlias = "Generator | RemoteHandle"
@@ -300,20 +298,20 @@ Member: TypeAlias = "Generator | RemoteHandle"
 
 
 class Generators:
-    """As many generators as loads want. They start with the first load that does, and serve any number."""
+    """As many generators as a load needs. They start when first needed, and serve any number of loads."""
 
     def __init__(self, *, coverage: bool = False, cluster: Cluster | None = None) -> None:
-        """With `coverage`, what traces the test run may trace them too. `cluster` has the workers they run beside."""
+        """With `coverage`, a tracer of the test run may trace them as well. They run beside `cluster`'s workers."""
         self._new: Callable[[], Member] = (
             partial(Generator, coverage=coverage) if cluster is None else cluster.generator
         )
         self._generators = [self._new()]
         self._used = 1
-        """How many of them make the load, or have made the last one; the others are idle."""
+        """How many of them make the load, or made the last one. The others are idle."""
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The process ids of those that make the load, or have made the last one, and run."""
+        """The process ids of the generators in use that run."""
         return tuple(pid for generator in self._generators[: self._used] if (pid := generator.pid) is not None)
 
     @property
@@ -334,14 +332,14 @@ class Generators:
         check: Callable[[], None],
         begins: Callable[[int], None] = lambda _: None,
     ) -> tuple[Run, ...]:
-        """Loads one target, or by an alternation base and now in turn, and returns what all generators found on each.
+        """Loads one target, or alternately an old and a new version, and returns all generators' results for each.
 
-        There is a work for each target. Each generator has a core of its own if there are enough `cores`; else they
-        share these. `check` is called a few times a second and may raise to end the load (the server died). If
-        generators have to be told when to begin, `begins` is called with that instant, before it comes.
+        There is one work per target. Each generator has its own core if there are enough `cores`, else they share
+        these. `check` is called a few times a second. It may raise to end the load (the server died). If generators
+        must be told when to begin, `begins` is called with that instant beforehand.
 
-        Raises PlanError, LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError. On any error,
-        Ctrl-C too, all processes are ended, and the next load starts new ones.
+        Raises PlanError, LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError. On any error and
+        on Ctrl-C it ends all processes, and the next load starts new ones.
         """
         count = self._used = generators_used(plan)
         while len(self._generators) < count:
@@ -365,21 +363,21 @@ class Generators:
             raise
 
     def close(self) -> None:
-        for generator in self._generators:  # all at once: one that hangs is waited for
+        for generator in self._generators:  # all at once, because each may hang
             generator.hang_up()
         for generator in self._generators:
             generator.close()
 
 
 def own_cores(cores: frozenset[int] | None, count: int) -> list[frozenset[int] | None]:
-    """Returns the cores of each of several generators, one each where there are enough; else, and of one, all."""
+    """Returns each generator's cores: one each if there are enough, else all of them."""
     if cores is None or count == 1 or len(cores) < count:
         return [cores] * count
     return [frozenset({core}) for core in sorted(cores)[:count]]
 
 
 class _Together:
-    """One load that generators make: several, or one. One process of this machine begins as soon as it can."""
+    """One load by several generators, or by one. A single one on this machine begins as soon as it can."""
 
     def __init__(
         self,
@@ -400,11 +398,11 @@ class _Together:
         self._check = check
         self._messages: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
         self._waited_for = set(self._generators)
-        """Those that have not answered."""
+        """Generators that have not answered."""
         self._ready: set[int] = set()
         self._begun = False
         self._heard_s: dict[int, float] = {}
-        """When each of them was heard last."""
+        """When each was last heard."""
         self._told: dict[int, RunProgress] = {}
         self._results: dict[int, tuple[Run, ...]] = {}
         self._lost: dict[int, str] = {}
@@ -489,7 +487,7 @@ class _Together:
                 self._lose(number, f" said nothing for {silent_s:.0f} s")
 
     def _lose(self, number: int, what: str) -> None:
-        """Goes on without a generator; raises GeneratorError for one of this machine if the load has not begun."""
+        """Goes on without a generator. Raises GeneratorError for one on this machine if the load has not begun."""
         generator = self._generators[number]
         self._leave_out(number, what)
         if not self._begun and not generator.is_elsewhere:

@@ -1,4 +1,4 @@
-"""The slot of code that goes through a client of httpx or httpx2: a journey, or a request that is not replayed."""
+"""The slot for code on an httpx or httpx2 client: a journey, or a request that cannot be replayed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_fileperf.wire.family import classes_of
 from pytest_fileperf.wire.request import LoadClient
 from pytest_fileperf.wire.transport import LoadTransport
 
-# --- The answers that came while something ran: a journey, a step of it, or a request that is not replayed
+# --- The answers that came while a journey, a step or a request ran
 
 
 class Answers:
@@ -35,12 +35,12 @@ class Answers:
         self.status: int | None = None
         """The status of the last answer, or the first status from 500 on."""
         self.first_ns: int | None = None
-        """When the first answer's head was there."""
+        """When the first answer's head came."""
         self.first_uncounted_ns = 0
-        """What of the time until then does not count."""
+        """How much of the time until then does not count."""
 
     def take(self, response: httpx.Response, now_ns: int, uncounted_ns: int) -> None:
-        """Takes an answer whose head is there now, and how much of the time before it does not count."""
+        """Takes an answer whose head came at `now_ns`; `uncounted_ns` of the time before does not count."""
         if self.first_ns is None:
             self.first_ns, self.first_uncounted_ns = now_ns, uncounted_ns
         if self.status is None or self.status < 500:
@@ -52,21 +52,21 @@ class Answers:
         return len(self._responses)
 
     def first_counted_ns(self, ended_ns: int, uncounted_ns: int, before_ns: int = 0) -> int:
-        """Returns when the first answer was there, or else the end, less what does not count until then.
+        """Returns when the first answer came, or else the end, less the time until then that does not count.
 
-        `uncounted_ns` is what does not count until the end, and `before_ns` until the beginning.
+        `uncounted_ns` is the time that does not count until the end, and `before_ns` until the beginning.
         """
         if self.first_ns is None:
             return ended_ns - uncounted_ns
         return self.first_ns - (self.first_uncounted_ns - before_ns)
 
     def bytes_both_ways(self) -> tuple[int, int]:
-        """Returns the length of all bodies sent, and of those received."""
+        """Returns the length of all bodies sent, and of all received."""
         sent = sum(int(response.request.headers.get("Content-Length", 0)) for response in self._responses)
         return sent, sum(response.num_bytes_downloaded for response in self._responses)
 
 
-# --- How long the code of a journey holds the event loop: from where it goes on to where it waits again
+# --- How long a journey's code holds the event loop: from each resumption to the next wait
 
 
 class CodeTime:
@@ -84,7 +84,7 @@ class CodeTime:
     def __iter__(self) -> CodeTime:
         return self
 
-    # Each has its own lines: it is called whenever a journey goes on.
+    # Each method has its own lines, because it is called whenever a journey goes on.
     def __next__(self) -> object:
         since_ns = monotonic_ns()
         try:
@@ -110,35 +110,35 @@ class CodeTime:
         self._code.close()
 
 
-# --- The steps of a journey, while a user goes through them: which one a request is in, how long it takes, how it ends
+# --- Steps of a journey while a user goes through them: a request's step, its duration, its end
 #
 #     journey ──── login ──── pause ──── download ──── …
-#     step         └ requests                └ requests, and steps in it
+#     step         └ requests                └ requests, and inner steps
 #
-# A request belongs to the innermost step of its task, and to every step that one is in.
+# A request belongs to the innermost step of its task, and to every step around that one.
 
 _NOW: ContextVar[Step | None] = ContextVar("_NOW", default=None)
-"""The step that a task is in: tasks that begin within a step are in it, too."""
+"""The step that a task is in. Tasks that begin within a step are in it as well."""
 
 
 class Uncounted:
-    """How long nothing went on that counts: a pause, or work of the client while no request of it was on its way.
+    """Time that does not count: a pause, or the client's work while none of its requests was on its way.
 
-    On a core that was idle before, httpx takes up to a millisecond to make a request and to take its answer: without
-    this, a server would seem slower to a journey than to a replayed request. What several tasks do at once counts once.
+    On a core that was idle, httpx takes up to a millisecond to make a request and to take its answer. If that counted,
+    a server would seem slower to a journey than to a replayed request. Time in which several tasks pause counts once.
     """
 
     __slots__ = ("_calls", "_ended_ns", "_goes_on", "_on_the_way", "_pauses", "_since_ns")
 
     def __init__(self) -> None:
         self._pauses = self._calls = self._on_the_way = 0
-        """Those that go on."""
+        """How many go on at the moment."""
         self._goes_on = False
         self._since_ns = 0
         self._ended_ns = 0
 
     def change(self, *, pauses: int = 0, calls: int = 0, on_the_way: int = 0, at_ns: int | None = None) -> None:
-        """Takes how many more pauses, calls of the client, or requests on their way there are since `at_ns`, or now."""
+        """Changes the numbers of pauses, calls of the client and requests on their way, at `at_ns` or now."""
         self._pauses += pauses
         self._calls += calls
         self._on_the_way += on_the_way
@@ -153,13 +153,13 @@ class Uncounted:
             self._ended_ns += now_ns - self._since_ns
 
     def until_ns(self, now_ns: int) -> int:
-        """Returns how long it was until now, which has to be the instant at which the time itself is taken."""
+        """Returns the time until now, which must be the instant at which the caller takes its own time."""
         return self._ended_ns + (now_ns - self._since_ns if self._goes_on else 0)
 
 
 @contextmanager
 def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterator[None]:
-    """Lets a journey pause, or its client work, and so each step that the task is in."""
+    """Lets a journey pause, or its client work, in every step of the task."""
     concerned = _concerned(whole)
     for uncounted in concerned:
         uncounted.change(pauses=pauses, calls=calls)
@@ -171,7 +171,7 @@ def uncounted_in(whole: Uncounted, *, pauses: int = 0, calls: int = 0) -> Iterat
 
 
 def on_the_way_in(whole: Uncounted) -> Callable[[int], None]:
-    """Notes that a request of this task is on its way; returns what notes until when it was."""
+    """Notes that a request of this task is on its way; call the returned function when its answer is there."""
     concerned = _concerned(whole)
     for uncounted in concerned:
         uncounted.change(on_the_way=1)
@@ -192,12 +192,12 @@ def _concerned(whole: Uncounted) -> list[Uncounted]:
 
 
 class Step:
-    """One time that a user goes through a step."""
+    """One pass of a user through a step."""
 
     __slots__ = ("_answers", "_is_over", "_slot", "_started_ns", "_tally", "outer", "uncounted")
 
     def __init__(self, slot: ClientSlot | None, tally: Tally | None) -> None:
-        """`slot` runs the journey. Both are None outside of a load: nothing is measured."""
+        """`slot` runs the journey. Both are None outside of a load: then nothing is measured."""
         self._slot = slot
         self._tally = tally
         self._answers = Answers()
@@ -205,7 +205,6 @@ class Step:
         self._is_over = False
         self.uncounted = Uncounted()
         self.outer: Step | None = None
-        """The step that it is in."""
 
     async def __aenter__(self) -> None:
         if self._started_ns:
@@ -219,7 +218,7 @@ class Step:
     ) -> None:
         ended_ns = monotonic_ns()
         _NOW.set(self.outer)
-        self._is_over = True  # what tasks that go on get is none of it
+        self._is_over = True  # answers to tasks that go on do not belong to it
         tally, slot = self._tally, self._slot
         if tally is None or slot is None or not tally.counts(slot.due_ns):
             return
@@ -252,43 +251,42 @@ class Step:
 
     def _succeeded(self, tally: Tally, ended_ns: int) -> None:
         answers, uncounted_ns = self._answers, self.uncounted.until_ns(ended_ns)
-        # As if it had begun later, so that it still ends when it did.
+        # As if it had begun later, so that its end stays right.
         started_ns = self._started_ns + uncounted_ns
         first_ns = answers.first_counted_ns(ended_ns, uncounted_ns) + uncounted_ns
         tally.success(started_ns, first_ns, ended_ns, answers.status or 0, *answers.bytes_both_ways())
 
 
-# --- The client of a journey: an `httpx.AsyncClient` that can also wait without being measured, and go through steps
+# --- A journey's client: an `httpx.AsyncClient` that can also pause and go through steps
 
 
 class Client(LoadClient):
-    """The client of one user, with its cookies and connections: what a journey is called with.
+    """The client of one user, with its own cookies and connections. A journey is called with it.
 
     It is an `httpx.AsyncClient`, or with `family="httpx2"` an `httpx2.AsyncClient`.
     """
 
     def __init__(self, *, number: int = 0, **options: Any) -> None:
-        """`number` is that of the user among all; it makes the user's chance."""
+        """`number` counts the users of the whole load, and seeds this user's random pauses."""
         super().__init__(**options)
-        # Names that no code of a user takes for what it keeps on its client.
+        # User code will hardly use these names on its client.
         self.fileperf_uncounted = Uncounted()
-        """Since it was made."""
         transport = options.get("transport")
         self.wire = transport if isinstance(transport, LoadTransport) else None
-        """What it sends over; None where the app is in this process, and for HTTP/2."""
+        """Its transport; None if the app is in this process, and for HTTP/2."""
         if self.wire is not None:
             self.wire.under_way = partial(on_the_way_in, self.fileperf_uncounted)
         self._number = number
         self._chances: dict[Pause, random.Random] = {}
         self.fileperf_slot: ClientSlot | None = None
-        """What runs its journeys; None outside of a load, where no step is measured."""
+        """The slot that runs its journeys; None outside of a load, where no step is measured."""
         self._tallies: dict[str, Tally | None] = {}
-        """What counts the steps of a name."""
+        """The tally of each step by its name."""
 
     async def pause(self, time: float | str | Pause) -> None:
-        """Waits as a user does who reads or thinks: `"1s"`, seconds, `uniform(…)` or `exponential(…)`.
+        """Waits like a user who reads or thinks: `"1s"`, seconds, `uniform(…)` or `exponential(…)`.
 
-        The pause counts in no figure, also not in those of a step that it is in. Raises ValueError for what is no time.
+        No figure counts the pause, not even those of a step around it. Raises ValueError for anything else.
         """
         pause = parse_pause(time)
         if pause is None:
@@ -300,11 +298,11 @@ class Client(LoadClient):
             await asyncio.sleep(pause.draw(chance) / 1e9)
 
     def step(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Returns a block that is a step of the journey, `async with client.step("login"):`, with figures of its own.
+        """Returns a block that is a step of the journey, `async with client.step("login"):`, with its own figures.
 
-        An exception that leaves the block is a failure of the step, and so is an answer of 500 or more. Steps may be in
-        steps, and in several tasks at once. Outside of a load nothing is measured. Raises ValueError for what is no
-        name, and for more than a hundred names in a journey.
+        A step fails if an exception leaves its block, or if an answer has status 500 or more. Steps may be inside
+        steps, and in several tasks at once. Outside of a load nothing is measured. Raises ValueError for a bad name,
+        and for more than a hundred names in a journey.
         """
         if name not in self._tallies:
             if problem := why_no_name(name):
@@ -313,12 +311,12 @@ class Client(LoadClient):
         return Step(self.fileperf_slot, self._tallies[name])
 
     def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
-        """Builds the request as httpx does; the work counts in no figure."""
+        """Builds the request as httpx does; no figure counts this work."""
         with self._calling():
             return super().build_request(method, url, **arguments)
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Sends the request as httpx does; what counts is the time that it is on its way."""
+        """Sends the request as httpx does; only the time on its way counts."""
         with self._calling():
             return await super().send(request, **options)
 
@@ -330,7 +328,7 @@ class Client(LoadClient):
 
 
 class ClientSlot:
-    """Runs a coroutine function on an httpx client of its own, again and again."""
+    """Runs a coroutine function on its own httpx client, again and again."""
 
     def __init__(
         self,
@@ -341,43 +339,43 @@ class ClientSlot:
         call: Callable[[Client, ClientSlot], Awaitable[object]],
         unchecked: bool,
     ) -> None:
-        """With `unchecked`, `call` does not judge answers itself: one of 500 or more is a failure."""
+        """With `unchecked`, `call` does not check answers itself: a status of 500 or more is a failure."""
         self.load = load
         self.tally = tally
-        """What counts the call; one that sends different requests sets it."""
+        """Counts the call. A call that sends different requests sets it."""
         self._client = client
         self._call = call
         self._unchecked = unchecked
         self._wire = client.wire
         self._unsent_before = 0
-        """What the wire had not sent before this call."""
+        """Bytes that the transport had not sent before this call."""
         self.answers = Answers()
-        """To what runs now, as all that follows."""
+        """Answers to the current call. The following fields are the current call's as well."""
         self.due_ns: int | None = None
         """When it was due in an open loop."""
         self.problem: tuple[str, str] | None = None
         """Kind and example of a failure that raised nothing."""
         self.is_expired = False
-        """Whether it is cancelled because it takes too long."""
+        """Whether it was cancelled because it took too long."""
         self.load_ends = False
-        """Whether the end of the load cancels it: that fails nothing."""
+        """Whether the end of the load cancels it, which is not a failure."""
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._started_ns: int | None = None
         self._uncounted_ns = client.fileperf_uncounted.until_ns
         self._uncounted_before_ns = 0
-        """What of the client's time did not count before this call."""
+        """How much of the client's time did not count before this call."""
         client.fileperf_slot = self
         client.event_hooks["response"].append(self._on_response)
 
     def start(self, due_ns: int | None) -> None:
-        self._started_ns = None  # a task cancelled before its first step would never say that it has ended
+        self._started_ns = None  # a task cancelled before its first step would never report its end
         self._task = asyncio.create_task(self._run(due_ns))
 
     def expire(self, started_before_ns: int) -> None:
-        """Cancels the coroutine if it began before that instant; pauses are left out, up to as long a time.
+        """Cancels the coroutine if it began before that instant. Pauses are left out, up to the time limit.
 
-        Between two pieces of work it closes connections that have rested for long.
+        Between two calls it closes connections that have rested for long.
         """
         if self._wire is not None and self._task is not None and self._task.done():
             self._wire.close_rested()
@@ -407,7 +405,7 @@ class ClientSlot:
             step = step.outer
 
     async def _run(self, due_ns: int | None) -> None:
-        _NOW.set(None)  # it is in no step, whatever the task was in that makes it
+        _NOW.set(None)  # it is in no step, whatever step its maker was in
         self.answers, self.due_ns, self.problem, self.is_expired = Answers(), due_ns, None, False
         started_ns = self._started_ns = monotonic_ns()
         self._uncounted_before_ns = self._uncounted_ns(started_ns)
@@ -443,7 +441,7 @@ class ClientSlot:
             self.load.next(self)
 
     async def _called(self) -> None:
-        await self._call(self._client, self)  # a call that raises before it can be awaited fails in here, too
+        await self._call(self._client, self)  # a call that raises before it can be awaited also fails in here
 
     def _finished(self, started_ns: int) -> None:
         ended_ns, problem, answers, due_ns = monotonic_ns(), self.problem, self.answers, self.due_ns
@@ -458,17 +456,17 @@ class ClientSlot:
         self.tally.uncounted(uncounted_ns)
         first_ns = answers.first_counted_ns(ended_ns, uncounted_ns, self._uncounted_before_ns)
         if due_ns is None:
-            # As if it had begun later, so that it still ends when it did.
+            # As if it had begun later, so that its end stays right.
             started_ns, first_ns = started_ns + uncounted_ns, first_ns + uncounted_ns
         else:
-            ended_ns -= uncounted_ns  # it was due when it was
+            ended_ns -= uncounted_ns  # the time it was due stays right
         bytes_sent, bytes_received = answers.bytes_both_ways()
         if self._wire is not None:
             bytes_sent = max(0, bytes_sent - (self._wire.unsent_bytes - self._unsent_before))
         self.tally.success(started_ns, first_ns, ended_ns, status, bytes_sent, bytes_received, due_ns)
 
 
-# --- What a slot calls again and again where a request goes through httpx's client, and how its answer is read
+# --- Sends a request through httpx's client, and reads its answer
 
 
 _OF_SENDING = ("auth", "follow_redirects")
@@ -480,13 +478,13 @@ def built(client: LoadClient, operation: Operation) -> httpx.Request:
 
 
 async def send(client: LoadClient, operation: Operation) -> httpx.Response:
-    """Returns the answer with its body still to be read."""
+    """Returns the answer before its body is read."""
     of_sending = {name: value for name, value in operation.arguments.items() if name in _OF_SENDING}
     return await client.send(built(client, operation), stream=True, **of_sending)
 
 
 async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tuple[str, str] | None:
-    """Reads the answer, and returns kind and description of what is wrong with it."""
+    """Reads the answer; returns kind and description of what is wrong with it."""
     encoding = "" if response.is_stream_consumed else response.headers.get("Content-Encoding", "")
     size, excerpt = 0, b""
     digest = hashlib.sha256() if expect.sha256 else None
@@ -504,7 +502,7 @@ async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tu
 
 
 async def body_of(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yields the body as it came; if an auth flow has read it already, as httpx keeps it: without compression."""
+    """Yields the body as it came. If an auth flow has read it already, httpx keeps it decompressed."""
     if response.is_stream_consumed:
         yield response.content
         return

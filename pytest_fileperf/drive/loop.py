@@ -1,7 +1,7 @@
 """The one load loop: gives each free slot its next piece of work when the pacing says so.
 
-A slot is a place for one request at a time: a connection that replays a compiled request, or a journey's client.
-Pacing, recorder and slots are handed in; there is no second loop for another shape of load.
+A slot is a place for one request at a time: a connection that replays a request, or a journey's client. Pacing,
+recorder and slots are arguments, so all load shapes share this loop.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pytest_fileperf.measure.recorder import Recorder
 from pytest_fileperf.plan.pacing import Pacing
 from pytest_fileperf.units import format_duration
 
-# --- A timer that is exact to a few microseconds, where the event loop's own timers are good to a millisecond
+# --- A timer that is accurate to a few microseconds; the event loop's own timers are accurate to a millisecond
 
-# `os.timerfd_create` is there from Python 3.13 only.
+# `os.timerfd_create` exists from Python 3.13 on.
 _LIBC: ctypes.CDLL | None = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME, <sys/timerfd.h>
 _MONOTONIC = 1  # CLOCK_MONOTONIC, <time.h>
@@ -29,10 +29,10 @@ _TimerSpec = ctypes.c_long * 4  # struct itimerspec: interval and value, both in
 
 
 class Timer:
-    """Calls back at an instant, one at a time. Close it before its event loop ends.
+    """Calls back at one instant at a time. Close it before its event loop ends.
 
-    uvloop rounds timers to whole milliseconds, and asyncio waits in them. A timer of the kernel that is read like a
-    socket (timerfd, Linux) is not rounded; elsewhere it is the loop's own timer.
+    uvloop rounds timers to whole milliseconds, and asyncio waits in milliseconds. A kernel timer that is read like a
+    socket (timerfd, Linux) is not rounded. Elsewhere this is the loop's own timer.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ class Timer:
             loop.add_reader(self._fd, self._expired)
 
     def set(self, instant_ns: int) -> None:
-        """Calls back at this instant of the monotonic clock, and no more at the one that was set before."""
+        """Calls back at this instant of the monotonic clock, which replaces the one set before."""
         if self._fd >= 0 and _LIBC is not None:
             seconds, nanoseconds = divmod(max(1, instant_ns), 1_000_000_000)  # all zero would switch it off
             _LIBC.timerfd_settime(self._fd, _ABSOLUTE, _TimerSpec(0, 0, seconds, nanoseconds), None)
@@ -73,15 +73,15 @@ class Timer:
 
 _SWEEPS_A_TIMEOUT = 50
 _SWEEP_BETWEEN_S = (0.1, 1.0)
-"""How often requests under way are checked against their time limit: looking at 10,000 connections takes a millisecond.
-An answer that comes too late, but before the next check, is refused by its slot."""
+"""Seconds between checks of requests against their time limit: looking at 10,000 connections takes a millisecond.
+Between two checks a slot itself refuses an answer that comes too late."""
 
 _DROPPED_A_TURN = 64
-"""The most requests that are dropped in one turn of the event loop: more would keep it from its other work."""
+"""At most this many requests are dropped in one turn of the event loop: more would keep it from other work."""
 
 
 class Turns(Protocol):
-    """What a slot asks for its next piece of work, and knows of the load."""
+    """The load as a slot sees it: the slot asks it for the next piece of work."""
 
     timeout_ns: int
     too_late: str
@@ -91,23 +91,21 @@ class Turns(Protocol):
 
 
 class Slot(Protocol):
-    """A place for one piece of work at a time."""
-
     def start(self, due_ns: int | None) -> None:
-        """Begins a piece of work; calls `LoadLoop.next` with itself when it has ended, well or not.
+        """Begins a piece of work, and calls `LoadLoop.next` with itself when that has ended, good or failed.
 
-        `due_ns` is the instant it was due in an open loop, on the monotonic clock; None in a closed one.
+        `due_ns` is when it was due in an open loop, on the monotonic clock; None in a closed loop.
         """
 
     def expire(self, started_before_ns: int) -> None:
-        """Fails the piece of work that is under way if it began before that instant."""
+        """Fails the current piece of work if it began before that instant."""
 
 
 class LoadLoop:
     """Keeps slots busy until the pacing ends.
 
-    Free slots take turns. Where some may rest, the one that was busy last goes first, so that there are no more
-    connections at work than needed.
+    Free slots take turns. If some may rest, the one that was busy last goes first, so that no more connections work
+    than needed.
     """
 
     def __init__(
@@ -118,32 +116,31 @@ class LoadLoop:
         timeout_ns: int,
         pauses: Iterator[Iterator[int]] | None = None,
     ) -> None:
-        """Slots pause before each piece of work, each with the next of `pauses` (ns)."""
+        """Slots pause before each piece of work, each by the next of its own `pauses` (ns)."""
         self.pacing = pacing
         self._pauses = pauses
         self._pauses_of: dict[Slot, Iterator[int]] = {}
         self._pausing: dict[Slot, asyncio.TimerHandle] = {}
         self._recorder = recorder
         self.timeout_ns = timeout_ns
-        """A piece of work may take this long; before it begins, it may wait as long for a slot."""
+        """Time limit of a piece of work, and of its wait for a slot before that."""
         self.too_late = f"no complete answer within the time limit of {format_duration(timeout_ns)}"
         """The message about a piece of work that took longer."""
         self._loop = asyncio.get_running_loop()
         self._origin_ns = 0
         self.started = 0
-        """Pieces of work that were due so far: begun, or dropped."""
+        """Pieces of work that were due so far, whether begun or dropped."""
         self._free: deque[Slot] = deque()
         self.at_once = False
-        """Whether `next` begins work before it returns: where nobody else can, and nothing has to be waited for."""
+        """Whether `next` begins work before it returns: only if there is one slot and no wait."""
         self._take = self._free.pop if pacing.slots_rest else self._free.popleft
         self._woken = False
         self._is_over = False
         self._timer: Timer | None = None
         self._slots = 0
-        """Those that may still get work."""
+        """Slots that may still get work."""
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self.last_start_ns = 0
-        """The instant of the last start of a piece of work."""
 
     async def run(self, slots: Sequence[Slot], *, origin_ns: int) -> None:
         """Runs until all work has ended; `origin_ns` is the pacing's zero on the monotonic clock."""
@@ -157,7 +154,7 @@ class LoadLoop:
                 self.next(slot)
             await self._ended
         finally:
-            self._is_over = True  # slots that are cut off get free, and must begin nothing more
+            self._is_over = True  # slots that are cut off become free, and must not begin anything
             sweeper.cancel()
             self._timer.close()
             self._woken_for_nothing()
@@ -165,9 +162,9 @@ class LoadLoop:
     def next(self, slot: Slot) -> None:
         """Takes a slot that is free for its next piece of work.
 
-        Work begins when the event loop has dealt with everything that arrived together: answers are read first and
-        requests written after them, as wrk does. Writing a large body evicts what reading needs from the CPU's cache.
-        For a single slot nothing else arrives: its next request goes out at once.
+        Work begins after the event loop has handled everything that arrived together. So answers are read first and
+        requests are written after them, as in wrk: writing a large body evicts data from the CPU's cache that reading
+        needs. A single slot's next request goes out at once, because nothing else arrives.
         """
         if self._pauses is not None:
             self._pause(slot, self._pauses)
@@ -183,7 +180,7 @@ class LoadLoop:
             self._loop.call_soon(self._start_free)
 
     def _has_begun(self, slot: Slot) -> bool:
-        """Begins the only slot's work if it is due: the server has nothing to do until then, so microseconds count."""
+        """Begins the only slot's work if it is due. The server idles until then, so microseconds count."""
         now_ns = monotonic_ns()
         elapsed_ns = now_ns - self._origin_ns
         due_ns = self.pacing.due(elapsed_ns, self.started, 0)
@@ -200,7 +197,7 @@ class LoadLoop:
         self._start_free()
 
     def _pause(self, slot: Slot, pauses: Iterator[Iterator[int]]) -> None:
-        """Lets a slot pause; it retires where there is no work when the pause is over."""
+        """Lets a slot pause. It retires if there will be no work after the pause."""
         if slot not in self._pauses_of:
             self._pauses_of[slot] = next(pauses)
         pause_ns = next(self._pauses_of[slot])
@@ -213,7 +210,7 @@ class LoadLoop:
             self._retire(1 + self._woken_for_nothing())
 
     def _start_free(self) -> None:
-        """Starts due work on free slots, sets the timer for work to come, and retires slots when there is no more."""
+        """Starts due work on free slots, sets the timer for later work, and retires slots if there is no more."""
         self._woken = False
         if self._is_over:
             return
@@ -245,7 +242,7 @@ class LoadLoop:
             self._loop.call_soon(self._start_free)
 
     def _woken_for_nothing(self) -> int:
-        """Ends the pauses of slots that would find no more work; returns how many they are."""
+        """Ends the pauses of slots that would find no more work; returns their number."""
         count = len(self._pausing)
         for timer in self._pausing.values():
             timer.cancel()
@@ -258,12 +255,12 @@ class LoadLoop:
             self._ended.set_result(None)
 
     def abort(self, error: BaseException) -> None:
-        """Ends the run with an error that is not the server's."""
+        """Ends the load with an error that is not the server's."""
         if not self._ended.done():
             self._ended.set_exception(error)
 
     async def _sweep(self, slots: Sequence[Slot]) -> None:
-        """Fails what takes too long, and closes rounds in which nothing ends."""
+        """Fails work that takes too long, and closes rounds in which nothing ends."""
         least_s, most_s = _SWEEP_BETWEEN_S
         pause_s = min(most_s, max(least_s, self.timeout_ns / 1e9 / _SWEEPS_A_TIMEOUT))
         while True:

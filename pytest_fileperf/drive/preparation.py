@@ -1,4 +1,4 @@
-"""Makes a load ready to begin: its client or compiled request, and slots with open connections."""
+"""Prepares a load: its clients or compiled requests, and slots with open connections."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ _CONNECT_TIMEOUT_S = 10.0
 Replaying = TypeVar("Replaying", bound=ReplaySlot)
 Call: TypeAlias = Callable[[Client, ClientSlot], Awaitable[object]]
 Way: TypeAlias = list[Draw] | Callable[[int, Turns], Slot]
-"""How a part is sent: what draws the requests that each connection replays, or what makes each connection's slot."""
+"""How a part is sent: draws requests for each connection to replay, or makes each connection's slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The boot that a run loads."""
+    """The start-up that a load goes to."""
 
     boot: int
     url: str
     """Base URL, without a slash at the end."""
     reach: Reach = field(default_factory=Reach)
     pids: tuple[int, ...] = ()
-    """The topmost processes of its server, if they can be seen: rounds have the CPU time of these trees."""
+    """The topmost processes of its server, if they can be seen: rounds hold the CPU time of their trees."""
     network: Network = LOCAL
-    """Where its load may go, by redirects too."""
+    """Where its load may go, even by redirects."""
     family: str = "httpx"
-    """Whose clients journeys get that ask for none."""
+    """The client family for journeys that name none."""
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None
-    """Makes the transport of each client where the app is in this process; None for sockets."""
+    """Makes each client's transport if the app is in this process; None for sockets."""
 
 
 class PreparedLoad:
-    """The load of a target, which can begin once `open` has returned."""
+    """The load on a target, which can begin once `open` has returned."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class PreparedLoad:
         files: PayloadFiles,
         stack: AsyncExitStack,
     ) -> None:
-        """Raises PlanError for a request that cannot be built, and for a value that cannot be written in one."""
+        """Raises PlanError if a request cannot be built, or a value cannot be written in one."""
         self.recorder = recorder
         self._plan = plan
         self.target = target
@@ -87,21 +87,20 @@ class PreparedLoad:
         url = httpx.URL(target.url)
         self._origin = Origin(url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
         self._tls = cache(partial(tls_context, target.reach))  # one for all connections: it takes a while
-        self._http2_tls = cache(partial(tls_context, target.reach))  # httpx says in it what it can speak
+        self._http2_tls = cache(partial(tls_context, target.reach))  # httpx writes into it what it can speak
         self._openings = Openings(0 if target.reach.uds else self._origin.port, openers=plan.share.of)
-        # Connections know the answers that one of them has had; those to different requests are seldom the same.
+        # Connections share known answers. Answers to different requests are seldom the same, so they share none.
         alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
         self._known = KnownAnswers() if alike else None
         self._idle = Idle(recorder.tallies[0].breach) if pacing.slots_rest or pauses is not None else None
         self._replaying: list[ReplaySlot] = []
         self._whys: list[str] = []
-        """Why parts are not replayed."""
         self._speaks_http2 = False
         ways, turn = self._ways_of(work)
         self.slots = [self._slot(ways, number, turn) for number in range(plan.connections)]
         through = "http2" if self._speaks_http2 else "client"
         self.engine = through if self._whys else "replay" if self._replays else "in-process"
-        """As in `Recording`, and the next one too."""
+        """As in `Recording`, like the next field."""
         self.why_engine = "; ".join(self._whys)
         if self._idle is not None:
             stack.callback(self._idle.close)
@@ -109,7 +108,7 @@ class PreparedLoad:
             stack.callback(slot.close)
 
     async def open(self) -> None:
-        """Opens the plan's first connections if requests are replayed: raises httpx.ConnectError or ConnectTimeout."""
+        """Opens the plan's first connections if requests are replayed. Raises httpx.ConnectError or ConnectTimeout."""
         await open_all([slot.open for slot in self._replaying[: self._plan.opened_first]])
 
     async def _connect(self) -> Connection:
@@ -143,7 +142,7 @@ class PreparedLoad:
         )
 
     def _ways_of(self, work: Work) -> tuple[list[Way], Callable[[], int]]:
-        """Returns the way of each part, and what says whose turn it is."""
+        """Returns the way of each part, and a function that chooses the next part."""
         tallies = self.recorder.tallies
         if isinstance(work, Mix):
             turn = turns([part.weight for part in work.parts], self._plan.share).__next__
@@ -156,7 +155,7 @@ class PreparedLoad:
         return [self._way(work, tallies[0], named)], lambda: 0
 
     def _repeating(self, work: Operation | Stream, tally: Tally) -> Way:
-        """Returns the way of a load that sends one request again and again."""
+        """Returns the way for one request that is sent again and again."""
         call: Call
         replay: Callable[..., ReplaySlot]
         if isinstance(work, Stream):
@@ -175,7 +174,7 @@ class PreparedLoad:
         return self._calling([call] * self._plan.connections, tally)
 
     def _way(self, work: PartWork, tally: Tally, named: Mapping[str, Tally], title: str = "") -> Way:
-        """Returns the way of a part; `named` are the tallies by the names of requests, if they have any."""
+        """Returns a part's way; `named` holds the tallies of requests that have names."""
         if isinstance(work, Journey):
             journey = work
             if journey.http2 and not self._replays:
@@ -200,21 +199,21 @@ class PreparedLoad:
                 aims = [(recipe.expect, own) for recipe, own in zip(requests.recipes, tallies, strict=True)]
                 return [_draw(requests.uses, fills, aims, own) for own in places]
         if isinstance(work, Requests):
-            compiled(work, partial(_bytes_of_any, client))  # raises now what would be raised within the load
+            compiled(work, partial(_bytes_of_any, client))  # raises now, not during the load
         return self._calling([_call(requests, tallies, own) for own in places], tallies[0])
 
     def _places(self, requests: Requests) -> list[Iterator[int]]:
-        """Returns what each connection goes through: the same, or all by itself."""
+        """Returns the order of requests for each connection: shared, or its own."""
         count, order = requests.count, requests.order
         connections, share = self._plan.connections, self._plan.share
         if not order.each:
             return [order.places(count, own=share.place, first=share.first(count))] * connections
-        # Connections begin at equal distances, so that they do not all ask for the same thing at once.
+        # Connections begin at equal distances, so that they do not all send the same request at once.
         numbers, of_all = map(share.number, range(connections)), share.connections or connections
         return [order.places(count, own=number, first=number * count // of_all) for number in numbers]
 
     def _calling(self, calls: Sequence[Call], tally: Tally, journey: Journey | None = None) -> Way:
-        """Returns the way of what goes through httpx's client: each connection has a call."""
+        """Returns the way through httpx's client, with a call for each connection."""
 
         def slot(number: int, load: Turns) -> Slot:
             client = self._client(number, journey)
@@ -233,7 +232,7 @@ class PreparedLoad:
         return slot
 
     def _slot(self, ways: Sequence[Way], number: int, turn: Callable[[], int]) -> Slot:
-        """Returns the slot for the connection of that number; all parts that are replayed share it."""
+        """Returns a connection's slot. All replayed parts share it."""
         mixed = MixSlot(self.loop, turn) if len(ways) > 1 else None
         load: Turns = mixed or self.loop
         replay: VaryingSlot | None = None
@@ -252,16 +251,16 @@ class PreparedLoad:
 
 
 class MixSlot:
-    """A slot for work of any part, with a slot of its own for each: to these it is the load that they ask."""
+    """A slot for work of any part, made of one slot per part. To these it plays the role of the load."""
 
     __slots__ = ("_load", "_now", "_turn", "at_once", "own", "timeout_ns", "too_late")
 
     def __init__(self, load: Turns, turn: Callable[[], int]) -> None:
-        """`turn` returns the place of the part whose turn it is; all slots share it."""
+        """`turn` returns the index of the next part; all slots share it."""
         self._load = load
         self._turn = turn
         self.own: Sequence[tuple[Slot, Draw | None]] = ()
-        """The slot of each part, with what draws its requests if it is replayed."""
+        """The slot of each part; if it is replayed, also the function that draws its requests."""
         self._now: Slot | None = None
         self.timeout_ns, self.too_late = load.timeout_ns, load.too_late
         self.at_once = False
@@ -319,11 +318,11 @@ def _call(requests: Requests, tallies: Sequence[Tally], places: Iterator[int]) -
 
 
 class _NotReplayableError(Exception):
-    """A request has to go through httpx's client; the text says why."""
+    """A request must go through httpx's client; the text says why."""
 
 
 def _bytes_of(client: Client, operation: Operation) -> BytesOfRequest:
-    """Returns a request that is replayed. Raises PlanError, and _NotReplayableError."""
+    """Returns a request that can be replayed. Raises PlanError and _NotReplayableError."""
     with _building(operation):
         request = built(client, operation)
         signed = _signed(request, operation.arguments.get("auth"))
@@ -338,7 +337,7 @@ def _bytes_of(client: Client, operation: Operation) -> BytesOfRequest:
 
 
 def _bytes_of_any(client: Client, operation: Operation) -> BytesOfRequest:
-    """Returns the bytes of a request that goes through httpx's client; without its authentication."""
+    """Returns the bytes of a request that httpx's client sends, without its authentication."""
     with _building(operation):
         request = built(client, operation)
         body = whole_body(request)

@@ -1,12 +1,12 @@
-"""A load generator beside a worker of Dask, for a test process elsewhere: an actor that lives in that worker.
+"""A load generator on a Dask worker, for a test process elsewhere: an actor that lives in that worker.
 
     test process                     Dask's scheduler      worker                 generator's process
     order, begin ────────────────────────────────────────▶ RemoteGenerator ─────▶ the same as on one machine
-    messages?    ────────────────────────────────────────▶ … waits for one … ───▶ whoever has ordered is there
+    messages?    ────────────────────────────────────────▶ … waits for one … ───▶ the test process is there
                  ◀──────────────────────────────────────── ready, progress, result
 
-Dask carries what is said and says who is gone. The generator is a process of its own, as the worker's has other work.
-It ends with the worker, and in a run also where nobody asks for messages any more.
+Dask carries messages and reports lost workers. The generator is a process of its own, because the worker has other
+tasks. It ends with the worker, and during a load also if nobody asks for messages any more.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.drive.cluster import Cluster
 
-# --- Where a process runs, so that another one can tell what the two share: machine, network, processes, clock, code
+# --- Where a process runs, to compare two of them: machine, network, processes, clock, code
 
 _PACKAGE = Path(__file__).parents[1]
 
 
 def whereabouts() -> dict[str, str]:
-    """Returns where this process runs. Two of them compare; alone they mean nothing, but for the name of the `host`.
+    """Returns values to compare two processes by. Only `host` means something by itself.
 
-    On Linux containers may share a `machine` and nothing else: `net`work, processes (`pid`) and clock (`time`) are
-    those of the namespace. `code` is a digest of this package's source files.
+    On Linux, containers may share a `machine` and nothing else: network (`net`), processes (`pid`) and clock (`time`)
+    belong to namespaces. `code` is a digest of this package's source files.
     """
     host = socket.gethostname()
     try:
@@ -59,14 +59,14 @@ def whereabouts() -> dict[str, str]:
     found = {"host": host, "machine": machine, "code": _code()}
     for kind in ("net", "pid", "time"):
         found[kind] = machine
-        with suppress(OSError):  # other systems, and Linux before it had this kind
+        with suppress(OSError):  # other systems, and older versions of Linux
             found[kind] += f" {Path('/proc/self/ns', kind).readlink()}"
     return found
 
 
 @cache
 def _code() -> str:
-    """Returns a digest of the names and contents of this package's source files, read once: some milliseconds."""
+    """Digests the names and contents of this package's source files, once, in some milliseconds."""
     digest = blake2b(digest_size=16)
     for name, path in sorted((path.relative_to(_PACKAGE).as_posix(), path) for path in _PACKAGE.rglob("*.py")):
         content = path.read_bytes()
@@ -78,28 +78,28 @@ def _code() -> str:
 
 
 class RemoteGenerator:
-    """One generator, for one test process. Every method but `__init__` is called on the worker's event loop."""
+    """A generator for one test process. All methods except `__init__` run on the worker's event loop."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
-        """`path` is `sys.path` of the test process: what it names may be here too, behind what is here."""
+        """`path` is the test process's `sys.path`: its entries may exist here too, and come after the entries here."""
         own = tuple(entry for entry in sys.path if entry)
         self._generator = Generator(path=(*own, *(entry for entry in path if entry and entry not in own)))
         self._changing = asyncio.Lock()
-        """Held by what starts or ends the process, in a thread of its own."""
+        """Held while a thread starts or ends the process."""
         self._is_over = False
         self._orders = 0
         self._messages: list[object] = []
         self._ending = "", ""
-        """How the generator's process ended, to stand behind its name, and the last lines of its log."""
+        """How the generator's process ended, to follow its name, and the last lines of its log."""
         self._news = asyncio.Event()
-        # Dask forgets it if the test process is gone; the worker is not kept waiting.
+        # Dask forgets this object if the test process is gone. The worker must not wait for the generator then.
         weakref.finalize(self, threading.Thread(target=self._generator.close, daemon=True).start)
 
     async def now_ns(self) -> int:
         return monotonic_ns()
 
     async def order(self, packed: bytes) -> None:
-        """Starts a run, and the generator if it does not run. Raises GeneratorError."""
+        """Orders a load, and starts the generator if it is not running. Raises GeneratorError."""
         async with self._changing:
             if self._is_over:
                 raise GeneratorError("it has been ended")
@@ -110,11 +110,11 @@ class RemoteGenerator:
             await asyncio.to_thread(self._start, packed, self._orders, asyncio.get_running_loop())
 
     async def send(self, packed: bytes) -> None:
-        """Sends the generator a message; one that has ended says so by itself."""
+        """Sends the generator a message; if it has ended, it reports that itself."""
         self._pass_on(pickle.loads(packed))  # noqa: S301 - from the test process that ordered it
 
     async def messages(self, wait_s: float) -> bytes:
-        """Returns a pickle: the generator's process id, what it has said or says within that time, and how it ended."""
+        """Returns a pickle: the generator's process id, its messages (waits for one if there is none), its ending."""
         self._generator.shorten_log()
         self._pass_on(ALIVE)
         if not self._messages:
@@ -127,14 +127,14 @@ class RemoteGenerator:
         return said
 
     async def end(self) -> None:
-        """Ends the generator's process and removes its files; no order is taken after that."""
+        """Ends the generator's process and removes its files. It takes no order after that."""
         self._is_over = True
         async with self._changing:
             await asyncio.to_thread(self._generator.close)
 
     def _pass_on(self, message: object) -> None:
         if self._generator.pid is not None:
-            with suppress(BrokenPipeError, ValueError):  # it ends, or its pipe is closed just now
+            with suppress(BrokenPipeError, ValueError):  # it ends, or its pipe is just being closed
                 self._generator.send(message)
 
     def _start(self, packed: bytes, order: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -143,7 +143,7 @@ class RemoteGenerator:
         own, generator = weakref.ref(self), self._generator
 
         def put(message: object) -> None:
-            """Takes a message; what the generator holds must not hold this, which would never be forgotten."""
+            """Holds this object only weakly: the generator would keep it alive for ever."""
             ending = (generator.ended(), generator.log_tail()) if message is None else ("", "")
             if (actor := own()) is not None:
                 with suppress(RuntimeError):  # the worker ends, and its event loop is closed
@@ -160,24 +160,24 @@ class RemoteGenerator:
 
 # --- The test process's side of a generator on a Dask worker: takes orders as `Generator` does
 #
-# What goes on is on the event loop of Dask's client. The test's thread only starts it, and reads what it has left.
+# The work is done on the event loop of Dask's client. The test's thread only starts it, and reads the results.
 
 _WAIT_S = 1.0
 """How long a question for messages waits for one."""
 _SILENT_S = 4.0
-"""A worker that does not answer for so much longer is taken for lost: its machine hangs, or the network is cut."""
+"""A worker that answers this much later is lost: its machine hangs, or the network is cut."""
 _START_S = 15.0
 _END_S = 1.0
 _READINGS, _LEAST_READINGS, _READING_S = 16, 4, 0.5
-"""How often the clock is read before a load: until it took so long, or often enough. Some milliseconds go by on one
-network, half a second where questions take 40 ms."""
+"""How often the clock is read before a load, the least number, and for how long. This takes some milliseconds on one
+network, and half a second if a question takes 40 ms."""
 _SPARE_NS = 100_000_000
-"""Time for a worker that is busy to pass a message on."""
+"""Time for a busy worker to pass a message on."""
 _Answer = TypeVar("_Answer")
 
 
 class RemoteHandle:
-    """A generator on a worker of its own."""
+    """A generator on its own worker."""
 
     tracer = ""
     is_elsewhere = True
@@ -185,11 +185,10 @@ class RemoteHandle:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.worker = ""
-        """The Dask worker's address, or that of the last one it had; empty before its first load."""
+        """The Dask worker's address, or its last worker's; empty before its first load."""
         self.ahead_ns = self.clock_error_ns = self.distance_ns = 0
-        """How far the clock there is ahead, by how much that may be off, and the shortest round trip of a question."""
+        """How far the clock there is ahead, its greatest error, and the shortest round trip of a question."""
         self._there: Mapping[str, str] = {}
-        """Its whereabouts."""
         self._pid: int | None = None
         self._actor: Any = None
         self._future: Future[Any] | None = None
@@ -201,20 +200,20 @@ class RemoteHandle:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, where it runs among the processes that are seen here; else None."""
+        """Its process id if it runs among the processes that are visible here; else None."""
         return self._pid if self._there.get("pid") == whereabouts()["pid"] else None
 
     @property
     def head_start_ns(self) -> int:
-        """How long a message may take to it."""
+        """How long a message to it may take."""
         return _SPARE_NS + 2 * self.distance_ns
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Starts a run; another thread calls `put` with each of its messages. The last one is None if it is lost."""
+        """Orders a load; another thread calls `put` with each message. The last one is None if it is lost."""
         self._cluster.spawn(self._carry_out(job, put))
 
     def send(self, message: object) -> None:
-        """Sends it a message; when to begin is told on the clock there."""
+        """Sends it a message; an instant to begin at is moved to the clock there."""
         if isinstance(message, int):
             message += self.ahead_ns
         self._cluster.spawn(self._sent(message))
@@ -226,7 +225,7 @@ class RemoteHandle:
     kill = hang_up
 
     def close(self) -> None:
-        """Ends its process there; gives that up after a moment."""
+        """Ends its process there, but gives up after a moment."""
         self.hang_up()
         endings, self._endings = self._endings, []
         patience = monotonic() + 2 * _END_S
@@ -241,12 +240,12 @@ class RemoteHandle:
         return self._ending[1]
 
     def shorten_log(self) -> None:
-        """Does nothing: the worker does."""
+        """Does nothing, because the worker does it."""
 
     # --- on the client's event loop
 
     async def ended_there(self) -> None:
-        """Ends the run and the generator's process, and gives the worker back."""
+        """Ends the load and the generator's process, and gives the worker back."""
         carrying, self._carrying = self._carrying, None
         if carrying is not None:
             carrying.cancel()
@@ -271,8 +270,8 @@ class RemoteHandle:
             await self._listen(put)
         except FilePerfError as error:
             put(error)
-        except Exception as error:  # Dask has many ways to say that a worker is gone
-            first = (str(error).splitlines() or [""])[0].strip()  # what follows is what Dask adds for developers
+        except Exception as error:  # Dask has many ways to report that a worker is gone
+            first = (str(error).splitlines() or [""])[0].strip()  # the rest is for Dask's developers
             self._ending, lost = (f" is gone ({first or type(error).__name__})", ""), self._cluster.lost()
             await self._let_go()
             if lost is not None:
@@ -280,7 +279,7 @@ class RemoteHandle:
             put(lost)
 
     async def _begin(self, job: LoadOrder) -> None:
-        """Has the run begin, on another worker if the one before has gone meanwhile."""
+        """Orders the load, on another worker if the old one is gone."""
         if self._actor is not None:
             try:
                 await self._order(job)
@@ -305,7 +304,7 @@ class RemoteHandle:
                 "say at which address it is reached from there, with --fileperf-host=ADDRESS and "
                 "--fileperf-allow-host=ADDRESS"
             )
-        # The worker's own addresses are those of its network, and nobody has named them.
+        # The worker's own loopback addresses belong to its network, and nobody has allowed them.
         targets = tuple(
             replace(target, pids=(), network=replace(target.network, loopback=is_near and target.network.loopback))
             for target in job.targets
@@ -320,7 +319,7 @@ class RemoteHandle:
         await _within(_START_S, self._actor.order(pickle.dumps(own)))
 
     async def _listen(self, put: Callable[[object], None]) -> None:
-        """Passes on what the generator says, until its last word."""
+        """Passes on the generator's messages until its last one."""
         while True:
             packed = await _within(_WAIT_S + _SILENT_S, self._actor.messages(_WAIT_S))
             self._pid, messages, self._ending = pickle.loads(packed)  # noqa: S301 - from our own generator
@@ -349,7 +348,7 @@ class RemoteHandle:
             self._actor = await _within(_START_S, self._future, why)
 
     async def _read_clock(self, *, same: bool) -> None:
-        """Reads the clock there, some times; where it is the one here, once is enough to know how far away it is."""
+        """Reads the clock there several times. If it is the clock here, a few readings give the distance."""
         if same and self._readings:
             return
         begun_s = monotonic()
@@ -364,7 +363,7 @@ class RemoteHandle:
 
     async def _sent(self, message: object) -> None:
         if self._actor is not None:
-            with suppress(Exception):  # that it is gone shows where it is asked for messages
+            with suppress(Exception):  # if it is gone, the next question for messages shows it
                 await _within(_SILENT_S, self._actor.send(pickle.dumps(message)))
 
 

@@ -1,4 +1,4 @@
-"""One run on one or two servers: connects, warms up, makes the rounds, drains. Runs on the current event loop."""
+"""One load on one or two servers: connect, warm up, make the rounds, drain. Runs on the current event loop."""
 
 from __future__ import annotations
 
@@ -23,63 +23,61 @@ _PROGRESS_S = 0.25
 
 @dataclass(frozen=True, kw_only=True)  # with slots CPython would keep a tuple of each one that was pickled, up to 2,000
 class RunProgress:
-    """How far a run has come; sent while it runs."""
+    """How far a load has come; sent while it runs."""
 
     phase: str
     """`warm-up`, `round` or `drain`."""
     elapsed_ns: int
-    """Since the run's warm-up began."""
+    """Since the warm-up began."""
     requests: int
     """Successful ones in the rounds so far."""
     rps: float
-    """Of the newest finished round; 0.0 before there is one."""
+    """For the newest finished round; 0.0 before there is one."""
     p99_ns: int | None
-    """Of the newest finished round that has an answer; None before there is one."""
+    """For the newest finished round with an answer; None before there is one."""
     failed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one run found on one target."""
+    """What one load found on one target."""
 
     plan: LoadPlan | Alternation
     boot: Boot
-    """What is known of the boot: here only `leads`, the rest is seen from outside of the generator."""
+    """The generator fills only `leads`. The rest is seen from outside."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
     rounds: tuple[Round, ...]
-    """Of the whole load."""
     subjects: Mapping[SubjectName, tuple[Round, ...]] = field(default_factory=dict)
     """The rounds of each part and of each step of journeys."""
     warm_ups: Mapping[str, WarmUp] = field(default_factory=dict)
-    """What came of the requests of the warm-up, of each part by its name; by an empty one without parts."""
+    """Results of the warm-up by part; the name is empty in a load without parts."""
     engine: str
     why_engine: str
     attack: tuple[int, int]
     """From when to when requests were to be sent after the warm-up, on the monotonic clock. Open loop: from the first
-    to the last one due; a fixed count: from the beginning to the last start; else the rounds, or all turns."""
+    to the last one due. Fixed count: from the beginning to the last start. Else the rounds, or all turns."""
     last_end_ns: int = 0
-    """When the last request ended."""
     due: int | None = None
     """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
     uncounted_ns: int = 0
-    """What of the time of its journeys did not count, such as pauses."""
+    """Time of its journeys that does not count, such as pauses."""
     paths: frozenset[tuple[str, str]] = frozenset()
-    """Methods and paths of requests that went through a client of httpx, as journeys make them."""
+    """Methods and paths of requests through an httpx client, as in journeys."""
     lost: Mapping[int, str] = field(default_factory=dict)
-    """Why the part of a generator is missing, by its number from 1 on."""
+    """Why a generator's part is missing, by its number from 1 on."""
     ends: tuple[tuple[array[int], ...], ...] = ()
-    """When answers ended in each round, by parts: of a `close` load, and of one of several generators in turn."""
+    """When answers ended in each round, by parts, if one of several generators makes turns."""
 
     def rounds_of(self, part: str = "", step: str = "") -> tuple[Round, ...]:
-        """Returns the rounds of the whole load, of a part or of a step; those of a step not reached are empty."""
+        """Returns the rounds of the whole load, a part or a step. A step that was never reached has empty rounds."""
         if not part and not step:
             return self.rounds
         return self.subjects.get((part, step)) or tuple(map(without_samples, self.rounds))
 
     @property
     def attack_ns(self) -> int:
-        """How long the attack is; of turns the time that they count, which is the same on both sides."""
+        """The attack's length. With turns it is the time that they count, which is the same for both versions."""
         turns = self.plan.rounds(Side.NOW) if isinstance(self.plan, Alternation) else [self.attack]
         return sum(end - start for start, end in turns)
 
@@ -90,7 +88,7 @@ class Run:
 
 
 async def at_once() -> int:
-    """Returns when a load begins that need not wait for others."""
+    """Lets a load begin now, without waiting for other generators."""
     return monotonic_ns()
 
 
@@ -104,13 +102,13 @@ async def run_load(
     progress: Callable[[RunProgress], None],
     begin: Callable[[], Awaitable[int]] = at_once,
 ) -> tuple[Run, ...]:
-    """Loads one target, or by an alternation base and now in turn; returns what each of them has shown of its work.
+    """Loads one target, or alternately an old and a new version; returns the results for each.
 
-    All connections are on one event loop, so that two targets are loaded alike. `begin` is called when all is ready; it
-    returns when the load begins, on the monotonic clock, and not before that.
+    All connections share one event loop, so that two targets are loaded alike. `begin` is called when all is ready. It
+    returns at the beginning of the load, with that instant on the monotonic clock.
 
-    Raises PlanError when the request cannot be built, and httpx.ConnectError or httpx.ConnectTimeout when the first
-    connections cannot be opened; what goes wrong later is a failure in the rounds.
+    Raises PlanError if the request cannot be built, and httpx.ConnectError or httpx.ConnectTimeout if the first
+    connections cannot be opened. Later problems are failures in the rounds.
     """
     async with AsyncExitStack() as stack:
         loads = []
@@ -132,7 +130,7 @@ async def run_load(
             zero_ns = origin_ns + plan.measured_from_ns
             for side, load in zip(Side, loads, strict=False):
                 load.recorder.begin(zero_ns)
-                # Without a warm-up the server's CPU time counts from the first request on.
+                # Without a warm-up, the server's CPU time counts from the first request on.
                 load.recorder.advance(monotonic_ns())
                 if edges := _idle_edges(plan, side):
                     _start(stack, _cut(load.recorder, [zero_ns + edge_ns for edge_ns in edges]))
@@ -172,9 +170,9 @@ def _found(plan: LoadPlan | Alternation, load: PreparedLoad, rounds: tuple[Round
 
 @contextmanager
 def quiet_memory(*, collect: bool) -> Iterator[None]:
-    """Keeps the garbage collector from stopping the load: what exists is frozen, if the process has frozen nothing.
+    """Keeps the garbage collector from stopping the load: it freezes existing objects, if none are frozen yet.
 
-    With `collect` new garbage is still collected: httpx's responses are reference cycles.
+    With `collect`, new garbage is still collected: httpx's responses are reference cycles.
     """
     was_enabled, frozen_before = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
@@ -192,9 +190,9 @@ def quiet_memory(*, collect: bool) -> Iterator[None]:
 
 
 async def _tell(load: PreparedLoad, origin_ns: int, progress: Callable[[RunProgress], None]) -> None:
-    """Reports how far the run has come, a few times a second; the listener may end it by raising.
+    """Reports progress a few times a second; the listener may end the load by raising.
 
-    It says nothing at first: a message would delay requests that are due at once.
+    It is silent at first: a message would delay requests that are due at once.
     """
     recorder, told, p99_ns = load.recorder, None, None
     while True:
@@ -213,34 +211,34 @@ async def _tell(load: PreparedLoad, origin_ns: int, progress: Callable[[RunProgr
         )
         try:
             progress(moment)
-        except Exception as error:  # the listener's own: the run raises it
+        except Exception as error:  # the listener's own: the load raises it
             load.loop.abort(error)
             return
 
 
-# --- What is cut into rounds: the time of a load, or turns of two servers
+# --- Cuts a load's time into rounds, or into turns of two servers
 _CUT_BEFORE_NS = 3_000_000
 _LEAST_SLEEP_S = 0.001
-"""Timers of event loops are good to a millisecond. A side's CPU time is read before its own next turn can be in it."""
+"""Timers of event loops are accurate to a millisecond. A version's CPU time is read before its own next turn begins."""
 
 
 def _start(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-    """Returns the task that does the work, until the stack ends it."""
+    """Returns a task that ends with the stack at the latest."""
     task = asyncio.create_task(work)
     stack.callback(task.cancel)
     return task
 
 
 def edges_of(plan: LoadPlan | Alternation, side: Side = Side.BASE) -> tuple[int, ...]:
-    """Returns when rounds begin and end, in ns since the load began, ascending; of one side of two in turn."""
+    """Returns when rounds begin and end, in ns since the load began, ascending; for one version of a comparison."""
     ends = dict.fromkeys((0, *(end for end, _ in _stretches(plan, side))))
     return tuple(plan.measured_from_ns + end for end in ends)
 
 
 def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phase]]:
-    """Returns the rounds; a side's handover is cut where turns of the other side begin and end.
+    """Returns the rounds. A version's handover is cut at the beginning and end of the other's turns.
 
-    What is counted ends with its last answer, so it has no stretch.
+    A load with a fixed count ends with its last answer, so it has no stretch.
     """
     if isinstance(plan, LoadPlan):
         return [] if plan.counted else [(end * plan.round_ns, Phase.ROUND) for end in range(1, plan.rounds + 1)]
@@ -249,13 +247,13 @@ def _stretches(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, Phas
 
 
 def _idle_edges(plan: LoadPlan | Alternation, side: Side) -> list[int]:
-    """Returns when each turn of the other side begins, and a little before it ends."""
+    """Returns when each of the other version's turns begins, and an instant shortly before it ends."""
     turns = plan.rounds(Side(1 - side)) if isinstance(plan, Alternation) else ()
     return [at_ns for start, end in turns for at_ns in (start, max(start, end - _CUT_BEFORE_NS))]
 
 
 async def _cut(recorder: Recorder, edges_ns: Sequence[int]) -> None:
-    """Closes the rounds of a side in the other side's turns: nothing ends then that would do it."""
+    """Closes a version's rounds during the other's turns, in which no answer would do it."""
     for edge_ns in edges_ns:
         while (left_ns := edge_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may be early
             await asyncio.sleep(max(_LEAST_SLEEP_S, left_ns / 1e9))

@@ -1,4 +1,4 @@
-"""Which Dask scheduler is meant: an address, or the path of the file in which a scheduler wrote its own."""
+"""Finds the Dask scheduler: by an address, or in a file that a scheduler wrote."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _AS_IN = "as in tcp://127.0.0.1:8786"
 
 
 def scheduler_address(scheduler: str) -> str:
-    """Returns the address in a scheduler file, or the text where it is an address. Raises GeneratorError."""
+    """Returns the address in a scheduler file, or the text if it is an address. Raises GeneratorError."""
     if _ADDRESS.fullmatch(scheduler):
         return scheduler
     try:
         address = json.loads(Path(scheduler).read_text(encoding="utf-8"))["address"]
     except (PermissionError, IsADirectoryError) as error:
         raise _no_file(scheduler, str(error.strerror)) from error
-    except OSError as error:  # no such file, or no file can have such a name
+    except OSError as error:  # no such file, or an impossible name
         raise GeneratorError(
             f"{scheduler} is neither an address with a port, {_AS_IN}, nor a file that is there"
         ) from error

@@ -1,4 +1,4 @@
-"""Slots that replay: a compiled request, or another one each time, is sent again and again on a warm connection."""
+"""Slots that replay requests: the same compiled request, or another one each time, on a warm connection."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from pytest_fileperf.wire.family import classes_of
 from pytest_fileperf.wire.framing import ResponseHead
 from pytest_fileperf.wire.request import WireRequest
 
-# --- What is told of a failed request: its kind, and an example in words, with the line of the user's own code
+# --- Describes a failed request: its kind, and an example in words with the line of the user's own code
 
 EXCERPT_BYTES = 300
 """How much of a bad answer's body is kept to be shown."""
 _LONGEST = 2_000
-"""Characters kept of an exception's message: it may hold a whole answer."""
+"""Characters kept of an exception's message, which may hold a whole answer."""
 
 
 def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:
-    """Returns kind and description of what is wrong with an answer; the digest is empty if none is expected."""
+    """Returns kind and description of what is wrong with an answer; pass an empty digest if none is expected."""
     if not expect.allows_status(status):
         return f"status {status}", f"answer {status}"
     if expect.size_bytes is not None and body_bytes != expect.size_bytes:
@@ -45,7 +45,7 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
 
 
 def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
-    """Returns the start of a body for a message, or that it is packed; empty if it was thrown away unseen."""
+    """Returns the start of a body for a message, or says that it is compressed; empty if it was discarded unseen."""
     if encoding and encoding != "identity" and size_bytes:
         compared = kind in ("size", "digest")
         advice = ': send headers={"Accept-Encoding": "identity"} to compare the content itself' if compared else ""
@@ -63,13 +63,13 @@ _KINDS = {
     "NetworkError": "disconnected",
     "RemoteProtocolError": "protocol",
 }
-"""The kind of failure that an exception of httpx or httpx2 is, by the closest of its classes."""
+"""The kind of failure by class name, for exceptions of httpx and httpx2. The closest class counts."""
 _CUT_OFF = ("peer closed connection", "Server disconnected")
-"""How texts begin where an answer ended early: httpx has one class for this and for nonsense."""
+"""Message starts of answers that ended early: httpx has one class for this and for protocol errors."""
 
 
 def kind_of(error: Exception) -> tuple[str, str]:
-    """Returns the kind of a failure, and its message behind the innermost line of the user's code, if it has any."""
+    """Returns kind and message of a failure, with the innermost line of the user's code in front, if there is one."""
     classes = classes_of(error)
     if "HTTPStatusError" in classes:
         kind = f"status {cast(httpx.HTTPStatusError, error).response.status_code}"
@@ -92,42 +92,42 @@ def kind_of(error: Exception) -> tuple[str, str]:
 
 @lru_cache(maxsize=1024)
 def _shown_file(name: str) -> str:
-    """Returns a file of the user's code, as short as it can be; empty for files of this package and of Python."""
+    """Returns the shortest name of a user's file; empty for files of this package and of Python."""
     if not is_of_the_user(name):
         return ""
     file, here = Path(name), Path.cwd()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
-# --- Opens connections without overflowing the listen queue, and keeps those that are free for the next request
+# --- Opens connections without overflowing the listen queue, and keeps free ones for the next request
 #
-# A connection that a load does not need changes the server: a sync worker waits for a request on it, and a server that
-# limits its connections counts it.
+# A connection that the load does not need would change the server: a sync worker waits for a request on it, and a
+# server that limits its connections counts it.
 
 Connect: TypeAlias = Callable[[], Awaitable[Connection]]
-"""Opens a connection; raises httpx.ConnectError or httpx.ConnectTimeout."""
+"""Opens a connection. Raises httpx.ConnectError or httpx.ConnectTimeout."""
 
 OPENED_AT_ONCE = 64
-"""Well below the listen backlog of any server that expects load (asyncio's own default is 100)."""
+"""Well below the listen backlog of any server that expects load (asyncio's default is 100)."""
 KEPT_IDLE_NS = 1_000_000_000
 """A connection that has rested for this long is closed. httpx keeps them for 5 s, but servers close idle connections
-(gunicorn after 2 s, uvicorn after 5 s), and a busy server may close one although the next request is there already."""
+(gunicorn after 2 s, uvicorn after 5 s). A busy server may close one although the next request is already there."""
 _LOOK_AGAIN_S = 0.001
 _PATIENCE_S = 1.0
-"""A connection beyond the backlog is tried again by the kernel after this time anyway."""
+"""The kernel retries a connection beyond the backlog after this time anyway."""
 _FIRST_BYTES = 16_384
-"""Listening sockets come first in the kernel's table: some hundred lines of it, however many connections follow."""
+"""Listening sockets come first in the kernel's table: these are its first hundreds of lines."""
 _LISTEN = "0A"
 
 
 class Idle:
-    """The free connections of a load whose slots rest. The one that was used last goes first; others are closed."""
+    """The free connections of a load whose slots rest. The last used one goes first; others are closed."""
 
     def __init__(self, breach: Callable[[Breach], None]) -> None:
         """`breach` hears what the server did to free connections."""
         self._breach = breach
         self._free: deque[Connection] = deque()
-        """By when they were used last."""
+        """Ordered by last use."""
         self._closing: asyncio.TimerHandle | None = None
 
     def put(self, connection: Connection) -> None:
@@ -171,16 +171,16 @@ class Idle:
 
 
 class Openings:
-    """Lets connections to a port of this machine be opened no faster than its server takes them."""
+    """Lets connections to a port of this machine open no faster than its server accepts them."""
 
     def __init__(self, port: int, *, openers: int = 1) -> None:
-        """So many `openers` open connections to it at the same time. Port 0 stands for a Unix socket."""
+        """`openers` is how many open connections to it at the same time. Port 0 stands for a Unix socket."""
         self._port = port
         self._at_once = self._left = max(1, OPENED_AT_ONCE // openers)
         self._turn = asyncio.Lock()
 
     async def may_open(self) -> bool:
-        """Returns when one more connection can be opened, but does not wait for ever; whether it has waited."""
+        """Returns when one more connection may open, after limited waiting; True if it has waited."""
         if self._left and not self._turn.locked():
             self._left -= 1
             return False
@@ -188,7 +188,7 @@ class Openings:
             if not self._left:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_PATIENCE_S):
-                        while waiting_to_be_accepted(self._port) > OPENED_AT_ONCE // 4:  # noqa: ASYNC110 - it tells if asked
+                        while waiting_to_be_accepted(self._port) > OPENED_AT_ONCE // 4:  # noqa: ASYNC110 - it has no event
                             await asyncio.sleep(_LOOK_AGAIN_S)
                 self._left = self._at_once
             self._left -= 1
@@ -196,7 +196,7 @@ class Openings:
 
 
 async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Runs all openings, some at a time; raises what the first raises, and none goes on then."""
+    """Runs all openings, some at a time. Raises the first error, and cancels the rest."""
     for first in range(0, len(openings), OPENED_AT_ONCE):
         tasks = [asyncio.ensure_future(opening()) for opening in openings[first : first + OPENED_AT_ONCE]]
         try:
@@ -209,7 +209,7 @@ async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
 
 
 def waiting_to_be_accepted(port: int) -> int:
-    """Returns how many connections to a listening TCP port wait to be accepted; 0 if the system does not tell."""
+    """Returns how many connections wait in a TCP port's listen queue; 0 if the system does not report it."""
     longest = 0
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         lines: list[str] = []
@@ -228,14 +228,14 @@ def waiting_to_be_accepted(port: int) -> int:
 # --- slots
 
 RECONNECT_PAUSE_S = 0.05
-"""Time before a server that refused a connection is asked again: not in a busy loop."""
+"""Pause before connecting again after a refusal, to avoid a busy loop."""
 
 
 class ReplaySlot:
-    """Replays one request on one connection, and connects when it has none, or the server has closed it.
+    """Replays one request on one connection. It connects if it has none, or the server has closed it.
 
-    Slots that rest give their connection away after each request, and take one that is free for the next.
-    It is the connection's exchange itself: there is no other layer between the end of an answer and the next `send`.
+    Slots that rest give their connection away after each request, and take a free one for the next. The slot is the
+    connection's exchange itself, to have no layer between the end of an answer and the next `send`.
     """
 
     __slots__ = (
@@ -266,7 +266,7 @@ class ReplaySlot:
         connect: Connect,
         idle: Idle | None = None,
     ) -> None:
-        """`idle` are the free connections of all slots, where slots rest."""
+        """`idle` are the free connections of all slots, if slots rest."""
         self._load = load
         self._tally = tally
         self._request = request
@@ -277,7 +277,7 @@ class ReplaySlot:
         self._opening: asyncio.Task[None] | None = None
         self._good_head: ResponseHead | None = None
         self._is_good = False
-        """Whether the head of this answer says that the whole of it is as good as an earlier one."""
+        """Whether this answer's head shows that all of it equals an earlier good one."""
         self._is_simple = request.whole is not None
         """Whether each request is written at once, so that no file can fail it."""
         self._digest = hashlib.sha256() if expect.sha256 else None
@@ -312,7 +312,7 @@ class ReplaySlot:
             self._connection.close()
 
     async def _reopen(self, began_ns: int) -> None:
-        """Connects and sends the request. It began before that: the server was asked for the connection first."""
+        """Connects and sends the request. It counts from `began_ns`, when the connection was asked for."""
         try:
             connection = self._connection = await self._connect()
         except httpx.TransportError as error:
@@ -325,7 +325,7 @@ class ReplaySlot:
             connection.started_ns = began_ns
 
     def _go_on(self) -> None:
-        """Asks for the next piece of work; where slots rest the connection goes to the one that works next."""
+        """Asks for the next piece of work. If slots rest, the connection goes to the slot that works next."""
         if self._idle is not None:
             self._give_away(self._idle)
         self._load.next(self)
@@ -338,7 +338,7 @@ class ReplaySlot:
     # --- the exchange
 
     def on_head(self, head: ResponseHead) -> bool:
-        """Takes the head; asks for the body where it must be hashed or shown."""
+        """Takes the head; returns whether the body is needed, to be hashed or shown."""
         if head is self._good_head:
             self._is_good = head.body >= 0 and not self._request.is_head
             return False
@@ -412,14 +412,14 @@ class ReplaySlot:
 
     def on_failure(self, error: httpx.TransportError) -> None:
         self._tally.failure(*kind_of(error), monotonic_ns(), due_ns=self._due_ns)
-        # Not at once: this may be called from within a sweep over all slots.
+        # Not at once: this may be called from a sweep over all slots.
         asyncio.get_running_loop().call_soon(self._go_on)
 
 
 Aim: TypeAlias = tuple[Expectation, Tally]
-"""What is common to requests that are judged and counted alike."""
+"""How to check and count an answer."""
 Draw: TypeAlias = Callable[[WireRequest], Aim]
-"""Makes the row the next request, and says how it is judged and counted."""
+"""Writes the next request into the row, and returns how to check and count its answer."""
 
 
 class VaryingSlot(ReplaySlot):
@@ -429,7 +429,6 @@ class VaryingSlot(ReplaySlot):
         self._aim: Aim | None = None
         self._row = WireRequest()
         self.draw = draw
-        """Where the next request comes from."""
         super().__init__(load=load, tally=tally, request=self._row, expect=Expectation(), connect=connect, idle=idle)
 
     def start(self, due_ns: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Reads answers that come in pieces, and takes the time of each: replayed, through httpx's client, in journeys."""
+"""Reads answers that come in pieces, and takes each piece's time: replayed, through httpx's client, or in journeys."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pytest_fileperf.wire.pieces import piece_counter
 from pytest_fileperf.wire.request import LoadClient, WireRequest
 
 EACH = "fileperf_each"
-"""The extension of a journey's request that says what the pieces of its answer are."""
+"""Extension of a journey's request: what the pieces of its answer are."""
 _SENT_NS = "fileperf_sent_ns"
-"""The extension of a journey's request that says when it was sent."""
+"""Extension of a journey's request: when it was sent."""
 
 
 class StreamTimes:
@@ -39,7 +39,6 @@ class StreamTimes:
         self._due_ns = due_ns
         self._last_ns = 0
         self.count = 0
-        """Pieces so far."""
 
     def take(self, data: bytes | memoryview, at_ns: int) -> None:
         if found := self._pieces.feed(data):
@@ -58,7 +57,7 @@ class StreamTimes:
         self.count += found
         if not found:
             return
-        # Events that were read together came together; bytes flow, so that their pieces share the time.
+        # Events that were read together came together. Bytes flow evenly, so their pieces share the time.
         gap_ns = at_ns - self._last_ns
         first_ns, next_ns = (gap_ns // found, gap_ns // found) if self._spread else (gap_ns, 0)
         tally.next_event(at_ns, first_ns)
@@ -86,10 +85,10 @@ class StreamSlot(ReplaySlot):
         super().__init__(load=load, tally=tally, request=request, expect=expect, connect=connect, idle=idle)
         self._stream = stream
         self._times: StreamTimes | None = None
-        """None where the answer is none that is read in pieces."""
+        """None if the answer is not read in pieces."""
         self._problem: tuple[str, str] | None = None
         self._ended_ns = 0
-        """When the stream was enough, or turned out to be none; 0 before."""
+        """When enough had come, or the answer was not a stream; 0 before."""
         self._until: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
@@ -127,7 +126,7 @@ class StreamSlot(ReplaySlot):
             self._enough(connection.ended_ns)
 
     def on_end(self, repeated: bool) -> bool:
-        """Returns False: no other answer is known to be good, as it counts when its pieces come."""
+        """Returns False: an answer counts by when its pieces come, so none is known to be good in advance."""
         connection, times = self._connection, self._times
         assert connection is not None
         if self._ended_ns:
@@ -157,7 +156,7 @@ class StreamSlot(ReplaySlot):
     # --- ending
 
     def _enough(self, at_ns: int) -> None:
-        """Ends the stream as soon as the connection has dealt with what it has read: it is in the midst of that."""
+        """Ends the stream after the connection has handled what it has just read."""
         self._ended_ns = at_ns
         asyncio.get_running_loop().call_soon(self._stop)
 
@@ -196,7 +195,7 @@ class StreamSlot(ReplaySlot):
             )
         else:
             kind, what = problem
-            if connection.body_bytes or kind != "stream":  # that nothing came is what the stream itself says
+            if connection.body_bytes or kind != "stream":  # the stream itself says that nothing came
                 what += shown(kind, bytes(self._excerpt), connection.body_bytes, connection.content_encoding)
             self._tally.failure(kind, what, ended_ns, connection.status, due_ns=self._due_ns)
         self._note_breach(connection)
@@ -212,8 +211,6 @@ class StreamSlot(ReplaySlot):
 
 
 def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, ClientSlot], Awaitable[object]]:
-    """Returns what makes the request through httpx's client, and reads its answer."""
-
     async def call(client: LoadClient, slot: ClientSlot) -> None:
         started_ns = monotonic_ns()
         response = await send(client, stream.operation)
@@ -231,7 +228,7 @@ def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, ClientSlo
 async def _problem_of_reading(
     stream: Stream, response: httpx.Response, times: StreamTimes, started_ns: int
 ) -> tuple[str, str] | None:
-    """Reads the answer until it is enough; returns kind and description of what is wrong with it."""
+    """Reads until enough has come; returns kind and description of what is wrong with the answer."""
     expect, encoding = stream.operation.expect, response.headers.get("Content-Encoding", "")
     if not expect.allows_status(response.status_code):
         return await problem_of_answer(expect, response)
@@ -269,7 +266,7 @@ def _nothing_came(stream: Stream) -> tuple[str, str]:
 
 
 def watch_answers(client: LoadClient, tally: Tally) -> None:
-    """Makes the pieces of a journey's event streams count, and those that a request asks for by `EACH`."""
+    """Counts the pieces of a journey's event streams, and of answers for which a request sets `EACH`."""
 
     async def on_request(request: httpx.Request) -> None:
         request.extensions[_SENT_NS] = monotonic_ns()
@@ -286,7 +283,7 @@ def watch_answers(client: LoadClient, tally: Tally) -> None:
 
 
 def _each_of(response: httpx.Response) -> Each | None:
-    """Returns what the pieces of an answer are; None where it is read as a whole. Raises PlanError for nonsense."""
+    """Returns what an answer's pieces are; None if it is read as a whole. Raises PlanError for a wrong `EACH`."""
     asked, headers = response.request.extensions.get(EACH), response.headers
     content_type, encoding = headers.get("Content-Type", ""), headers.get("Content-Encoding", "")
     if asked is None:
