@@ -5,21 +5,18 @@
 History of the format
     1  {schema, module, environment, tests: {key: {captured, commit, reason, summary, packages, identity, evidence}}}
        evidence: {stabilised, boots: [{latency: HdrHistogram V2 text, requests, rounds: {metric: [value, …]}, runs}]}
-       The first files had no `reason` and no `summary`. Nothing reads the summary back: it is for reviewers.
-    2  An entry has `tree`, `precision` and `busy` too, and `packages` are all that were installed. Files of schema 1
-       are read. Storing into one makes it a file of schema 2, in which older entries may lack what is new.
-    3  The file has `salt`, and in an identity a digest stands for each value of a request and for the command of a
-       server: names alone are in clear. Earlier schemas had the values. They are read, and storing into such a file
-       or removing from it makes digests of all values in it. Later entries have `loaded` too, digests of what the
-       server loaded and the tree does not have, `conditions`, and `loaded_files`, the names of what it loaded of the
-       tree: {directory: names in it, joined by `/`}.
+       The first files had no `reason` and no `summary`. Nothing reads the summary: it is for reviewers.
+    2  Adds `tree`, `precision` and `busy` to an entry, and `packages` lists all installed ones. Files of schema 1 are
+       read. Storing into one makes it schema 2, in which older entries may lack the new fields.
+    3  Adds `salt` to the file. In an identity, digests replace the values of a request and a server's command; names
+       stay readable. Files of earlier schemas are read. Storing into one, or removing from it, turns all its values
+       into digests. Later entries add `loaded` (digests of loaded files outside the tree), `conditions`, and
+       `loaded_files` (names of loaded files in the tree: {directory: names in it, joined by `/`}).
 
-Two runs may store at once: each takes the lock `<directory>/.local/lock`, reads the file anew and adds its entry to it.
-
-Entries are sorted. Each begins with a line for each fact that a person reviews, and ends with the evidence, a line for
-each boot, so a diff shows what changed. Storing or removing an entry leaves the lines of others unchanged. The tree has
-a line of its own, by which `git log -S` finds the commit that brought it. A file that cannot be read is an error and is
-never skipped.
+Two runs may store at once: each takes the lock `<directory>/.local/lock`, reads the file again and adds its entry.
+Entries are sorted. Each has a line per fact that people review, and at its end the evidence, a line per start-up: a
+diff shows what changed. Storing or removing an entry leaves other entries' lines unchanged. `git log -S` finds the
+commit that brought a tree, because the tree has its own line. A file that cannot be read is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -49,11 +46,11 @@ from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.plan.request import PLAIN, described_argument, described_recipes, described_url, digest, shown_url
 
-# --- The baseline of one test: figures, and the code, packages and moment that they are of. `baseline` keeps the files
+# --- One test's baseline: figures with their code, packages and time. `baseline` keeps the files
 
 _BUSY = ("server", "generator", "host")
 FLAT = ("busy", "commit", "conditions", "loaded", "loaded_files", "packages", "precision")
-"""What has one line each in a file."""
+"""These have one line each in a file."""
 PRECISION_DIGITS = 2
 """Significant digits of a standard error."""
 _READABLE: Mapping[Unit, tuple[str, float]] = {
@@ -64,45 +61,43 @@ _READABLE: Mapping[Unit, tuple[str, float]] = {
     Unit.SHARE: (" %", 100.0),
     Unit.COUNT: ("", 1.0),
 }
-"""How a summary shows a unit: always alike, so that two values compare at a glance."""
+"""How a summary shows a unit: always the same way, so that two values compare at a glance."""
 _TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """The baseline of one test."""
-
     identity: Mapping[str, object]
-    """Work, server and load as JSON values: only figures with an equal identity compare."""
+    """Work, server and load as JSON values. Figures compare only if their identities are equal."""
     evidence: Evidence
     captured: str
     """When, in ISO 8601 with its offset."""
     tree: str | None = None
-    """Git's hash of the source's tree, without the baselines' directory; None where it is not known."""
+    """Git's hash of the source's tree, without the baselines' directory; None if unknown."""
     commit: Mapping[str, object] | None = None
-    """What version control said about the code."""
+    """What version control reported about the code."""
     reason: str | None = None
-    """Why it was stored, on one line, where the user said so."""
+    """Why it was stored, on one line, if the user gave a reason."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Versions of all packages installed then, by name."""
+    """Versions of all installed packages, by name."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """What else it ran under, as `Environment.conditions`; empty where that is not known."""
+    """As `Environment.conditions`; empty if unknown."""
     precision: Mapping[str, float] = field(default_factory=dict)
-    """How exactly its levels are known: the standard error of each one's logarithm, by metric."""
+    """Standard error of the logarithm of each level, by metric."""
     busy: Busy | None = None
-    """What others did on the machine then; None where it is not known."""
+    """What others did on the machine meanwhile; None if unknown."""
     loaded: Mapping[str, str] | None = None
-    """Digests of what its server loaded and the tree does not have, by name; None where that is not known."""
+    """Digests of what its server loaded from outside the tree, by name; None if unknown."""
     files: tuple[str, ...] | None = None
-    """What its server loaded of the tree, from the top of the repository on; None if unknown, and of a part or step."""
+    """What its server loaded from the tree, relative to the repository; None if unknown, and for a part or step."""
     salt: str = field(default="", compare=False)
-    """Of the digests in its identity, where it was read from a file; empty for plain ones, of an earlier schema."""
+    """Salt of the digests in its identity, if read from a file; empty in earlier schemas."""
     differences: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """How the machine that it is read on differs from its own, `cores was 2, is 4`, by the name of what differs."""
+    """How the machine here differs from the baseline's: `cores was 2, is 4`, by name."""
 
     @property
     def captured_at(self) -> datetime:
-        """When it was captured, with its offset; the beginning of time where the text does not tell."""
+        """When it was captured, with its offset; the beginning of time if the text cannot be read."""
         try:
             at = datetime.fromisoformat(self.captured)
         except ValueError:
@@ -111,7 +106,7 @@ class Entry:
 
 
 def entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str]) -> Entry:
-    """Raises ValueError that names the first thing wrong, by its place. Without a salt it is of an earlier schema."""
+    """Raises ValueError that names the first wrong place. An empty salt means an earlier schema."""
     tree, commit, busy, reason = tree_in(stored), stored["commit"], stored.get("busy"), stored.get("reason")
     conditions, loaded, identity = stored.get("conditions"), stored.get("loaded"), stored["identity"].mapping()
     files = stored.get("loaded_files")
@@ -134,7 +129,7 @@ def entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str]
 
 
 def tree_in(stored: Placed) -> str | None:
-    """Raises ValueError for a tree that is no hash."""
+    """Raises ValueError for a tree that isn't a hash."""
     if not isinstance(stored.value, dict):
         raise ValueError(f"{stored.where} is not an object")
     if (tree := stored.get("tree")) is None:
@@ -165,7 +160,7 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
 
 
 def _by_directory(paths: Iterable[str]) -> dict[str, str]:
-    """Takes less space: the names in each directory, joined by what no name has."""
+    """Saves space: a directory's names in one text, joined by a character that no name has."""
     found: dict[str, list[str]] = {}
     for directory, _, name in sorted(path.rpartition("/") for path in paths):
         found.setdefault(directory, []).append(name)
@@ -187,14 +182,14 @@ def _summary(evidence: Evidence, names: Iterable[str]) -> dict[str, float | None
     return summary
 
 
-# --- Lays out JSON for diffs: a line for each fact that a person reviews, few lines for the rest
+# --- Lays out JSON for diffs: a line per fact that people review, few lines for the rest
 
 
 def laid_out(value: object, indent: str = "") -> str:
-    """Returns the value as JSON text, keys in the order they have; raises ValueError for numbers that JSON lacks.
+    """Returns the value as JSON text, with keys in their order. Raises ValueError for numbers that JSON lacks.
 
-    An object has a line for each key. Objects under a key in `FLAT`, objects in a list, and lists of plain values are
-    one line each. Laying out what was read back gives an equal text. Lines after the first begin with `indent`.
+    An object has a line per key. Objects under a key in `FLAT`, objects in a list, and lists of plain values take one
+    line each. Laying out a file's content again gives an equal text. Lines after the first begin with `indent`.
     """
     if isinstance(value, Mapping) and value:
         items = [
@@ -216,13 +211,13 @@ def _line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-# --- The entries of a long file: one is read when it is asked for, and all others stay as they are
+# --- Entries of a long file: only the wanted entry is read, and all others stay as they are
 #
-# The bytes of hundreds of megabytes are searched in tenths of a second. To read them as JSON would take a minute.
+# Searching hundreds of megabytes of bytes takes tenths of a second. Reading them as JSON would take a minute.
 
 _OPENED, _CLOSED = b'\n "tests": {\n', b"\n }\n}\n"
 _ENTRY = b'\n  "'
-"""How the line of an entry begins: no other one has just two spaces."""
+"""An entry's line begins like this: no other line has exactly two spaces."""
 _BETWEEN = b",\n"
 
 
@@ -230,18 +225,18 @@ class LongFile(Mapping[str, object]):
     """Entries by their keys, in a file that `laid_out` made."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises ValueError for what is laid out otherwise, or damaged around its entries."""
+        """Raises ValueError for another layout, or damage around the entries."""
         at = data.find(_OPENED)
         if at < 0 or not data.endswith(_CLOSED):
             raise ValueError("it is laid out otherwise")
         self.content: object = json.loads(data[: at + len(_OPENED)] + b"}}")
-        """All but the entries."""
+        """Everything except the entries."""
         self._data = data
         self._begins = at + len(_OPENED) - 1
         self._ends = len(data) - len(_CLOSED)
 
     def __getitem__(self, key: str) -> object:
-        """Reads an entry; raises ValueError where it is damaged."""
+        """Raises ValueError if the entry is damaged."""
         start = self._find(key, self._begins)
         if start < 0:
             raise KeyError(key)
@@ -262,7 +257,7 @@ class LongFile(Mapping[str, object]):
         return start >= 0 and self._find(key, start + 1) >= 0
 
     def with_entry(self, key: str, entry: object) -> bytes:
-        """Returns the file with the entry, in place of one of its key or in its place among the sorted ones."""
+        """Returns the file with the entry, which replaces an old one or goes to its place in the order."""
         new = b"  %b: %b" % (_long_line(key), laid_out(entry, "  ").encode("utf-8", "backslashreplace"))
         data, start = self._data, self._find(key, self._begins)
         if start >= 0:
@@ -273,7 +268,7 @@ class LongFile(Mapping[str, object]):
         return b"".join((data[: after + 1], new, _BETWEEN, data[after + 1 :]))
 
     def _keys(self) -> Iterator[tuple[str, int]]:
-        """Yields each key, with where the line end before its entry is."""
+        """Yields each key, with the position of the newline before its entry."""
         at = self._begins
         while (at := self._data.find(_ENTRY, at)) >= 0:
             line = self._data[at + 1 : self._data.index(b"\n", at + 1)]
@@ -281,7 +276,7 @@ class LongFile(Mapping[str, object]):
             at += len(_ENTRY)
 
     def _find(self, key: str, at: int) -> int:
-        """Returns where the line end before the entry is; -1 for none."""
+        """Returns the position of the newline before the entry; -1 if there is none."""
         return self._data.find(b"\n  %b: {\n" % _long_line(key), at)
 
     def _end_of(self, start: int) -> int:
@@ -293,11 +288,11 @@ def _long_line(key: str) -> bytes:
     return json.dumps(key, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-# --- Digests that can be committed: of a value's digest (`plan.request`) a slow one, with the salt of its file
+# --- Digests that can be committed: a slow, salted digest of a value's digest (`plan.request`)
 #
-# Whoever has the file can compare equal values in it, and test a guess at the cost of some 50 ms and 16 MiB: a password
-# from a short list can still be found so, a random token cannot. Other files have other salts, so nothing can be worked
-# out for many of them at once.
+# Whoever has the file can find equal values in it, and test a guess in some 50 ms and 16 MiB. A password from a short
+# list can still be found, but not a random token. Salts differ between files, so nothing can be computed for many files
+# at once.
 
 SALT = re.compile(r"[0-9a-f]{32}")
 _SEALED = "scrypt:"
@@ -309,7 +304,7 @@ def new_salt() -> str:
 
 
 def sealed(value: object, salt: str) -> object:
-    """Returns the JSON value with a slow digest in place of each plain one."""
+    """Returns the JSON value with slow digests in place of plain ones."""
     if isinstance(value, Mapping):
         return {key: sealed(item, salt) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -324,22 +319,22 @@ def slow_digest(plain: str, salt: str) -> str:
 
 
 def is_digest(value: object) -> bool:
-    """Returns whether a JSON value is a digest, or a list of them."""
+    """Returns whether a JSON value is a digest, or a list of digests."""
     if isinstance(value, list):
         return bool(value) and all(map(is_digest, value))
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def of_earlier_schema(identity: Mapping[str, object]) -> dict[str, object]:
-    """Returns an identity as schemas 1 and 2 have it, with values in clear, as it would be made now.
+    """Converts an identity of schema 1 or 2, which has readable values, to today's form.
 
-    Raises ValueError where it is not as they have it.
+    Raises ValueError if it is not in the earlier form.
     """
     found = dict(identity)
     if isinstance(work := found.get("work"), dict):
         try:
             found["work"] = _work(work)
-        except (AttributeError, TypeError, ValueError) as error:  # what a value that does not fit leads to
+        except (AttributeError, TypeError, ValueError) as error:  # a value of another form leads to these
             raise ValueError(f"identity.work is not as an earlier version has stored it: {error}") from error
     if isinstance(server := found.get("server"), dict) and isinstance(command := server.get("command"), str):
         found["server"] = {**server, "command": digest(command)}
@@ -369,15 +364,15 @@ def _work(work: Mapping[str, object]) -> dict[str, object]:
 
 SCHEMA = 3
 _DIGESTS_SINCE = 3
-"""The schema that has no values of requests any more."""
+"""From this schema on, files hold no values of requests."""
 _LOCAL = ".local"
-"""What is of this machine alone, below the directory of the baselines. Git ignores it."""
+"""Data of this machine alone, below the baselines' directory. Git ignores it."""
 _LOCK_S = 30.0
-"""Storing takes milliseconds: who holds the lock for longer is stopped, or on a disk that hangs."""
+"""Storing takes milliseconds. A process that holds the lock for longer is stopped, or its disk hangs."""
 _LONGEST_NAME = 200
 """Bytes of a file's name: file systems allow 255."""
 _LONG = 4 << 20
-"""Characters of a file that takes long to read as a whole. Of a longer one only the entry that is asked for is read."""
+"""Bytes of a file that takes long to read as a whole. From a longer file only the wanted entry is read."""
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
 _PROFILES = "*-" + "[0-9a-f]" * 8
 """Matches machine profiles, so that other JSON files near the baselines are left alone."""
@@ -387,20 +382,20 @@ _PROFILES = "*-" + "[0-9a-f]" * 8
 class BaselineStore:
     """The files under one directory.
 
-    Methods raise BaselineError, naming the file, when one that they read is damaged, too new or not readable.
+    Methods raise BaselineError with the file's name if a file is damaged, too new or not readable.
     """
 
     directory: Path
 
     def path_of(self, module: str, environment: Environment) -> Path:
-        """Returns the file of a test module (its path with `/`) for this environment."""
+        """`module` is the test module's path with `/`."""
         return self.directory / environment.profile / _file_name(module)
 
     def find(self, module: str, key: str, environment: Environment) -> Entry | None:
-        """Returns the entry for this environment, else that of another one.
+        """Returns the entry for this environment, else another environment's.
 
-        Of others, those with a tree come first, as their code can be measured here; then those that differ least; then
-        the newest.
+        Among others, entries with a tree come first, because their code can be measured here. Then those with the
+        fewest differences, then the newest.
         """
         own = self.path_of(module, environment)
         others = sorted(path for path in self.directory.glob(f"*/{escape(_file_name(module))}") if path != own)
@@ -421,7 +416,7 @@ class BaselineStore:
     ) -> Path:
         """Stores the entry, leaves the module's other entries unchanged, and returns the file.
 
-        `summary_of` names the metrics in the entry's summary. Raises BaselineError too if it cannot be written.
+        `summary_of` names the metrics in the entry's summary. Also raises BaselineError if the file cannot be written.
         """
         path = self.path_of(module, environment)
         with self._locked():
@@ -438,13 +433,13 @@ class BaselineStore:
         return path
 
     def salt_of(self, module: str, environment: Environment) -> str:
-        """Returns the salt of the module's file for this environment, else of another one; a new one where none has."""
+        """Returns the salt of the module's file for this environment, else of any environment, else a new one."""
         others = sorted(self.directory.glob(f"{_PROFILES}/{escape(_file_name(module))}"))
         files = filter(None, map(_read, (self.path_of(module, environment), *others)))
         return next((stored.salt for stored in files if stored.salt), None) or new_salt()
 
     def keys(self) -> Mapping[str, int]:
-        """Returns the keys of all entries, each with the number of machine profiles that have it."""
+        """Returns all entries' keys, each with the number of machine profiles that have it."""
         found: Counter[str] = Counter()
         for path, stored in self._files().items():
             with _reading(path):
@@ -452,7 +447,6 @@ class BaselineStore:
         return found
 
     def trees(self) -> set[str]:
-        """Returns every tree that any entry names."""
         found = set()
         for path, stored in self._files().items():
             with _reading(path):
@@ -460,9 +454,9 @@ class BaselineStore:
         return {tree for tree in found if tree is not None}
 
     def remove(self, keys: Collection[str]) -> int:
-        """Removes these entries from every machine profile, and what is empty then; returns how many were removed.
+        """Removes these entries from every machine profile, and files that become empty. Returns the number of entries.
 
-        A damaged file is an error before anything is removed. Raises BaselineError too if a file cannot be written.
+        A damaged file is an error before anything is removed. Also raises BaselineError if a file cannot be written.
         """
         removed = 0
         with self._locked():
@@ -485,7 +479,7 @@ class BaselineStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keeps other runs from storing."""
+        """Keeps other runs from storing meanwhile."""
         with ExitStack() as held:
             try:
                 ignored = self.directory / _LOCAL / ".gitignore"
@@ -509,7 +503,6 @@ class BaselineStore:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
     content: Mapping[str, object]
-    """All of the file."""
     environment: Environment
     tests: Mapping[str, object]
     salt: str
@@ -517,17 +510,19 @@ class _Stored:
 
 
 def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
-    """Hides the values that entries of earlier schemas have."""
+    """Hides the readable values of earlier schemas."""
     with _reading(path):
         made = dict(stored.tests)
         for key, entry in made.items() if not stored.salt else ():
-            if isinstance(entry, dict) and isinstance(identity := entry.get("identity"), dict):  # else reading says so
+            if isinstance(entry, dict) and isinstance(
+                identity := entry.get("identity"), dict
+            ):  # else reading reports it
                 made[key] = {**entry, "identity": sealed(of_earlier_schema(identity), salt)}
     return made
 
 
 def _file_name(module: str) -> str:
-    """Returns the module's path, or of a long one a digest of all and its end."""
+    """Returns the module's path; for a long one, a digest and the path's end."""
     name = module.replace("\\", "/").replace("/", "__") + ".json"
     if len(name.encode(errors="surrogateescape")) <= _LONGEST_NAME:
         return name
@@ -537,7 +532,7 @@ def _file_name(module: str) -> str:
 
 
 def _read(path: Path) -> _Stored | None:
-    """Leaves the entries as JSON. Returns None when there is no file."""
+    """Returns None if there is no file. Entries stay JSON."""
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
             raise BaselineError(f"baseline {path} cannot be read: it is a pipe and no file: remove it")
@@ -571,14 +566,14 @@ def _read(path: Path) -> _Stored | None:
         return _Stored(content=content, environment=environment, tests=entries, salt=salt)
 
 
-@lru_cache(maxsize=2)  # many tests ask for their entries in the same file
+@lru_cache(maxsize=2)  # many tests ask for entries in the same file
 def _whole(path: Path, data: bytes) -> object:
-    """Returns the content, which is not to be changed."""
+    """The result must not be changed, because it is cached."""
     with _reading(path):
         text = data.decode("utf-8")
 
     def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        made = dict(pairs)  # as Python's reader does, it takes the last of equal keys
+        made = dict(pairs)  # like Python's reader it takes the last of equal keys
         if len(made) < len(pairs):
             raise _twice(path, next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))
         return made
@@ -605,7 +600,7 @@ def _entry(path: Path, key: str, stored: _Stored, differences: Mapping[str, str]
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:
-    with _reading(path):  # another entry may have a number that JSON does not have
+    with _reading(path):  # another entry may have a number that JSON lacks
         text = laid_out(content) + "\n"
     _put(path, text.encode("utf-8", "backslashreplace"))
 
@@ -633,7 +628,7 @@ def _twice(path: Path, key: str) -> BaselineError:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Says of a ValueError that the file is damaged."""
+    """Turns a ValueError into the error for a damaged file."""
     try:
         yield
     except ValueError as error:
@@ -647,7 +642,7 @@ def _damaged(path: Path, reason: str) -> BaselineError:
     )
 
 
-# --- How the identity of a run differs from that of a baseline, in words: of hidden values, that they changed
+# --- How a run's identity differs from a baseline's, in words; hidden values only "changed"
 
 _PLACE = re.compile(
     r"work\.(?:(?:mix|requests)\.(?P<part>.+?)\.)?"
@@ -666,7 +661,7 @@ _WORDS: Mapping[str, str] = {
 
 
 def work_differences(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
-    """Returns what differs between two identities, by place: `load.rounds was 4, is 8`, `header 'X-Token' changed`.
+    """Returns the differences by place: `load.rounds was 4, is 8`, `header 'X-Token' changed`.
 
     A header, a parameter or another part of a request that only one of them has is `new` or `gone`.
     """
@@ -680,7 +675,7 @@ def _difference(key: str, before: Mapping[str, object], after: Mapping[str, obje
 
 
 def _name_of(key: str) -> str:
-    """Returns `header 'X-Token'` for `work.arguments.headers.X-Token`; others as they are."""
+    """Returns `header 'X-Token'` for `work.arguments.headers.X-Token`; other names as they are."""
     place = _PLACE.fullmatch(key)
     if place is None or (kind := place["argument"] or place["query"]) not in _WORDS:
         return "the server's command" if key == "server.command" else key
@@ -691,20 +686,20 @@ def _name_of(key: str) -> str:
     return f"{'content' if kind == 'content' else f'{_WORDS[kind]}s'}{of_part}"  # a text, or many values
 
 
-# --- Finds stored baselines that belong to no test any more, from what a session collected. Reads and removes nothing
+# --- Finds stored baselines without a test, from what a session collected. Reads and removes no file
 #
 # A baseline is stale
-#     NO_MODULE  when its module is no longer there,
-#     NO_TEST    when its module was collected whole and its test was not in it,
-#     FEWER      when its module was collected whole, and its test passed without making this measurement: a second one
-#                (`#2`) that is no longer made, or any where the test no longer measures.
+#     NO_MODULE  if its module is gone,
+#     NO_TEST    if its module was collected as a whole, without its test,
+#     FEWER      if its module was collected as a whole, and its test passed without this measurement: it makes no
+#                second one (`#2`) any more, or none at all.
 #
-# In doubt a baseline is kept: a module that was collected in part or with an error tells nothing, and neither does a
+# In doubt a baseline is kept. A module that was collected in part or with an error shows nothing, and neither does a
 # test that was skipped, failed or not run. The machine profile of an entry does not matter.
 
 
 class Why(StrEnum):
-    """Why a baseline is stale, as a report says it."""
+    """Why a baseline is stale, as reports word it."""
 
     NO_MODULE = "no such file"
     NO_TEST = "no such test"
@@ -720,11 +715,11 @@ def stale_among(
     measured: Collection[str],
     is_gone: Callable[[str], bool],
 ) -> dict[str, Why]:
-    """Returns the stale ones of the stored keys, sorted, by what a session saw: node ids, and modules.
+    """Returns the stale ones among the stored keys, sorted.
 
-    `whole` are the modules whose tests were all collected, `tests` all that were collected, deselected ones too, and
-    `measured` has `#2` and so on for further measurements of a test, and `#upload` for parts of a load. `is_gone` tells
-    whether a module is no longer there.
+    `whole` are the modules whose tests were all collected. `tests` are all collected tests, even deselected ones.
+    `measured` has `#2` and so on for further measurements of a test, and `#upload` for parts of a load. `is_gone`
+    answers whether a module no longer exists.
     """
     found = {}
     for key in sorted(keys):

@@ -1,18 +1,18 @@
-"""Searches for the highest rate at which a server holds its limits; pure: given what was seen, which load is next.
+"""Searches for the highest rate at which a server holds its limits. Pure: from the loads so far it chooses the next.
 
 Search
-    Bayesian, as probabilistic bisection is (Waeber, Frazier and Henderson, "Bisection search with noisy responses",
+    Bayesian, like probabilistic bisection (Waeber, Frazier and Henderson, "Bisection search with noisy responses",
     SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. The next rate is the one that a
-    load holds as likely as not: the median of the posterior of the boot's capacity, and above it the room that such a
-    load has. At the capacity itself nearly all short loads would hold, and show little. One load decides nothing:
-    rates near that one are loaded again, from both sides. It never goes beyond twice the highest rate that held, and
-    goes down until one does. Loads get longer once the capacity is roughly known: 10 times as long as the slowest
-    limit, if there is time. More and shorter loads tell more of how pace differs. What a load ends too soon to show,
-    the posterior takes off. A load whose backlog grows holds no limit, though it may be over before one breaks.
+    load holds as likely as not: the posterior's median, plus the room that such a load has above it. At the capacity
+    itself nearly all short loads would hold, and show little. One load decides nothing: rates near it are loaded
+    again, from both sides. The search never goes beyond twice the highest rate that held, and goes down until a rate
+    holds. Once the capacity is roughly known, loads get longer: 10 times the slowest limit, if there is time. More and
+    shorter loads would show better how pace varies. The posterior allows for loads that end before a limit breaks. A
+    load whose backlog grows holds no limit, even if it is over before one breaks.
 
-Boots
-    The figure is the mean of all boots. Each boot's own capacity is drawn to that of the others by what is usual, and
-    how much boots differ is a part of the interval; of few boots it is moderated by `Rules.boot_sd`, as in `boots`.
+Start-ups
+    The figure is the mean over all start-ups. Each one's capacity is drawn towards the others by their usual spread,
+    and that spread is part of the interval. For few start-ups it is moderated by `Rules.boot_sd`, as in `evidence`.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from pytest_fileperf.measure.usage import busiest_share
 
 
 def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
-    """`limits` are such that `searches_by` accepts."""
+    """`limits` must be accepted by `searches_by`."""
     latency, service = recording.latency(), recording.merged("service")
     failed = sum(round_.failed for round_ in recording.rounds)
     beyond, within = _beyond(latency, failed, limits)
     leads = recording.boots[0].leads
     growth = 0.0 if leads is None else backlog_growth(leads, rate, errors=RULES.backlog_errors)
     falls_behind = within and growth > RULES.most_backlog(latency.count)
-    # A limit that would hold from the moment of sending is broken by whoever sent so late. In this process that is the
-    # app itself, which keeps the event loop from sending. So is a backlog of requests that were not sent.
-    # Where all connections that it may open were in use, a request waits for one, and no generator is late.
+    # Late sending breaks a limit that would hold from the moment of sending. The sender is the generator, or in this
+    # process the app itself, which keeps the event loop busy. A backlog of unsent requests is the sender's as well. But
+    # if all connections that it may open were in use, requests waited for one, and the sender was not late.
     some_free = recording.most_open < recording.connections
     unsent = falls_behind and service.mean_ns() < latency.mean_ns() / 2
     late = some_free and (unsent or (not within and _beyond(service, failed, limits)[1]))
@@ -71,9 +71,9 @@ def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> 
 
 
 def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tuple[dict[str, int], bool]:
-    """Returns how many requests count against each limit, and whether all hold; no request at all holds none.
+    """Returns how many requests count against each limit, and whether all limits hold; they do not without any request.
 
-    Requests that failed are slower than any limit. A percentile's own value has to hold it, too, as in a verdict.
+    Failed requests are slower than any limit. A percentile's own value must hold the limit too, as in a verdict.
     """
     found, holds = {}, latency.count > 0
     for name, limit in limits.items():
@@ -85,93 +85,90 @@ def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tup
     return found, holds
 
 
-# --- Tells how likely each capacity of a server is, by what loads of it have shown
+# --- How likely each capacity of a server is, from its loads
 #
 # Model
-#     Of a load's requests, a share is beyond a limit: slower than it, or failed. It grows with the rate r: logit share
-#     = logit allowed + slope · log(r / pace). Loads show different paces, and capacities lie below them: log pace = log
-#     capacity + `room_above` + chance. Chance is normal, around 0 for each boot, and boots differ, too, but for a few
-#     (`APART`) that may have any capacity. It has two sources. A server is faster in some loads than in others, as
-#     other work on the machine has its turns: by how much is not known. And requests come closer together in some loads
-#     than in others, which makes a server look slower: the deviation of that is known, `_crowds`. How many of a load's
-#     requests are beyond is beta-binomial, as requests that meet the same queue are slow together. Some loads say
-#     nothing, as the machine stood still for a moment: then requests are beyond at any rate, a few of them more often
-#     than many, and a fifth at the most. And some (`ODD`) say nothing for other reasons. Slope, togetherness, how much
-#     a server's pace differs, and whether its machine stands still now and then, are not known: the posterior is over a
-#     grid of them.
+#     In a load, a share of the requests is beyond a limit: slower than it, or failed. The share grows with the rate r:
+#     logit share = logit allowed + slope · log(r / pace). Paces differ between loads, and lie above the capacity: log
+#     pace = log capacity + `room_above` + chance. Chance is normal, around 0 for each start-up. Start-ups differ too,
+#     and a few (`APART`) may have any capacity. Chance has two sources. Other work on the machine makes a server slower
+#     in some loads; how much is unknown. And requests come closer together in some loads, which makes a server look
+#     slower; this deviation is known (`_crowds`). The count of requests beyond is beta-binomial, because requests in
+#     the same queue are slow together. Some loads say nothing because the machine stood still for a moment. Then
+#     requests are beyond at any rate: a few more often than many, and at most a fifth. A few loads (`ODD`) say nothing
+#     for other reasons. Slope, togetherness, the spread of the pace, and whether the machine stands still are unknown:
+#     the posterior covers a grid of them.
 #
 # Short loads
-#     A load may be over before a backlog reaches the limit, so that its counts say nothing. If it falls behind, the
-#     server's pace is below its rate, by how much is not known. If it does not, the pace is at most so far below the
-#     rate as chance can hide: `Rules.most_backlog`. If it breaks the limit, the backlog grew fast enough for that. How
-#     many requests are beyond says only how early that was, and nothing of the slope that longer loads show.
+#     A load may be over before its backlog reaches the limit. Then its counts say nothing. If it falls behind, the
+#     server's pace is below its rate by an unknown amount. If it does not, the pace is at most as far below the rate as
+#     chance can hide: `Rules.most_backlog`. If it breaks the limit, the backlog grew fast enough for that. The number
+#     of requests beyond then only shows how early that was, not the slope that longer loads show.
 #
 # Capacity
-#     The server's pace is taken from the middle load: half of the loads find it faster. At that pace, the capacity is
-#     the rate at which theory says that the allowed share of requests is beyond the limit. The middle one, as in
-#     MLRsearch (draft-ietf-bmwg-mlrsearch; FD.io lets half of the trials exceed a limit), because a minute has enough
-#     loads to know it. The slowest tenth is one load or two. Of several limits, the capacity is the lowest of theirs.
+#     The server's pace comes from the middle load: half of the loads find it faster. The capacity is the rate at which
+#     theory puts the allowed share of requests beyond the limit, at that pace. The middle load, as in MLRsearch
+#     (draft-ietf-bmwg-mlrsearch; FD.io lets half of the trials exceed a limit), because a minute has enough loads to
+#     know it. The slowest tenth would be one or two loads. With several limits, the lowest capacity counts.
 
 ODD = 0.01
-"""Share of loads that say nothing about the rate, whatever the reason; any count is as likely in them."""
+"""Share of loads that say nothing about the rate, for whatever reason; in them any count is equally likely."""
 EXPECTED, EXPECTED_SD, ELSEWHERE = -0.15, 0.5, 0.02
-"""Of the capacity's logarithm, from that of the closed loop's rate; and how likely any other rate is beside it."""
+"""Mean and deviation of the capacity's logarithm above the closed loop's, and how likely any other rate is."""
 BOOT_SD, APART = 0.04, 0.01
-"""How much the logarithms of boots' capacities differ: more than those of stabilised boots, as minutes lie between.
-And the share of boots that have nothing to do with the others."""
+"""Spread of start-ups' log capacities: more than between stabilised ones, because minutes lie between. And the share of
+start-ups that have nothing in common with the others."""
 
 _STEP = 0.006
-"""Of the grid of logarithms: a fraction of what a search can tell apart."""
+"""Step of the grid of logarithms: a fraction of what a search can tell apart."""
 _SLOPES = np.array([5.0, 16, 28, 48, 84, 150, 300])
 """From a server whose latency grows long before its capacity to one that falls behind all at once; M/D/1: about 28."""
 _SLOPE_WEIGHTS = np.array([0.05, 0.2, 1, 1, 1, 1, 1])
-"""How likely each is before anything is seen. Were low ones as likely, two unlucky loads would send a search to half of
-the capacity, and most of a boot's loads would be needed to come back."""
+"""Prior of each slope. If low slopes were as likely as others, two unlucky loads would send a search to half of the
+capacity, and most of a start-up's loads would be needed to come back."""
 _TOGETHER = np.array([0.001, 0.008, 0.04, 0.008])
-"""Correlation of two requests of a load: from nearly none to that of a queue that is long once in a load. The last one
-is of a machine that stands still now and then."""
+"""Correlation of two requests in a load: from nearly none to a queue that gets long once in a load. The last one is for
+a machine that stands still now and then."""
 _STALLED = np.array([0.0, 0.0, 0.0, 0.12])
-"""Share of loads in which the machine stood still for a moment, for each of these: one grid has both. Downloads by
-aiofiles broke a p99 of 100 ms in one load of seven, by some per cent, at rates far below the capacity."""
+"""Share of loads in which the machine stood still for a moment, for each of `_TOGETHER`, so that one grid has both.
+Downloads by aiofiles broke a p99 of 100 ms in one of seven loads, by some per cent, far below the capacity."""
 _LONGEST_STALL = 0.2
-"""Of a load's requests. Where a larger share is beyond a limit, the server is taken to be slow, and not the machine."""
+"""As a share of the load's requests. If more are beyond a limit, the server counts as slow, not the machine."""
 _PACE_SDS = (0.01, 0.02, 0.04, 0.08, 0.15)
-"""From a machine that does nothing else, as far as there is one, to one on which the pace differs by 15 %."""
+"""From a machine that does nothing else, if there is one, to one on which the pace differs by 15 %."""
 _CROWDS, _MOST_CROWDS = 1.2, 0.1
-"""The number of requests in a load varies by 1 / √number. When they come within the load varies, too: 1.2 / √number in
-all fits M/D/1. Loads of few requests vary by less than that: only some of their requests meet a queue."""
+"""The number of requests in a load varies by 1 / √number. Their distances within the load vary too: 1.2 / √number in
+total fits M/D/1. Loads with few requests vary by less, because only some of their requests meet a queue."""
 _ROOM = 1.2
-"""The pace of a middle load is so many times as far above the capacity as crowds of requests alone would say: fits
-searches of M/D/1 with limits of 10 and of 20 times what a request takes."""
+"""Factor by which a middle load's pace lies further above the capacity than crowding alone would put it. Fits searches
+of M/D/1 with limits of 10 and 20 times a request's duration."""
 _ENDS = 0.85
-"""A server that falls behind by a share x reaches a limit only after limit / x. Where x is less than 0.85 times limit /
-length, a load is over before that: the server seems faster than it is. Fits M/D/1 with 0.1 to 1 ms a request."""
+"""A server that falls behind by a share x reaches a limit after limit / x. If x is less than 0.85 times limit / length,
+a load is over before that, and the server seems too fast. Fits M/D/1 with 0.1 to 1 ms per request."""
 _SHAPE = (len(_PACE_SDS), len(_TOGETHER), len(_SLOPES))
 _MOST_LOGIT, _TINY = 18.0, 1e-290
 """Beyond these, shares and likelihoods are rounded to 0 or 1."""
 
 Grid: TypeAlias = tuple[float, int, int]
-"""The rate to begin with, and by which powers of 2 of it the grid of rates begins and ends."""
+"""The first rate, and the powers of 2 of it at which the grid of rates begins and ends."""
 _Array: TypeAlias = NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """How likely each capacity is."""
-
     logs: _Array
     """Logarithms of capacities, ascending; shape (capacities,)."""
     shares: _Array
-    """How likely each is; same shape, 1 in all."""
+    """How likely each is; same shape, sum 1."""
 
     @property
     def median(self) -> float:
-        """Of the logarithm. Not the mean, which a boot that may be far from all others would move."""
+        """Median of the logarithm. A start-up that may be far from all others would move the mean."""
         return self.quantile(0.5)
 
     @property
     def sd(self) -> float:
-        """Half of what the logarithm is in with 68 %: the standard deviation, but for what may be far off."""
+        """Half of the logarithm's 68 % interval: the standard deviation, but unmoved by values far off."""
         return (self.quantile(0.84) - self.quantile(0.16)) / 2
 
     def quantile(self, share: float) -> float:
@@ -182,10 +179,10 @@ class Posterior:
 def posterior_of(
     loads: Sequence[RateTried], limits: Mapping[str, float], *, start: float, boot: int | None = None
 ) -> Posterior:
-    """Returns how likely capacities are, of a boot; by default of another boot like these.
+    """Returns how likely capacities are for a start-up; by default for another start-up like these.
 
-    `limits` are in SI units, by name; `start` is the closed loop's rate. There is one load at least, but a boot need
-    not have one.
+    `limits` are in SI units, by name; `start` is the closed loop's rate. There must be at least one load, but not of
+    every start-up.
     """
     return posteriors_of(loads, limits, start=start, boots=(boot,))[boot]
 
@@ -208,12 +205,12 @@ def posteriors_of(
 def _of_limit(
     loads: Sequence[RateTried], name: str, limit: float, grid: Grid, boots: Sequence[int | None]
 ) -> Iterator[tuple[int | None, _Array]]:
-    """Yields how likely capacities by one limit are, for each of the boots; shape (capacities,)."""
+    """Yields, for each start-up, how likely its capacities are by one limit; shape (capacities,)."""
     logs, allowed = _logs(grid), share_allowed(name, limit)
     seen: dict[int, _Array] = {}
     for load in loads:
-        # The rate as it was asked for: the one that came by chance would make the figure too high, and look more
-        # certain than it is, as that such a rate comes now and then is part of what the capacity means.
+        # The rate that was asked for, not the one that came by chance. The latter would make the capacity too high and
+        # look too certain: that such rates come now and then is part of what the capacity means.
         broke = load.beyond[name] > allowed * load.made
         above, crowds, short = room_of(name, limit, load.made, load.seconds, broke=broke)
         far = load.falls_behind or (short and load.beyond[name] > _LONGEST_STALL * load.made)
@@ -232,7 +229,7 @@ def _of_limit(
 
 
 def _of_others(logs: _Array) -> _Array:
-    """Returns what the likelihoods of a boot's paces say of other boots."""
+    """Returns what the likelihoods of a start-up's paces say about other start-ups."""
     likely, most = _likely(logs)
     (near,) = _blurred(likely, BOOT_SD)
     return np.asarray(np.log((1 - APART) * near + APART * likely.mean(axis=-1, keepdims=True)) + most)
@@ -240,10 +237,10 @@ def _of_others(logs: _Array) -> _Array:
 
 @lru_cache(maxsize=512)
 def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds: float, grid: Grid) -> _Array:
-    """Returns the logarithm of how likely a load's count is; shape (pace sds, togetherness, slopes, paces).
+    """Returns the log likelihood of a load's count; shape (pace sds, togetherness, slopes, paces).
 
-    `at` is the logarithm of its rate, less the room of `room_of`. The count is None if it is known only that the rate
-    is above the pace, but not how far.
+    `at` is the logarithm of its rate, less the room from `room_of`. The count is None if only the direction is known:
+    the rate is above the pace.
     """
     from scipy.special import expit, gammaln
 
@@ -260,7 +257,7 @@ def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds
         ways = math.lgamma(made + 1) - math.lgamma(beyond + 1) - math.lgamma(made - beyond + 1)
         chance = gammaln(beyond + slow) - gammaln(slow) + gammaln(made - beyond + fast) - gammaln(fast)
         chance += gammaln(weight) - gammaln(made + weight) + ways
-        # Where the machine stood still each order of size is alike, from one request on.
+        # If the machine stood still, each order of magnitude is equally likely, from one request on.
         longest = max(1.0, _LONGEST_STALL * made)
         in_stall = 1 / (beyond * (1 + math.log(longest))) if 0 < beyond <= longest else 0.0
         none = ODD / (made + 1) + stalled * in_stall
@@ -271,20 +268,19 @@ def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds
 
 
 def _crowds(made: int) -> float:
-    """Returns how much the logarithm of the pace deviates, as requests come close together in some loads by chance."""
+    """Returns the spread of the log pace that comes from requests crowding by chance."""
     return min(_CROWDS / math.sqrt(made), _MOST_CROWDS)
 
 
 def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool = False) -> tuple[float, float, bool]:
-    """Returns the room that the pace of such loads has, its deviation, and whether they are short, as logarithms.
+    """Returns the room of such loads' pace and its deviation, as logarithms, and whether the loads are short.
 
-    The room is how far the pace of a middle load is above the capacity; that of others deviates, as requests come close
-    together by chance. Theory counts the requests of all loads, and most of those beyond a percentile's limit are in
-    crowded loads. Where one load in ten has a tenth of its requests beyond, that is 1 % of all: then nine of ten loads
-    hold a p99, and the middle one has some room. (Of M/D/1 with a p99 of 100 ms, 92 % hold.) Failures need no queue.
+    The room is how far a middle load's pace lies above the capacity; others deviate as requests crowd by chance. Theory
+    counts the requests of all loads, and most of those beyond a percentile's limit are in crowded loads. If one of ten
+    loads has a tenth of its requests beyond, that is 1 % of all. Then nine of ten loads hold a p99, and the middle one
+    has some room. (Of M/D/1 with a p99 of 100 ms, 92 % hold.) Failures need no queue.
 
-    A short load is over before a backlog that can be seen reaches the limit. One that `broke` it all the same was far
-    above the capacity.
+    A short load is over before a visible backlog reaches the limit. One that `broke` it was far above the capacity.
     """
     if percent_of(name) is None:
         return 0.0, _crowds(made), False
@@ -299,23 +295,20 @@ def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool =
 
 
 def _likely(logs: _Array) -> tuple[_Array, _Array]:
-    """Returns likelihoods over paces, the greatest of each row 1, and the logarithm of what that is."""
+    """Returns likelihoods over paces with the greatest of each row scaled to 1, and the logarithm of that scale."""
     most = logs.max(axis=-1, keepdims=True).astype(np.float64)
     return np.exp(logs - most), most
 
 
 def _blurred(likely: _Array, *sds: float) -> _Array:
-    """Returns likelihoods over paces, where the pace is off by chance: a row for each deviation.
-
-    Beyond both ends they are as at the end.
-    """
+    """Returns likelihoods over paces that are off by chance: a row for each deviation. The ends are padded."""
     reach = math.ceil(4 * max(sds) / _STEP)
     padded = np.pad(likely, [(0, 0)] * (likely.ndim - 1) + [(reach, reach)], mode="edge")
-    size = -(-padded.shape[-1] // 64) * 64  # a product of small numbers, which is quick
+    size = -(-padded.shape[-1] // 64) * 64  # a product of small numbers, for speed
     waves = np.fft.rfft(padded, size)
     bells = [np.exp(-2 * (math.pi * sd / _STEP * np.fft.rfftfreq(size)) ** 2) for sd in sds]
     blurred = [np.fft.irfft(waves * bell, size)[..., reach : reach + likely.shape[-1]] for bell in bells]
-    return np.maximum(blurred, 0.0)  # rounded
+    return np.maximum(blurred, 0.0)  # because of rounding
 
 
 @lru_cache(maxsize=16)
@@ -328,51 +321,52 @@ def _logs(grid: Grid) -> _Array:
 
 CONFIDENCE = 0.9
 SURE = 0.01
-"""Deviation of the logarithm of a boot's capacity that ends its search before its time is over."""
+"""A start-up's search ends early if the deviation of its log capacity is below this."""
 AT_CAPACITY = 4
-"""One load in four of a boot is at its capacity, for the figures there, once that is roughly known."""
+"""Once the capacity is roughly known, one load in four is made at it, for the figures there."""
 MOST_ROOM = 0.15
-"""Of the logarithm. A load far above the capacity takes long to end, as what waits has to be served."""
+"""In log rate. A load far above the capacity takes long to end, because waiting requests must be served."""
 ROUGH = 0.15
-"""Deviation of the logarithm from which on loads are long."""
+"""Loads are long once the log capacity's deviation is below this."""
 LEAST_LOADS = 4
-"""Fewer loads say little about a boot."""
+"""Fewer loads say little about a start-up."""
 FEW_BROKEN = 3
-"""So many loads may break by a little, one after the other, before the rate is halved."""
+"""After so many loads in a row that break by a little, the rate is halved."""
 NONE_BELOW = 1 / 8
-"""No rate holds where two loads of this part of the first rate, or less, do not."""
+"""No rate holds if two loads at this part of the first rate, or less, do not."""
 FIRST = 0.8
 """Of the closed loop's rate: users who come by chance need some room."""
 CLIMB = 1.35
-"""A second rate where the first one held: above the closed loop's; and twice as high as long as nothing breaks."""
+"""If the first rate held, the second is this much higher, above the closed loop's. Then it doubles until a load
+breaks."""
 GENERATOR_NEAR = 0.88
-"""A rate that held is as high as the generator can go, where it failed at no more than a little above."""
+"""If the generator failed at a rate within this factor above one that held, it can go no higher."""
 LEAST_LOAD_S, LATENCIES_A_LOAD, EXPECTED_BEYOND, LOADS_A_SEARCH = 1.0, 10, 3, 8
-"""A long load's least seconds, times the slowest limit, and requests beyond a limit at capacity; and the share of the
-search's time that it takes at most."""
+"""A long load: least seconds, multiple of the slowest limit, and requests beyond a limit at capacity. And the least
+number of loads in a search."""
 ROUGH_LOAD = 0.7
-"""Length of a load before the capacity is roughly known, as a share of a long one's."""
+"""Length of a load before the capacity is roughly known, as a share of a long load's."""
 WARMUP_S, LATENCIES_A_WARMUP, LONGEST_WARMUP = 0.3, 4, 0.3
 FITS = 0.6
-"""A load may be this much shorter than it should be, to fit into the time that is left."""
+"""A load may be this much shorter than wanted, to fit into the time that is left."""
 
 MOST_MORE = 1.5
-"""A boot's own loads show so much less at the most, as a factor of the variance: of few loads nothing can be said."""
+"""Most variance of a start-up's own loads, as a factor of the posterior's: few loads say nothing by themselves."""
 _DEVIATIONS_90 = 2.0
-"""More than the 1.64 of a normal distribution: of simulated searches 89 to 100 % then hold the truth, but for those
-of a server with a heavy tail."""
+"""More than a normal distribution's 1.64. With it 89 to 100 % of simulated searches hold the truth, except for servers
+with a heavy tail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What is searched for, and in which time."""
+    """What to search for, and in which time."""
 
     limits: Mapping[str, float]
-    """By name, in SI units; at least one is of a latency."""
+    """By name, in SI units; at least one limits a latency."""
     start: float
-    """The rate to begin with, near the closed loop's."""
+    """The first rate, near the closed loop's."""
     total_s: float
-    """The time there is for all loads."""
+    """Time for all loads."""
 
     @property
     def slowest_s(self) -> float:
@@ -381,8 +375,6 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextLoad:
-    """A load to make."""
-
     rate: float
     warmup_s: float
     seconds: float
@@ -395,14 +387,14 @@ class Estimate:
 
     mean: float
     sd: float
-    """Of what loads leave uncertain."""
+    """Uncertainty that the loads leave."""
     boots: Mapping[int, float]
-    """That of each boot, by what all of them show; their mean is `mean`."""
+    """Each start-up's, as all loads show it; their mean is `mean`."""
     broken: str
-    """The limit that breaks first; empty where none has broken."""
+    """The limit that breaks first; empty if none has broken."""
 
     def margin(self, stabilised: Iterable[str]) -> float:
-        """Returns half of the interval at `CONFIDENCE`, between-boot deviations with it."""
+        """Returns half of the interval at `CONFIDENCE`, including the spread between start-ups."""
         df = RULES.boot_prior_df + len(self.boots) - 1
         squares = math.fsum((value - self.mean) ** 2 for value in self.boots.values())
         usual = usual_sd(RULES.boot_sd, stabilised) ** 2
@@ -414,7 +406,7 @@ class Estimate:
 def next_load(
     search: Search, seen: Sequence[RateTried], *, left_s: float, boot: int = 0
 ) -> NextLoad | CapacityEnd | None:
-    """Returns the next load; why no boot has one; or None if this one needs none, or has no time left for it."""
+    """Returns the next load, or why the search ended; None if this start-up needs no more or has no time left."""
     told = _told(seen)
     if (ended := _ended(search, seen)) is not None:
         return ended
@@ -438,7 +430,7 @@ def next_load(
 
 
 def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
-    """Returns None where no load says anything."""
+    """Returns None if no load says anything."""
     told = _told(seen)
     if not told:
         return None
@@ -447,7 +439,7 @@ def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
     medians = {name: posterior_of(told, {name: limit}, start=start).median for name, limit in broken.items()}
     has_broken = any(not load.holds for load in told)
     variances = []
-    for one in known.values():  # what a boot's own loads show: they and the other boots together show more
+    for one in known.values():  # these loads alone; together with the other start-ups they show more
         own = 1 / max(one.sd, 1e-6) ** 2 - 1 / BOOT_SD**2
         variances.append(min(1 / own if own > 0 else math.inf, MOST_MORE * one.sd**2))
     return Estimate(
@@ -459,7 +451,7 @@ def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
 
 
 def _told(seen: Sequence[RateTried]) -> tuple[RateTried, ...]:
-    """Returns the loads that say something about the server."""
+    """Leaves out loads without requests, and those that the generator spoiled."""
     return tuple(load for load in seen if load.made and not load.by_generator)
 
 
@@ -475,7 +467,7 @@ def _ended(search: Search, seen: Sequence[RateTried]) -> CapacityEnd | None:
 
 
 def _too_high_to_make(seen: Sequence[RateTried]) -> list[float]:
-    """Returns the rates that the generator missed, above all that it made: lower ones it missed by chance."""
+    """Returns the rates that the generator missed, above all that it made; it missed lower ones by chance."""
     made = max((load.rate for load in _told(seen)), default=0.0)
     return [load.rate for load in seen if load.by_generator and load.rate > made]
 
@@ -496,7 +488,7 @@ def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterio
 
 
 def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTried]) -> float:
-    """Returns what of the rate can be reached from rates that held, and below where the generator failed."""
+    """Limits the rate to what can be reached from rates that held, and to less than the generator's limit."""
     held = _highest_held(seen)
     if held is not None and all(load.holds for load in told):
         rate = held * (CLIMB if len(told) == 1 else 2)
@@ -521,9 +513,9 @@ def _load(search: Search, rate: float, *, rough: bool) -> NextLoad:
 
 
 def _broken(search: Search, told: Sequence[RateTried]) -> Mapping[str, float]:
-    """Returns the limits that some load broke: how far off others are cannot be known. All of them where none did.
+    """Returns the limits that some load broke, because the others' distance is unknown. All limits if none broke.
 
-    A load that falls behind would break each limit of a latency.
+    A load that falls behind would break every limit of a latency.
     """
     behind = any(load.falls_behind for load in told)
     broken = {

@@ -1,4 +1,4 @@
-"""How much worse one side is than the other, how exactly that is known, and what that decides."""
+"""How much worse one version is than the other, how certain that is, and what it decides."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Values = TypeVar("Values", float, NDArray[np.float64])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """What it takes to call a side worse, or better: it is shown to differ at all, and by more than is tolerated."""
+    """When a version counts as worse or better: it must differ at all, and by more than the tolerance."""
 
     limit: float
     """log(1 + tolerance)."""
     alpha: float
-    """Probability of error with which the difference is above 0."""
+    """Probability of error for a difference above 0."""
     bound_error: float
-    """Probability of error with which it is above `limit`."""
+    """Probability of error for a difference above `limit`."""
 
     @classmethod
     def of(cls, tolerance: float, alpha: float) -> Threshold:
@@ -36,15 +36,15 @@ class Threshold:
         return cls(limit=math.log1p(tolerance), alpha=alpha, bound_error=RULES.bound_error)
 
     def part(self, share: float) -> Threshold:
-        """Returns the threshold that uses this share of both errors."""
+        """Returns the threshold with this share of both errors."""
         return Threshold(limit=self.limit, alpha=share * self.alpha, bound_error=share * self.bound_error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How much worse now is than base, as a log ratio: above 0 is worse, whatever the metric.
+    """How much worse the new version is than the old one, as a log ratio: above 0 is worse for any metric.
 
-    All bounds are one-sided, by Student's t, and go by a probability of error.
+    All bounds are one-sided, by Student's t, for a given probability of error.
     """
 
     worse: float
@@ -63,7 +63,7 @@ class Difference:
         return self.worse + self.margin(error)
 
     def interval(self, metric: Metric) -> tuple[float, float]:
-        """Returns the one that is shown of the metric's change, as shares."""
+        """Returns the interval of the metric's change that reports show, as shares."""
         low, high = sorted(metric.worse_sign * bound(RULES.bound_error) for bound in (self.low, self.high))
         return as_share(low), as_share(high)
 
@@ -80,29 +80,29 @@ class Difference:
         return self.is_below(0.0, threshold.alpha) and self.is_below(-threshold.limit, threshold.bound_error)
 
     def least_shown(self, threshold: Threshold) -> float:
-        """Returns the least observed `worse` that would be shown to be a regression, with errors as they are."""
+        """Returns the least observed `worse` that would count as a regression, with these errors."""
         return max(self.margin(threshold.alpha), threshold.limit + self.margin(threshold.bound_error))
 
     def detectable(self, threshold: Threshold) -> float:
-        """Returns the true worsening that would be shown to be a regression with probability `Rules.power`."""
+        """Returns the true worsening that would count as a regression with probability `Rules.power`."""
         return self.least_shown(threshold) + self.margin(1 - RULES.power)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """How much worse now is, and by a guard beside it where both sides were measured in turn."""
+    """How much worse the new version is, and a guard beside it if both versions were measured alternately."""
 
     metric: Metric
     main: Difference
-    """Of a rate in turn by the typical turns, else by all requests."""
+    """For a rate measured alternately: by the typical turns. Else by all requests."""
     guard: Difference | None = None
-    """What is judged beside it: of a rate the total over all turns, of a percentile the requests between stalls."""
+    """Judged as well: a rate's total over all turns, or a percentile's requests between stalls."""
     pass_error: float
     """Probability of error with which a PASS excludes a loss."""
 
     @property
     def is_calm(self) -> bool:
-        """Whether it is a percentile, whose guard is between stalls."""
+        """Whether the metric is a percentile, so that the guard is between stalls."""
         return self.metric.percentile is not None
 
     def parts(self, threshold: Threshold) -> list[tuple[Difference, Threshold]]:
@@ -118,7 +118,7 @@ class Differences:
 
     @property
     def tolerances(self) -> float:
-        """How many tolerances a PASS excludes of `main`, beside `Rules.excluded_more`."""
+        """How many tolerances a PASS excludes for `main`, besides `Rules.excluded_more`."""
         return RULES.tail_tolerances if self.is_calm else 1.0
 
     def excluded(self, limit: float) -> float:
@@ -126,25 +126,25 @@ class Differences:
         return self.tolerances * limit + RULES.excluded_more
 
     def seems_well(self, limit: float) -> bool:
-        """Returns whether `main` has what a PASS needs."""
+        """Returns whether `main` allows a PASS."""
         return self.main.worse <= limit and self.main.is_below(self.excluded(limit), self.pass_error)
 
     def may_lose(self, limit: float) -> bool:
-        """Returns whether the total of a rate does not exclude a loss that a PASS excludes."""
+        """Returns whether a rate's total leaves open a loss that a PASS excludes."""
         if self.guard is None or self.metric.worse_sign > 0:
             return False
         return not self.guard.is_below(limit + RULES.total_more, RULES.rate_pass_error)
 
 
 def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Difference | None]:
-    """Returns the outcome, None if it is undecided, and the guard if it decided alone.
+    """Returns the outcome (None if undecided), and the guard if it decided alone.
 
-    The texts of `gate` and `paired` say what each outcome means.
+    The texts of `gate` and `paired` define each outcome.
     """
     main, *guard = (difference.is_worse(part) for difference, part in found.parts(threshold))
     if main:
         return Outcome.REGRESSED, None
-    # Requests between stalls make a percentile no worse as long as there are fewer stalls for it.
+    # Fewer stalls outweigh slower requests between them: then the percentile is not worse.
     if any(guard) and (not found.is_calm or found.main.is_above(threshold.limit, RULES.calm_error)):
         return Outcome.REGRESSED, found.guard
     may_be_worse = found.may_be_worse(threshold.limit)
@@ -158,9 +158,9 @@ def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Di
 def judged(
     levels: MetricComparison, outcome: Outcome | None, shown: Difference, seen: float, reason: Reason | None
 ) -> MetricComparison:
-    """Returns the levels of a metric with the outcome, None if it is undecided, and with what the difference shows.
+    """Adds the outcome (None if undecided) and the difference to a metric's levels.
 
-    `seen` is the worsening that could have been seen, a share; it is left out where it is too great to be worth saying.
+    `seen` is the worsening that could have been seen, a share; left out if it is too great to be of use.
     """
     metric = METRICS[levels.metric]
     low, high = shown.interval(metric)
@@ -185,11 +185,11 @@ def compare_counts(
     *,
     pairs: int | None = None,
 ) -> MetricComparison:
-    """Judges what is counted exactly, by the values of the boots of each side, each with its variance.
+    """Judges exact counts, by each start-up's value and variance.
 
-    Its noise is which requests came, and what differs between boots: there is none where all requests are alike. So it
-    is REGRESSED if it is more by `Rules.least_counted`, the tolerance or its floor, whichever is greatest. It takes one
-    boot to say so, and no level of error: four standard errors are beyond that of any session.
+    Their only noise is which requests came, and differences between start-ups: none if all requests are alike. So the
+    outcome is REGRESSED if the count grew by `Rules.least_counted`, the tolerance or its floor, whichever is greatest.
+    One start-up suffices. The error level does not matter: four standard errors exceed any session's.
     """
     compared = partial(MetricComparison.of, metric, tolerance, pairs=pairs)
     for side, known in (("base", base), ("now", now)):
@@ -212,31 +212,31 @@ def compare_counts(
 
 
 def _mean_of(boots: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the mean of the boots' values, and its variance, which is at least what boots differ by."""
+    """Returns the mean of the start-ups' values and its variance, which is at least the spread between start-ups."""
     values, variances = zip(*boots, strict=True)
     between = variance(values) if len(boots) > 1 else 0.0
     return fmean(values), max(fmean(variances), between) / len(boots)
 
 
 def moderated(squares: Values, df: float, *, usual: Values, weight: float) -> Values:
-    """Returns a variance: that of deviations with these squares and degrees of freedom, drawn to the usual one.
+    """Returns the variance of deviations with these squares and degrees of freedom, drawn towards the usual one.
 
-    The usual one has the weight of so many degrees of freedom. Three values alone know their spread to a factor of
-    two; without this a lucky one would make any change "significant". Source: Smyth, "Linear models and empirical Bayes
-    methods for assessing differential expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3 (2004)
-    article 3; what is usual is a constant here.
+    The usual variance weighs as much as `weight` degrees of freedom. Three values alone know their spread to a factor
+    of two; without this, a lucky one would make any change "significant". Source: Smyth, "Linear models and empirical
+    Bayes methods for assessing differential expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3
+    (2004) article 3; here the usual variance is a constant.
     """
     return (weight * usual + squares) / (weight + df)
 
 
 @lru_cache(maxsize=4096)
 def standard_errors(error: float, df: float) -> float:
-    """Returns how many standard errors off a one-sided bound is, at this probability of error: Student's t."""
+    """Returns a one-sided bound's distance in standard errors, at this probability of error: Student's t."""
     from scipy.special import stdtrit
 
     return -float(stdtrit(df, error))
 
 
 def as_share(ratio: float) -> float:
-    """Returns a log ratio as a share: 0.05 is 5 % more. Ratios that no float holds are cut off."""
+    """Returns a log ratio as a share: 0.05 is 5 % more. Limited to what a float holds."""
     return math.expm1(max(-700.0, min(ratio, 700.0)))

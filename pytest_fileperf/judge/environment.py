@@ -1,4 +1,4 @@
-"""Where a run was made: the machine, its operating system and its Python. Reads files, starts no process."""
+"""The environment of a run: machine, operating system and Python. Reads files, starts no process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_fileperf.versions.packages import installed_packages
 SERVER_PACKAGES = (
     "fastapi", "h11", "httptools", "pytest-fileperf", "python-multipart", "starlette", "uvicorn", "uvloop",
 )  # fmt: skip
-"""What answers requests, as a rule. Reports show these, and say their changes first."""
+"""Packages that usually answer requests. Reports show these, and list their changes first."""
 CPUINFO = Path("/proc/cpuinfo")
 _NUMBERS = {
     "cpu family": "family",
@@ -26,29 +26,29 @@ _NUMBERS = {
     "cpu variant": "variant",
     "cpu revision": "revision",
 }
-"""The numbers in `/proc/cpuinfo` that tell generations of a processor apart: of x86, then of ARM."""
+"""Fields of `/proc/cpuinfo` that tell generations of a processor apart: x86, then ARM."""
 _NOT_APART = ("packages", "conditions")
 CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Two runs compare only where all of this is equal, except the packages."""
+    """Two runs compare only if all fields are equal, except packages and conditions."""
 
     system: str
     """`Linux`, `Darwin`, `Windows`."""
     machine: str
     """`x86_64`, `arm64`."""
     cpu: str
-    """The processor's model, as the system names it, with the numbers of its generation."""
+    """The system's name for the processor's model, with the numbers of its generation."""
     cores: int
-    """Logical processors this process may use."""
+    """Logical processors that this process may use."""
     python: str
     """`CPython 3.11`: the patch release does not count."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """The version of every installed package. Runs compare although these differ: a slow upgrade is to be found."""
+    """The version of every installed package. Runs compare in spite of changes, so that slow upgrades are found."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """What else may make it slower, by name: the exact Python, and how much CPU its container may use. Runs compare."""
+    """What else may slow it down, by name: the exact Python, and its container's CPU limit. Runs compare anyway."""
 
     @classmethod
     def current(cls, cpuinfo: Path = CPUINFO) -> Environment:
@@ -67,23 +67,23 @@ class Environment:
 
     @property
     def profile(self) -> str:
-        """The directory for this machine: `linux-x86_64-2-cpython3.11-1f0c9a2b`, in words and as a digest."""
+        """The directory for this machine, in words and a digest: `linux-x86_64-2-cpython3.11-1f0c9a2b`."""
         exact = "\n".join(str(value) for value in self.to_json().values())
         words = f"{self.system}-{self.machine}-{self.cores}-{self.python.replace(' ', '')}".lower()
         readable = re.sub(r"[^a-z0-9_.-]+", "_", words)
         return f"{readable}-{hashlib.sha256(exact.encode()).hexdigest()[:8]}"
 
     def differences(self, other: Environment) -> dict[str, str]:
-        """Returns how it differs from an earlier one, in what keeps runs apart: `{"cores": "cores was 2, is 4"}`."""
+        """Returns the differences from an earlier one that keep runs apart: `{"cores": "cores was 2, is 4"}`."""
         return differences(other.to_json(), self.to_json())
 
     def to_json(self) -> dict[str, object]:
-        """Returns all that keeps runs apart, as JSON values."""
+        """Returns everything that keeps runs apart, as JSON values."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _NOT_APART}
 
     @classmethod
     def from_json(cls, stored: Placed) -> Environment:
-        """Raises ValueError that names the first thing wrong."""
+        """Raises ValueError that names the first wrong place."""
         return cls(
             system=stored["system"].text(),
             machine=stored["machine"].text(),
@@ -104,7 +104,7 @@ def differences(
     *,
     said: Callable[[str, Mapping[str, object], Mapping[str, object]], str] = was_is,
 ) -> dict[str, str]:
-    """Returns what differs between two mappings of JSON values, as `was_is` says it; nested keys have dots."""
+    """Returns the differences of two mappings of JSON values, worded by `said`; nested keys have dots."""
     before, after = dict(_flat(was)), dict(_flat(now))
     return {
         key: said(key, before, after)
@@ -114,10 +114,10 @@ def differences(
 
 
 def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns what changed between two mappings of packages to versions, those of the server first.
+    """Returns the changed packages, those of the server first.
 
-    They read `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`, and after some of them `and 12 more`. Where `was`
-    has nothing but `SERVER_PACKAGES`, nothing is said of others: the first baselines had no others.
+    They read `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`, and if there are many, `and 12 more`. If `was` has only
+    `SERVER_PACKAGES`, as in the first baselines, other packages are left out.
     """
     if set(was) <= set(SERVER_PACKAGES):
         now = server_packages(now)
@@ -129,7 +129,7 @@ def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str
 
 
 def condition_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns `CPU limit none → 0.5 cores` and the like; nothing of what one of the two does not know."""
+    """Returns `CPU limit none → 0.5 cores` and the like, for conditions that both know."""
     return tuple(
         f"{name} {was[name]} → {now[name]}" for name in sorted(was.keys() & now.keys()) if was[name] != now[name]
     )
@@ -146,7 +146,7 @@ def _package_change(name: str, was: str | None, now: str | None) -> str:
 
 
 def _flat(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
-    """Returns JSON values by their place, `load.rounds`: also those in lists of objects, by their names or numbers."""
+    """Returns JSON values by their place, `load.rounds`; items of lists of objects by their name or number."""
     pairs: list[tuple[str, object]] = []
     for key, item in value.items():
         if isinstance(item, Mapping) and item:
@@ -169,7 +169,7 @@ def _shown(values: Mapping[str, object], key: str) -> str:
 
 
 def cpu_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) -> str:
-    """Returns how many cores' time the control groups of this process let it use, `0.5 cores`, or `none`."""
+    """Returns the CPU time that control groups allow this process, `0.5 cores`, or `none`."""
     try:
         listed = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
     except OSError:
@@ -189,12 +189,12 @@ def cpu_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) ->
 
 
 def _quota_in(group: Path) -> list[float]:
-    """Returns the cores of one control group; nothing where it has no limit."""
+    """Returns one control group's cores; nothing if it has no limit."""
     for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             quota, period = " ".join((group / name).read_text(encoding="utf-8") for name in files).split()
             return [int(quota) / int(period)] if int(quota) > 0 else []
-        except (OSError, ValueError, ZeroDivisionError):  # `max` is no number
+        except (OSError, ValueError, ZeroDivisionError):  # `max` isn't a number
             continue
     return []
 
@@ -202,24 +202,24 @@ def _quota_in(group: Path) -> list[float]:
 def _cpu_model(machine: str, cpuinfo: Path) -> str:
     if platform.system() == "Windows":
         return platform.processor() or machine
-    # Elsewhere `platform.processor()` would start `uname -p`, which knows no more than the machine's architecture.
+    # Elsewhere `platform.processor()` would start `uname -p`, which only knows the machine's architecture.
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return machine
-    # Where cores differ, as on many ARM processors, each kind counts once.
+    # If cores differ, as on many ARM processors, each kind counts once.
     return " + ".join(dict.fromkeys(filter(None, map(_model_of, text.split("\n\n"))))) or machine
 
 
 def _model_of(block: str) -> str:
-    """Returns a processor's model by its lines of `/proc/cpuinfo`; empty where they name none.
+    """Returns a processor's model by its lines of `/proc/cpuinfo`; empty if they name none.
 
-    The name alone may be that of many generations (`AMD EPYC`): the numbers of this one follow it.
+    A name such as `AMD EPYC` may stand for many generations, so the generation's numbers follow.
     """
     facts = (line.partition(":") for line in block.splitlines())
     processor = {key.strip().lower(): " ".join(value.split()) for key, _, value in facts}
     name = next((processor[key] for key in ("model name", "cpu model", "cpu") if processor.get(key)), "")
-    # ARM kernels name no model: the numbers of its designer and design tell it as well.
+    # ARM kernels name no model, but the numbers of designer and design identify it.
     design = " ".join(processor[key] for key in ("cpu implementer", "cpu part") if processor.get(key))
     name = " ".join(filter(None, [name or ("ARM" if design else ""), design]))
     numbers = [f"{word} {processor[key]}" for key, word in _NUMBERS.items() if processor.get(key)]

@@ -1,4 +1,4 @@
-"""What a recording says for a comparison, small enough to be stored: per boot its round values and its latencies."""
+"""What a recording contributes to a comparison, small enough to store: round values and latencies per start-up."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Boot, Phase, Recording, Round
 from pytest_fileperf.measure.usage import Course, thinned, value_at
 
-# --- Whether two sides give the same answers, by statuses and sizes: other answers are other work
+# --- Whether two versions give the same answers, by statuses and sizes: other answers are other work
 #
-# An error page of 28 bytes in place of a table of 12 KB is fast, and no improvement. Nobody reads the bodies here, so
-# equal sizes prove nothing.
+# An error page of 28 bytes in place of a table of 12 KB is fast, but no improvement. Bodies are not read here, so equal
+# sizes prove nothing.
 #
 # Statuses  The shares of a status differ by more than 2 %, and by more than chance.
-# Sizes     The means of a good answer differ by more than 2 % and some bytes, as counters in an answer get longer by a
-#           digit. Where sizes vary they differ by more than chance, and their rounds lie further apart than sizes grow
-#           within a boot: a list that grows with each request is longer on a faster side.
+# Sizes     The mean sizes of good answers differ by more than 2 % and some bytes, because a counter may get longer by a
+#           digit. If sizes vary, the means must also differ by more than chance, and the rounds by more than sizes grow
+#           within a start-up: a list that grows with each request is longer in a faster version.
 
 _SHARE = 0.02
-"""What may differ of statuses and sizes."""
+"""Statuses and sizes may differ by this share."""
 _ERRORS = 4.0
-"""Standard errors that are more than chance; rounds hang together, so they are rather many."""
+"""Standard errors beyond chance; rather many, because rounds are not independent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherAnswers:
-    """How the answers of two sides differ; what does not differ is empty."""
+    """How two versions' answers differ. Fields without a difference are empty."""
 
     of: str = ""
-    """The part of the load, or the step; empty for all of it."""
+    """The part of the load, or the step; empty for the whole load."""
     sizes: tuple[float, ...] = ()
-    """Bytes of a good answer, of base and now."""
+    """Bytes of a good answer, old and new."""
     base_statuses: Mapping[int, float]
     """The share of each status among all answers."""
     now_statuses: Mapping[int, float]
 
 
 def differing(base: Recording | Evidence, now: Recording | Evidence) -> tuple[OtherAnswers, ...]:
-    """Returns one item; nothing where they do not differ, or too little is known."""
+    """Returns one item, or nothing if they do not differ or too little is known."""
     (base_sizes, base_statuses), (now_sizes, now_statuses) = map(_answers_of, (base, now))
     sizes = _other_sizes(base_sizes, now_sizes)
     if not _other_statuses(base_statuses, now_statuses):
@@ -61,14 +61,14 @@ def differing(base: Recording | Evidence, now: Recording | Evidence) -> tuple[Ot
 
 
 def _answers_of(side: Recording | Evidence) -> tuple[Sequence[Sequence[float]], Mapping[int, int]]:
-    """Returns bytes of good answers, as `_sizes_of`, and how often each status was answered."""
+    """Returns bytes of good answers, as `_sizes_of`, and the count of each status."""
     if isinstance(side, Evidence):
         return [boot.sizes for boot in side.boots if boot.sizes], side.statuses
     return _sizes_of(side), _statuses_of(side)
 
 
 def _sizes_of(recording: Recording) -> list[tuple[float, ...]]:
-    """Returns bytes of the body of a good answer, as the mean of each round of each boot that has any."""
+    """Returns the mean body size of good answers in each round, by start-up."""
     rounds = recording.measured() if any(round_.requests for round_ in recording.measured()) else recording.rounds
     by_boot: dict[int, list[float]] = {}
     for round_ in rounds:
@@ -78,7 +78,7 @@ def _sizes_of(recording: Recording) -> list[tuple[float, ...]]:
 
 
 def _statuses_of(recording: Recording) -> dict[int, int]:
-    """Returns how often each status was answered, of failed requests too."""
+    """Counts each status, including failed requests."""
     statuses: Counter[int] = Counter()
     for round_ in recording.rounds:
         statuses.update({status: count for status, count in round_.statuses if status})
@@ -86,26 +86,26 @@ def _statuses_of(recording: Recording) -> dict[int, int]:
 
 
 def _other_sizes(*sides: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Returns the mean sizes of base and now; nothing where they do not differ, or too little is known."""
+    """Returns old and new mean sizes; nothing if they do not differ, or too little is known."""
     base, now = ([size for boot in side for size in boot] for side in sides)
     if not base or not now:
         return ()
     means = fmean(base), fmean(now)
     apart = abs(means[0] - means[1]) - _SHARE * max(means)
-    # Sizes that are constant on both sides may differ by a few bytes; those that are stored are rounded.
+    # Sizes that are constant in both versions may differ by a few bytes; stored ones are rounded.
     if all(max(own) - min(own) <= 1e-4 * max(own) for own in (base, now)):
         return means if apart > 4 else ()
     gap = max(min(base), min(now)) - min(max(base), max(now))
-    # Of fewer than four rounds nobody knows how much sizes vary.
+    # Fewer than four rounds do not show how much sizes vary.
     if min(len(base), len(now)) < 4 or gap <= 2 * max(map(_growth, sides)):
         return ()
     error = math.sqrt(sum(variance(own) / len(own) for own in (base, now)))
-    # Where they vary, some numbers and dates have other lengths.
+    # If sizes vary, some numbers and dates have other lengths.
     return means if apart > 64 + _ERRORS * error else ()
 
 
 def _growth(boots: Sequence[Sequence[float]]) -> float:
-    """Returns by how much sizes grow from the first half of a boot to the second, on average."""
+    """Returns by how much sizes grow from a start-up's first half to its second, on average."""
     halves = [(boot[: len(boot) // 2], boot[len(boot) // 2 :]) for boot in boots if len(boot) > 1]
     return abs(fmean(fmean(late) - fmean(early) for early, late in halves)) if halves else 0.0
 
@@ -131,47 +131,46 @@ def _shares(statuses: Mapping[int, int]) -> dict[int, float]:
 # --- evidence
 
 STORED_DIGITS = 5
-"""Significant digits of a stored value: finer than any noise here, and a diff stays readable."""
+"""Significant digits of a stored value: finer than any noise here, but diffs stay readable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootEvidence:
-    """One boot of the server: the unit that comparisons count, of a stored side or of one that was measured in turn."""
+    """One start-up of the server: the unit that comparisons count."""
 
     turns: tuple[Mapping[str, float], ...]
-    """For each round the metrics that are known of it, by name, in SI units. Measured in turn, turn i of both sides
-    make cycle i; else percentiles are among them, where they have their least number of requests."""
+    """Each round's known metrics, by name, in SI units. If versions alternate, turn i of both makes cycle i. Else
+    percentiles are included, if they have their least number of requests."""
     latency: Histogram
-    """Nanoseconds of all successful requests of the boot, drain included."""
+    """Nanoseconds of all successful requests of the start-up, drain included."""
     stretches: tuple[Histogram, ...] = ()
-    """In turn: `latency` by turns, each with the handover before it, the last one with what was then in flight."""
+    """If versions alternate: `latency` by turns, each with the handover before it; the last one with the drain."""
     typical: tuple[Mapping[str, float], ...] = ()
-    """In turn: the rates of `turns` by the turn's typical pace (`Round.typical_rps`); without a rate if it has none."""
+    """If versions alternate: each turn's rates by its typical pace (`Round.typical_rps`); empty without one."""
     runs: Mapping[str, float]
-    """Metrics that are known only of a whole run, such as `rss`."""
+    """Metrics that are known only for a whole load, such as `rss`."""
     variances: Mapping[str, float] = field(default_factory=dict)
-    """What is uncertain about the logarithms of some of `runs`."""
+    """Uncertainty of the logarithms of some of `runs`."""
     memory: Course = ()
-    """How its peak of memory grew with its requests; baselines of before have none."""
+    """How its peak memory grew with its requests; missing in older baselines."""
     sizes: tuple[float, ...] = ()
-    """Stored: bytes of the body of a good answer, as the mean of each round; baselines of before have none."""
+    """Stored: mean body size of good answers in each round; missing in older baselines."""
 
     @property
     def requests(self) -> int:
-        """Successful ones."""
         return self.latency.count
 
     def rate(self, name: str) -> float | None:
-        """Returns what was counted of a metric in all turns, which are equally long; None where no turn shows it."""
+        """Returns the mean count over all turns, which are equally long; None if no turn has it."""
         counted = [turn[name] for turn in self.turns if name in turn]
         return fmean(counted) if counted else None
 
     def after(self, requests: int) -> BootEvidence:
-        """Returns it with the memory (`rss`) that it had after so many requests."""
+        """Sets the memory (`rss`) to what it was after `requests` requests."""
         return replace(self, runs={**self.runs, "rss": value_at(self.memory, requests)})
 
     def to_json(self) -> dict[str, object]:
-        """Returns JSON values: a list of round values per metric, `null` where a round has none."""
+        """Lists round values per metric, with `null` for rounds without a value."""
         names = sorted({name for values in self.turns for name in values})
         told = {
             "latency": self.latency.encode(),
@@ -190,14 +189,14 @@ class BootEvidence:
 
     @classmethod
     def from_json(cls, stored: Placed) -> BootEvidence:
-        """Raises ValueError naming the first thing that is wrong."""
+        """Raises ValueError that names the first wrong place."""
         if not isinstance(stored.value, dict):
             raise ValueError(f"{stored.where} is not an object")
         try:
             latency = Histogram.decode(stored["latency"].text())
         except ValueError as error:
             raise ValueError(f"{stored.where}.latency: {error}") from error
-        stored["requests"].whole()  # for reviewers: the latencies tell it
+        stored["requests"].whole()  # for reviewers: the latencies contain it
         return cls(
             turns=_turns_from(stored["rounds"]),
             latency=latency,
@@ -210,20 +209,20 @@ class BootEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All boots of one side of a comparison."""
+    """All start-ups of one version."""
 
     boots: tuple[BootEvidence, ...]
     stabilised: tuple[str, ...] = ()
-    """What was held equal between the boots: `hash seed`, `addresses`; before 0.2 also `allocator`."""
+    """What was held equal between the start-ups: `hash seed`, `addresses`; before 0.2 also `allocator`."""
     statuses: Mapping[int, int] = field(default_factory=dict)
-    """How often each status was answered; baselines of before have none."""
+    """How often each status was answered; missing in older baselines."""
 
     @property
     def requests(self) -> int:
         return sum(boot.requests for boot in self.boots)
 
     def after(self, requests: int) -> Evidence:
-        """Returns it with the memory (`rss`) that its boots had after so many requests."""
+        """Sets each start-up's memory (`rss`) to what it was after `requests` requests."""
         return replace(self, boots=tuple(boot.after(requests) for boot in self.boots))
 
     def to_json(self) -> dict[str, object]:
@@ -234,7 +233,7 @@ class Evidence:
 
     @classmethod
     def from_json(cls, stored: Placed) -> Evidence:
-        """Raises ValueError naming the first thing that is wrong."""
+        """Raises ValueError that names the first wrong place."""
         statuses = stored.given("statuses", {})
         if not all(status.isdecimal() for status in statuses.mapping()):
             raise ValueError(f"{statuses.where} has a name that is no status")
@@ -246,7 +245,7 @@ class Evidence:
 
 
 def evidence_of(recording: Recording) -> Evidence:
-    """Returns what the recording says for a comparison; what was stabilised is what every boot had in common."""
+    """Counts as stabilised what was stabilised in every start-up."""
     common = [set(boot.stabilised) for boot in recording.boots]
     first = recording.boots[0].stabilised if recording.boots else ()
     return Evidence(
@@ -259,7 +258,7 @@ def evidence_of(recording: Recording) -> Evidence:
 def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
     own = recording.of_boot(boot)
     rounds = tuple(_values_of(round_, percentiles=True) for round_ in own.measured())
-    # A rate that is 0 in every round is known from the run: all ended in the drain.
+    # A rate that is 0 in every round comes from the whole load: all requests ended in the drain.
     known = {name for values in rounds for name, value in values.items() if value}
     runs = {}
     for name, metric in METRICS.items():
@@ -278,7 +277,7 @@ def _boot_evidence(recording: Recording, boot: Boot) -> BootEvidence:
 
 
 def reached_by_all(boots: Iterable[BootEvidence]) -> int | None:
-    """Returns how many requests all boots reached; None where one does not say how its memory grew with them."""
+    """Returns how many requests all start-ups reached; None if one of them lacks its memory by requests."""
     courses = [boot.memory for boot in boots]
     return min(course[-1][0] for course in courses) if courses and all(courses) else None
 
@@ -322,27 +321,27 @@ def _turns_from(stored: Placed) -> tuple[Mapping[str, float], ...]:
     return tuple(turns)
 
 
-# --- A side's level of one metric, one value a boot, and how exactly each boot's value is known
+# --- A version's level of one metric: a value per start-up, and how certain each value is
 #
-# On the log scale a change is a ratio, whatever the unit, and noise that grows with the level is even.
+# On the log scale a change is a ratio, whatever the unit, and noise that grows with the level becomes even.
 
 HODGES_LEHMANN_COST = math.pi / 3
 """Its variance over the mean's for normal data; less than 1 as soon as a few values are far off."""
 _RANK_ERRORS = 2.0
-"""Standard errors of a rank, on either side, at whose values a percentile's interval ends."""
+"""A percentile's interval ends this many standard errors of its rank away, on both sides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One side's level of a metric, in natural logarithms of its SI value."""
+    """One version's level of a metric, in natural logarithms of its SI value."""
 
     boots: tuple[float, ...]
-    """One value a boot; never empty."""
+    """One value per start-up; never empty."""
     rounds: tuple[tuple[float, ...], ...]
-    """The round values of each of these boots, where a round could tell."""
+    """The known round values of each of these start-ups."""
     sampling: float | None
-    """Mean over the boots of the variance that a boot's percentile has from the finite number of its requests, or its
-    capacity from that of its loads."""
+    """Mean variance within a start-up, from a percentile's finite number of requests or a capacity's finite number of
+    loads."""
 
     @property
     def mean(self) -> float:
@@ -355,10 +354,10 @@ class Level:
 
 
 def level_of(metric: Metric, evidence: Evidence) -> Level | None:
-    """Returns None where no boot has a value above 0.
+    """Returns None if no start-up has a value above 0.
 
-    A percentile comes from the boot's pooled latencies, as single rounds have few requests; a metric of rounds is the
-    Hodges–Lehmann estimate of the boot's rounds, as a few rounds are far off; a metric of runs is the boot's own.
+    A percentile comes from the start-up's pooled latencies, because single rounds have few requests. A metric of rounds
+    is their Hodges–Lehmann estimate, because a few rounds are far off. Other metrics have one value per start-up.
     """
     values, rounds, sampling = [], [], []
     for boot in evidence.boots:
@@ -385,25 +384,25 @@ def _boot_value(metric: Metric, boot: BootEvidence, logs: tuple[float, ...]) -> 
         value = boot.runs.get(metric.name, 0.0)
         return math.log(value) if value > 0 else None
     known = [values[metric.name] for values in boot.turns if metric.name in values]
-    # Where a round saw nothing end (few, long requests) its logarithm does not exist; the mean counts it all the same.
+    # A round in which nothing ended (few, long requests) has no logarithm, but the mean counts it.
     return hodges_lehmann(logs) if len(logs) == len(known) else math.log(fmean(known))
 
 
 def counts_of(metric: Metric, boots: Iterable[BootEvidence]) -> list[tuple[float, float]]:
-    """Returns what is counted on each boot that tells it, with its variance."""
+    """Returns the count on each start-up that has one, with its variance."""
     known = [boot for boot in boots if metric.name in boot.runs]
     return [(value := boot.runs[metric.name], boot.variances.get(metric.name, 0.0) * value**2) for boot in known]
 
 
 def value_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns the level in the metric's unit; None if no boot tells it."""
+    """In the metric's unit; None if no start-up has it."""
     if metric.is_counted:
         return measured_of(metric, evidence)
     return None if (level := level_of(metric, evidence)) is None else level.value
 
 
 def measured_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns the metric of all boots, as a report shows it; None where it was not measured."""
+    """Returns the metric over all start-ups, as reports show it; None if it was not measured."""
     if metric.percentile is not None:
         return percentile_of(evidence.boots, metric.percentile)
     found = []
@@ -415,26 +414,26 @@ def measured_of(metric: Metric, evidence: Evidence) -> float | None:
 
 
 def percentile_of(boots: Iterable[BootEvidence], percent: float) -> float | None:
-    """Returns a percentile of all latencies in seconds; None where there are none."""
+    """Returns a percentile of all latencies in seconds; None if there are none."""
     latency = Histogram.merged(boot.latency for boot in boots)
     return latency.percentile_ns(percent) / 1e9 if latency.count else None
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:
-    """Returns the median of the means of all pairs, each value with itself among them.
+    """Returns the median of the means of all pairs, each value paired with itself too.
 
     Hodges and Lehmann, "Estimates of location based on rank tests", Ann. Math. Statist. 34 (1963) 598–611: nearly as
-    exact as the mean for normal values, and not moved far by up to 29 % of values that are far off.
+    exact as the mean for normal values, and hardly moved by up to 29 % of values that are far off.
     """
     ordered = sorted(values)
     return median((low + high) / 2 for index, low in enumerate(ordered) for high in ordered[index:])
 
 
 def biweight(values: Sequence[float]) -> float:
-    """Returns Tukey's biweight: a mean that a value counts for the less in, the farther off it is, and at last nothing.
+    """Returns Tukey's biweight: a mean in which a value weighs less the farther off it is, and finally nothing.
 
     Mosteller and Tukey, "Data Analysis and Regression" (1977), chapter 10: six median absolute deviations, repeated to
-    its fixed point. Nearly as exact as the mean for normal values, and hardly moved by up to half of the values, where
+    its fixed point. Nearly as exact as the mean for normal values, and hardly moved by up to half of the values, if
     those far off lie on both sides.
     """
     location = centre = median(values)
@@ -450,10 +449,10 @@ def biweight(values: Sequence[float]) -> float:
 
 
 def spread_of(levels: Sequence[Level]) -> tuple[float, int]:
-    """Returns the variance of one round within its boot and its degrees of freedom; zeros if no boot has two rounds.
+    """Returns the variance of a round within its start-up, and its degrees of freedom; zeros without two rounds in one.
 
-    From the median of the absolute differences of all pairs within a boot: far-off rounds hardly move it, and
-    it needs no centre, which few rounds would make too good.
+    It comes from the median absolute difference of all pairs within a start-up. Far-off rounds hardly move it, and it
+    needs no centre, which few rounds would put too close to themselves.
     """
     boots = [rounds for level in levels for rounds in level.rounds]
     gaps = [abs(one - other) for rounds in boots for one, other in combinations(rounds, 2)]
@@ -465,20 +464,19 @@ def spread_of(levels: Sequence[Level]) -> tuple[float, int]:
 
 
 def variance_of_location(round_variance: float, levels: Sequence[Level]) -> float:
-    """Returns the variance that a boot's value has from the finite number of its rounds, in the mean."""
+    """Returns the variance of a start-up's value from its finite number of rounds, on average."""
     return fmean(
         HODGES_LEHMANN_COST * round_variance / max(1, len(rounds)) for level in levels for rounds in level.rounds
     )
 
 
 def quantile_variance(latency: Histogram, percent: float, *, clustering: float = 1.0) -> float:
-    """Returns the variance of the logarithm of a sample percentile, from the binomial interval of its rank.
+    """Returns the variance of a sample percentile's logarithm, from the binomial interval of its rank.
 
-    The number of samples below the true percentile is binomial, so ranks n·q ± 2 sqrt(n·q·(1-q)) hold it with 95 %
-    (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2), and a quarter of the distance of their values is the
-    deviation. Those of 68 % end before a cliff that chance may well put the percentile on.
-    `clustering` is how many requests go together, as those that wait for the same pause do (`clustering_of`); with 1
-    they are taken for independent.
+    The number of samples below the true percentile is binomial. So ranks n·q ± 2 sqrt(n·q·(1-q)) hold it with 95 %
+    (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2), and a quarter of the distance between their values is
+    the deviation. Ranks for 68 % would end before a cliff that chance may well put the percentile on. `clustering` is
+    how many requests are slow together, for example in the same pause (`clustering_of`); 1 means independent ones.
     """
     count, share = latency.count, percent / 100
     half = _RANK_ERRORS * math.sqrt(clustering * count * share * (1 - share))
@@ -492,10 +490,10 @@ def quantile_variance(latency: Histogram, percent: float, *, clustering: float =
 def excess_of(
     stretches: Sequence[Histogram], percent: float, *, most: Callable[[float], float] | None = None
 ) -> tuple[float, float]:
-    """Returns how much the number of requests beyond a percentile varies between stretches of time: sums of squares.
+    """Returns how much the number of slow requests, beyond a percentile, varies between stretches of time.
 
-    The one found, and the one expected if every request were slow by chance of its own. For `clustering_of`. With
-    `most`, given the requests of a stretch, no more than so many of them count as slow.
+    Two sums of squares, for `clustering_of`: the observed one, and the one expected if every request were slow by its
+    own chance. `most` limits how many requests of a stretch count as slow, from its number of requests.
     """
     if not stretches:
         return 0.0, 0.0
@@ -512,17 +510,17 @@ def excess_of(
 
 
 def clustering_of(excesses: Iterable[tuple[float, float]]) -> float:
-    """Returns how many requests beyond a percentile go together, by their excesses on some sides; at least 1.
+    """Returns how many requests beyond a percentile come together, from the excesses of some versions; at least 1.
 
-    The design effect of a share in cluster samples (Woodruff, "Confidence intervals for medians and other position
-    measures", J. Am. Stat. Assoc. 47 (1952) 635–646, puts such an interval of the share on the percentile).
+    This is the design effect of a share in cluster samples. (Woodruff, "Confidence intervals for medians and other
+    position measures", J. Am. Stat. Assoc. 47 (1952) 635–646, puts such an interval of the share on the percentile.)
     """
     found, expected = (math.fsum(parts) for parts in zip((0.0, 0.0), *excesses, strict=True))
     return max(1.0, found / expected) if expected > 0 else 1.0
 
 
 def tail_factor(metric: Metric) -> float:
-    """Returns how much more a percentile varies than a rate does: its number of nines squared, at least 1.
+    """Returns how much more a percentile varies than a rate: its number of nines squared, at least 1.
 
     p90 and below 1, p95 1.7, p99 4, p99.9 9. A rule of thumb: where p50 varied by 2 to 10 %, p99 did by 12 to 39 %.
     """
@@ -531,13 +529,12 @@ def tail_factor(metric: Metric) -> float:
     return float(max(1.0, math.log10(1 - metric.percentile / 100) ** 2))
 
 
-# --- How exactly a level is known from the boots that it is the mean of
+# --- How certain a level is, from the start-ups whose mean it is
 #
-# A boot's log value is   level + boot's own offset + what its rounds or requests leave uncertain.
+# A start-up's log value is   level + its own offset + what its rounds or requests leave uncertain.
 #
-# Its variance s² is the one observed, pooled over the sides, moderated by the usual one. That is the usual offset of a
-# boot plus what is uncertain within a boot, as measured from the rounds of all sides, and s² is never less than the
-# latter.
+# Its variance s² is the observed one, pooled over versions and moderated by the usual one. The usual one is a
+# start-up's usual offset plus the uncertainty within it, as the rounds show it. s² is never less than the latter.
 
 
 KNOWN_TO = 0.015
@@ -545,10 +542,7 @@ KNOWN_TO = 0.015
 
 
 def precision_of(metric: Metric, evidence: Evidence) -> float:
-    """Returns how exactly the metric's level is known: the standard error of its logarithm; infinite without a level.
-
-    It is that of this session. How sessions differ is not in it.
-    """
+    """Returns the standard error of the level's logarithm within this session; infinite without a level."""
     level = level_of(metric, evidence)
     if level is None:
         return math.inf
@@ -557,9 +551,9 @@ def precision_of(metric: Metric, evidence: Evidence) -> float:
 
 
 def variance_of_boots(metric: Metric, levels: Sequence[Level], held: Collection[str]) -> tuple[float, float]:
-    """Returns the variance of a boot's log value and its degrees of freedom, from one side or both.
+    """Returns the variance of a start-up's log value and its degrees of freedom, from one version or both.
 
-    `held` is what was held equal between all of these boots.
+    `held` is what was held equal between all of these start-ups.
     """
     boot_sd = usual_sd(RULES.boot_sd, held) * tail_factor(metric)
     within = _within(levels, usual_sd(RULES.round_sd, held))
@@ -573,31 +567,32 @@ def _within(levels: Sequence[Level], usual_sd: float) -> float:
     sampling = [level.sampling for level in levels if level.sampling is not None]
     variance, df = spread_of(levels)
     if sampling:
-        # Requests hang together in time, so rounds differ by more than independent ones would: the greater one holds.
+        # Rounds differ by more than independent requests would, because requests depend on each other: the greater
+        # variance counts.
         return max(fmean(sampling), variance_of_location(variance, levels))
     if not any(rounds for level in levels for rounds in level.rounds):
-        return 0.0  # a metric of whole runs: its uncertainty is the boots' alone
+        return 0.0  # a metric of whole loads: only start-ups make it uncertain
     round_variance = moderated(df * variance, df, usual=usual_sd**2, weight=RULES.round_prior_df)
     return variance_of_location(round_variance, levels)
 
 
-# --- A pair of boots that were loaded in turn: the unit that `paired` compares
+# --- Two start-ups that were loaded alternately: the unit that `paired` compares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A boot of each side, loaded in turn."""
+    """A start-up of each version, loaded alternately."""
 
     base: BootEvidence
     now: BootEvidence
     stabilised: tuple[str, ...] = ()
-    """What was held equal between boots."""
+    """What was held equal between start-ups."""
     base_boots_anew: bool = True
-    """Whether base is a boot of its own, and not the same one in every pair."""
+    """Whether each pair has its own start-up of the old version, not one for all pairs."""
 
 
 def sides_of(pairs: Iterable[Pair]) -> tuple[list[BootEvidence], list[BootEvidence]]:
-    """Returns base and now, each of all pairs."""
+    """Returns all old start-ups, and all new ones."""
     both = [(pair.base, pair.now) for pair in pairs]
     return [base for base, _ in both], [now for _, now in both]
 
@@ -607,9 +602,9 @@ def boots_of(pairs: Iterable[Pair]) -> list[BootEvidence]:
 
 
 def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
-    """Returns the pairs with the memory (`rss`) of all boots after equally many requests: as many as all reached.
+    """Sets the memory (`rss`) of all start-ups to the same number of requests: as many as all reached.
 
-    A faster boot answers more in its turns, and what it keeps of each request would count against it.
+    A faster start-up answers more requests in its turns, and memory that it keeps per request would count against it.
     """
     pairs = list(pairs)
     requests = reached_by_all(boots_of(pairs))
@@ -619,7 +614,7 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def pair_side(rounds: Iterable[Round], boot: Boot | None = None) -> BootEvidence:
-    """`boot` is the one that was loaded; None for a part or step, of which nothing of it is known."""
+    """`boot` is the loaded start-up; None for a part or step, about which nothing of it is known."""
     rounds = tuple(rounds)
     runs, variances = ({}, {}) if boot is None else _counted(boot)
     if boot is not None and boot.startup_ns is not None:
@@ -646,7 +641,7 @@ def sides_by_boot(recording: Recording) -> tuple[BootEvidence, ...]:
 
 
 def _counted(boot: Boot) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns the queries of its requests, and what is uncertain about their logarithm; nothing if nobody counted."""
+    """Returns the queries per request, and the uncertainty of their logarithm; nothing if nobody counted."""
     if boot.queries is None:
         return {}, {}
     mean, uncertain = boot.queries.mean()

@@ -1,28 +1,28 @@
-"""Compares one metric with figures of another session and says PASS, IMPROVED, REGRESSED or INCONCLUSIVE.
+"""Compares one metric with another session's figures, and decides PASS, IMPROVED, REGRESSED or INCONCLUSIVE.
 
 Model
-    A boot's log value is   session's level + boot's own offset + what its rounds or requests leave uncertain.
-    A side's level is the mean of its boots. `worse` is the difference of the sides in the metric's bad direction.
+    A start-up's log value is   session's level + its own offset + what its rounds or requests leave uncertain.
+    A version's level is the mean of its start-ups. `worse` is the difference of the levels in the bad direction.
 
 Variance of `worse`
-    boots    s² (1/k₁ + 1/k₂), where s² is the variance of a boot's value (`evidence`).
-    session  what unchanged code changes by from one session to another, on any machine (`Rules.environment_sd`).
+    start-ups  s² (1/k₁ + 1/k₂), where s² is the variance of a start-up's value (`evidence`).
+    session    how much unchanged code changes between sessions, on any machine (`Rules.environment_sd`).
     The sum's degrees of freedom are Welch's and Satterthwaite's (Satterthwaite, Biometrics Bull. 2 (1946) 110–114).
 
 Outcome, with L = log(1 + tolerance)
     REGRESSED     the lower one-sided 95 % bound of `worse` is above L (a t-test against a threshold, as in McCarthy
                   and Smyth, Bioinformatics 25 (2009) 765–771), and the bound at the error alpha is above 0. The second
-                  keeps the promise for a whole session: with Bonferroni's alpha over its gates, identical code
-                  regresses anywhere with at most `Rules.session_alpha`. Also where the whole interval that is shown is
+                  condition keeps the promise for a whole session: with Bonferroni's alpha over its gates, identical
+                  code regresses anywhere with at most `Rules.session_alpha`. REGRESSED also if the whole interval is
                   beyond ten times the tolerance.
-    IMPROVED      so far in the good direction.
+    IMPROVED      as far in the good direction.
     PASS          `worse` is at most L, and its upper one-sided 95 % bound below L + 2 % (`Rules.excluded_more`), or
                   2 L + 2 % for a percentile (`Rules.tail_tolerances`): a true loss of that much passes in at most 1 of
                   20 runs.
     INCONCLUSIVE  otherwise.
 
-Why Bonferroni and not Holm: a test fails in its own call phase, when the p values of later tests do not exist, so there
-is nothing to sort. Bonferroni over the number of gates is Holm's first step: never less strict.
+Why Bonferroni and not Holm: a test fails in its own call phase, before the p values of later tests exist, so nothing
+can be sorted. Bonferroni over the number of gates is Holm's first step: never less strict.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ from pytest_fileperf.measure.usage import Busy
 
 
 class ErrorBudget:
-    """Shares the error of a session's comparisons out, in the order in which they come.
+    """Divides a session's error among its comparisons, in the order in which they come.
 
-    Each gate has its equal part; that of a gate that was REGRESSED is used again by the next test, as Holm's procedure
-    would, which needs all p values at once (Tian and Ramdas, "Online control of the familywise error rate", Stat.
-    Methods Med. Res. 30 (2021) 976–993: the online fallback procedure).
+    Each gate gets an equal part. The next test uses a REGRESSED gate's part again, as in Holm's procedure, which needs
+    all p values at once (Tian and Ramdas, "Online control of the familywise error rate", Stat. Methods Med. Res. 30
+    (2021) 976–993: the online fallback procedure).
     """
 
     def __init__(self, gates: int) -> None:
@@ -75,11 +75,11 @@ class ErrorBudget:
         self._left = 0.0
 
     def level(self, gates: int, *, of_parts: int = 0) -> float:
-        """Returns the level of each of the next test's gates; those of parts of its load share what the test has."""
+        """Returns the level of each of the next test's gates; the gates of its load's parts share the test's level."""
         return (self._each * max(1, gates) + self._left) / max(1, gates + of_parts)
 
     def used(self, level: float, regressed: int) -> None:
-        """Takes note of how many gates of that test, judged at that level, were REGRESSED."""
+        """Notes how many gates of that test, judged at that level, were REGRESSED."""
         self._left = level * regressed
 
 
@@ -94,7 +94,7 @@ def compare(
 ) -> MetricComparison:
     """`tolerance` is a share of the worse value: a rate may fall, and a duration grow, by a factor of 1 + tolerance.
 
-    `alpha` is this gate's part of the session's error, from `ErrorBudget`. `sd` is that of `difference_of`.
+    `alpha` is this gate's part of the session's error, from `ErrorBudget`. For `sd` see `difference_of`.
     """
     if metric.is_counted:
         return compare_counts(metric, tolerance, *(counts_of(metric, own.boots) for own in (base, now)))
@@ -140,8 +140,8 @@ def difference_of(
 ) -> Difference:
     """Returns how much worse `now` is than `base`, by their `levels`.
 
-    `sd` is the deviation that unchanged code may have between the two sides, in natural logarithms, known with `df`
-    degrees of freedom.
+    `sd` is how much unchanged code may deviate between the two, in natural logarithms, known with `df` degrees of
+    freedom.
     """
     boot, boot_df = variance_of_boots(metric, levels, set(base.stabilised) & set(now.stabilised))
     boots, session = boot * sum(1 / len(level.boots) for level in levels), sd**2
@@ -170,11 +170,11 @@ def why_no_level(metric: Metric, evidence: Evidence, side: str) -> Reason:
     return Reason(kind=ReasonKind.WAS_ZERO if known else ReasonKind.NOT_MEASURED, metric=metric.name, side=side)
 
 
-# --- Two questions apart: whether the code is slower, and whether the world is
+# --- Two separate questions: is the code slower, and is the environment slower?
 #
-# The code's figures are judged here where stored ones have to do (`judge_stored`); where the baseline's code was
-# measured in turn, `paired` judges. The world is the machine, the packages and the environment: what the baseline's own
-# code does now, against what is stored of it (`judge_world`).
+# `judge_stored` judges the code by stored figures, if there is nothing better. If the baseline's code was measured
+# alternately, `paired` judges it. The environment is machine, packages and settings. `judge_world` judges it by what
+# the baseline's own code does now, compared with its stored figures.
 
 _GOOD = (Outcome.PASS, Outcome.IMPROVED)
 _UNDECIDED = (ReasonKind.NOISE, ReasonKind.UNSEEN, ReasonKind.NOTHING_TOLD)
@@ -194,12 +194,12 @@ def judge_stored(
 ) -> tuple[MetricComparison, ...]:
     """Compares the code here with stored figures alone, by the tolerance of each gated metric.
 
-    `tolerances` are shares, `alpha` is the level of each gate. A saturated generator turns PASS and IMPROVED into
+    `tolerances` are shares, `alpha` is each gate's level. A saturated generator turns PASS and IMPROVED into
     INCONCLUSIVE, and its NEW run is not stored.
-    `no_code` says why the baseline's code was not measured again: what the figures leave undecided has it as its
-    reason. That of a regression has the packages that changed since the baseline, and why the baseline was stored. A
-    `busy` machine turns a regression that it explains into INCONCLUSIVE; one that was busy for the baseline does so to
-    PASS and IMPROVED.
+
+    `no_code` says why the baseline's code was not measured again, and becomes the reason of undecided figures. A
+    regression's reason has the packages that changed since the baseline, and why it was stored. A `busy` machine makes
+    a regression that it explains INCONCLUSIVE. A machine that was busy for the baseline does so to PASS and IMPROVED.
     """
     apart: Reason | None
     if found is None:
@@ -216,7 +216,7 @@ def judge_stored(
             outcome, value = Outcome.NEW if found is None else Outcome.INCONCLUSIVE, value_of(metric, now)
             comparisons.append(MetricComparison.of(metric, tolerance, outcome, now=value, reason=apart))
             continue
-        # The deviation of sessions is wide, and the same for all machines, as nobody knows this one's.
+        # The deviation of sessions is wide, and equal for all machines, because nobody knows this machine's.
         sd = RULES.environment_sd * tail_factor(metric)
         comparison = compare(metric, base=found.evidence, now=now, tolerance=tolerance, alpha=alpha, sd=sd)
         if comparison.outcome is Outcome.REGRESSED:
@@ -247,11 +247,11 @@ def judge_world(
     saturated: bool,
     busy: Busy,
 ) -> tuple[MetricComparison, ...]:
-    """Compares the baseline's own code, as it runs `now`, with what is stored of it.
+    """Compares the baseline's own code, as it runs `now`, with its stored figures.
 
-    `packages`, `conditions` and `identity` are those of the code that was measured `now`. Empty for a baseline of
-    another machine, though not of another Python alone, or of other work; a metric without figures is left out.
-    REGRESSED where no sessions differ so.
+    `packages`, `conditions` and `identity` belong to the code that was measured `now`. Metrics without figures are left
+    out. Returns nothing if the baseline has other work or comes from another machine; another Python alone is allowed.
+    REGRESSED if sessions never differ so much.
     """
     if not found.differences.keys() <= {"python"} or _other_work(found, identity):
         return ()
@@ -260,7 +260,7 @@ def judge_world(
     comparisons = []
     for name, tolerance in tolerances.items():
         metric, base = METRICS[name], found.evidence
-        # By the spread of boots alone: the deviations of sessions are counted afterwards.
+        # By the spread of start-ups alone: the deviations of sessions are counted afterwards.
         comparison = compare(metric, base=base, now=now, tolerance=tolerance, alpha=alpha, sd=0.0)
         if comparison.change is None or comparison.low is None:
             continue
@@ -283,7 +283,7 @@ def judge_world(
 
 
 def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
-    """Returns how many deviations of sessions a log ratio is, less what others on the machine may have done."""
+    """Returns a log ratio in deviations of sessions, less what others on the machine may explain."""
     metric = METRICS[world.metric]
     worse -= busy.explains(metric) if worse > 0 else 0.0
     return worse / (RULES.environment_sd * tail_factor(metric))
@@ -292,10 +292,10 @@ def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
 def unless_environment(
     comparisons: Sequence[MetricComparison], world: Sequence[MetricComparison], busy: Busy
 ) -> tuple[MetricComparison, ...]:
-    """Judges code that is no worse by what the `world` did to it, a `busy` machine apart.
+    """Judges code that is no worse by the environment, without what a `busy` machine explains.
 
-    A good one is INCONCLUSIVE where sessions hardly differ so. Where none do, it is REGRESSED by the stored figures,
-    and so is one that is INCONCLUSIVE: requests that take 30 times as long leave no time to compare.
+    A good outcome becomes INCONCLUSIVE if sessions hardly differ so much. If they never do, the stored figures make it
+    REGRESSED. That holds for INCONCLUSIVE too: if requests take 30 times as long, there is no time left to compare.
     """
     worlds = {item.metric: item for item in world}
     return tuple(
@@ -318,7 +318,7 @@ def _in_environment(code: MetricComparison, world: MetricComparison, busy: Busy)
         return world.with_outcome(Outcome.REGRESSED, reason)
     if code.outcome not in _GOOD:
         return code
-    if off <= RULES.environment_noted:  # others explain it, but not however much it is
+    if off <= RULES.environment_noted:  # others explain it, but not any amount of it
         if seen <= RULES.environment_failed:
             return code
         return code.undecided(Reason(kind=ReasonKind.BUSY, busy=busy))
@@ -333,15 +333,15 @@ def judge_same_code(
     identity: Mapping[str, object],
     saturated: bool,
 ) -> tuple[MetricComparison, ...]:
-    """Returns a PASS for each metric: code that is that of the baseline cannot be slower.
+    """Returns PASS for each metric: code that equals the baseline's cannot be slower.
 
-    Packages may have changed: what they cost is the world's. INCONCLUSIVE is what was not measured `now`, what a
-    saturated generator measured, and all of it where the baseline is of other work. Figures of the baseline are shown
-    where they are of this machine profile and of the same work, started in the same way.
+    Packages may have changed; their cost belongs to the environment. INCONCLUSIVE if a metric was not measured `now`,
+    if the generator was saturated, or if the baseline has other work. The baseline's figures are shown if they come
+    from this machine profile, the same work, and a server started in the same way.
     """
     differences, comparisons = _other_work(found, identity), []
     alike = not found.differences and not differences
-    # Only figures depend on what was held alike between start-ups.
+    # Only figures depend on what was held equal between start-ups.
     other_work = None if differences.keys() <= {"server.stabilised"} else _why_other_work(differences)
     for name, tolerance in tolerances.items():
         metric, value = METRICS[name], value_of(METRICS[name], now)
@@ -367,7 +367,7 @@ def unless_saturated(comparisons: Sequence[MetricComparison], saturated: bool) -
 
 
 def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[MetricComparison, ...]:
-    """A load of which a part is missing tells nothing; `lost` says which, or is empty."""
+    """A load with a missing part shows nothing; `lost` names the part, or is empty."""
     every = set(Outcome) - {Outcome.NEW} if lost else set()
     return _undecided(comparisons, Reason(kind=ReasonKind.LOST, text=lost), every)
 
@@ -375,9 +375,9 @@ def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[Met
 def unless_left(
     comparisons: Sequence[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """What code gains by leaving work behind its answers is no gain.
+    """Time that code saves by leaving work behind its answers is not a gain.
 
-    Nor is code slower that does all of its work, where the base left some. Memory is none of its gains.
+    And code that does all of its work is not slower, if the old version left some behind. Memory is judged as it is.
     """
     left, of_base = now.left_share, 0.0 if base is None else base.left_share
     hidden: tuple[Outcome, ...] = ()
@@ -394,10 +394,10 @@ def unless_left(
 def unless_base_failed(
     comparisons: Sequence[MetricComparison], base: Recording, *, allowed: float, title: str
 ) -> tuple[MetricComparison, ...]:
-    """A base that fails more requests than is `allowed` tells little.
+    """If the old version fails more requests than `allowed`, it shows little.
 
-    Its true rates are higher than what it shows, so a regression of a rate stays one. Its latencies tell
-    nothing: they are only those of the requests that it answered.
+    Its true rates are higher than the measured ones, so a regression of a rate still counts. Its latencies show
+    nothing, because they only cover the requests that it answered.
     """
     failed = sum(round_.failed for round_ in base.rounds)
     made = failed + sum(round_.requests for round_ in base.rounds)
@@ -416,11 +416,11 @@ def unless_base_failed(
 def unless_unsteady(
     comparisons: Sequence[MetricComparison], busy: Busy, *, by_others: float = 0.0
 ) -> tuple[MetricComparison, ...]:
-    """On a `busy` machine the typical moment of comparisons in turn is up to chance.
+    """On a `busy` machine, chance decides what a typical moment is when versions alternate.
 
-    A typical pace that is worse is INCONCLUSIVE then, unless what was counted is worse, too. So is a regression that
-    other programs explain, as they had more of the new code's core: `by_others` is by how much longer requests may take
-    for that, as a log ratio.
+    So a worse typical pace is INCONCLUSIVE unless the counts are worse as well. So is a regression that other programs
+    may explain, because they used more of the new version's core. `by_others` is how much longer requests may take for
+    that, as a log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:
@@ -437,7 +437,7 @@ def unless_unsteady(
 def unless_other_answers(
     comparisons: Sequence[MetricComparison], other: Sequence[OtherAnswers]
 ) -> tuple[MetricComparison, ...]:
-    """A side with `other` answers does other work, which is no improvement."""
+    """A version with `other` answers does other work, which is not an improvement."""
     reason = Reason(kind=ReasonKind.OTHER_ANSWERS)
     return tuple(
         replace(item.undecided(reason), detectable=None) if other and item.outcome is Outcome.IMPROVED else item
@@ -446,13 +446,13 @@ def unless_other_answers(
 
 
 def unless_same_files(comparisons: Sequence[MetricComparison], files: Sequence[str]) -> tuple[MetricComparison, ...]:
-    """If both sides ran these files, what is no worse may be so by them alone."""
+    """If both versions ran the same files, these may be why nothing got worse."""
     reason = Reason(kind=ReasonKind.SAME_FILES, differences=tuple(files))
     return _undecided(comparisons, reason, (*_GOOD, Outcome.INCONCLUSIVE) if files else (), lambda _: True)
 
 
 def _is_of_load(comparison: MetricComparison) -> bool:
-    """Returns whether what happens in a load can change it: a start-up is over before."""
+    """Returns whether events during a load can change it; a start-up is over before."""
     return not METRICS[comparison.metric].of_start
 
 
@@ -466,18 +466,18 @@ def _undecided(
     of: Collection[Outcome],
     also: Callable[[MetricComparison], bool] = _is_of_load,
 ) -> tuple[MetricComparison, ...]:
-    """Makes those INCONCLUSIVE that have one of these outcomes, and for which `also` holds."""
+    """Makes comparisons INCONCLUSIVE that have one of these outcomes, and for which `also` holds."""
     return tuple(item.undecided(reason) if item.outcome in of and also(item) else item for item in comparisons)
 
 
 def may_be_worse(comparison: MetricComparison) -> bool:
-    """Returns whether a metric is or may be worse than its baseline: storing that run would let a slow drift in."""
+    """Returns whether a metric is or may be worse than its baseline: storing this run would let a slow drift in."""
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
     return comparison.outcome is Outcome.REGRESSED or undecided
 
 
 def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricComparison:
-    """It stays one if its lower bound, less what others may have done, is beyond the tolerance."""
+    """Keeps a regression if its lower bound, less what others may explain, is beyond the tolerance."""
     least = min(_bounds(regression)) - busy.explains(METRICS[regression.metric])
     if not busy.is_busy or least > math.log1p(regression.tolerance):
         return regression
@@ -485,7 +485,7 @@ def _unless_explained(regression: MetricComparison, busy: Busy) -> MetricCompari
 
 
 def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricComparison:
-    """What is no worse is INCONCLUSIVE if its stored figures, of a `busy` machine, hide a loss."""
+    """Makes a good outcome INCONCLUSIVE if the stored figures, from a `busy` machine, may hide a loss."""
     if not busy.is_busy or comparison.low is None:
         return comparison
     worst = max(_bounds(comparison)) + busy.explains(METRICS[comparison.metric])
@@ -496,20 +496,20 @@ def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricCompa
 
 
 def _bounds(comparison: MetricComparison) -> tuple[float, float]:
-    """Returns how much worse the ends of its interval are, as log ratios."""
+    """Returns how much worse both ends of its interval are, as log ratios."""
     return _worse(comparison, comparison.low), _worse(comparison, comparison.high)
 
 
 def _worse(comparison: MetricComparison, change: float | None) -> float:
-    """Returns how much worse a change of its metric is, as a log ratio; 0 where it is not known."""
+    """Returns how much worse a change of its metric is, as a log ratio; 0 if it is not known."""
     if change is None:
         return 0.0
     return METRICS[comparison.metric].worse_sign * (math.log1p(change) if change > -1 else -math.inf)
 
 
 def _other_work(found: Entry, identity: Mapping[str, object]) -> Mapping[str, str]:
-    """Returns how the work, the server or the load differ from those of the baseline, by place."""
-    # As JSON, so that a tuple is the list that the file gave back.
+    """Returns how work, server or load differ from the baseline's, by place."""
+    # As JSON, so that tuples become lists as in the file.
     now = json.loads(json.dumps(identity))
     same_form = sealed(now, found.salt) if found.salt else now
     assert isinstance(same_form, dict)

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_fileperf.judge.record import Result, TestId
 
-# --- The parts of a test's id: its parameters in words, and its number where a test measures several times
+# --- The parts of a test's id: its parameters in words, and its number if a test measures several times
 
 FURTHER = re.compile(r"#[0-9]+$")
-"""Ends the id of the second and later measurements of one test."""
+"""Ends the id of a test's second and later measurements."""
 
 
 def param_id(name: str) -> str:
-    """Returns what the test's name has in brackets."""
+    """Returns the text in brackets."""
     return name.partition("[")[2].removesuffix("]")
 
 
 def param_texts(test: TestId) -> dict[str, str]:
-    """Returns each parameter's value in words: its part of the id, or the value itself where the part cannot be told.
+    """Returns each parameter's value in words: its part of the id, or the value itself if the part is not certain.
 
-    The id says `uvicorn-2` for a server, and has the ids that a user chose. pytest joins the parts with `-`, which may
-    be in them too; a text or a number is its own part unless the user gave another.
+    The id says `uvicorn-2` for a server, and contains ids that a user chose. pytest joins the parts with `-`, which may
+    also be inside them. A text or a number is its own part unless the user gave another.
     """
     literal = [str(value) if isinstance(value, str | int | float | None) else None for value in test.params.values()]
     own = [str(value) for value in test.params.values()]
@@ -37,9 +37,9 @@ def param_texts(test: TestId) -> dict[str, str]:
 
 
 def told_params(params: Mapping[str, object], name: str) -> dict[str, object]:
-    """Returns what reports have of the parameters of a test with this name: what its id tells anyway.
+    """Returns the parameters for reports, without more than the test's id already shows.
 
-    A text, a number or a flag that is in the id is itself; another value is its part of the id, or its type's name.
+    A text, number or flag that is in the id stays. Another value becomes its part of the id, or its type's name.
     """
     id_ = param_id(name)
     known = [str(value) if _is_in(value, id_) else None for value in params.values()]
@@ -55,7 +55,7 @@ def _is_in(value: object, id_: str) -> bool:
 
 
 def _parts(whole: str, known: list[str | None]) -> list[str] | None:
-    """Returns all parts of an id when some are known; None where they do not fit, or fit in more than one way."""
+    """Returns all parts of an id if some are known; None if they do not fit, or fit in more than one way."""
     greedy, lazy = (
         re.fullmatch("-".join(rest if text is None else re.escape(text) for text in known), whole)
         for rest in ("(.+)", "(.+?)")
@@ -74,7 +74,7 @@ _PARAM = "param:"
 
 
 def parse_group_by(text: str) -> tuple[str, ...]:
-    """Returns the labels of `func,param:size`; raises ValueError that names the valid ones."""
+    """Returns the labels in `func,param:size`. Raises ValueError that names the valid ones."""
     labels = tuple(label.strip() for label in text.split(","))
     for label in labels:
         if label not in _LABELS and (label == _PARAM or not label.startswith(_PARAM)):
@@ -84,9 +84,9 @@ def parse_group_by(text: str) -> tuple[str, ...]:
 
 
 def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[Result]]:
-    """Returns the results by the title of their group, in order of appearance; "" holds those without one.
+    """Returns the results by the title of their group, in order of appearance; "" has those without a group.
 
-    With `name` and `fullname`, several measurements of one test make a group: they share the test's name.
+    With `name` and `fullname`, several measurements of one test make a group, because they share the test's name.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:
@@ -95,7 +95,7 @@ def grouped(results: Iterable[Result], labels: Sequence[str]) -> dict[str, list[
 
 
 def _part(test: TestId, label: str) -> str | None:
-    """Returns a test's part of a group's title; None where it has none."""
+    """Returns a test's part of a group's title; None if it has none."""
     in_brackets, full_name = param_id(test.name), test.item
     match label:
         case "group":
@@ -117,7 +117,7 @@ def _part(test: TestId, label: str) -> str | None:
 
 
 def unknown_params(results: Iterable[Result], labels: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names in `param:NAME` that none of these tests has as a parameter."""
+    """Returns the names in `param:NAME` that are no parameter of any of these tests."""
     known = {name for result in results for name in result.test.params}
     named = (label.removeprefix(_PARAM) for label in labels if label.startswith(_PARAM))
     return tuple(name for name in named if name not in known)

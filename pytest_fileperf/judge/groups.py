@@ -1,4 +1,4 @@
-"""The record of a session that every report is made from, with its groups whose members are ranked."""
+"""The record of a session, from which every report is made, with its ranked groups."""
 
 from __future__ import annotations
 
@@ -17,37 +17,39 @@ from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.metrics import METRICS, Metric
 from pytest_fileperf.measure.recording import Recording
 
-# --- Ranks the variants of a group, best first; those that the evidence cannot tell apart share a rank
+# --- Ranks the variants of a group, best first; variants that the evidence cannot tell apart share a rank
 #
-# By what
-#     Requests per second, as the gate knows them: the robust location of the rounds, over the boots. In an open loop,
-#     and in a burst, what was due hangs together over all of its time, so the whole run is a single round: its
-#     successful requests over attack and wait. That is the order in which the work was done. So it is where rounds are
-#     hardly longer than latencies: answers to many connections come in waves, and a short round shows which it caught.
-#     Where every variant is an open loop that got what it asked for, rates say nothing, and the least p50 is the best.
+# Ranked by
+#     Requests per second as in the gate: the robust location of the rounds, over the start-ups. In an open loop and a
+#     burst, all due requests depend on each other. So the whole load is a single round: its successful requests over
+#     attack and wait. The same holds if rounds are hardly longer than latencies: answers to many connections come in
+#     waves, and a short round only shows which wave it caught. If every variant is an open loop that got its rate,
+#     rates say nothing, and the lowest p50 wins.
 #
-# Which are told apart
-#     Every two variants are compared as the gate compares a run with its baseline, with the same spread of boots and
-#     rounds, and with how a level drifts from one test to the next (`Rules.drift_sd`) in place of how sessions differ;
-#     one boot cannot tell the spread of boots, and gets the gate's usual one. Each pair gets Bonferroni's
-#     share of `Rules.ranking_alpha`, not only those with the best, as which one looks best is chance too: with 95 %
-#     confidence, no two variants of a group that are alike are told apart, and all intervals hold.
+# Told apart
+#     Every two variants are compared as in the gate, with the same spread of start-ups and rounds. The drift from one
+#     test to the next (`Rules.drift_sd`) replaces the spread of sessions. A single start-up cannot show its spread, so
+#     it gets the gate's usual one. Each pair gets Bonferroni's share of `Rules.ranking_alpha`, not only pairs with the
+#     best one, because which one looks best is chance too. So with 95 % confidence no two equal variants of a group are
+#     told apart, and all intervals hold.
 #
-# The rank of a variant is 1 + the number of those that are better beyond doubt: the lower end of a simultaneous
-# confidence interval for its true rank.
+# A variant's rank is 1 + the number of variants that are certainly better: the lower end of a simultaneous confidence
+# interval for its true rank.
+#
 #     Source: Al Mohamad, Goeman and van Zwet, "Simultaneous confidence intervals for ranks with application to ranking
 #     institutions", Biometrics 78 (2022) 238–247, with Bonferroni's bounds in place of Tukey's, as variances differ.
-# So ranks may have gaps, and need not: what is second in the table has rank 1 where it may as well be the best.
+#
+# So the second line of a table has rank 1 if it may as well be the best, and ranks may have gaps.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where one member of a group stands."""
+    """A member's place in its group."""
 
     member: int
-    """Its position among those that were ranked."""
+    """Its index among the ranked members."""
     rank: int | None
-    """1 + the number of members that are better beyond doubt; None where it has no value."""
+    """1 + the number of members that are certainly better; None without a value."""
     shared: bool = False
     """Another member has the same rank."""
     value: float | None = None
@@ -56,7 +58,7 @@ class Place:
     """Its value over the best one's: at most 1 for a rate, at least 1 for a duration."""
     low: float | None = None
     high: float | None = None
-    """Interval of the ratio at the ranking's confidence; None for the best itself."""
+    """Interval of the ratio at the ranking's confidence; None for the best one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +75,16 @@ class RankedGroup:
 
     @property
     def confidence(self) -> float:
-        """With which all ranks and intervals hold together."""
+        """All ranks and intervals hold together with this confidence."""
         return 1 - RULES.ranking_alpha
 
     def ordered(self) -> Iterator[tuple[Result, Place]]:
-        """Yields the members, best first."""
         for place in self.places:
             yield self.results[place.member], place
 
 
 def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple[Metric, list[Evidence]]:
-    """Returns by what runs are ranked, as the text above says; `limits` are what limited each."""
+    """Returns the metric that ranks the loads, and their evidence; `limits` are what limited each load."""
     rate, median = METRICS["rps"], METRICS["p50"]
     sides = [evidence_of(recording) for recording in recordings]
     if all(limit.kind is LimitKind.RATE for limit in limits) and all(
@@ -96,7 +97,7 @@ def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple
 def rank(
     metric: Metric, sides: Sequence[Evidence], *, title: str = "", results: tuple[Result, ...] = ()
 ) -> RankedGroup:
-    """`results` are those that the sides are of, in the same order."""
+    """`results` belong to the sides, in the same order."""
     known = {at: level for at, side in enumerate(sides) if (level := level_of(metric, side)) is not None}
     order = sorted(known, key=lambda at: known[at].mean, reverse=metric.worse_sign < 0)
     margins = _margins(metric, sides, known, order)
@@ -126,7 +127,7 @@ def rank(
 
 
 def _rate_evidence(metric: Metric, recording: Recording, side: Evidence) -> Evidence:
-    """Returns the side, with all of the run on a boot as one round where rounds would say nothing of a rate."""
+    """Makes the whole load on each start-up one round, if single rounds would say nothing about a rate."""
     shortest_ns = min((round_.duration_ns for round_ in recording.measured()), default=0)
     in_waves = shortest_ns < RULES.latencies_a_round * recording.latency().mean_ns()
     if not recording.open_loop and not in_waves:
@@ -155,7 +156,7 @@ def _margins(
 
 
 def _exp(logarithm: float) -> float:
-    """Returns e to this power; what no float holds is cut off."""
+    """Limits the result to what a float holds."""
     return math.exp(min(logarithm, 700.0))
 
 
@@ -164,16 +165,16 @@ def _exp(logarithm: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a session was asked to do, as far as reports differ by it."""
+    """What a session was asked to do, as far as reports depend on it."""
 
     command: str = ""
     """As typed into a shell."""
     against: str = ""
-    """Another version, as the user wrote it; empty where runs were compared with stored baselines."""
+    """Another version, as the user wrote it; empty if stored baselines were compared."""
     aa: bool = False
     """The code was compared with itself."""
     update: str = ""
-    """`passed`, `all` or `new` baselines were stored; empty where none were."""
+    """Which baselines were stored, `passed`, `all` or `new`; empty if none."""
     smoke: bool = False
     strict: bool = False
     profile: bool = False
@@ -182,42 +183,41 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """All that was measured in a session, and all else that a report shows: reports are made from nothing else."""
+    """Everything that reports show about a session, and their only input."""
 
     results: tuple[Result, ...] = ()
     """In the order they were made."""
     groups: tuple[RankedGroup, ...] = ()
-    """In order of appearance."""
     unknown_params: tuple[str, ...] = ()
     """Parameters to group by that no test has."""
     failed: tuple[FailedTest, ...] = ()
-    """Tests that failed for another reason than a figure, in the order they did; they may have results too."""
+    """Tests that failed for another reason than a figure, in order. They may have results too."""
     said: tuple[str, ...] = ()
     """Lines about the whole session: checkouts, packages, baselines whose tests are gone."""
     endpoints: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
-    """Whether endpoints, `GET /items/{item_id}`, have a load test, by app; empty where only some load tests ran."""
+    """Whether each endpoint, `GET /items/{item_id}`, has a load test, by app; empty if only some load tests ran."""
     created: str = ""
-    """When the session ended, in ISO 8601; empty where nobody noted it."""
+    """When the session ended, in ISO 8601; empty if unknown."""
     asked: Asked = Asked()
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of `pytest-fileperf`, `pytest` and `python`."""
     commit: Mapping[str, object] | None = None
-    """As `versions.commit` tells it; None where there is none, or no report wanted to know."""
+    """See `versions.commit`; None if there is none, or no report needs it."""
     environment: Mapping[str, object] = field(default_factory=dict)
-    """Machine, system, Python and packages, as JSON values; empty where no report wanted to know."""
+    """Machine, system, Python and packages, as JSON values; empty if no report needs it."""
 
     @property
     def alone(self) -> tuple[Result, ...]:
-        """The results that are in no ranked group."""
+        """The results outside ranked groups."""
         ranked = {id(result) for group in self.groups for result in group.results}
         return tuple(result for result in self.results if id(result) not in ranked)
 
 
 def session_record(results: Sequence[Result], labels: Sequence[str] = DEFAULT_GROUP_BY) -> SessionRecord:
-    """Returns the record; `labels` are what `parse_group_by` returns and say which results are a group.
+    """Returns the record; `labels` come from `parse_group_by` and define the groups.
 
-    A group is ranked where two or more of it have a successful request; a few requests of a smoke run rank nothing, nor
-    do searches for a capacity, whose rates are their own choice.
+    A group is ranked if at least two of its results have a successful request. Results of smoke runs are not ranked.
+    Nor are searches for a capacity, because they choose their own rates.
     """
     groups = []
     comparable = [result for result in results if not result.smoke and result.capacity is None]

@@ -1,19 +1,19 @@
-"""How much worse a latency percentile is than base's, by the share of requests that take longer.
+"""How much worse a latency percentile is than the old version's, by the share of requests that take longer.
 
-For any ratio r, the share of now's requests that take longer than r times base's percentile is compared with the share
-of base's that take longer than the percentile itself, in each pair of boots. The r at which the two cannot be told
-apart are the interval (Woodruff, "Confidence intervals for medians and other position measures", J. Am. Stat. Assoc. 47
-(1952) 635–646, for two samples in pairs). A share is as exact where latency jumps at the percentile, as at the part of
-the requests that a pause hits, as anywhere; a percentile's value is chance there, and an interval around it is as wide
-as the jump.
+For any ratio r, two shares are compared in each pair: the new requests that take longer than r times the old
+percentile, and the old requests that take longer than the percentile itself. The interval are the ratios r at which the
+shares cannot be told apart (Woodruff, "Confidence intervals for medians and other position measures", J. Am. Stat.
+Assoc. 47 (1952) 635–646, for two samples in pairs). Latency may jump at the percentile, for example if a pause hits
+just that share of the requests. There a percentile's value is chance, and an interval around it as wide as the jump,
+but a share is as exact as anywhere.
 
-*Between stalls* fewer slow requests count: in a stretch of time, a turn, no more of them than chance has. A stall makes
-all connections wait at once, so thousands of requests hold only a few stalls, and a percentile is as uncertain as their
-number. That single requests take longer shows with a fraction of the load.
+*Between stalls* fewer slow requests count: in a turn, no more than chance makes slow. A stall makes all connections
+wait at once. So thousands of requests contain only a few stalls, and a percentile is as uncertain as their number. If
+single requests take longer, this shows with a fraction of the load.
 
-What is expected of the shares in a pair: binomial, times how many slow requests come together (`clustering`), and what
-the usual difference of two boots moves across the percentile. What the pairs show is moderated with that by
-`Rules.ranks_prior_df` degrees of freedom, and may be less: pauses at equal distances differ less than by chance.
+The expected spread of shares in a pair is binomial, times how many slow requests come together (`clustering`), plus
+what the usual difference of two start-ups moves across the percentile. The observed spread is moderated with it by
+`Rules.ranks_prior_df` degrees of freedom. It may be smaller: pauses at equal distances differ less than by chance.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import Metric
 
 _STEPS = 1000
-"""Of a log ratio of 1: a latency is known to a thousandth."""
+"""Per log ratio of 1: a latency is known to a thousandth."""
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 """A normal distribution, in seven points."""
@@ -42,20 +42,20 @@ _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _RankDifference(Difference):
-    """Its `error` is that of the lower bound, which a worsening is shown by; the upper one may be farther off."""
+    """Its `error` belongs to the lower bound, which shows a worsening; the upper one may be farther off."""
 
     first: int
-    """The least ratio to base's percentile, in steps; the next ones follow step by step."""
+    """The least ratio to the old percentile, in steps; the next ones follow step by step."""
     beyond: NDArray[np.float64]
-    """For each ratio by how much more of now's requests take longer than that, than of base's than its percentile."""
+    """For each ratio: the share of new requests above it, less the share of old requests above their percentile."""
     beyond_error: NDArray[np.float64]
 
     def low(self, error: float) -> float:
-        """Returns the ratio below which more of now's requests are slow than can be chance."""
+        """Returns the ratio below which more new requests are slow than chance allows."""
         return (self.first + int(np.argmin(self._slower(error)))) / _STEPS
 
     def high(self, error: float) -> float:
-        """Returns the ratio above which fewer of them are; infinite where there are too few requests to tell."""
+        """Returns the ratio above which fewer new requests are slow; infinite if there are too few requests to tell."""
         above = int(np.argmin(self._faster(error)[::-1]))
         return (self.first + self.beyond.size - above) / _STEPS if above else math.inf
 
@@ -78,10 +78,10 @@ class _RankDifference(Difference):
 def difference_by_ranks(
     metric: Metric, pairs: Sequence[Pair], *, usual: float, calm: bool = False
 ) -> Difference | None:
-    """Returns None where too few requests are slow to bound it.
+    """Returns None if too few requests are slow to bound it.
 
-    `usual` is by how much the percentiles of two boots differ, as a log ratio. With `calm` only the slow requests
-    between stalls count; None too where there are no stretches of time.
+    `usual` is how much the percentiles of two start-ups differ, as a log ratio. With `calm`, only slow requests between
+    stalls count; then it is None also if there are no stretches of time.
     """
     pairs = [pair for pair in pairs if pair.base.latency.count and pair.now.latency.count]
     requests = [sum(side.latency.count for side in own) for own in sides_of(pairs)]
@@ -90,7 +90,7 @@ def difference_by_ranks(
     if calm and not all(boot.stretches for boot in boots_of(pairs)):
         return None
     base, tails, together = _shares_of(metric, pairs, calm=calm)
-    # Two boots usually lie apart by a normal distribution, in steps.
+    # The usual difference of two start-ups is a normal distribution, in steps.
     shifts = np.rint(usual * _STEPS * _NODES).astype(np.int64)
     ratios = np.arange(
         min(tail.first for tail in tails) + shifts.min(), max(tail.last for tail in tails) + shifts.max() + 1
@@ -107,7 +107,7 @@ def difference_by_ranks(
         usual=together * binomial + (weights**2).sum() * moved,
         weight=RULES.ranks_prior_df,
     )
-    # The luck of a boot that all pairs have in common is in each of them alike: no number of pairs averages it out.
+    # If all pairs share a start-up, its luck is the same in each of them, and more pairs do not average it out.
     common = 0.0 if all(pair.base_boots_anew for pair in pairs) else moved / 2
     beyond, beyond_error = np.asarray(mean_now - mean_base), np.sqrt(variance + common)
     first, df = int(ratios[0]), RULES.ranks_prior_df + len(pairs) - 1
@@ -118,15 +118,15 @@ def difference_by_ranks(
     return found if math.isfinite(found.high(RULES.bound_error)) else None
 
 
-# --- shares of slow requests; columns are ratios to base's percentile
+# --- shares of slow requests; columns are ratios to the old percentile
 
 
 def _variances(
     base: float, now: NDArray[np.float64], parts: NDArray[np.float64], shifts: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the variance of the difference of shares by chance, and that which two boots give to a pair's share.
+    """Returns two variances of a pair's share: by chance, and by the difference of two start-ups.
 
-    `base` and `now` are the mean shares, `parts` what each pair's chance has in them: squares of weights over requests.
+    `base` and `now` are the mean shares; `parts` are squares of weights over requests, for each pair.
     """
     of_base, of_now = parts.sum(axis=1)
     places = np.arange(now.size) + shifts[:, None]
@@ -136,10 +136,10 @@ def _variances(
 
 
 def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[NDArray[np.float64], list[_Tail], float]:
-    """Returns the shares above base's percentile, by pairs, now's by their ratio to it, and how many come together.
+    """Returns the old shares above the percentile by pairs, the new tails by their ratio to it, and the clustering.
 
-    Some neighbouring pairs have one percentile in common. As many of other requests lie above the percentile of a
-    sample as above the middle between it and the next one.
+    Some neighbouring pairs share one percentile. Other requests lie above a sample's percentile as often as above the
+    middle between it and the next sample.
     """
     assert metric.percentile is not None
     reach, together = 1 - metric.percentile / 100, clustering(pairs, metric.percentile)
@@ -160,20 +160,20 @@ def _shares_of(metric: Metric, pairs: Sequence[Pair], *, calm: bool) -> tuple[ND
 
 
 def _counts(pairs: Sequence[Pair]) -> NDArray[np.float64]:
-    """Returns the requests of base and of now; a column for each pair."""
+    """Returns old and new requests; a column for each pair."""
     return np.array([[side.latency.count for side in own] for own in sides_of(pairs)], dtype=float)
 
 
 def _weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns how much each pair tells: as much as its requests, by their harmonic mean. The sum is 1."""
+    """Returns each pair's weight: the harmonic mean of its requests, scaled to a sum of 1."""
     weights = 1 / (1 / counts).sum(axis=0)
     return np.asarray(weights / weights.sum())
 
 
 def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: float) -> tuple[int, float]:
-    """Returns the step that a share `reach` of the weighted requests lies above, and which part of those at it counts.
+    """Returns the step with a share `reach` of the weighted requests above it, and which part of those at it counts.
 
-    Many requests may lie at it: of those, as many count as lying above as make up the share.
+    Many requests may lie at the step: as many of them count as are missing above it to make up the share.
     """
     steps = np.arange(min(side.first for side in sides), max(side.last for side in sides) + 1)
     shares = weights @ np.array([side.above(steps) for side in sides])
@@ -184,20 +184,20 @@ def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: flo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Tail:
-    """One side of a pair: which share of its requests took longer than each step.
+    """One version's part of a pair: the share of its requests that took longer than each step.
 
-    Steps are of a log ratio to what a request took in this pair, whichever the side. So a pair in which the machine was
-    slow has its own measure, the same for both sides.
+    Steps are of a log ratio to the pair's own mean of both versions. So a pair in which the machine was slow has its
+    own scale, which is the same for both versions.
     """
 
     first: int
-    """The step than which all requests take longer."""
+    """All requests take longer than this step."""
     shares: NDArray[np.float64]
-    """Above `first` and each step after it; of all requests that count at first, of none at last."""
+    """Above `first` and each step after it: from all requests down to none."""
 
     @property
     def last(self) -> int:
-        """The step than which no request takes longer."""
+        """No request takes longer than this step."""
         return self.first + self.shares.size - 1
 
     def above(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -206,7 +206,7 @@ class _Tail:
 
 
 def _tails(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_Tail, _Tail]:
-    """Returns base and now; with `most`, given the requests of a stretch, no more than so many of them count."""
+    """Returns old and new; `most` limits how many requests of a stretch count, from its number of requests."""
     sides = [pair.base, pair.now]
     logs = [_STEPS * np.log(np.maximum(middle_of(side.latency.steps), 1.0)) for side in sides]
     pace = sum(float(log @ side.latency.counts) / side.latency.count for log, side in zip(logs, sides, strict=True)) / 2
@@ -222,7 +222,7 @@ def _tails(pair: Pair, most: Callable[[float], float] | None = None) -> tuple[_T
 def _beyond(
     latency: Histogram, stretches: Sequence[Histogram], most: Callable[[float], float] | None
 ) -> NDArray[np.float64]:
-    """Returns the share of the requests beyond the first so many of all steps, of each stretch no more than `most`."""
+    """Returns the share of requests beyond each of the steps; from each stretch at most `most`."""
     if most is None:
         return np.asarray(np.append(latency.counts[::-1].cumsum()[::-1], 0) / latency.count)
     steps, counts = zip(*(stretch.held.arrays() for stretch in stretches), strict=True)

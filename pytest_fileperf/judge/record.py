@@ -1,4 +1,4 @@
-"""A finished test's figures and verdict in one value: all that any report reads."""
+"""A finished test's figures and verdict in one value, from which all reports are made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEFT_WORK = "a run that left work behind"
 
 
 class Standing(StrEnum):
-    """Where one measurement stands in a word: the outcome of its gates, or what weighs more than it."""
+    """Where a measurement stands, in a word: its gates' outcome, or something that weighs more."""
 
     PASS = "PASS"  # noqa: S105 - an outcome, not a password
     """Not worse than the baseline by more than the tolerance. The test passes."""
@@ -49,37 +49,37 @@ class Standing(StrEnum):
 
     @property
     def fails(self) -> bool:
-        """Whether it fails the test whatever the options say."""
+        """Whether it fails the test whatever the options are."""
         return self in (Standing.FAILED, Standing.REGRESSED, Standing.LIMIT)
 
     @property
     def is_undecided(self) -> bool:
-        """Whether it shows nothing, neither that the test is fast enough nor that it is not: never a plain pass."""
+        """Whether it shows neither that the test is fast enough nor that it is not: never a plain pass."""
         return self in (Standing.INCONCLUSIVE, Standing.SATURATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestId:
-    """Which test measured, in pytest's words but without pytest."""
+    """The test that measured, in pytest's words but without pytest."""
 
     __test__ = False
 
     nodeid: str
-    """With `#2` and so on for the second and further measurements of one test, `#upload` for a part of a load, `#login`
-    for a step of a journey, and `#visit#login` for one of a journey that is a part."""
+    """With `#2` and so on for further measurements of one test, `#upload` for a part of a load, `#login` for a step of
+    a journey, and `#visit#login` for a step in a part."""
     module: str
     """Path of the test module relative to the root directory, with `/`."""
     name: str
     """Name of the test function with its parameters."""
     line: int | None = None
-    """Where the function begins in the module, from 1 on; None where it comes from elsewhere."""
+    """Line in the module where the function begins, from 1 on; None if it comes from elsewhere."""
     params: Mapping[str, object] = field(default_factory=dict)
     group: str | None = None
     label: str | None = None
     part: str = ""
-    """The part of the load that it is of; empty for all of it."""
+    """The part of the load; empty for all of it."""
     step: str = ""
-    """The step of a journey that it is of; empty for all of it."""
+    """The step of a journey; empty for all of it."""
 
     @property
     def title(self) -> str:
@@ -91,7 +91,7 @@ class TestId:
 
     @property
     def own(self) -> str:
-        """What it is of within the load: `upload` for a part, `login` or `visit#login` for a step; else empty."""
+        """`upload` for a part, `login` or `visit#login` for a step; else empty."""
         return "#".join(filter(None, self.subject))
 
     def of(self, subject: SubjectName) -> TestId:
@@ -102,14 +102,14 @@ class TestId:
 
     @property
     def further(self) -> str:
-        """`#2` and so on for the second and further measurements of a test, `#` and `own` for a part; else empty."""
+        """`#2` and so on for a test's further measurements, `#` and `own` for a part; else empty."""
         own = f"#{self.own}" if self.own else ""
         match = FURTHER.search(self.nodeid.removesuffix(own))
         return (match[0] if match else "") + own
 
     @property
     def item(self) -> str:
-        """The node id that pytest has for the test."""
+        """The test's node id in pytest."""
         return self.nodeid.removesuffix(self.further)
 
 
@@ -122,11 +122,11 @@ class FailedTest:
     """Path of the test module relative to the root directory, with `/`."""
     name: str
     line: int | None = None
-    """As that of a `TestId`."""
+    """As in `TestId`."""
     phase: str = "call"
     """pytest's word for when: `setup` (fixtures), `call` or `teardown`."""
     message: str = ""
-    """What it said, at most some lines of it."""
+    """Its message, at most some lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,15 +134,13 @@ class Explanation:
     """What a profiler saw of the server."""
 
     text: str
-    """A few lines; or one, where it could not look."""
+    """A few lines, or one if it could not look."""
     details: Mapping[str, object] | None = None
-    """Every function, as JSON values; None where it could not look."""
+    """Every function, as JSON values; None if it could not look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One measurement of one test."""
-
     test: TestId
     work: str
     """`POST /upload`, or the journey's name."""
@@ -151,49 +149,49 @@ class Result:
     load: str
     """`32 connections, 6 s`."""
     identity: Mapping[str, object]
-    """Work, server and load as JSON values; a baseline only compares with an equal one."""
+    """Work, server and load as JSON values; a baseline must have an equal one."""
     recording: Recording
     measurement: Measurement
     verdict: Verdict
     base: Recording | None = None
-    """What the other side has shown, where two versions were measured in turn."""
+    """The old version's recording, if two versions were measured alternately."""
     pairs: tuple[Pair, ...] = ()
-    """The pairs of boots of both sides, where two versions were measured in turn."""
+    """Start-ups of both versions, if these were measured alternately."""
     base_seconds: float | None = None
-    """What measuring both took, boots too."""
+    """What measuring both took, start-ups included."""
     stored_latency: Histogram | None = None
-    """The latencies of the stored baseline, where its figures alone are what the run was compared with."""
+    """The stored baseline's latencies, if only its figures were compared."""
     noise: tuple[NoiseFloor, ...] = ()
-    """What the gates could see here, where the same code was compared with itself."""
+    """What the gates could see here, if the same code was compared with itself."""
     explanation: Explanation | None = None
-    """Which functions cost CPU, or more of it than on the other side; None where nobody looked."""
+    """Functions that cost CPU time, or more of it than in the old version; None if nobody looked."""
     capacity: Capacity | None = None
-    """The highest rate that holds the limits, where it was searched for; the figures are those at this rate."""
+    """The highest rate that holds the limits, if it was searched for; the figures are those at this rate."""
     base_capacity: Capacity | None = None
-    """That of the other side, where two versions were measured in turn."""
+    """The old version's, if two versions were measured alternately."""
     other_answers: tuple[OtherAnswers, ...] = ()
-    """How its answers differ from those it is compared with, of each part and step; nothing where they do not."""
+    """How its answers differ from the old ones, by part and step."""
     baseline_written: bool = False
     not_stored: str = ""
-    """Why it became no baseline though that was asked for, without a full stop; else empty."""
+    """Why it did not become a baseline although the user asked for it, without a full stop; else empty."""
     smoke: bool = False
     notes: tuple[Note, ...] = ()
     """What a reader must know of what the server serves, then of how the load was made."""
 
     def having(self, **facts: Any) -> Result:
-        """Returns it with these fields, its own or those of its verdict: no name is in both."""
+        """Returns it with these fields, its own or its verdict's: no name is in both."""
         own = {name: facts.pop(name) for name in Result.__dataclass_fields__ if name in facts}
         return replace(self, verdict=replace(self.verdict, **facts), **own)
 
     @property
     def lost(self) -> str:
-        """Which generators' parts of the load are missing, on either side, and why; empty where all of it is there."""
+        """Which generators' parts of the load are missing, in either version, and why."""
         sides = (self.recording, self.base)
         return "; ".join(dict.fromkeys(why for side in sides if side is not None for why in side.lost))
 
     @property
     def background(self) -> Background | None:
-        """What each side did in the other one's turns; None where no two versions were measured in turn."""
+        """What each version did in the other's turns; None if no versions were measured alternately."""
         return None if self.base is None else background_of(self.base, self.recording)
 
     @property
@@ -214,7 +212,7 @@ class Result:
 
     @property
     def unfit(self) -> str:
-        """Why it does not become a baseline, as a noun; empty for a run that can."""
+        """Why it cannot become a baseline, as a noun; empty if it can."""
         if not self.measurement.requests:
             return "a run without a good answer"
         if self.verdict.broken:
@@ -225,7 +223,7 @@ class Result:
             return "a run of a saturated generator"
         if any(boot.left_share or boot.was_at_work for boot in self.recording.boots):
             return _LEFT_WORK
-        # It would be a slow baseline, and hide what gets slower later.
+        # It would be a slow baseline, and hide later losses.
         return _BUSY_RUN if self.measurement.busy.is_busy else ""
 
     @property
@@ -235,5 +233,5 @@ class Result:
 
     @property
     def never_fit(self) -> bool:
-        """Whether not even `--fileperf-update=all` makes it a baseline."""
+        """Whether even `--fileperf-update=all` does not make it a baseline."""
         return self.unfit not in ("", _BUSY_RUN, _LEFT_WORK)

@@ -1,21 +1,20 @@
-"""What pairs of boots show by themselves: how much worse now is than base, and how certain that is.
+"""What pairs show by themselves: how much worse the new version is, and how certain that is.
 
-A *pair* is a new boot of each side, loaded in turn for some seconds. Its value d is how much worse now is than
-base, as a log ratio, and v is what is uncertain about it:
-rates        d is the biweight of the ratios of its cycles. A cycle's two turns follow each other within a tenth of
-             a second, so that what slows the machine for longer slows both; what slows one of them is an outlier
-             to it. v comes from the cycles' median deviation. This is the *typical* ratio. Of a few cycles two may
-             lie close together by chance: of these it is the Hodges–Lehmann estimate, and v from their variance.
-             A turn's rate is that of its typical moment: of the median time in which as many answers came as there
-             are connections, so that a stall within the turn has no hold on it; where it has few answers, of the
-             time that they took, as how many end in it is chance. Where most turns have no such rate, the counts
-             tell.
-             The *total* over all turns is judged beside it: stalls that are too rare to be typical are in it, and
-             so are all the machine's.
-percentiles  d comes from the pooled latencies of each side, v from order statistics (the binomial interval of the
-             percentile's rank, wider by as much as slow requests come together: a pause hits all connections at
-             once). Where one pair has too few requests, or clusters of them, neighbours make one unit. So a chart
-             shows them; they are judged by `ranks`.
+A *pair* is a new start-up of each version, loaded alternately for some seconds. Its value d is how much worse the new
+version is, as a log ratio, and v is the uncertainty of d.
+
+rates        d is the biweight of the ratios of its cycles. A cycle's two turns follow each other within a tenth of a
+             second. So what slows the machine for longer slows both, and what slows one of them is an outlier. v comes
+             from the cycles' median deviation. This is the *typical* ratio. If there are few cycles, two may be close
+             by chance: then d is the Hodges–Lehmann estimate, and v comes from their variance. A turn's rate is that
+             of its typical moment: the median time in which as many answers came as there are connections. So a stall
+             within the turn does not affect it. With few answers it is the time that they took, because chance decides
+             how many end in the turn. If most turns have no such rate, the counts decide. The *total* over all turns
+             is judged as well: it has the stalls that are too rare to be typical, including all the machine's.
+percentiles  d comes from the pooled latencies of each version, v from order statistics: the binomial interval of the
+             percentile's rank, widened as slow requests come together, because a pause hits all connections at once.
+             If a pair has too few requests, or clusters of them, neighbours make one unit. This is for charts:
+             `ranks` judges percentiles.
 """
 
 from __future__ import annotations
@@ -50,26 +49,23 @@ from pytest_fileperf.measure.usage import busy_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairValue:
-    """How much worse now is, as a log ratio, by one pair of boots or some together."""
+    """How much worse the new version is, as a log ratio, by one pair or several together."""
 
     value: float
     variance: float
-    """Of the value, by what is seen within the pair."""
+    """Of the value, from within the pair."""
     cycles: int = 0
-    """How many cycles of alternating turns `variance` comes from: fewer than three say nothing of it; 0 is none."""
+    """How many cycles of alternating turns `variance` comes from, 0 if none. Fewer than three say nothing about it."""
 
     def changes(self, metric: Metric) -> tuple[float, float, float]:
-        """Returns the metric's change, and its interval at 90 % of what is uncertain within the pair, as shares.
-
-        Boots differ by more.
-        """
+        """Returns the metric's change and 90 % interval within the pair, as shares. Start-ups differ by more."""
         # An interval of 90 % has 1.6449 deviations of a normal distribution on each side.
         ratio, margin = metric.worse_sign * self.value, 1.6449 * math.sqrt(self.variance)
         return as_share(ratio), as_share(ratio - margin), as_share(ratio + margin)
 
 
 def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], PairValue | None]]:
-    """Returns the pairs in order, each with what it shows; of a percentile neighbours that have enough requests."""
+    """Returns the pairs in order, each with its value; for a percentile, neighbours with enough requests together."""
     if metric.percentile is None:
         return [([pair], unit_of(metric, pair, total=False)) for pair in pairs]
     # Requests that are slow together say as much as one.
@@ -78,7 +74,7 @@ def units_of(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[list[Pair], Pa
 
 
 def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
-    """Returns as many neighbours together as have so many requests on both sides; none where all of them have fewer."""
+    """Joins neighbours until each group has `least` requests of both versions; returns nothing if all have fewer."""
     groups: list[list[Pair]] = []
     group: list[Pair] = []
     for pair in pairs:
@@ -92,10 +88,10 @@ def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
 
 
 def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float], float] | None = None) -> float:
-    """Returns how many requests beyond a percentile come together, of those that count (`excess_of`).
+    """Returns how many requests beyond a percentile come together, among those that count (`excess_of`).
 
-    Were they taken for single ones, p99 of the same code, which stalls now and then, would be REGRESSED in 3 and
-    IMPROVED in 2 of 1,000 simulated tests; it is in none.
+    If they counted as single ones, p99 of the same code with occasional stalls would be REGRESSED in 3 and IMPROVED in
+    2 of 1,000 simulated tests. With this it is in none.
     """
     return clustering_of(excess_of(boot.stretches, percent, most=most) for boot in boots_of(pairs))
 
@@ -109,12 +105,12 @@ def _of_percentile(metric: Metric, percent: float, pairs: Sequence[Pair]) -> Pai
 
 
 def unit_of(metric: Metric, pair: Pair, *, total: bool) -> PairValue | None:
-    """Returns the typical ratio of a rate, or that of the total; None where the pair shows nothing."""
+    """Returns a rate's typical ratio, or its total's; None if the pair shows nothing."""
     cycles = _cycles(metric.name, pair.base.turns, pair.now.turns)
     if not cycles or not all(map(sum, zip(*cycles, strict=True))):
         return None if total and not cycles else _of_runs(metric, pair)
     typical = [] if total else _cycles(metric.name, pair.base.typical, pair.now.typical)
-    # What was counted tells where fewer than half of the cycles have a typical pace, or one of several.
+    # Counts decide if fewer than half of the cycles, or only one of several, have a typical pace.
     if len(typical) == len(cycles) or (len(typical) > 1 and 2 * len(typical) >= len(cycles)):
         cycles = typical
     ratio, variance = _of_total(cycles) if total or len(cycles) == 1 else _of_cycles(cycles)
@@ -126,25 +122,24 @@ def _of_runs(metric: Metric, pair: Pair) -> PairValue | None:
     uncertain = sum(side.variances.get(metric.name, 0.0) for side in (pair.base, pair.now))
     if min(base, now) <= 0:
         return None
-    # What is uncertain about a start-up only others tell.
+    # Only other start-ups show the uncertainty of a start-up.
     cycles = 1 if metric.of_start else 0
     return PairValue(value=metric.worse_sign * math.log(now / base), variance=uncertain, cycles=cycles)
 
 
 def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the log ratio of the sums, and its variance: that of a ratio of means of pairs."""
+    """Returns the log ratio of the sums and its variance, as for a ratio of paired means."""
     base, now = (math.fsum(values) / len(values) for values in zip(*cycles, strict=True))
     if len(cycles) < 2:
         return math.log(now / base), 0.0
-    # What slows a cycle as a whole slows both turns of it, and is no doubt about their ratio.
+    # What slows a whole cycle slows both of its turns, and does not make their ratio uncertain.
     deviations = [of_now / now - of_base / base for of_base, of_now in cycles]
     squares = math.fsum(deviation * deviation for deviation in deviations)
     return math.log(now / base), squares / (len(cycles) - 1) / len(cycles)
 
 
 def _of_cycles(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the typical log ratio, and its variance."""
-    # A turn in which nothing ended: half of what the least one had, as a logarithm needs something.
+    # For a turn in which nothing ended: half of the least other value, because a logarithm needs one.
     least = [min(value for value in values if value > 0) / 2 for values in zip(*cycles, strict=True)]
     ratios = [math.log((now or least[1]) / (base or least[0])) for base, now in cycles]
     if len(ratios) < RULES.few_cycles:
@@ -161,43 +156,43 @@ def _cycles(
     return [(of_base[name], of_now[name]) for of_base, of_now in both if name in of_base and name in of_now]
 
 
-# --- How much worse now is than base by the values that pairs of boots show, and how exactly they tell it
+# --- How much worse the new version is by the values of pairs, and how certain that is
 #
 # Mean of the units
-#     Weighted by 1 / (τ² + v): τ is the usual difference of two boots of the same code, v is what is uncertain about a
-#     unit by itself. So pairs of a bad moment count less. Where a pair's cycles tell v, it is moderated by what is
-#     usual in the comparison, as a few cycles that happen to agree make no pair exact. If the units differ by more than
-#     their weights say, the error of the mean grows by the ratio (Birge, "The calculation of errors by the method of
-#     least squares", Phys. Rev. 40 (1932) 207–227). The ratio is moderated by `Rules.pair_prior_df` degrees of freedom,
-#     as three pairs say little about their spread, and is never below 1.
+#     Weighted by 1 / (τ² + v): τ is the usual difference of two start-ups of the same code, v the uncertainty of a
+#     unit. So pairs from a bad moment count less. If a pair's cycles give v, it is moderated by the comparison's usual
+#     v, because a few cycles that happen to agree do not make a pair exact. If the units differ by more than their
+#     weights say, the error of the mean grows by the ratio (Birge, "The calculation of errors by the method of least
+#     squares", Phys. Rev. 40 (1932) 207–227). The ratio is moderated by `Rules.pair_prior_df` degrees of freedom,
+#     because three pairs say little about their spread, and it is never below 1.
 #
 # Pairs of one or two cycles
-#     Slow requests, or loads that are made as a whole, do not tell v. Such pairs have their own spread: hardly
-#     moderated as long as it is no more than what boots differ by, and not at all beyond.
+#     Slow requests, or loads that are made as a whole, do not give v. Such pairs have their own spread: hardly
+#     moderated while it is no more than start-ups differ by, and not at all beyond.
 
 
 def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: bool) -> Difference:
-    """`usual` is by how much two boots differ, as a log ratio."""
+    """`usual` is how much two start-ups differ, as a log ratio."""
     from scipy.special import chdtri
 
     values, cycles = np.array([unit.value for unit in units]), [unit.cycles for unit in units]
-    # Some have too few cycles, and fewer than two have enough to tell what is usual.
+    # Some units have too few cycles, and fewer than two have enough to show what is usual.
     alone = any(0 < count < RULES.least_cycles for count in cycles)
     alone = alone and sum(count >= RULES.least_cycles for count in cycles) < 2
     weights = 1 / (usual**2 + (np.zeros(len(units)) if alone else _moderated(units)))
     worse = float(np.average(values, weights=weights))
     squares, df = float(weights @ (values - worse) ** 2), len(units) - 1
     prior = RULES.pair_prior_df
-    if alone:  # they lose the weight of what is usual where they deviate by more than half of all such units would
+    if alone:  # the usual loses its weight if they deviate by more than half of all such units would
         prior = RULES.alone_prior_df if squares <= float(chdtri(df, 0.5)) else 0
     birge = max(1.0, moderated(squares, df, usual=1.0, weight=prior))
-    # The luck of a boot that all pairs have in common is in each of them alike: no number of pairs averages it out.
+    # If all pairs share a start-up, its luck is the same in each of them, and more pairs do not average it out.
     common = 0.0 if boots_anew else usual**2 / 2
     return Difference(worse=worse, error=math.sqrt(birge / weights.sum() + common), df=prior + df)
 
 
 def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
-    """Returns the variances; where cycles told them, as if `prior_cycles` more had deviated as the units' do."""
+    """Returns the variances; those from cycles as if `prior_cycles` more cycles had deviated like the units'."""
     variances, cycles = (np.array([getattr(unit, name) for unit in units]) for name in ("variance", "cycles"))
     enough, known = cycles >= RULES.least_cycles, cycles > 0
     if enough.any():
@@ -207,17 +202,17 @@ def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
     return variances
 
 
-# --- Start-ups that get slower, or faster, one after another: their mean is then the figure of none of them
+# --- Start-ups that get slower, or faster, one after another: then their mean describes none of them
 #
-# It takes an order without an exception, steps of about one size, and a change that neither start-ups of the same code
-# nor their own rounds differ by. Of the same code on a quiet or a noisy machine at most 0.5 % have such an order
+# This needs an order without exception, steps of about one size, and a change beyond what start-ups of the same code
+# and their own rounds differ by. On a quiet or noisy machine at most 0.5 % of unchanged code has such an order
 # (`tests/judge/test_unit.py`).
 
 
 def trend_of(recording: Recording) -> tuple[float, ...]:
-    """Returns the levels of start-ups that get slower, or faster, one after another; nothing without such a trend.
+    """Returns the levels of start-ups that get steadily slower or faster; nothing without such a trend.
 
-    They are requests/s, or latencies in seconds where the load has a rate of its own.
+    Levels are requests/s, or latencies in seconds if the load has a fixed rate.
     """
     values = [
         [
@@ -230,7 +225,7 @@ def trend_of(recording: Recording) -> tuple[float, ...]:
     if len(values) < 3 or not all(values):
         return ()
     levels = [fmean(map(math.log, own)) for own in values]
-    # Standard errors of these means; of a single round what rounds usually have.
+    # Standard errors of these means; for a single round, what rounds usually have.
     errors = [stdev(map(math.log, own)) / math.sqrt(len(own)) if len(own) > 1 else 0.05 for own in values]
     return tuple(map(math.exp, levels)) if _is_trend(levels, errors) else ()
 
@@ -238,7 +233,7 @@ def trend_of(recording: Recording) -> tuple[float, ...]:
 def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:
     """Returns whether a machine that changed meanwhile may be the cause of a trend.
 
-    Its own use tells, and the CPU time of requests: that it changed too, or is not known.
+    It may be if the machine was busy, or if the CPU time per request changed as well. It also may if either is unknown.
     """
     if not any(boot.samples for boot in recording.boots) or busy_of(recording).is_busy:
         return True
@@ -250,7 +245,7 @@ def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:
         if not cpu or not requests:
             return True
         costs.append(cpu / requests)
-    # Where the machine's speed is not the cause, CPU per request may show 0.3 of a change.
+    # Even if the machine's speed is not the cause, CPU time per request may show 0.3 of a change.
     return abs(math.log(costs[1] / costs[0])) > 0.3 * abs(math.log(levels[-1] / levels[0]))
 
 
@@ -262,10 +257,10 @@ def _value(round_: Round, open_loop: bool) -> float | None:
 
 def _is_trend(levels: Sequence[float], errors: Sequence[float]) -> bool:
     total, steps = levels[-1] - levels[0], [after - before for before, after in pairwise(levels)]
-    # Log ratios of first and last, by how many there are: start-ups of the same code differ by 1 to 6 % each.
+    # Log ratios of first and last, by number: start-ups of the same code differ by 1 to 6 % each.
     if abs(total) < {3: 0.3, 4: 0.25}.get(len(levels), 0.2):
         return False
-    # Every step is a good part of an even one, as one jump is no trend, and three standard errors by its rounds.
+    # Every step must be a good part of an even one, because one jump is not a trend, and exceed three standard errors.
     least, sign = 0.3 * abs(total) / len(steps), math.copysign(1, total)
     return all(
         sign * step >= max(least, 3 * math.hypot(*both)) for step, both in zip(steps, pairwise(errors), strict=True)

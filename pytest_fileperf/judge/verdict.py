@@ -1,4 +1,4 @@
-"""The verdict on a measurement: limits that hold or not, comparisons with a baseline, and their reasons as facts."""
+"""The verdict on a measurement: limits, comparisons with a baseline, and their reasons as facts without words."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from pytest_fileperf.plan.request import Tolerance
 
 
 class Outcome(StrEnum):
-    """What a gate found for one metric."""
+    """A gate's result for one metric."""
 
     PASS = "PASS"  # noqa: S105 - an outcome, not a password
     IMPROVED = "IMPROVED"
     REGRESSED = "REGRESSED"
     INCONCLUSIVE = "INCONCLUSIVE"
     NEW = "NEW"
-    """There is no baseline."""
     WATCHED = "WATCHED"
-    """It is compared and shown, and no gate: nothing else ever takes its place."""
+    """The metric is compared and shown, but never judged: no other outcome replaces this one."""
 
 
 class ReasonKind(Enum):
-    """Why a gate or a limit has its outcome; `report.wording` has the sentence of each."""
+    """Why a gate or a limit has its outcome; `report.wording` has a sentence for each."""
 
     NO_BASELINE = auto()
     NO_BASELINE_SATURATED = auto()
@@ -40,38 +39,38 @@ class ReasonKind(Enum):
     OTHER_MACHINE = auto()
     OTHER_WORK = auto()
     MEMORY_COURSE = auto()
-    """Memory of a stored baseline that does not say after how many requests it was read."""
+    """A stored baseline's memory without the number of requests before it."""
     OTHER_ROWS = auto()
     """The same work with other rows of its feed."""
     OTHER_ANSWERS = auto()
-    """It is better, and answers otherwise."""
+    """It is better, but gives other answers."""
     SAME_CODE = auto()
     SAME_FILES = auto()
-    """Both sides ran files that Git ignores."""
+    """Both versions ran files that Git ignores."""
     NO_CODE = auto()
-    """Stored figures alone tell too little, and the code that they are of was not measured again."""
-    # What the baseline's own code does now, beside what is stored of it:
+    """Stored figures alone show too little, and their code was not measured again."""
+    # The baseline's own code now, compared with its stored figures:
     WORLD = auto()
     WORLD_UNCLEAR = auto()
-    """It may differ, which how sessions differ may explain."""
+    """It may differ, but differences between sessions may explain that."""
     ENVIRONMENT = auto()
-    """It runs so much worse that no sessions differ so."""
+    """It is so much worse that no difference between sessions explains it."""
     ABSENT = auto()
-    """One side lacks what is measured."""
+    """One version lacks what is measured."""
     NO_APP = auto()
-    """The other side lacks the whole app, or does not boot."""
+    """The old version lacks the whole app, or does not start."""
     INCOMPARABLE = auto()
-    """One side answers otherwise than the test expects, or too slowly."""
+    """One version does not give the expected answers, or is too slow."""
     BASE_FAILED = auto()
     BUSY = auto()
     BUSY_FIGURES = auto()
-    """Others were busy when the baseline was stored: its figures do not tell that code is no worse."""
+    """Others were busy when the baseline was stored, so its figures do not show that code is no worse."""
     SINCE_BASELINE = auto()
     IMPROVED = auto()
     NOISE = auto()
     UNSEEN = auto()
     NOTHING_TOLD = auto()
-    """Even a worsening of `Rules.nothing_told` could not have been seen."""
+    """Not even a worsening of `Rules.nothing_told` could have been seen."""
     FEW_REQUESTS = auto()
     NO_REQUEST = auto()
     WAS_ZERO = auto()
@@ -79,12 +78,12 @@ class ReasonKind(Enum):
     FEW_FOR_PERCENTILE = auto()
     FEW_EVENTS = auto()
     CAPACITY_BOUND = auto()
-    """No load broke a limit: the capacity is at least what is shown."""
+    """No load broke a limit: the capacity is at least this rate."""
     COUNTS_VARY = auto()
-    """What is counted may be more, but requests differ."""
+    """The count may have grown, but requests differ."""
     STATEMENT = auto()
-    """A statement that requests run, and how often they do."""
-    # Where both sides were measured in turn:
+    """A statement that requests run, and how often."""
+    # If both versions were measured alternately:
     PAIRS_NO_RATIO = auto()
     PAIRS_FEW = auto()
     PAIRS_FEW_REQUESTS = auto()
@@ -98,23 +97,23 @@ class ReasonKind(Enum):
     PAIRS_NOISE = auto()
     PAIRS_UNSEEN = auto()
     PAIRS_PASS = auto()
-    """They would PASS, and the figures of the whole run are worse by more than the tolerance."""
+    """Pairs would PASS, but the whole load's figures are worse by more than the tolerance."""
 
 
 class NoiseOf(Enum):
     """Where most of the noise comes from."""
 
     BOOTS = auto()
-    """What was measured in this session, or when the baseline was stored: more of it helps."""
+    """This session's measurements, or the baseline's: more of them help."""
     SESSIONS = auto()
-    """The machine is not alike from one session to another: no measuring in one session helps."""
+    """The machine differs between sessions: measuring more in one session does not help."""
     TURNS = auto()
-    """Both sides were measured in turn: more time helps."""
+    """Both versions were measured alternately: more time helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why an outcome is what it is: its kind, and the facts that this kind has. All others keep their defaults."""
+    """Why an outcome is what it is: its kind, and the facts for this kind. Other fields keep their defaults."""
 
     kind: ReasonKind
     metric: str = ""
@@ -125,39 +124,39 @@ class Reason:
     needed: int = 0
     total: int = 0
     share: float = 0.0
-    """A worsening, seen or to be seen, or the tolerance that it may be beyond."""
+    """A worsening that was or could be seen, or the tolerance that it may exceed."""
     tolerance: float = 0.0
-    """What this noise allows."""
+    """The tolerance with which this noise would PASS."""
     ratio: float = 0.0
-    """What the baseline's own code does now, over what is stored of it."""
+    """The baseline's own code now, over its stored figures."""
     seconds: float = 0.0
-    """How long a comparison has to last, at least, for as much as is needed; 0 where that is not known."""
+    """Least duration of a comparison with as much as is needed; 0 if unknown."""
     budgeted: bool = False
-    """Whether the session's time ended it, and not that of the test."""
+    """Whether the session's time ended it, not the test's."""
     noise_of: NoiseOf = NoiseOf.BOOTS
     together: float = 0.0
     """How many slow requests come together."""
     jump: tuple[tuple[float, float], tuple[float, float]] | None = None
     """The percentiles before and after a jump of the latency, each with its seconds."""
     differences: tuple[str, ...] = ()
-    """`cores was 2, is 4`, one for each thing that differs from the baseline; packages are apart. Where one side lacks
-    what is measured: what it said."""
+    """`cores was 2, is 4`, one for each difference from the baseline except packages. If a version lacks what is
+    measured: its answer."""
     packages: tuple[str, ...] = ()
     """`starlette 1.0 → 1.1`, one for each package that changed since the baseline."""
     busy: Busy | None = None
     """What others did on the machine."""
     text: str = ""
-    """What a user or another program said, or why code was not measured again."""
+    """A text from a user or another program, or why code was not measured again."""
     times: tuple[float, ...] = ()
-    """How often a request runs the statement of `text`: on the other side, if there is one, and now."""
+    """How often a request runs the statement in `text`: in the old version, if there is one, and now."""
     place: str = ""
-    """The line of the user's code that does, if it is known."""
+    """The line of the user's code that runs it, if known."""
     day: str = ""
     """The day on which a baseline was stored, in ISO 8601."""
 
 
 class NoteKind(Enum):
-    """What else a reader must know of a result; `report.wording` has the sentence of each."""
+    """What else a reader must know of a result; `report.wording` has a sentence for each."""
 
     TOLD = auto()
     """A whole sentence."""
@@ -165,19 +164,19 @@ class NoteKind(Enum):
     SET_BY_TEST = auto()
     """The test has set something on the app that the server imported."""
     NOT_AS_MADE = auto()
-    """What differs from the test's app, and is as the server imported it."""
+    """What differs from the test's app, because the server imported it."""
     IMPORTS_ANEW = auto()
     """Why each start-up imports the app."""
     ELSEWHERE = auto()
-    """Code that both sides run, as no version has it."""
+    """Code outside the versions, which both of them run."""
     CHANGED_MEANWHILE = auto()
-    """Files that changed while they were measured, and that no server loaded."""
+    """Files that changed while they were measured, but that no server loaded."""
     # Which code of a stored baseline was measured, or why none was:
     NEVER_CONFIRMED = auto()
     FIGURES_ONLY = auto()
-    """Why it was not measured again, though that was asked for."""
+    """Why it was not measured again, although the user asked for that."""
     FILES_CHANGED = auto()
-    """The same, if it is files of the test: others of the session have files of their own."""
+    """The same for files of the test, which differ between a session's tests."""
     SAME_CODE = auto()
     IN_TURN = auto()
     PACKAGES_HERE = auto()
@@ -186,29 +185,29 @@ class NoteKind(Enum):
     """The packages that changed since it was stored."""
     # What was stored:
     ROUGHLY_KNOWN = auto()
-    """The level is not known as well as a baseline's should be."""
+    """The level is less certain than a baseline's should be."""
     NO_CODE_STORED = auto()
-    """Why the code of the new baseline cannot be found again."""
+    """Why the new baseline's code cannot be found again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What else a reader must know: its kind, and the facts that this kind has."""
+    """What else a reader must know: its kind, and the facts for this kind."""
 
     kind: NoteKind
     texts: tuple[str, ...] = ()
-    """Names, or what a user or another program said."""
+    """Names, or texts from a user or another program."""
     share: float = 0.0
     """The standard error of the level's logarithm."""
 
     @property
     def why_no_code(self) -> str:
-        """Why the code of the baseline was not measured again; empty if that was not asked for."""
+        """Why the baseline's code was not measured again; empty if the user did not ask for that."""
         return next(iter(self.texts), "") if self.kind in (NoteKind.FIGURES_ONLY, NoteKind.FILES_CHANGED) else ""
 
 
 _MOST_TOLERATED = 1000.0
-"""As a share: more is all the same, and infinite bounds have no difference."""
+"""As a share: larger ones make no difference, and infinite bounds could not be subtracted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +220,7 @@ class MetricComparison:
     tolerance: float
     """The worsening, as a share, that passes: a rate may fall, and a duration grow, by a factor of 1 + tolerance."""
     floor: float = 0.0
-    """The worsening in the metric's own unit that passes, if it is what the tolerance comes from; else 0."""
+    """The worsening in the metric's own unit that passes, if the tolerance comes from it; else 0."""
     base: float | None = None
     now: float | None = None
     change: float | None = None
@@ -230,34 +229,33 @@ class MetricComparison:
     high: float | None = None
     """Interval of the change at `confidence`, low < high."""
     total: tuple[float, float] | None = None
-    """The same interval for the counts of all the time, stalls among it, where `low` and `high` are of typical moments.
-    """
+    """The same interval for all the time, including stalls, if `low` and `high` are for typical moments."""
     typical: float | None = None
-    """The change of typical moments, where that of the figures is another."""
+    """The change of typical moments, if the figures show another."""
     confidence: float | None = None
     detectable: float | None = None
-    """The smallest worsening, as a share like the tolerance, that this evidence would have shown in 8 of 10 runs.
-    None where it is so great that nothing can be told (`Rules.most_told`)."""
+    """The smallest worsening, as a share, that this evidence would have shown in 8 of 10 runs. None if it is too great
+    to be of use (`Rules.most_told`)."""
     reason: Reason | None = None
     """Why it is INCONCLUSIVE, NEW or IMPROVED, or what else may explain a regression."""
     pairs: int | None = None
-    """Pairs of boots that were compared, where both sides were measured in turn; None against a stored baseline."""
+    """How many pairs of start-ups were compared alternately; None against stored figures."""
     log_ratio: float | None = None
-    """Log of now over base, by all pairs, where both sides were measured in turn."""
+    """Log of now over base, over all pairs, if both versions were measured alternately."""
     log_error: float | None = None
-    """Its standard error, for few pairs as much greater as its interval is wider: 1.6449 of it are 90 %."""
+    """Its standard error. For few pairs it is widened so that 1.6449 of it still are the 90 % interval."""
     after_requests: int | None = None
-    """Of memory: after how many requests of each boot both sides are compared."""
+    """For memory: the number of requests of each start-up after which both versions are compared."""
 
     @classmethod
     def of(
         cls, metric: Metric, tolerance: float, outcome: Outcome = Outcome.INCONCLUSIVE, **facts: Any
     ) -> MetricComparison:
-        """Returns one by the tolerance at its `base`, the old level, in place of the outcome WATCHED where it is so.
+        """Applies the tolerance at `base`, the old level. A watched metric becomes WATCHED.
 
-        A floor becomes the share that it is of the old level as measured here: max(15 %, 2 ms / 10 ms) is 20 %. That
-        level has an error, which the difference of both sides has as well. An old level that came out too low makes
-        the loss look larger, and the tolerance too: the difference's own error covers both.
+        A floor becomes a share of the old level as measured here: max(15 %, 2 ms / 10 ms) is 20 %. That level has an
+        error, which the difference of both versions has as well. An old level that is too low by chance makes the loss
+        look larger, and the tolerance too. So the difference's own error covers both.
         """
         found = cls(metric=metric.name, outcome=outcome, tolerance=float(tolerance), **facts)
         if not isinstance(tolerance, Tolerance):
@@ -266,7 +264,7 @@ class MetricComparison:
             return replace(found, outcome=Outcome.WATCHED)
         if not tolerance.floor or found.base is None or found.base < 0:
             return found
-        if not found.base:  # a floor is no share of nothing, and what is counted may well begin there
+        if not found.base:  # a floor is no share of nothing, and counts may be 0
             return replace(found, floor=tolerance.floor)
         share = tolerance.floor / found.base
         if metric.worse_sign < 0:  # a rate may fall to 1 / (1 + tolerance) of what it was
@@ -275,7 +273,7 @@ class MetricComparison:
         return found if share <= tolerance else replace(found, tolerance=share, floor=tolerance.floor)
 
     def with_outcome(self, outcome: Outcome, reason: Reason | None) -> MetricComparison:
-        """Returns it with this outcome; what is WATCHED stays that, and has a reason only if it has no change."""
+        """WATCHED stays, and gets a reason only if there is no change to show."""
         if self.outcome is Outcome.WATCHED:
             return self if self.change is not None else replace(self, reason=reason)
         return replace(self, outcome=outcome, reason=reason)
@@ -285,7 +283,7 @@ class MetricComparison:
 
     @property
     def is_far_worse(self) -> bool:
-        """Whether the whole interval is worse by more than ten times the tolerance, which is more than nothing."""
+        """Whether the whole interval is worse by more than ten times the tolerance. Never if the tolerance is 0."""
         worst = 10 * self.tolerance
         if worst <= 0:
             return False
@@ -295,18 +293,18 @@ class MetricComparison:
 
     @property
     def is_beyond(self) -> bool:
-        """Whether the change that is shown is worse by more than the tolerance."""
+        """Whether the shown change is worse by more than the tolerance."""
         metric = METRICS[self.metric]
         return self.change is not None and not metric.is_counted and metric.worse_sign * (self.change - self.edge) > 0
 
     @property
     def edge(self) -> float:
-        """The change that is worse by the tolerance: of 5 %, 0.05 for a duration and -0.0476 for a rate."""
+        """The change that is worse by the tolerance: for 5 %, 0.05 for a duration and -0.0476 for a rate."""
         return math.pow(1 + self.tolerance, METRICS[self.metric].worse_sign) - 1
 
 
 def within_budget(comparison: MetricComparison) -> MetricComparison:
-    """Returns it with a reason that says whose time was over."""
+    """Notes in its reason that the session's time ended it."""
     reason = comparison.reason
     return comparison if reason is None else replace(comparison, reason=replace(reason, budgeted=True))
 
@@ -327,7 +325,7 @@ class LimitCheck:
     metric: str
     limit: float
     value: float | None
-    """None where it was not measured; the limit does not hold then."""
+    """None if it was not measured; then the limit does not hold."""
     holds: bool
     reason: Reason | None = None
     """Why it does not hold, or holds by little evidence."""
@@ -340,16 +338,16 @@ class Verdict:
     limits: tuple[LimitCheck, ...] = ()
     comparisons: tuple[MetricComparison, ...] = ()
     against: str = ""
-    """The other version, `origin/main (1a2b3c4)`; empty where comparisons are with stored baselines."""
+    """The other version, `origin/main (1a2b3c4)`; empty for stored baselines."""
     old_tree: str = ""
-    """The other version's code, if it is known, as baselines name code: a hash of Git."""
+    """The old version's code, if known, as baselines name code: a hash of Git."""
     since: str = ""
-    """The baseline whose stored figures compare, `its baseline of 2026-11-20`; empty where nothing is stored."""
+    """The baseline whose stored figures compare, `its baseline of 2026-11-20`; empty without one."""
     world: tuple[MetricComparison, ...] = ()
-    """The baseline's own code now, compared with what is stored of it: what is worse here is not the user's code."""
+    """The baseline's own code now, compared with its stored figures: the user's code does not cause these changes."""
     code_notes: tuple[Note, ...] = ()
     """Which code of a stored baseline was measured again, or why none was, and what was stored of the code here; empty
-    where nobody asked."""
+    if nobody asked."""
 
     @property
     def broken(self) -> tuple[LimitCheck, ...]:
@@ -357,23 +355,23 @@ class Verdict:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of boots the comparisons rest on; 0 where they are with stored baselines."""
+        """How many pairs of start-ups the comparisons rest on; 0 with stored baselines."""
         return max((comparison.pairs or 0 for comparison in self.comparisons), default=0)
 
     @property
     def outcome(self) -> Outcome | None:
-        """The worst outcome of all comparisons of the user's code; None when nothing was compared."""
+        """The worst outcome of the user's code; None if nothing was compared."""
         found = {comparison.outcome for comparison in self.comparisons}
         order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.NEW, Outcome.PASS, Outcome.IMPROVED)
         return next((outcome for outcome in order if outcome in found), None)
 
 
-# --- Makes what is shown of a comparison agree: before, after, the change between them, and the run itself
+# --- Makes a comparison's figures agree: before, after, the change between them, and the load itself
 #
-# One rule for every report: *now* is the figure of the run, which its row, its limits and the test's own asserts show
-# too. *Base* is the same figure of the other side, measured alternately with it, or what is stored. The change is that
-# of these two. The interval is the judge's: that of typical moments, or where the figures lie beyond it that of the
-# counts, in which the stalls are. The judge's own estimate is kept then, as `typical`.
+# One rule for every report. *Now* is the load's figure, which its row, its limits and the test's own asserts show too.
+# *Base* is the old version's figure, measured alternately, or the stored one. The change is between these two. The
+# interval is the judge's: for typical moments, or if the figures lie beyond it, for the counts, which include stalls.
+# In that case `typical` keeps the judge's own estimate.
 
 
 def as_the_run_shows(
@@ -381,7 +379,7 @@ def as_the_run_shows(
 ) -> tuple[MetricComparison, ...]:
     """`base` is what was measured alternately with `now`, if anything was.
 
-    Figures that are worse by more than the tolerance are no PASS and not IMPROVED, though pair by pair they are not.
+    Figures that are worse by more than the tolerance are neither PASS nor IMPROVED, even if the pairs are.
     """
     found = []
     for item in comparisons:
@@ -397,7 +395,7 @@ def as_the_run_shows(
 
 
 def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
-    """Returns the statement that a request runs most often, or most often more than on the other side."""
+    """Returns the statement that a request runs most often, or gained most runs since the old version."""
     sides = [side.queries for side in (base, now) if side is not None]
     times = [
         {one.text: one.count / side.requests for one in side.statements} for side in sides if side and side.statements
@@ -411,9 +409,9 @@ def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
 
 
 def agreeing(comparison: MetricComparison, now: float | None, base: float | None) -> MetricComparison:
-    """Puts the measured figures of both sides in, and their change.
+    """Puts in the measured figures of both versions, and their change.
 
-    It stays as it is where `now` is not known, and for memory: the run's own is that after other numbers of requests.
+    Unchanged if `now` is unknown, and for memory, whose own figure comes after another number of requests.
     """
     if comparison.now is None or now is None or comparison.after_requests is not None:
         return comparison
@@ -426,18 +424,16 @@ def agreeing(comparison: MetricComparison, now: float | None, base: float | None
     return replace(comparison, base=base, now=now, change=change, low=low, high=high, typical=typical)
 
 
-# --- Checks absolute limits such as `min_rps` and `max_p99`: the plain figures of one run, no statistics
+# --- Checks absolute limits such as `min_rps` and `max_p99`: a load's plain figures, no statistics
 
 
 def check_limits(
     limits: Mapping[str, float], recording: Recording, least_capacity: float | None = None
 ) -> tuple[LimitCheck, ...]:
-    """Returns one check a limit, in the order given: `min_` or `max_` and a metric's name, in the metric's SI unit.
+    """Returns one check per limit, in the given order: `min_` or `max_` and a metric's name, in the metric's SI unit.
 
-    `least_capacity` is the highest rate that held, where a search found no end.
-
-    A value equal to its limit holds; one that was not measured does not. Raises KeyError for an unknown metric: names
-    are checked where settings are read.
+    `least_capacity` is the highest rate that held, if a search found no end. A value equal to its limit holds. One that
+    was not measured does not. Raises KeyError for an unknown metric, because settings have checked the names.
     """
     checks = []
     for name, limit in limits.items():
