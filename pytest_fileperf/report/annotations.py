@@ -1,4 +1,4 @@
-"""What got worse or is undecided, each at the line of its test: for reviewers who look at the code.
+"""Annotations for reviewers: what got worse or is undecided, at the line of its test.
 
 GitHub Actions reads commands from the output of a step:
 
@@ -17,17 +17,17 @@ from pytest_fileperf.report.text import plain
 from pytest_fileperf.report.wording import first_line, where_failed
 
 _SHOWN = 10
-"""How many of each level GitHub shows of one step."""
+"""GitHub shows this many of each level per step."""
 
 
 def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
-    """Returns a line of output for each thing to say: errors first, and of these regressions.
+    """Returns a line per finding: errors first, and among these regressions.
 
-    GitHub shows ten of each level: the last one counts the others, so new tests come last. `root` is where paths of
-    test modules begin, as seen from the top of the repository.
+    GitHub shows ten of each level. The last line counts the others, so new tests come last. `root` is the directory of
+    test paths, relative to the repository.
     """
     top = PurePosixPath(root)
-    # The level in GitHub's words, such as `REGRESSED`, the test, and what happened, the most telling first.
+    # GitHub's level, a word such as `REGRESSED`, the test, and what happened, the most telling first.
     told: list[tuple[str, str, TestId | FailedTest, Sequence[str]]] = []
     for result in filter(is_pressing, record.results):
         level = "error" if result.standing.fails else "warning"
@@ -56,8 +56,8 @@ def _command(level: str, properties: dict[str, str], message: str) -> str:
 
 
 def _data(text: str) -> str:
-    """Returns the text as `escapeData` of GitHub's toolkit (packages/core/src/command.ts) makes it.
+    """Escapes like `escapeData` in GitHub's toolkit (packages/core/src/command.ts).
 
-    Properties have `:` and `,` escaped besides, as by its `escapeProperty`.
+    Properties also need `:` and `,` escaped, like `escapeProperty`.
     """
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

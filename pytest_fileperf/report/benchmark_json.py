@@ -1,7 +1,7 @@
-"""Runs in pytest-benchmark's storage, for `--fileperf-save`: its CLI and whatever else reads its JSON work on them.
+"""Writes results to pytest-benchmark's storage, for `--fileperf-save`: its CLI, and readers of its JSON, work on them.
 
-Storage layout, names, machine facts and the encoder are pytest-benchmark's own code, which need not be installed for
-anything else. Commit facts are ours, under its names: its own question to Git writes the index and runs hooks. Fields:
+Storage layout, names, machine facts and the encoder are pytest-benchmark's own code, which is needed for this only.
+Commit facts are ours, under its names: its own question to Git writes the index and runs hooks. Fields:
 
     ops                     requests per second, at the concurrency of the load (so not 1 / mean)
     rounds, iterations      number of successful requests; 1
@@ -13,10 +13,10 @@ anything else. Commit facts are ours, under its names: its own question to Git w
     stddev_outliers         requests further than one standard deviation from the mean
     iqr_outliers            requests further than 1.5 iqr below q1 or above q3
     outliers                both, as `stddev;iqr`
-    extra_info.fileperf     percentiles, bytes/s, server CPU, errors, attack and wait, what was judged and what limited
-                            the run, in SI units
+    extra_info.fileperf     percentiles, bytes/s, server CPU, errors, attack and wait, standing, and what limited the
+                            load, in SI units
 
-Quartiles and outliers come from the histogram: a latency counts as the end of its step, at most 0.1 % above its value.
+Quartiles and outliers come from the histogram: a latency counts as the end of its step, at most 0.1 % too high.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.measure.codec import json_value, named
 from pytest_fileperf.measure.histogram import Histogram
 
-# pytest-benchmark says that it is typed, but its functions are not.
+# pytest-benchmark claims to be typed, but its functions are not.
 # mypy: allow-untyped-calls
 
 
@@ -49,11 +49,11 @@ _NO_COMMIT: Mapping[str, object] = {
     "dirty": False,
     "branch": "(unknown)",
 }
-"""What pytest-benchmark says where there is no version control."""
+"""pytest-benchmark's values without version control."""
 
 
 def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str, object]:
-    """Returns the document of a run without results, with the facts that pytest-benchmark collects by its own hooks."""
+    """Returns a document without results, with the facts that pytest-benchmark's hooks would collect."""
     from datetime import UTC, datetime
 
     from pytest_benchmark import __version__
@@ -69,7 +69,7 @@ def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str,
 
 
 def benchmarks_of(record: SessionRecord) -> list[dict[str, object]]:
-    """Leaves out results without a successful request, which have no latency, and those of a smoke run."""
+    """Leaves out smoke runs, and results without a successful request, which have no latency."""
     return [_benchmark(result) for result in record.results if result.measurement.requests and not result.smoke]
 
 
@@ -80,10 +80,10 @@ def benchmark_json(document: Mapping[str, object]) -> str:
 def save_benchmarks(
     document: Mapping[str, object], *, name: str | None = None, storage: str = DEFAULT_STORAGE
 ) -> Path | None:
-    """Writes the document as the storage's next run, `NNNN_NAME.json`; returns its path, or None when it has no entry.
+    """Writes the document as the storage's next run, `NNNN_NAME.json`; returns its path, or None if it has no entry.
 
     `name` defaults to commit and time, as in `--benchmark-autosave`. Raises PlanError for a bad name or a storage that
-    is not a directory of files, FilePerfError when it cannot be written.
+    is not a directory of files, and FilePerfError if the file cannot be written.
     """
     if not document["benchmarks"]:
         return None
@@ -108,7 +108,7 @@ def _file_storage(storage: str) -> FileStorage:
 
 
 def _tag(commit: object, name: str | None) -> str:
-    """Returns the name, or what pytest-benchmark calls a run without one: commit, time, whether there were changes."""
+    """Returns the name; by default commit, time and whether there were changes, as in pytest-benchmark."""
     if name is None:
         facts = commit if isinstance(commit, Mapping) else _NO_COMMIT
         changed = ["uncommitted-changes"] if facts.get("dirty") else []

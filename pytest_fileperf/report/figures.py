@@ -1,4 +1,4 @@
-"""Every figure of a measurement, as the terminal shows them with `-v` and the HTML report below its charts."""
+"""Every figure of a measurement, as text for the terminal's `-v` and the HTML report."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pytest_fileperf.report.wording import could_show, limit_text
 from pytest_fileperf.units import format_bytes, format_count, format_duration, format_share
 
 NOTABLE = 1.1
-"""Ratio from which two times are worth showing apart."""
+"""Ratio from which two times are shown separately."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
-"""The figures shown of a latency."""
+"""The figures that are shown for a latency."""
 
 
 def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:
-    """Returns every figure: a titled row for each subject, without the parts of its setting that were `said`."""
+    """Returns a row for each subject, without the parts of its setting that were already `said`."""
     rows = figure_rows(result, said=said)
     size = max(len(title) for title, _ in rows)
     indent = INDENT + size + 2
@@ -48,13 +48,13 @@ def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) 
 def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str, list[str]]]:
     """Returns the figures by subject.
 
-    The figures of an open loop are vegeta's: the rate at which requests were due, the throughput over attack and wait.
+    An open loop has vegeta's figures: the rate at which requests were due, and the throughput over attack and wait.
     """
     run = result.measurement
     near = f"{run.latency.within_one_stdev * 100:.0f} % within one stdev of the mean"
     within = [near] if run.latency.count > 1 else []
     http = [f"{run.http_requests:,} HTTP requests", quantity(run.http_rps, Unit.PER_SECOND)]
-    # Where a worsening was seen, it tells nothing how small a one could have been.
+    # If a worsening was seen, it does not matter how small a one could have been.
     gates = [
         could_show(item)
         for item in result.verdict.comparisons
@@ -93,7 +93,7 @@ def _spread_texts(latency: LatencySummary) -> list[str]:
 
 
 def event_texts(run: Measurement) -> list[str]:
-    """Returns the rate of the events of streams, when the first ones came, and the gaps; nothing without events."""
+    """Returns the events' rate, first times and gaps; nothing without events."""
     events = run.events
     if not events.count:
         return []
@@ -105,12 +105,12 @@ def event_texts(run: Measurement) -> list[str]:
 
 
 def query_texts(run: Measurement) -> list[str]:
-    """Returns how many queries a request makes; nothing if nobody counted them."""
+    """Returns nothing if nobody counted queries."""
     return [] if run.server.queries is None else [queries_text(run.server.queries)]
 
 
 def load_texts(run: Measurement) -> list[str]:
-    """Returns what a row leaves out about a load that was due at given times; nothing if all was sent on time."""
+    """Returns what a row leaves out about an open loop; nothing if everything was sent on time."""
     texts = []
     if run.due is not None:
         finished = f"finished in {time_text(run.elapsed)}"
@@ -127,7 +127,6 @@ def load_texts(run: Measurement) -> list[str]:
 
 
 def spread(latency: LatencySummary) -> dict[str, float]:
-    """Returns the seconds of each of `SPREAD`."""
     return {name: getattr(latency, name.replace(".", "")) for name in SPREAD}
 
 
@@ -207,11 +206,11 @@ def _run(result: Result) -> list[str]:
     ]
 
 
-# --- The load generators: what one did, or each of several
+# --- The load generators: one, or each of several
 
 
 def _generator(use: ClientUse) -> list[str]:
-    """Returns how requests were sent, and the CPU that it took, of all generators together."""
+    """Returns how requests were sent, and all generators' CPU time."""
     of = f"a core, all {len(use.generators)} generators together" if len(use.generators) > 1 else "its core"
     texts = [f"engine {use.engine}", f"CPU {use.cpu_share * 100:.0f} % of {of}"]
     if use.cpu_per_request is not None:
@@ -220,7 +219,7 @@ def _generator(use: ClientUse) -> list[str]:
 
 
 def generator_texts(use: GeneratorUse) -> tuple[str, ...]:
-    """Returns what a generator did: core or worker, connections, rate, failures, CPU, clock, or why it is missing."""
+    """Returns core or worker, connections, rate, failures, CPU time and clock, or why the generator is missing."""
     clock = f"clock known to {time_text(use.clock_error)}" if use.clock_error else "same clock"
     return (
         use.worker or (f"core {', '.join(map(str, use.cores))}" if use.cores else "any core"),

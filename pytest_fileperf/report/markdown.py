@@ -1,7 +1,6 @@
-"""The results as Markdown, for the page of a pull request: what failed or is undecided first, what passed folded.
+"""The results as Markdown, for a pull request's page: failures and undecided tests first, passed tests folded.
 
     ## Load tests: 3 measured: 1 REGRESSED, 2 PASS
-
     | test | metric | before → after | change | tolerance | outcome |
     |---|---|---|---|---|---|
     | `tests/test_files.py::test_upload` | rps | 2,190/s → 2,050/s | −6.4 % [−8.1, −4.7] | 5 % | **REGRESSED** |
@@ -10,7 +9,7 @@
 
     - limited by server CPU, at 97 % of 1 core
 
-What a test is called, or a server says, is text: nothing of it becomes markup, a link or a mention.
+Test names and server answers stay text: they cannot become markup, a link or a mention.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ from pytest_fileperf.report.text import Screen, Style, plain, plain_line, printa
 from pytest_fileperf.units import format_bytes, format_count
 
 STEP_LIMIT_BYTES = 1 << 20
-"""What GitHub shows of one step. It shows nothing of a longer summary."""
+"""GitHub's limit for one step. It does not show a longer summary at all."""
 COMMENT_LIMIT_BYTES = 64_000
-"""GitHub takes a comment of 65,536 characters; the rest is for what is written around it, such as a link to the run."""
+"""GitHub takes comments of up to 65,536 characters. The rest is for text around it, such as a link to the run."""
 _COMMENT_ROWS, _COMMENT_CELLS = 20, 100
 """Rows of a comment's table, and the width of the terminal's text below it."""
 _NAME_CELLS, _NAME_CHARS = 200, 400
-"""What is shown of a name. Characters count as well: any number of accents fits in one cell."""
+"""Longest shown name. Characters count as well, because any number of accents fits in one cell."""
 _GATE_HEADINGS = ("test", "metric", "before → after", "change", "tolerance", "outcome")
 _MARKUP = re.compile(r"[\\`*_\[\]|~<>&$]|^[#+=-](?=\s)")
 _LINK = re.compile(r"(?<=@)(?=\w)|(?<=#)(?=\d)|(?<=GH-)(?=\d)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
-"""Where GitHub and GitLab find mentions, issues and addresses in plain text: a backslash does not keep them from it."""
+"""GitHub and GitLab find mentions, issues and addresses here in plain text, and a backslash does not prevent it."""
 _APART = "\N{ZERO WIDTH SPACE}"
 _NEEDS_NO_ESCAPE = re.compile(r"[^`|\\]+")
 
 
 def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTES) -> str:
-    """Returns the report as GitHub and GitLab understand it, in at most so many bytes of UTF-8 (1 KiB or more).
+    """Returns Markdown for GitHub and GitLab, at most `limit_bytes` of UTF-8 (1 KiB or more).
 
-    A longer one is cut after a whole line, and says so.
+    A longer report is cut after a whole line, and says so.
     """
     results = record.results
     urgent = story.pressing(results)
@@ -72,9 +71,9 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
 
 
 def comment_report(record: SessionRecord) -> str:
-    """Returns a comment for a pull request: what changed, and all else folded, in at most `COMMENT_LIMIT_BYTES`.
+    """Returns a comment for a pull request: the changes, and the rest folded, in at most `COMMENT_LIMIT_BYTES`.
 
-    It may be written with more rights than the record was made with: all texts of the record are in code.
+    Whoever posts it may have more rights than whoever made the record. So all texts of the record are in code.
     """
     outcomes = [counted for _, counted in story.counts(record.results)]
     failed = wording.failed_count(record)
@@ -87,9 +86,9 @@ def comment_report(record: SessionRecord) -> str:
     if len(rows) > _COMMENT_ROWS:
         told += [f"And {format_count(len(rows) - _COMMENT_ROWS, 'more row')}.", ""]
     text = session_text(record, Screen(width=_COMMENT_CELLS))
-    # Only then: a fence may be made of what else is left out.
+    # Only now: removing other characters may create a fence.
     lines = ("".join(map(printable_char, line)).replace("```", "'''") for line in text.splitlines())
-    # An answer by mail quotes code as plain text, where `@name` is a mention again.
+    # An answer by mail quotes code as plain text, in which `@name` is a mention again.
     head, body = ([line.replace("@", f"@{_APART}") for line in part] for part in (told, lines))
     title_and_table = _within(head, COMMENT_LIMIT_BYTES // 2)
     rest = _within(body, COMMENT_LIMIT_BYTES - len(title_and_table.encode()) - 128).rstrip("\n")
@@ -100,13 +99,13 @@ def comment_report(record: SessionRecord) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the lines of a table; its cells are Markdown already."""
+    """Cells must already be Markdown."""
     heading, *lines = (f"| {' | '.join(cells)} |" for cells in (headings, *rows))
     return [heading, "|" + "---|" * len(headings), *lines]
 
 
 def _gate_rows(result: Result) -> Iterator[tuple[str, ...]]:
-    """Yields a row for each metric that was judged, and each limit that does not hold; one where there is neither."""
+    """Yields a row for each judged metric and each broken limit; one row if there are neither."""
     name, verdict = _code(result.test.nodeid), result.verdict
     for item in verdict.comparisons:
         sides = _escaped(wording.sides_text(item))
@@ -123,7 +122,7 @@ def _change(comparison: MetricComparison) -> str:
 
 
 def _calm(results: Sequence[Result], common: Sequence[str]) -> list[str]:
-    """Returns the measurements that are fine, folded: a row each, and what there is to say about them."""
+    """Returns measurements without findings, folded: a row each, and remarks."""
     headings = ("test", *(METRICS[name].title for name in RUN_METRICS), "errors", "change", "outcome")
     rows = (
         (
@@ -154,7 +153,7 @@ def _ranked(group: RankedGroup) -> list[str]:
 
 
 def _folded(title: str, lines: Iterable[str]) -> list[str]:
-    # The line of a summary is HTML and no Markdown, which begins again after an empty line.
+    # A summary's line is HTML, not Markdown, which starts again after an empty line.
     return ["<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>", ""]
 
 
@@ -175,7 +174,7 @@ def _about(result: Result, common: Sequence[str]) -> list[str]:
 
 
 def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
-    """Yields a line for each test that failed for another reason than a figure, and then all that they said, folded."""
+    """Yields a line for each test that failed for another reason than a figure, then their messages, folded."""
     if not tests:
         return
     told = ((test, f"{wording.where_failed(test)}: {_escaped(wording.first_line(test))}") for test in tests)
@@ -189,11 +188,11 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
 
 
 def _escaped(text: str) -> str:
-    """Returns the text on one line so that it is shown as it is, also in a table."""
+    """Escapes text for one line, also in a table."""
 
     def shown(found: re.Match[str]) -> str:
         if (char := found[0]) == "$":
-            return "<span>$</span>"  # as GitHub's guide says: else what is between two of them is a formula
+            return "<span>$</span>"  # as in GitHub's guide: text between two `$` is a formula
         return f"&#{ord(char)};" if char in r"\|<>&" else f"\\{char}"
 
     return _MARKUP.sub(shown, _LINK.sub(_APART, plain(text)))
@@ -205,13 +204,13 @@ def _code(text: str) -> str:
 
 
 def _marked(outcome: Outcome | Standing) -> str:
-    """Returns the outcome, bold where it is to be seen at once."""
+    """Returns the outcome, bold if it needs attention."""
     calm = story.STYLES[outcome] in (Style.GOOD, Style.NONE)
     return wording.word_of(outcome) if calm else f"**{outcome.value}**"
 
 
 def _block(text: str) -> list[str]:
-    """Returns the lines as they are, in a block that none of them ends."""
+    """Returns the lines unchanged, in a block that none of them can end."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     # One item, so that it is not cut in the middle.
@@ -219,11 +218,11 @@ def _block(text: str) -> list[str]:
 
 
 def _within(lines: Sequence[str], limit_bytes: int) -> str:
-    """Returns the lines; those that fit, and that there are more, where they are too long."""
+    """Returns the lines that fit, and says so if some do not."""
     whole = "\n".join(lines).strip("\n") + "\n"
     if len(whole.encode()) <= limit_bytes:
         return whole
-    kept, left = list[str](), limit_bytes - 512  # for what says that it was cut
+    kept, left = list[str](), limit_bytes - 512  # for the note that it was cut
     for line in lines:
         left -= len(line.encode()) + 1
         if left < 0:

@@ -10,7 +10,7 @@
 
     if the new level is meant to stay, store it with --fileperf-update=all
 
-The first paragraph stands alone where there is room for a line only, as in pytest's short summary (`headline`).
+The first paragraph must make sense alone: pytest's short summary shows nothing else (`headline`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WIDTH = 72
 EXAMPLE_LENGTH = 300
 """Characters kept of a failure's example: the start of an error page is enough."""
 KINDS = 8
-"""Kinds of failure that are listed; more are counted."""
+"""Listed kinds of failures; more are only counted."""
 _CLOSED, _APP_ERROR = "disconnected", re.compile(r"status 5\d\d")
 
 
@@ -41,11 +41,11 @@ def headline(message: str) -> str:
 
 
 def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
-    """Raises the error that a verdict asks for; returns when the test may pass.
+    """Raises the verdict's error, or returns if the test passes.
 
-    RegressionError for a regression, else LimitExceededError for a limit that does not hold, else NotMeasuredError for
-    NEW (with `strict`, or in CI), INCONCLUSIVE, a part of the load that is missing and a saturated generator (with
-    `strict`). The message shows everything that was judged, whichever comes first.
+    RegressionError for a regression, else LimitExceededError for a broken limit, else NotMeasuredError. The last one is
+    raised for NEW with `strict` or in CI. With `strict` it is also raised for INCONCLUSIVE, a missing part of the load
+    and a saturated generator. The message always shows everything that was judged.
     """
     verdict = result.verdict
     found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}
@@ -66,12 +66,12 @@ def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
 
 
 def _named(head: str, result: Result) -> str:
-    """Returns the head with which measurement of a test it is, if there are several."""
+    """Adds which measurement of a test it is, if there are several."""
     return f"{result.test.further}: {head}" if result.test.further else head
 
 
 def _figures(comparisons: Iterable[MetricComparison]) -> str:
-    """Returns `rps −33.6 % [−41.0, −24.1], p99`: only the name of what has no change."""
+    """Returns `rps −33.6 % [−41.0, −24.1], p99`: only the name of a metric without a change."""
     return ", ".join(
         wording.count_text(item)
         or (item.metric if item.change is None else f"{item.metric} {wording.change_and_interval(item)}")
@@ -97,7 +97,7 @@ def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> 
     for item in comparisons:
         before, now = wording.both_sides(item)
         change = ""
-        if wording.is_same_code(item):  # what differs is the world's doing
+        if wording.is_same_code(item):  # the environment causes the difference
             before = ""
         elif item.change is not None:
             change = f"{format_change(item.change, unit=False)} {wording.interval_text(item)}".rstrip()
@@ -119,7 +119,7 @@ def _wrapped(line: str) -> str:
 def raise_for_failed_requests(
     result: Result, max_error_rate: float, *, log: Sequence[str] = (), hint: str = ""
 ) -> None:
-    """Raises RequestsFailedError when no request succeeded, or a greater share failed than `max_error_rate`.
+    """Raises RequestsFailedError if no request succeeded, or a greater share failed than `max_error_rate`.
 
     The last lines of the server's `log`, or the `hint`, may say why.
     """
@@ -156,7 +156,7 @@ def _failures_text(failures: Sequence[Failure], *, requests: int, allowed: float
 
 
 def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
-    """Yields what may be behind connections that were closed, where about as many answers were errors of the app."""
+    """Yields a cause of closed connections, if about as many answers were errors of the app."""
     counts = {failure.kind: failure.count for failure in failures}
     closed, errors = counts.get(_CLOSED, 0), sum(count for kind, count in counts.items() if _APP_ERROR.match(kind))
     if 0 < closed <= errors * 1.2:  # about one connection for each error

@@ -1,4 +1,4 @@
-"""Load tests of an app's endpoints, as the text of a module that its author edits."""
+"""Writes load tests of an app's endpoints: a module for the user to edit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHY_LEFT_OUT = "It destroys what is there: load it only with data that each req
 
 
 def new_tests(endpoints: Sequence[Endpoint], app: str | None, source: str) -> str:
-    """Returns the text; `app` is an import string, None where the ini file names the app."""
+    """`app` is an import string; None if the ini file names the app."""
     tests = [_test(endpoint, name) for endpoint, name in zip(endpoints, _names(endpoints), strict=True)]
     mark = [] if app is None else [f"pytestmark = pytest.mark.fileperf(app={_code(app, 0)})", ""]
     lines = [f'"""Load tests made from {_plain(source)}. They are yours now: edit them."""', ""]
@@ -30,7 +30,7 @@ def new_tests(endpoints: Sequence[Endpoint], app: str | None, source: str) -> st
 
 
 def _names(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
-    """Returns a name for each test; paths such as `/a/b`, `/a-b` and `/a/b/2` get different ones."""
+    """Returns a different name for each test, even for paths such as `/a/b`, `/a-b` and `/a/b/2`."""
     names: dict[str, None] = {}
     for endpoint in endpoints:
         words = re.sub(r"\W+", "_", unquote(endpoint.path), flags=re.ASCII).strip("_").lower()
@@ -41,7 +41,7 @@ def _names(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
 
 
 def is_left_out(endpoint: Endpoint) -> bool:
-    """Whether its test is a comment: a load of it destroys what is there."""
+    """Whether its test is a comment, because the request destroys data."""
     return endpoint.method == "delete"
 
 
@@ -76,13 +76,13 @@ def _test(endpoint: Endpoint, name: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Returns a text that a docstring can hold, whatever it is."""
+    """Makes any text safe for a docstring."""
     shown = "".join(character if character.isprintable() else " " for character in text)
     return " ".join(shown.replace("\\", "/").replace('"', "'").split())
 
 
 def _code(value: object, depth: int) -> str:
-    """Returns a value as Python code, at a depth of indents; a collection that is long has a line for each entry."""
+    """Returns a value as Python code at a depth of indents. A long collection has a line for each entry."""
     if isinstance(value, str):
         return repr(value) if '"' in value else '"' + repr("'" + value)[2:]
     if not isinstance(value, dict | list):

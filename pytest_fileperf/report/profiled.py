@@ -1,4 +1,4 @@
-"""Profiles as text and JSON: which functions a regression comes from, or what costs most CPU."""
+"""Profiles as text and JSON: the functions that a regression comes from, or that cost most CPU time."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from pytest_fileperf.units import format_change
 
 NAMED = 3
 _WORTH_SAYING = 0.1
-"""Share of the growth from which it is said that no function that is named has it."""
+"""If no named function has at least this share of the growth, the text says so."""
 _PLACE = ("function", "file", "line")
 
 
 def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> str:
-    """Returns by how much CPU per request grew, and the functions to blame for most of it; lines of at most 72 cells.
+    """Returns the growth of CPU time per request, and the functions to blame; lines of at most 72 cells.
 
-    CPU per request grew by 18.2 µs (+22.0 %), of it
-      15.1 µs in slow_digest (app/main.py:31)
-      2.05 µs in dumps (json/__init__.py:183), called by Cart.total (app/cart.py:9)
-    the other 3.10 µs are spread over many functions
-    2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
+        CPU per request grew by 18.2 µs (+22.0 %), of it
+          15.1 µs in slow_digest (app/main.py:31)
+          2.05 µs in dumps (json/__init__.py:183), called by Cart.total (app/cart.py:9)
+        the other 3.10 µs are spread over many functions
+        2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
 
-    Lines below say what kept processes from being seen at times, as less of their functions is in these figures.
+    More lines follow if processes could not always be seen: then their functions have too small figures.
     """
     return "\n".join((*_growth(base, now, growths), *_unseen(base, now)))
 
 
 def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
-    """Returns the project's functions that cost most, for a profile of one side; lines of at most 72 cells."""
+    """Returns the project's functions that cost most, for one version; lines of at most 72 cells."""
     shown = (cost for cost in costs if cost.own_code or cost.frame == CHILD_PROCESSES)
     own = [cost for cost in shown if cost.frame.function != "<module>"][:NAMED]
     head = f"CPU per request {time_text(profile.cost)}"
@@ -77,7 +77,7 @@ def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> l
 
 
 def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], seconds: Sequence[float]) -> list[str]:
-    """Returns a line for each function under the head: its seconds, its place, and what calls it if that is known."""
+    """Returns a line per function below the head: its seconds, its place, and its caller if known."""
     times = [time_text(second) for second in seconds]
     widest = max(map(cells, times))
     found = (
@@ -87,7 +87,7 @@ def _listed(head: str, functions: Sequence[FunctionGrowth | FunctionCost], secon
 
 
 def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> dict[str, object]:
-    """Returns every function that is to blame, those that cost less now (below 0), and what the two profiles are.
+    """Returns every function to blame, the functions that cost less now (below 0), and facts about both profiles.
 
     Times are in seconds of CPU per request.
     """
@@ -108,7 +108,7 @@ def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
 
 
 def costs_json(profile: Profile, costs: Sequence[FunctionCost]) -> dict[str, object]:
-    """Returns what every function costs on one side; times in seconds of CPU per request."""
+    """Returns every function's cost in one version; times in seconds of CPU per request."""
     functions = [{**named(cost.frame, *_PLACE), **named(cost, "own_code", "cost_s", "self_s")} for cost in costs]
     return {**_profile_json(profile), "functions": functions}
 
@@ -139,7 +139,7 @@ def _placed(frame: Frame, room: int) -> str:
 
 
 def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
-    """Returns the lines of a function: its place, and behind it or in a line below the one that calls it."""
+    """Returns a function's lines: its place, then its caller, on the same line if there is room."""
     first = lead + _placed(each.frame, WIDTH - cells(lead))
     caller = each.caller if isinstance(each, FunctionGrowth) else None
     if caller is None:
@@ -153,7 +153,7 @@ def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
 
 
 def told(sentence: str) -> str:
-    """Returns a sentence in lines of a message."""
+    """Wraps a sentence for a message."""
     return "\n".join(Screen(width=WIDTH).prose(sentence))
 
 
@@ -161,7 +161,7 @@ _RUNS_LOOP = "asyncio/runners.py"
 """Its functions are innermost while code without Python functions runs: uvloop's, or a parser's."""
 
 
-# --- What requests lost, in words: how much of it was waiting and not CPU time, and what they waited for
+# --- What requests lost, in words: how much of it was waiting, and for what
 
 _WAITED_FOR = {
     LimitKind.THREAD_POOL: "the thread pool",
@@ -172,14 +172,14 @@ _WAITED_FOR = {
 
 
 def loss_text(loss: Loss) -> str:
-    """Returns how much of the loss is waiting; empty where nearly all of it is CPU time."""
+    """Returns the waiting part of the loss; empty if nearly all of it is CPU time."""
     if loss.wait_s < A_GOOD_PART * loss.total_s:
         return ""
     return told(f"Requests take longer: {_of_total(loss.wait_s, loss)} more are waiting, not CPU")
 
 
 def others_text(loss: Loss) -> str:
-    """Returns how much of the loss may be that others had the core; empty where that is little."""
+    """Returns the part of the loss that may be others' use of the core; empty if it is small."""
     if loss.others_s < A_GOOD_PART * loss.total_s:
         return ""
     part = _of_total(loss.others_s, loss)
@@ -194,14 +194,14 @@ def _of_total(part_s: float, loss: Loss) -> str:
 
 
 def limit_waited_for(limit: Limit) -> str:
-    """Returns what requests wait for, by what limits the server; empty where that does not say it."""
+    """Returns what requests wait for, from what limits the server; empty if that does not show it."""
     if limit.kind in _WAITED_FOR:
         return told(f"Requests waited for {_WAITED_FOR[limit.kind]}: {limit.evidence}")
     return told(f"Waiting: {limit.evidence}") if limit.queues else ""
 
 
 def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_thread: bool) -> str:
-    """Returns that requests waited for the event loop, for how long, and for which code."""
+    """Says for how long requests waited for the event loop, and for which code."""
     length = time_text(stalls.typical_s)
     why = "code that waits" if stalls.waits else "code that computes"
     head = f"Requests waited for the event loop: blocked for {length} at a time by"
@@ -216,7 +216,7 @@ def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_th
 
 
 def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[str, object]:
-    """Returns the loss and what is known of its cause, as JSON values; times in seconds per request."""
+    """Times are in seconds per request."""
     return {
         **named(loss, "total_s", "cpu_s", "others_s", "wait_s"),
         "stalls": None if stalls is None else named(stalls, "typical_s", "lost_s", "waits"),
@@ -228,7 +228,7 @@ def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[st
 
 
 def start_text(base_s: float, now_s: float, grown: Sequence[ImportGrowth] | None) -> str:
-    """Returns by how much start-ups grew, and the imports that account for it; None if nobody knows of imports.
+    """Returns the growth of start-ups, and the imports that account for it; `grown` is None if imports are unknown.
 
     start-up grew by 462 ms (+61.3 %), by longer imports:
       301 ms in pandas (not imported before), by app.reports

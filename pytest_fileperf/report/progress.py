@@ -1,4 +1,4 @@
-"""Progress while a load runs: one line of text, shown on a terminal, in a log or nowhere."""
+"""Progress while a load runs: one line of text, on a terminal, in a log or nowhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_fileperf.report.text import cells, plain, quantity, shorten
 from pytest_fileperf.units import format_duration
 
 PLAIN_AFTER_S = 30.0
-"""A test that takes longer says in a log that it is alive. Others are over by then, which pytest says."""
+"""A test that takes longer reports in a log that it is alive. pytest itself reports shorter ones when they end."""
 _BAR_CELLS, _BAR_RANK = 12, 5
 _PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for the last"}
 
@@ -23,22 +23,22 @@ class ProgressLine:
     """A moment of a measurement."""
 
     title: str
-    """The test's."""
+    """The test's title."""
     run: RunProgress
-    """Of the run that is made."""
+    """The current load's progress."""
     boot: int
-    """Counted from 1."""
+    """Counts from 1."""
     boots: int
     elapsed_s: float
-    """Since the load began, over all boots."""
+    """Since the load began, over all start-ups."""
     total_s: float | None
-    """What the whole load is planned to take; None where it ends by a count."""
+    """Planned time of the whole load; None if it ends by a count."""
     requests: int
-    """Successful ones so far, over all boots."""
+    """Successful ones so far, over all start-ups."""
 
 
 def progress_text(line: ProgressLine, width: int | None = None) -> str:
-    """Returns a line of at most `width` cells, without its least important parts; or one for a log, without a bar."""
+    """Returns a line that leaves out its least important parts to fit `width` cells; without `width`, a log's line."""
     run, boot = line.run, f" {line.boot}/{line.boots}" if line.boots > 1 else ""
     parts = [(0, _PHASES.get(run.phase, run.phase) + boot)]
     if line.total_s:
@@ -67,17 +67,15 @@ def progress_text(line: ProgressLine, width: int | None = None) -> str:
 
 
 class ProgressSink(Protocol):
-    """Where progress goes."""
-
     def update(self, line: ProgressLine) -> None:
         """Takes a moment; may be called at any rate."""
 
     def done(self) -> None:
-        """Ends a run, successful or not, and leaves what it writes to ready for others."""
+        """Ends a load, successful or not. Others may then use the same output."""
 
 
 class LiveProgress:
-    """Rewrites one line of a terminal, ten times a second at most and at each change of phase; clears it at the end."""
+    """Rewrites one line of a terminal, at most ten times a second and at each change of phase; clears it at the end."""
 
     def __init__(
         self, write: Callable[[str], object], *, columns: Callable[[], int], clock: Callable[[], float] = time.monotonic
@@ -94,9 +92,9 @@ class LiveProgress:
         stage = (line.title, line.run.phase, line.boot)
         if now_s < self._due_s and stage == self._stage:
             return
-        # Ten updates a second look smooth; more cost the machine under test.
+        # Ten updates a second look smooth. More would cost the machine under test.
         self._due_s, self._stage = now_s + 0.1, stage
-        # The last column stays free: some terminals break the line when it is written.
+        # The last column stays free, because some terminals wrap a full line.
         text = progress_text(line, self._columns() - 1)
         width = cells(text)
         self._write("\r" + text + " " * (self._shown_cells - width))
@@ -109,13 +107,13 @@ class LiveProgress:
 
 
 class PlainProgress:
-    """Writes for a log: one line for each test that takes long, and none for others. A line has all there is to say."""
+    """Writes to a log: one complete line for each test that takes long."""
 
     def __init__(self, write: Callable[[str], object], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write
         self._clock = clock
         self._due_s: float | None = None
-        """When the line is due; None before the load of a test begins."""
+        """When the line is due; None before a test's load begins."""
 
     def update(self, line: ProgressLine) -> None:
         now_s = self._clock()

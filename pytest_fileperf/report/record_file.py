@@ -1,12 +1,11 @@
-"""The plugin's own JSON, for `--fileperf-json`: all that was measured and judged, in SI units, for other programs.
+"""The plugin's own JSON, for `--fileperf-json`: all measurements and verdicts, in SI units, for other programs.
 
-`examples/json.md` describes every field. Fields may be added within a schema number; readers ignore what they do not
-know. A field is never NaN or Infinity; what was not measured is null.
+`examples/json.md` describes every field. A schema number allows new fields, and readers ignore unknown ones. A field is
+never NaN or Infinity; unmeasured ones are null.
 
-History: 4 has memory, warm_up, after_requests and other_answers.
-3 has versions, commit, asked, failed, said and record, so that reports can be made of it again.
-2 tells the code from the world (verdict.code, verdict.world), and has `base` for stored baselines too.
-1 is the first.
+History: 4 has memory, warm_up, after_requests and other_answers. 3 has versions, commit, asked, failed, said and
+record, so that reports can be made from it again. 2 tells the code from the environment (verdict.code, verdict.world),
+and has `base` for stored baselines too. 1 is the first.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ from pytest_fileperf.report.text import plain
 from pytest_fileperf.report.wording import note_of, notes_text, sentence
 from pytest_fileperf.serve.databases import Queries
 
-# --- The record of a session as JSON values, and the record that is made of them again: an equal one
+# --- Converts a session's record to JSON values and back to an equal record
 #
-# A file of `--fileperf-json` has it beside what other programs read. Neither is all of the record: what is plain enough
-# is only in the part for other programs.
+# A file of `--fileperf-json` has these values besides those for other programs. Neither is the whole record: plain
+# values are only in the part for other programs.
 
 SCHEMA = 4
 _FACTS = ("said", "created", "asked", "versions", "commit", "environment")
-"""What a record has besides measurements, as other programs read it; failed tests too, which older files lack."""
+"""What a record has besides measurements, as other programs read it. Also failed tests, which older files lack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Paired:
-    """What the rounds do not tell of a pair of boots."""
+    """Facts of a pair that are not in the rounds."""
 
     stabilised: tuple[str, ...] = ()
     base_boots_anew: bool = True
@@ -72,7 +71,7 @@ def record_to_json(record: SessionRecord) -> dict[str, object]:
 
 
 def read_record(path: Path) -> SessionRecord:
-    """Returns the record in a file of `--fileperf-json`; raises RecordError that names the file and what is wrong."""
+    """Raises RecordError with the file's name and what is wrong."""
     try:
         document: object = json.loads(path.read_bytes())
     except OSError as error:
@@ -88,7 +87,7 @@ def read_record(path: Path) -> SessionRecord:
         raise RecordError(f"{path} has schema {schema!r}, not {SCHEMA}: {to_do}")
     try:
         return _record(document)
-    except (ValueError, TypeError, KeyError, ArithmeticError) as error:  # what a value that does not fit leads to
+    except (ValueError, TypeError, KeyError, ArithmeticError) as error:  # values that do not fit lead to these
         raise RecordError(f"{path} is damaged: {plain(str(error))}") from error  # it may quote the file
 
 
@@ -116,7 +115,7 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
 
 
 def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -> None:
-    """Raises ValueError for a metric that there is not: every report looks metrics up by their names."""
+    """Raises ValueError for an unknown metric, because every report looks metrics up by name."""
     found = []
     for result in results:
         verdict = result.verdict
@@ -132,7 +131,7 @@ def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -
 
 
 def _kept(result: Result, encoder: Encoder) -> dict[str, object]:
-    """Returns a result without pairs whose sides are the boots of both recordings: they would double the file."""
+    """Leaves out pairs that both recordings' start-ups can make again: they would double the file."""
     paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
     if not paired or _pairs(result, paired) != result.pairs:
         return {"result": encoder.encode(result, Result)}
@@ -141,7 +140,7 @@ def _kept(result: Result, encoder: Encoder) -> dict[str, object]:
 
 
 def _whole(kept: Placed, decoder: Decoder) -> Result:
-    """Returns the whole of a result; of older files also the notes, which they have as texts."""
+    """Restores a result. Older files have notes as texts."""
     stored = kept["result"]
     result: Result = decoder.decode(stored, Result)
     paired = decoder.decode(kept.given("paired", []), tuple[_Paired, ...])
@@ -154,7 +153,7 @@ def _whole(kept: Placed, decoder: Decoder) -> Result:
 
 
 def _pairs(result: Result, paired: Sequence[_Paired]) -> tuple[Pair, ...]:
-    """Returns the pairs that the boots of both recordings make."""
+    """Makes the pairs from both recordings' start-ups."""
     sides = ((), ()) if result.base is None else (sides_by_boot(result.base), sides_by_boot(result.recording))
     return tuple(
         pairs_alike(
@@ -175,10 +174,10 @@ def _group(group: Placed, results: tuple[Result, ...], decoder: Decoder) -> Rank
     return replace(ranked, title=title, results=tuple(results[member] for member in members))
 
 
-# --- What happened on a boot over time, as JSON: a list for each column, a value for each sample or stretch of time
+# --- A start-up over time, as JSON: a list per column, a value per sample or stretch of time
 
 _QUEUES = ("connections", "server_unread", "server_unsent", "client_unread", "client_unsent", "under_way")
-# More digits than times and shares have here are noise, and make files large.
+# More digits of times and shares would be noise, and make files large.
 
 
 def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
@@ -192,7 +191,7 @@ def leads_series(leads: LeadTimes) -> dict[str, list[float] | list[int]]:
 
 
 def samples_series(boot: Boot) -> dict[str, object]:
-    """Returns what the server's processes, the generator and the sockets did; the boot must have samples."""
+    """Returns what server processes, generator and sockets did; the start-up must have samples."""
     samples = tuple(boot.samples)
     processes = [
         {"pid": pid, "worker": pid in boot.worker_pids, **columns}
@@ -213,7 +212,7 @@ def samples_series(boot: Boot) -> dict[str, object]:
 
 
 def _by_process(samples: Sequence[Sample], seen: Sequence[Sequence[ProcessUse]]) -> dict[int, dict[str, object]]:
-    """Returns the columns of each process that was seen in the samples, by its id."""
+    """Returns the columns of each process in the samples, by its id."""
     found: dict[int, dict[str, object]] = {}
     for pid in dict.fromkeys(use.pid for uses in seen for use in uses):
         own = [next((use for use in uses if use.pid == pid), None) for uses in seen]
@@ -227,7 +226,7 @@ def _by_process(samples: Sequence[Sample], seen: Sequence[Sequence[ProcessUse]])
 
 
 def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[float | None]:
-    """Returns the cores used between each look and the one before; None for the first."""
+    """Returns the cores used between each sample and the one before; None for the first."""
     shares: list[float | None] = [None]
     for (start_ns, before_ns), (end_ns, after_ns) in pairwise(zip(times_ns, cpu_ns, strict=True)):
         if before_ns is None or after_ns is None or end_ns <= start_ns:
@@ -241,7 +240,7 @@ def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[f
 
 
 def results_json(record: SessionRecord) -> str:
-    """Returns the document that `examples/json.md` describes; keys are sorted, and `record` comes last."""
+    """Returns the document that `examples/json.md` describes. Keys are sorted, but `record` comes last."""
     document = {
         "schema": SCHEMA,
         **named(record, "created", "versions", "environment", "commit", "said", "endpoints"),

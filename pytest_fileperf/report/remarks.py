@@ -1,4 +1,4 @@
-"""What a reader must know to judge the figures of one result, beside its verdict: how they came to be, in sentences."""
+"""Sentences about how one result's figures came to be: a reader needs them to judge the figures."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _OF_FIGURES = (
 
 
 def setting(result: Result) -> tuple[str, ...]:
-    """Returns server, load and what was held equal between boots, in words. It is often equal for a whole session."""
+    """Returns server, load and what was held equal between start-ups. It is often the same for a whole session."""
     verdict, held = result.verdict, _stabilised(result.recording)
-    # Which code of a stored baseline it is, is said with what there is to know about it.
+    # The notes say which code of a stored baseline was measured.
     against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
     found = (against, result.server, result.load, f"boots stabilised: {', '.join(held)}" if held else "")
     return tuple(plain(text) for text in found if text)
 
 
 def findings(result: Result) -> tuple[str, ...]:
-    """Returns what a reader must not miss about how figures came to be: the message of a failed test says it, too."""
+    """Returns the most important remarks, which are also in the message of a failed test."""
     if result.smoke:
         return ()
     told = (
@@ -64,7 +64,7 @@ def findings(result: Result) -> tuple[str, ...]:
 
 
 def notes(result: Result) -> tuple[str, ...]:
-    """Returns what a reader must know to judge the figures, as sentences without a full stop."""
+    """Returns all remarks, as sentences without a full stop."""
     recording, held = result.recording, _stabilised(result.recording)
     missing = [name for name in STABILISERS if name not in held]
     why_engine = "" if recording.engine == "replay" else plain(recording.why_engine)
@@ -98,9 +98,9 @@ def notes(result: Result) -> tuple[str, ...]:
 
 
 def brief_notes(result: Result) -> list[str]:
-    """Returns those of the notes that nobody must miss."""
+    """Returns the notes that nobody must miss."""
     code = untold_code(result.verdict)
-    # That figures alone were stored, or compare, is each test's own news if its code or its files are not in Git.
+    # If a test's code or files are not in Git, its stored figures alone compare. That is this test's own news.
     is_told = any(note.kind in (NoteKind.NO_CODE_STORED, NoteKind.FILES_CHANGED) for note in code)
     told = (
         *findings(result),
@@ -121,7 +121,7 @@ def brief_notes(result: Result) -> list[str]:
 
 
 def _background(result: Result) -> str:
-    """Returns what the servers used in each other's turns; empty if one has left work, which is said instead."""
+    """Returns what the servers used in each other's turns; empty if one left work behind, which is reported instead."""
     return "" if _left_text(result) else str(result.background or "")
 
 
@@ -130,7 +130,7 @@ def _stabilised(recording: Recording) -> tuple[str, ...]:
 
 
 def _not_stored_text(result: Result) -> str:
-    """Returns why it is no baseline though that was asked for; empty if that is not so, or a reason says it."""
+    """Returns why it did not become a baseline although the user asked for it; empty if a reason already says so."""
     said = any(item.reason and item.reason.kind in NO_BASELINE for item in result.verdict.comparisons)
     return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
 
@@ -138,7 +138,7 @@ def _not_stored_text(result: Result) -> str:
 # --- What the server did to connections
 
 _EACH, _FEW = 0.95, 0.01
-"""Shares of answers: a server that closes from time to time, as after 1,000 requests, is usual."""
+"""Shares of answers. A server that closes a connection from time to time, as after 1,000 requests, is usual."""
 
 
 def _breach_texts(run: Measurement) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def _breach_texts(run: Measurement) -> tuple[str, ...]:
 
 
 def reconnect_text(run: Measurement) -> str:
-    """Returns how often the server closed a connection that was then opened anew; empty if that was seldom."""
+    """Returns how often the server closed a connection that was then opened again; empty if that was rare."""
     share = run.closed_said / max(1, run.http_requests)
     if share < _FEW:
         return ""
@@ -165,7 +165,7 @@ def reconnect_text(run: Measurement) -> str:
     return f"the server closed the connection after each answer: {opened} were opened for {requests}"
 
 
-# --- How figures came to be: answers, the warm-up, and what changed from start-up to start-up
+# --- How figures came to be: answers, the warm-up, and changes from start-up to start-up
 
 _KINDS = 3
 
@@ -248,7 +248,7 @@ def _memory_texts(result: Result) -> Iterator[str]:
                 max((boot.memory[-1][0] for boot in recording.boots if boot.memory), default=0)
                 for recording in (result.base, result.recording)
             ]
-            if min(reached) * 1.5 < max(reached):  # one side has answered many more
+            if min(reached) * 1.5 < max(reached):  # one version has answered many more
                 text += f", though start-ups answered up to {reached[0]:,} before and {reached[1]:,} now"
         yield text
 
@@ -272,7 +272,7 @@ def _law_text(result: Result) -> str:
 
 
 def _saturated_text(result: Result) -> str:
-    # What the capacity says of it: its figures are of loads that the generator could make.
+    # A capacity's remarks cover this: its figures come from loads that the generator could make.
     if result.smoke or not result.measurement.saturated or result.capacity is not None:
         return ""
     use = result.measurement.client
@@ -319,13 +319,13 @@ def _one_core_text(result: Result) -> str:
 
 
 _GROWING = {"open_files": "open files", "threads": "threads", "memory_bytes": "memory"}
-"""How to call what a server may hold more and more of."""
+"""Names for what a server may hold more and more of."""
 _AS_WELL, _HARDLY = 0.5, 0.1
-"""Parts of a growth that lasts: from the first on the other side grew, too; up to the second it did not."""
+"""As parts of a lasting growth: from the first on the other version grew too; up to the second it did not."""
 
 
 def _growth_texts(result: Result) -> tuple[str, ...]:
-    """Returns that the server had all the open files that it may have, and what it held more of, request by request."""
+    """Reports that the server ran out of open files, and what it held more of with each request."""
     if result.smoke:
         return ()
     now, base = result.recording.growth, result.base.growth if result.base else None
@@ -347,7 +347,7 @@ def _grew_text(name: str, what: str, now: Growth | None, base: Growth | None) ->
 
 
 def _than(name: str, other: float, value: float, whose: str) -> str:
-    """Returns how the other side grew, beside one that surely grew by the value; what is between is not told."""
+    """Compares the other version with this growth. Between the two bounds there is nothing certain to say."""
     if other >= _AS_WELL * value:
         return f", and by {_each(name, other)} {whose}"
     return f", and did not {whose}" if other <= _HARDLY * value else ""
@@ -363,7 +363,7 @@ def busy_text(result: Result) -> str:
 
 
 def _iterations_text(result: Result) -> str:
-    """Returns how requests/s counts where iterations, as of a journey, make several HTTP requests; else empty."""
+    """Explains requests/s if an iteration, for example of a journey, makes several HTTP requests; else empty."""
     run = result.measurement
     if result.smoke or result.test.step or run.http_requests <= run.requests + run.errors:
         return ""
@@ -376,7 +376,7 @@ def _iterations_text(result: Result) -> str:
 
 
 def capacity_text(result: Result) -> str:
-    """Returns the capacity in one line: its interval, the limits, and what sets it; empty where none was sought."""
+    """Returns the capacity in one line: interval, limits, and what sets it; empty if nobody searched for it."""
     found = result.capacity
     if found is None or found.ended is CapacityEnd.SMOKE:
         return ""

@@ -1,4 +1,4 @@
-"""What a record tells, in which order, and how urgent it is; formats only lay it out.
+"""What a record tells, in which order and how urgently; formats only decide how it looks.
 
 `wording` has the sentences of verdicts, `remarks` those about how figures came to be.
 """
@@ -31,11 +31,11 @@ STYLES: Mapping[str, Style] = {
     Standing.UNGATED: Style.NONE,
     Outcome.WATCHED: Style.NONE,
 }
-"""Outcomes of gates have the words of standings, and their styles."""
+"""Outcomes of gates share words and styles with standings."""
 _WORST_FIRST = (Standing.REGRESSED, Standing.LIMIT, Standing.FAILED)
 _EXPECTED_LIMITS = (LimitKind.SERVER_CPU, LimitKind.RATE, LimitKind.UNCLEAR)
 _UNSAID = (ReasonKind.NO_BASELINE, ReasonKind.SAME_CODE)
-"""Reasons that the outcome, or a hint at the end, says."""
+"""The outcome, or a hint at the end, already says these reasons."""
 _T = TypeVar("_T")
 
 
@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 
 def urgency(result: Result) -> int:
-    """Returns a number that is the smaller the sooner somebody should look."""
+    """Smaller is more urgent."""
     standing = result.standing
     if standing.fails:
         return _WORST_FIRST.index(standing)
@@ -51,25 +51,25 @@ def urgency(result: Result) -> int:
 
 
 def is_pressing(result: Result) -> bool:
-    """Returns whether it is to be seen at once: it fails, is undecided, or new."""
+    """Returns whether somebody must look at it: it fails, is undecided, or is new."""
     standing = result.standing
     is_new = standing is Standing.NEW and not result.baseline_written
     return standing.fails or standing.is_undecided or is_new
 
 
 def pressing(results: Iterable[Result]) -> list[Result]:
-    """Returns those to be seen at once: what fails, then what is undecided, then new tests."""
+    """Returns failures, then undecided tests, then new ones."""
     found = filter(is_pressing, results)
     return sorted(found, key=lambda result: (not result.standing.fails, not result.standing.is_undecided))
 
 
 def is_notable(limit: Limit) -> bool:
-    """Returns whether something else than the server's CPU, or the load as it was asked for, set the pace."""
+    """Returns whether something other than the server's CPU, or the rate that was asked for, set the pace."""
     return limit.kind not in _EXPECTED_LIMITS
 
 
 def is_limited_elsewhere(result: Result) -> bool:
-    """Returns `is_notable` for the limit of a whole load whose figures are the server's own."""
+    """As `is_notable`, but only for a whole load whose figures are the server's own."""
     run = result.measurement
     is_other = result.smoke or result.capacity or result.test.own or run.saturated or not run.requests
     return not is_other and is_notable(run.limit)
@@ -79,11 +79,11 @@ def is_limited_elsewhere(result: Result) -> bool:
 
 
 Why: TypeAlias = tuple[Outcome, str, tuple[str, ...]]
-"""Why gates have an outcome: a text that begins with their metrics; and these metrics."""
+"""Why gates have an outcome: the outcome, a text that begins with their metrics, and these metrics."""
 
 
 def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, ...]:
-    """Returns outcomes with the reasons that the judge gave, without some kinds; equal reasons share one text."""
+    """Returns the judge's reasons except some kinds; equal reasons share one text."""
     groups: dict[tuple[Outcome, str], list[MetricComparison]] = {}
     for comparison in result.verdict.comparisons:
         why, remedied = comparison.reason, comparison.outcome is Outcome.NEW and result.baseline_written
@@ -107,7 +107,7 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
 
 
 def _unfit_reason(result: Result) -> str:
-    """Returns why a NEW run did not become a baseline, or cannot; empty where it can."""
+    """Returns why a NEW run did not become a baseline, or cannot; empty if it can."""
     if result.not_stored:
         return f"there is no baseline, and nothing was stored: {plain(result.not_stored)}"
     if not result.unfit:
@@ -117,14 +117,14 @@ def _unfit_reason(result: Result) -> str:
 
 
 def brief_reasons(result: Result) -> list[Why]:
-    """Returns why gates are not PASS; and of a comparison with another version that it is the same code."""
+    """Returns why gates are not PASS. For a comparison with another version, also that the code is the same."""
     if result.verdict.against and not result.verdict.code_notes:
         return list(reasons(result, but=_UNSAID[:1]))
     return [why for why in reasons(result, but=_UNSAID) if why[0] is not Outcome.PASS]
 
 
 def undecided_texts(result: Result) -> Sequence[str]:
-    """Returns what was not decided, a text for each metric; empty if all was."""
+    """Returns a text for each undecided metric."""
     if not result.standing.is_undecided:
         return ()
     further = f" ({result.test.further})" * bool(result.test.further)
@@ -146,7 +146,7 @@ def undecided_texts(result: Result) -> Sequence[str]:
 
 
 def pressing_texts(result: Result) -> Sequence[str]:
-    """Returns why it is to be seen at once, in short: what got worse or failed, what is undecided, or why it is new."""
+    """Returns in short why somebody must look: regressions or failures, undecided metrics, or why it is new."""
     standing, verdict, run = result.standing, result.verdict, result.measurement
     if standing.is_undecided:
         return undecided_texts(result)
@@ -160,7 +160,7 @@ def pressing_texts(result: Result) -> Sequence[str]:
 
 
 def telling(result: Result) -> list[str]:
-    """Returns all that a reader must know about a result beside its figures, the most telling first."""
+    """Returns everything to know about a result besides its figures, the most telling first."""
     world = wording.world_text(result.verdict)
     said = [f"the world: {world}"] if world else []
     said += map(wording.noise_text, result.noise)
@@ -176,7 +176,7 @@ def telling(result: Result) -> list[str]:
 
 
 def why_failed(result: Result) -> list[str]:
-    """Returns what the message of a failed test says below its table: reasons, what set the pace, what to do."""
+    """Returns the lines below the table of a failed test's message: reasons, what set the pace, what to do."""
     verdict, run = result.verdict, result.measurement
     told = [
         *_by_sentence((comparison.metric, comparison.reason) for comparison in verdict.comparisons),
@@ -184,7 +184,7 @@ def why_failed(result: Result) -> list[str]:
         *map(wording.typical_text, verdict.comparisons),
         f"limited by: {run.limit}" if is_notable(run.limit) else "",
         f"the world: {wording.world_text(verdict)}" if wording.world_outcome(verdict) is Outcome.REGRESSED else "",
-        # The message begins with the title of the other side.
+        # The message begins with the title of the other version.
         plain(wording.notes_text(wording.untold_code(verdict)[bool(verdict.against) :])),
         result.lost,
         remarks.capacity_text(result),
@@ -209,9 +209,9 @@ def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
 def first_failures(
     failures: Sequence[Failure], *, most: int = 3, cells: int = 160, tail: float = 0.5
 ) -> tuple[list[tuple[Failure, str]], str]:
-    """Returns the most frequent kinds of failed requests, and how many more there are, or an empty text.
+    """Returns the most frequent kinds of failed requests, and a text about the others, which may be empty.
 
-    Each kind has its first example in so many cells, unless that only repeats the kind.
+    Each kind has its first example in at most `cells` cells, unless that only repeats the kind.
     """
     examples = (plain(failure.example) for failure in failures[:most])
     shown = [
@@ -222,16 +222,16 @@ def first_failures(
 
 
 def shared(results: Sequence[Result], pick: Callable[[Result], Sequence[_T]]) -> tuple[_T, ...]:
-    """Returns what is picked of every result."""
+    """Returns the items that `pick` finds in every result."""
     first, *others = [pick(result) for result in results]
     return tuple(item for item in first if all(item in other for other in others))
 
 
-# --- What is said once of several tests, by the one that shows it best
+# --- What is said once for several tests
 
 
 def of_session(results: Sequence[Result]) -> Iterator[str]:
-    """Yields what was around the tests: a tracer, a busy machine, a server that closes connections."""
+    """Yields facts around the tests: a tracer, a busy machine, a server that closes connections."""
     yield from filter(None, dict.fromkeys(map(remarks.traced_text, results)))
     whole = [result for result in results if not result.test.own]
     if any(query_texts(result.measurement) for result in whole):
@@ -245,7 +245,7 @@ def of_session(results: Sequence[Result]) -> Iterator[str]:
 
 
 def by_figures_only(results: Iterable[Result]) -> list[str]:
-    """Returns why only stored figures compare, with the tests: it is a weaker gate than was asked for, even if PASS."""
+    """Returns why only stored figures compare, with the tests: even as PASS this gate is weaker than wanted."""
     tests: dict[str, list[str]] = {}
     for result in results:
         code = wording.untold_code(result.verdict)
@@ -261,7 +261,7 @@ def _first_of(titles: Sequence[str]) -> str:
     return titles[0] + (f" (and in {format_count(len(titles) - 1, 'other test')})" if titles[1:] else "")
 
 
-# --- How many measurements have which outcome, and what is to be done next
+# --- How many measurements have which outcome, and what to do next
 
 
 def summary_line(record: SessionRecord) -> str:
@@ -289,9 +289,9 @@ def counts(results: Iterable[Result]) -> list[tuple[Standing, str]]:
 
 
 def hints(results: Sequence[Result]) -> list[str]:
-    """Returns how many baselines were stored, how many were not and why, and how to store those that are missing."""
+    """Returns how many baselines were stored, how many were not and why, and how to store missing ones."""
     written = sum(result.baseline_written for result in results)
-    # Parts are stored with their whole.
+    # Parts are stored with their whole load.
     unfit = {result.test.nodeid for result in results if result.unfit and not result.test.part}
     missing = any(
         _is_new(result)
@@ -308,7 +308,7 @@ def hints(results: Sequence[Result]) -> list[str]:
 
 
 def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
-    """Returns how many endpoints of each app have a load test, and at most so many that have none, by their paths."""
+    """Returns how many endpoints of each app have a load test, and up to `most` that have none, sorted by path."""
     texts = []
     for app, found in record.endpoints.items():
         left = sorted((name for name in found if not found[name]), key=lambda name: name.partition(" ")[::-1])
@@ -320,7 +320,7 @@ def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
 
 
 def unstored(results: Sequence[Result]) -> str:
-    """Returns how many measurements did not become a baseline, or cannot, and why; empty where there are none."""
+    """Returns how many measurements did not become a baseline, or cannot, and why."""
     why = [result.not_stored for result in results if result.not_stored]
     unfit = [result.unfit for result in results if result.unfit and not result.not_stored and _is_new(result)]
     found = [f"{len(why)} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)

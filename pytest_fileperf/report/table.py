@@ -18,7 +18,7 @@ from pytest_fileperf.report.text import Screen, Style, amount, cells, pad, plain
 from pytest_fileperf.report.wording import limited_by
 
 RUN_METRICS = ("rps", "p50", "p99")
-"""Those that each report has of every run."""
+"""Metrics that every report has for every measurement."""
 LEAST_NAME_CELLS = 12
 _GAP = "  "
 
@@ -32,9 +32,9 @@ class Column:
     styles: tuple[Style, ...] = ()
     """One for each row, or none."""
     right: bool = False
-    """Aligned to the right, as numbers are."""
+    """Aligned to the right, as for numbers."""
     least_name_cells: int = 0
-    """Cells that names must keep for the column to be shown, or all that the longest needs; 0 is always shown."""
+    """The column is shown only if names keep this many cells, or all that the longest needs. 0 is always shown."""
 
     @property
     def width(self) -> int:
@@ -42,11 +42,10 @@ class Column:
 
 
 Table: TypeAlias = Sequence[tuple[Column, int]]
-"""The columns that are shown, each with the cells it gets."""
+"""The shown columns, each with its cells."""
 
 
 def table_lines(table: Table, screen: Screen) -> list[str]:
-    """Returns the heading, and a line for each row."""
     shown = []
     for column, size in table:
         styles = (Style.BOLD, *(column.styles or [Style.NONE] * len(column.texts)))
@@ -60,9 +59,9 @@ def table_lines(table: Table, screen: Screen) -> list[str]:
 
 
 def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Sequence[Column] = ()) -> Table:
-    """Returns the table with the columns that there is room for, the most important ones first.
+    """Returns the table with the most important columns that there is room for.
 
-    Columns keep their order. Those `before` the names are always shown.
+    Columns keep their order. Columns `before` the names are always shown.
     """
     room = width - sum(column.width + len(_GAP) for column in before)
     shown = set()
@@ -73,7 +72,7 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
             shown.add(at)
             room = left
     size = max(1, min(names.width, room))
-    # All are cut at one place: the one that leaves most of them different.
+    # All names are cut at the same place: the one that leaves most of them different.
     ways = (tuple(shorten(name, size, tail=tail) for name in names.texts) for tail in (0.5, 0.75, 0.25, 1.0, 0.0))
     told_apart = max(ways, key=lambda texts: len(set(texts)))
     return [
@@ -84,7 +83,7 @@ def table_of(names: Column, columns: Sequence[Column], *, width: int, before: Se
 
 
 def row_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns a name for each row: the test's title, or its name if others share the title, or else its node id."""
+    """Returns a row's name: the test's title, or its name if others share the title, or else its node id."""
     tests = [result.test for result in results]
     bearers: dict[str, set[str]] = {}
     for test in tests:
@@ -104,7 +103,7 @@ def is_rough(name: str, result: Result) -> bool:
 
 
 def metric_text(name: str, result: Result) -> str:
-    """Returns a metric of the whole run for a column; `~` marks a percentile of too few requests."""
+    """Returns a metric of the whole load for a column; `~` marks a percentile of too few requests."""
     metric = METRICS[name]
     value = metric.of_run(result.recording) if result.measurement.requests else None
     return "-" if value is None else "~" * is_rough(name, result) + amount(value, metric.unit)
@@ -121,27 +120,27 @@ def outcome_column(results: Sequence[Result], *, heading: str = "outcome") -> Co
     return Column(heading=heading, texts=texts, styles=styles)
 
 
-# --- The grid that two parameters of a group of measurements make
+# --- The grid that two parameters of a group make
 
 
 Grid: TypeAlias = tuple[tuple[str, str], Mapping[tuple[str, str], int]]
-"""The names of the parameters of rows and columns; and by the values of both an index into the group's results."""
+"""The names of the row and column parameters, and an index into the group's results by both values."""
 
 
 def sides_of(grid: Grid) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the values of its rows and columns, in order; a cell may have no member."""
+    """Returns its row and column values, in order; a cell may have no member."""
     rows, columns = (tuple(dict.fromkeys(values)) for values in zip(*grid[1], strict=True))
     return rows, columns
 
 
 def turned(grid: Grid) -> Grid:
-    """Returns it with rows and columns exchanged."""
+    """Exchanges rows and columns."""
     (row_name, column_name), members = grid
     return (column_name, row_name), {(column, row): member for (row, column), member in members.items()}
 
 
 def grid_of(results: Sequence[Result]) -> Grid | None:
-    """Returns the grid of the first two parameters that tell all results apart, with few holes, or None.
+    """Returns the grid of the first two parameters that tell all results apart with few holes, or None.
 
     The parameter with more values makes the rows.
     """
@@ -157,7 +156,7 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
     return None
 
 
-# --- A ranked group as text: its members, best first, and the grid of two parameters where there is one
+# --- A ranked group as text: its members, best first, and the grid of two parameters if there is one
 #
 #     event loops                requests/s  of best                 p99  limited by
 # 1   Protocol, uvloop               25,234  100 %               61.0 ms  load generator
@@ -165,11 +164,11 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
 # 3=  aiohttp, bare, uvloop          13,269   53 % [48, 58]       104 ms  server CPU
 
 _READABLE_NAME_CELLS = 24
-"""Cells that a name keeps before p50 and p99 are shown. What limited the run comes first: it may void the order."""
+"""Names keep this many cells before p50 and p99 are shown. What limited the load comes first: it may void the order."""
 _LIMITED_BY = "limited by"
 _NO_PLACE = Place(member=-1, rank=None)
 _PERCENTILES = (("p50", _READABLE_NAME_CELLS + 1), ("p99", _READABLE_NAME_CELLS))
-"""With the cells of names. The last one is left out last: with all connections at work, p50 follows from the rate."""
+"""With the cells of names. p99 stays longer: if all connections are busy, p50 follows from the rate."""
 OUTSIDE = (LimitKind.GENERATOR, LimitKind.JOURNEY, LimitKind.NETWORK)
 """Limits that are not the server's own."""
 
@@ -179,7 +178,7 @@ def group_lines(
 ) -> list[str]:
     """Returns the table of a group, its grid and its notes.
 
-    `under` makes the lines below a row; `said` is what limited every run of the session.
+    `under` makes the lines below a row; `said` is what limited every measurement of the session.
     """
     members, title, by = ranked_rows(group), plain(group.title), METRICS[group.metric]
     results = [result for result, _, _ in members]
@@ -216,7 +215,7 @@ def group_lines(
 def ranked_rows(group: RankedGroup) -> list[tuple[Result, Place, tuple[str, str, str, str, str, str]]]:
     """Returns the members, best first, with texts: rank, name, value, share of the best, its interval, what limited it.
 
-    The rank is `3=` if it is shared, the interval ` [76, 91]` or empty; `-` for what is not known.
+    A shared rank is `3=`. The interval is ` [76, 91]` or empty. Unknown values are `-`.
     """
     members, unit = list(group.ordered()), METRICS[group.metric].unit
     names, found = member_names([result for result, _ in members]), []
@@ -230,7 +229,7 @@ def ranked_rows(group: RankedGroup) -> list[tuple[Result, Place, tuple[str, str,
 
 
 def member_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Returns a name for each row; only the parameters where tests differ in nothing else."""
+    """Returns a name for each row; only the parameters if tests differ in nothing else."""
     names = row_names(results)
     functions = {name.partition("[")[0] for name in names}
     parameters = tuple(map(param_id, names))
@@ -243,7 +242,7 @@ def value_text(place: Place, unit: Unit) -> str:
 
 
 def limit_word(result: Result) -> str:
-    """Returns `-` for a run without a good answer."""
+    """Returns `-` for a measurement without a good answer."""
     return result.measurement.limit.kind.value if result.measurement.requests else "-"
 
 
@@ -254,7 +253,7 @@ def share(ratio: float) -> str:
 
 
 def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
-    """Returns what a reader must know to judge the order, and what limited the runs where no column says it."""
+    """Returns what a reader must know to judge the order, and what limited the loads if no column says it."""
     if group.metric == "p50":
         return ["ranked by p50: all got the rate that was asked for"]
     found = []
@@ -271,7 +270,7 @@ def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> lis
 
 
 def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:
-    """Returns the grid under its two parameters: the ranked metric in its cells, the best marked.
+    """Returns the grid below its two parameters, with the ranked metric in its cells and the best marked.
 
     It is turned or left out to fit.
     """

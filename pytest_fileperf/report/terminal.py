@@ -1,13 +1,12 @@
-"""The results on the terminal: a line for each test without -v, tables with every figure with it; groups are ranked.
+"""The results on the terminal. Without -v each test has a line, with -v tables show every figure.
 
-Without -v there is a line for each test, and one for each gate that is not PASS. What a failed test has told in its own
-message is not said again.
+Without -v each gate that is not PASS has a line as well. Messages of failed tests are not repeated.
 
     test_upload    2,050/s  p99 31.0 ms  REGRESSED
       rps  2,190/s → 2,050/s  −6.4 % [−8.1, −4.7]  tolerance 5 %  REGRESSED
     test_download  3,011/s  p99 18.0 ms  PASS
 
-With -v each measurement has a row, and all about it below. The plugin prints it under a heading.
+With -v each measurement has a row, and its remarks below. Groups are ranked. The plugin prints it below a heading.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from pytest_fileperf.units import format_count
 
 _FEW_NOTE = "~ fewer requests than the percentile needs"
 _LEAST_CELLS = 40
-"""Tables with every figure need them: on a narrower terminal their lines are wider than it is."""
+"""Tables with every figure need this many cells: on a narrower terminal their lines are too long."""
 
 
 def session_text(record: SessionRecord, screen: Screen, *, verbosity: int = 0) -> str:
-    """Returns the report, other failures, and lines about the session; the latter are not wrapped."""
+    """Returns the report, other failures, and lines about the session. The latter are not wrapped."""
     screen = replace(screen, width=max(screen.width, _LEAST_CELLS))
     lines = report_lines(record, screen, verbosity=verbosity)[0] if record.results else []
     return "".join(f"{line}\n" for line in (*lines, *wording.failed_lines(record.failed), *record.said))
@@ -53,10 +52,10 @@ def session_text(record: SessionRecord, screen: Screen, *, verbosity: int = 0) -
 def report_lines(
     record: SessionRecord, screen: Screen, *, verbosity: int = 0, told: Collection[str] = ()
 ) -> tuple[list[str], bool]:
-    """Returns the lines of the report, and whether they are nothing but a row for each test.
+    """Returns the lines of the report, and whether they are only one row per test.
 
-    `verbosity` as pytest counts it: from 1 on tables with every figure, notes and counts, below it the short report.
-    `told` has the node ids of tests whose failure has been printed: the short report does not say it again.
+    `verbosity` is pytest's: from 1 on there are tables with every figure, notes and counts, else the short report.
+    `told` has the node ids of tests whose failure was already printed: the short report does not repeat it.
     """
     if verbosity < 1:
         lines, only_rows = _in_short(record, screen, told, quiet=verbosity < 0)
@@ -82,7 +81,7 @@ def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, q
     def under(result: Result, screen: Screen, *, ranked: bool = False) -> list[str]:
         own = [reason for reason in story.brief_reasons(result) if reason not in common]
         lines = _briefly(result, screen, None if result.test.item in told else own)
-        # The table of a ranked group has what limited the run.
+        # The table of a ranked group shows what limited the load.
         if not ranked and not one_limit and story.is_limited_elsewhere(result):
             lines += screen.remarks([wording.limiting_text(result)], indent=INDENT)
         return lines
@@ -123,7 +122,7 @@ def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]
 
 
 def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) -> list[str]:
-    """Returns what stands below a row; `why` are reasons, or None if the failure, which has them, was printed."""
+    """Returns the lines below a row; `why` are reasons, or None if the printed failure contains them."""
     gates = [item for item in wording.compared(result) if item.outcome is not Outcome.PASS]
     lines = [*_gate_lines(gates, screen), *_noise_lines(result, screen), *_limit_lines(result, screen)]
     if wording.is_world_notable(result.verdict):
@@ -140,7 +139,7 @@ def _briefly(result: Result, screen: Screen, why: Sequence[story.Why] | None) ->
 
 
 def _brackets(record: SessionRecord) -> list[str]:
-    """Returns what the figures in brackets are."""
+    """Explains the figures in brackets."""
     gates = [item for result in record.results for item in wording.compared(result) if item.outcome is not Outcome.PASS]
     levels = {item.confidence for item in gates if item.low is not None}
     texts = []
@@ -159,7 +158,7 @@ def _unknown_params(record: SessionRecord) -> list[str]:
 # --- The report in full
 
 _MORE_METRICS = ("throughput", "cpu_per_request", "rss", "startup", "queries")
-"""Shown in this order where there is room left."""
+"""Shown in this order if there is room left."""
 
 
 def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
@@ -203,7 +202,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
 
 
 def _columns(results: Sequence[Result]) -> list[Column]:
-    """Returns the columns of a row; errors and outcome are always shown."""
+    """Errors and outcome are always shown."""
     # A name longer than 48 cells is shortened before one of these is left out.
     more = [metric_column(name, results, 48) for name in _MORE_METRICS]
     errors = tuple(f"{result.measurement.errors:,}" for result in results)
@@ -233,7 +232,7 @@ def _foot(results: Sequence[Result], groups: Sequence[RankedGroup], lines: Itera
     return found
 
 
-# --- Lines below a row: gates, the world, limits, failures and reasons
+# --- Lines below a row: gates, the environment, limits, failures and reasons
 
 
 def _gate_lines(comparisons: Sequence[MetricComparison], screen: Screen) -> list[str]:
@@ -259,7 +258,7 @@ def _gate_lines(comparisons: Sequence[MetricComparison], screen: Screen) -> list
 
 
 def _world_lines(result: Result, screen: Screen) -> list[str]:
-    """Returns what the world did to the baseline's own code; nothing where that is not known."""
+    """Returns how the baseline's own code runs now; nothing if unknown."""
     outcome = wording.world_outcome(result.verdict)
     if outcome is None:
         return []
@@ -285,7 +284,7 @@ def _limit_lines(result: Result, screen: Screen) -> list[str]:
 
 
 def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -> list[str]:
-    """Returns the failed requests by kind with the first example of each: the most frequent kinds, or all of them."""
+    """Returns failed requests by kind with the first example: the most frequent kinds, or all of them."""
     failures = result.measurement.failures
     if result.measurement.requests == 0 and not failures:
         return screen.prose("no request was made", lead=[("FAILED", Style.BAD)], indent=INDENT)
@@ -301,7 +300,7 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
 def _reason_lines(
     found: Iterable[story.Why], screen: Screen, *, indent: int = 0, above: Iterable[MetricComparison] = ()
 ) -> list[str]:
-    """Returns the lines of reasons, after the outcome, unless that ends the lines of all their gates `above`."""
+    """Adds the outcome in front, unless the lines of all these gates `above` end with it."""
     shown = {comparison.metric for comparison in above}
     lines = []
     for outcome, text, metrics in found:
@@ -324,7 +323,7 @@ def undecided_lines(nodeid: str, results: Iterable[Result], screen: Screen) -> l
     return screen.flow(pieces, gap=1)
 
 
-# --- The lines about baselines whose tests are gone: which ones, why, and what to do or what was done
+# --- Lines about baselines whose tests are gone: which, why, and what to do or what was done
 
 _SHOWN = 10
 """Entries listed without `-v`: more would push the results off the screen."""
@@ -333,7 +332,7 @@ _SHOWN = 10
 def stale_lines(
     stale: Mapping[str, str], screen: Screen, *, entries: int, removed: bool, verbosity: int = 0
 ) -> list[str]:
-    """Returns a heading and a line for each key and why; `entries` counts those of all machine profiles."""
+    """Returns a heading and a line for each key; `entries` counts those of all machine profiles."""
     counted = format_count(entries, "stale baseline")
     if removed:
         lines = screen.prose(f"removed {counted}")

@@ -20,14 +20,14 @@ from pytest_fileperf.measure.metrics import Unit
 from pytest_fileperf.units import format_bytes, format_duration, format_rate, format_share
 
 INDENT = 2
-"""Cells before a line that stands under a row."""
+"""Cells before a line that belongs to the row above."""
 _JOINER = "\u200d"
 _ELLIPSIS = "…"
 _BETWEEN_WORDS = re.compile(r" (?!(?:%|[nµm]?s|[KMG]i?B|B)(?![^\W_]))")
 
 
 class Style(StrEnum):
-    """How a piece of text looks; the value is the ANSI code."""
+    """How text looks; the value is the ANSI code."""
 
     NONE = ""
     BOLD = "1"
@@ -53,7 +53,7 @@ def plain_line(line: str) -> str:
 
 
 def printable_char(char: str) -> str:
-    """Returns the character; a mark for a control character, nothing for one that turns the text's direction."""
+    """Returns a mark for a control character, and nothing for one that changes the text's direction."""
     category = unicodedata.category(char)
     if category in ("Cc", "Cs"):
         return "\N{REPLACEMENT CHARACTER}"
@@ -70,7 +70,7 @@ def _clusters(text: str) -> Iterator[tuple[str, int]]:
 
 
 def shorten(text: str, width: int, *, tail: float = 0.5) -> str:
-    """Returns the text in at most `width` cells, with `…` where it was cut; `tail` is the share that its end gets."""
+    """Returns the text in at most `width` cells, with `…` at the cut; `tail` is the share for its end."""
     if cells(text) <= width:
         return text
     if width < 1:
@@ -93,7 +93,7 @@ def _take(clusters: Iterable[tuple[str, int]], room: int) -> list[str]:
 
 
 def pad(text: str, width: int, *, right: bool = False, style: Style = Style.NONE, colour: bool = False) -> str:
-    """Returns the text in exactly `width` cells: shortened, or filled with spaces, which come first with `right`."""
+    """Returns the text in exactly `width` cells: shortened, or filled with spaces, in front if `right`."""
     text = shorten(text, width)
     space = " " * (width - cells(text))
     painted = paint(text, style, colour=colour)
@@ -101,7 +101,7 @@ def pad(text: str, width: int, *, right: bool = False, style: Style = Style.NONE
 
 
 def _broken(pieces: Iterable[tuple[str, Style]], room: int) -> Iterator[tuple[str, Style]]:
-    """Yields the pieces. Those longer than a line are broken between words, and words longer than a line within."""
+    """Breaks pieces longer than a line between words, and words longer than a line inside."""
     for text, style in pieces:
         line = ""
         for word in _BETWEEN_WORDS.split(text) if cells(text) > room else [text]:
@@ -128,13 +128,13 @@ def _cut(word: str, room: int) -> list[str]:
 
 
 def words(text: str, style: Style = Style.NONE) -> list[tuple[str, Style]]:
-    """Returns the words of a sentence as pieces for `Screen.flow`; a number and its unit stay together."""
+    """Returns a sentence's words as pieces for `Screen.flow`; a number and its unit stay together."""
     return [(word, style) for word in _BETWEEN_WORDS.split(text)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """What lines are made for: a terminal, or a text of this width."""
+    """Where lines go: a terminal, or a text of this width."""
 
     width: int = 80
     colour: bool = False
@@ -165,7 +165,7 @@ class Screen:
         return self.flow([*lead, *words(text, style)], indent=indent, gap=1)
 
     def remarks(self, texts: Iterable[str], *, indent: int = 0) -> list[str]:
-        """Returns the lines of sentences, dimmed, as they matter less than what is above them."""
+        """Returns sentences in dimmed lines, because they matter less than what is above them."""
         return [line for text in texts for line in self.prose(text, Style.DIM, indent=indent)]
 
 
@@ -174,7 +174,7 @@ def time_text(seconds: float) -> str:
 
 
 def amount(value: float, unit: Unit) -> str:
-    """Returns the value in a unit that suits it, without `/s`, for a column whose heading says that."""
+    """Returns the value in a suitable unit, without `/s`, for a column whose heading says that."""
     match unit:
         case Unit.PER_SECOND:
             return format_rate(value)
@@ -189,7 +189,7 @@ def amount(value: float, unit: Unit) -> str:
 
 
 def quantity(value: float, unit: Unit) -> str:
-    """Returns the value with its unit in full: `2,050/s`, `31.0 ms`, `574 MiB/s`, `0.5 %`."""
+    """Returns the value with its full unit: `2,050/s`, `31.0 ms`, `574 MiB/s`, `0.5 %`."""
     return amount(value, unit) + ("/s" if unit in (Unit.PER_SECOND, Unit.BYTES_PER_SECOND) else "")
 
 
@@ -200,22 +200,22 @@ def queries_text(value: float) -> str:
 
 
 def exact(value: float, unit: Unit) -> str:
-    """Returns the value in the SI unit with nine digits, for values that would look equal when rounded."""
+    """Returns nine digits in the SI unit, for values that would look equal when rounded."""
     suffix = {Unit.PER_SECOND: "/s", Unit.SHARE: "", Unit.COUNT: ""}.get(unit, f" {unit}")
     return f"{value:.9g}{suffix}"
 
 
-# --- Texts on a terminal whose encoding lacks some of our characters: what looks alike in place of them, or `?`
+# --- Terminals whose encoding lacks some of our characters: similar ones take their place, or `?`
 
 _ALIKE = str.maketrans("\N{MINUS SIGN}\N{EN DASH}—━─│┃×±…→·•µ█▇▆▅▄▃▂▁≥≤", "-----||x~.>..u########><")
-"""One for one, so that columns stay as wide: the sign of a change must not become a question mark."""
+"""One for one, to keep the width of columns. The sign of a change must not become a question mark."""
 _NAME = "fileperf-alike"
 
 
 def show_what_it_can(stream: object) -> None:
-    """Has a stream write what looks alike, or `?`, for what its encoding lacks; it would raise an error.
+    """Makes a stream write similar characters, or `?`, instead of raising an error for those that its encoding lacks.
 
-    Does nothing to a stream that has its own way with such characters.
+    Leaves streams alone that have their own way with such characters.
     """
     if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
         codecs.register_error(_NAME, _alike)

@@ -1,4 +1,4 @@
-"""The sentences of verdicts: outcomes, reasons, notes, comparisons, limits. `story` chooses which of them are told."""
+"""The sentences of verdicts: outcomes, reasons, notes, comparisons, limits. `story` chooses among them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def could_show(comparison: MetricComparison) -> str:
 
 
 def limit_text(check: LimitCheck) -> str:
-    """Returns `min_rps 800/s, measured 612/s`; with nine digits where rounding would make both look equal."""
+    """Returns `min_rps 800/s, measured 612/s`; with nine digits if rounding would make both look equal."""
     unit = METRICS[check.metric].unit
     limit = quantity(check.limit, unit)
     if check.value is None:
@@ -69,12 +69,12 @@ def limited_by(kind: LimitKind, which: str = "all") -> str:
 
 
 def word_of(standing: Standing | Outcome) -> str:
-    """Returns the standing or outcome in a word that says something without its column."""
+    """Returns a word that makes sense without its column."""
     return "not gated" if standing is Standing.UNGATED else standing.value
 
 
 def other_kinds(failures: Sequence[Failure]) -> str:
-    """Returns `and 3 more of 2 other kinds` for the failures that are not shown."""
+    """Returns `and 3 more of 2 other kinds`, about failures that are not shown."""
     count = sum(failure.count for failure in failures)
     return f"and {count:,} more of {format_count(len(failures), 'other kind')}"
 
@@ -172,12 +172,12 @@ _SENTENCES: Mapping[ReasonKind, str] = {
 
 
 def sentence(reason: Reason | None) -> str:
-    """Returns the reason in words, without a full stop; empty for None."""
+    """Returns a sentence without a full stop; empty for None."""
     return "" if reason is None else _filled(reason, _SENTENCES.get(reason.kind, ""))
 
 
 def brief_sentence(reason: Reason | None) -> str:
-    """Returns the reason on one line, without its details and what to do about it."""
+    """Returns the reason on one line, without details and remedies."""
     if reason is None:
         return ""
     return plain(_filled(reason, re.split(r": | \(|\{details|\{why", _SENTENCES.get(reason.kind, ""))[0]))
@@ -191,7 +191,7 @@ def _filled(reason: Reason, words: str) -> str:
             f"the baseline of {reason.day} was stored because: {reason.text}" if reason.text else "",
         ]
         return "; ".join(filter(None, parts))
-    # With a fifth more than what was worked out, in steps of 5 s.
+    # With a fifth more than computed, in steps of 5 s.
     longer = _MORE if reason.budgeted else _LONGER
     if reason.seconds and not reason.budgeted:
         longer = f"give it a max_duration of {math.ceil(1.2 * reason.seconds / 5) * 5} s or more"
@@ -220,7 +220,7 @@ def _filled(reason: Reason, words: str) -> str:
 
 
 def _often(times: Sequence[float]) -> str:
-    """Returns `10 times a request, 1 before: `, or what is known of it."""
+    """Returns `10 times a request, 1 before: `, or the part that is known."""
     if not times:
         return ""
     *before, now = (quantity(value, Unit.COUNT) for value in times)
@@ -228,7 +228,7 @@ def _often(times: Sequence[float]) -> str:
 
 
 def _more_time(reason: Reason) -> str:
-    """Returns what helps to decide a comparison in turn that was not decided in the time there was."""
+    """Returns what helps to decide a comparison that ran out of time."""
     if reason.jump is None:
         return f"{_MORE if reason.budgeted else _LONGER}, or a quieter machine"
     before, after = (f"{time_text(seconds)} at p{percentile:g}" for percentile, seconds in reason.jump)
@@ -261,14 +261,14 @@ _NOTES: Mapping[NoteKind, str] = {
 
 
 def note_text(note: Note) -> str:
-    """Returns the note as a sentence without a full stop."""
+    """Returns a sentence without a full stop."""
     return _NOTES[note.kind].format(
         names=", ".join(note.texts), several="; ".join(note.texts), share=f"{100 * note.share:.1f}"
     )
 
 
 def note_of(text: str) -> Note:
-    """Returns the note that has this text, which is all that older records have of it."""
+    """Returns the note with this text: older records only have the text."""
     for kind, words in _NOTES.items():
         before, _, after = re.sub("{.*}", "{}", words).partition("{}")
         if text.startswith(before) and text.endswith(after):
@@ -280,9 +280,9 @@ def note_of(text: str) -> Note:
     raise AssertionError("TOLD has any text")
 
 
-# --- Texts about comparisons: both sides, the change and its interval, and what the world did to unchanged code
+# --- Comparisons in words: both versions, the change and its interval, and the environment
 #
-# A change of the code and a change of the world are never said in one breath:
+# A change of the code and a change of the environment are never told together:
 #
 #     rps  5,010/s → 5,001/s  −0.2 % [−1.1, +0.7]  tolerance 3 %  PASS
 #     the world: your baseline's own code runs at 0.83 of what was stored (rps −16.8 % from 6,021/s): …
@@ -291,7 +291,7 @@ NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 
 
 def base_name(verdict: Verdict) -> str:
-    """Returns what the side is called that a run is compared with: another version, or what was stored."""
+    """Returns the name of the compared side: another version, or the stored baseline."""
     return "base" if verdict.against and not verdict.code_notes else "baseline"
 
 
@@ -304,32 +304,32 @@ def compared(result: Result) -> tuple[MetricComparison, ...]:
 
 
 def is_same_code(comparison: MetricComparison) -> bool:
-    """Returns whether nothing was to compare: what differs from the stored figures is the world's doing."""
+    """Returns whether the code is the same, so that the environment causes any difference to the stored figures."""
     return comparison.reason is not None and comparison.reason.kind is ReasonKind.SAME_CODE
 
 
 def both_sides(comparison: MetricComparison) -> tuple[str, str]:
-    """Returns `2,190/s` and `2,050/s`, empty for a side that is not known."""
+    """Returns `2,190/s` and `2,050/s`, empty for an unknown side."""
     unit = METRICS[comparison.metric].unit
     base, now = ("" if side is None else quantity(side, unit) for side in (comparison.base, comparison.now))
     return base, now
 
 
 def sides_text(comparison: MetricComparison) -> str:
-    """Returns `2,190/s → 2,050/s`, or the side that is known; of the same code that of now, as the world differs."""
+    """Returns `2,190/s → 2,050/s`, or the known side. For the same code only the new one: the environment differs."""
     base, now = both_sides(comparison)
     return now if now and is_same_code(comparison) else " → ".join(filter(None, (base, now)))
 
 
 def change_text(comparison: MetricComparison) -> str:
-    """Returns the change, `−6.4 %`; `?` where it is not known."""
+    """Returns `−6.4 %`, or `?` if unknown."""
     return "?" if comparison.change is None else format_change(comparison.change)
 
 
 def typical_text(comparison: MetricComparison) -> str:
-    """Returns the change of typical moments, where it is not that of the figures; else empty.
+    """Returns the change of typical moments if the figures show another one; else empty.
 
-    Empty also where they got clearly better and the figures did not: the stalls between them are what got worse.
+    Also empty if typical moments got clearly better and the figures did not: then stalls between them got worse.
     """
     metric = METRICS[comparison.metric]
     if comparison.typical is None or comparison.change is None or comparison.outcome is Outcome.WATCHED:
@@ -351,12 +351,12 @@ def interval_text(comparison: MetricComparison) -> str:
 
 
 def change_and_interval(comparison: MetricComparison) -> str:
-    """Returns `−6.4 % [−8.1, −4.7]`, or what is known of it."""
+    """Returns `−6.4 % [−8.1, −4.7]`, or the known part."""
     return f"{change_text(comparison)} {interval_text(comparison)}".rstrip()
 
 
 def tolerance_text(comparison: MetricComparison) -> str:
-    """Returns `5 %`, or `2.00 ms (20 %)` where a floor is what passes; empty for what is only watched."""
+    """Returns `5 %`, or `2.00 ms (20 %)` if a floor passes; empty for watched metrics."""
     if comparison.outcome is Outcome.WATCHED:
         return ""
     share, unit = format_share(comparison.tolerance), METRICS[comparison.metric].unit
@@ -364,7 +364,7 @@ def tolerance_text(comparison: MetricComparison) -> str:
 
 
 def count_text(comparison: MetricComparison) -> str:
-    """Returns `12 queries a request, 9 more than before`; empty if nothing is counted, or a side is unknown."""
+    """Returns `12 queries a request, 9 more than before`; empty for other metrics, or an unknown side."""
     base, now = comparison.base, comparison.now
     if not METRICS[comparison.metric].is_counted or base is None or now is None:
         return ""
@@ -387,27 +387,27 @@ def notes_text(notes: Iterable[Note]) -> str:
 
 
 def untold_code(verdict: Verdict) -> tuple[Note, ...]:
-    """Returns the notes about the code of a stored baseline; nothing if reasons of outcomes say why it wasn't run."""
+    """Returns the notes about a stored baseline's code, unless reasons already say why it did not run."""
     told = {comparison.reason.text for comparison in verdict.comparisons if comparison.reason is not None}
     return () if any(note.why_no_code in told - {""} for note in verdict.code_notes) else verdict.code_notes
 
 
 def world_outcome(verdict: Verdict) -> Outcome | None:
-    """Returns what the world did to unchanged code; None where that is not known."""
+    """Returns how unchanged code fares in this environment; None if unknown."""
     found = {comparison.outcome for comparison in verdict.world}
     order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASS)
     return next((outcome for outcome in order if outcome in found), None)
 
 
 def is_world_notable(verdict: Verdict) -> bool:
-    """Returns whether the world is shown without being asked: it is slower, or may be and packages have changed."""
+    """Returns whether to show the environment unasked: it is slower, or may be and packages have changed."""
     outcome = world_outcome(verdict)
     changed = any(comparison.outcome is outcome and _changed(comparison) for comparison in verdict.world)
     return outcome is Outcome.REGRESSED or (outcome is Outcome.INCONCLUSIVE and changed)
 
 
 def world_text(verdict: Verdict) -> str:
-    """Returns in a sentence how the baseline's own code runs now; empty where that is not known."""
+    """Returns a sentence on how the baseline's own code runs now; empty if unknown."""
     outcome = world_outcome(verdict)
     if outcome is None:
         return ""
@@ -416,7 +416,7 @@ def world_text(verdict: Verdict) -> str:
     ratio = "an unknown share" if lead.change is None else f"{1 + lead.change:.2f}"
     is_rate = metric.worse_sign < 0
     runs = f"runs at {ratio} of what was stored" if is_rate else f"has {ratio} times the stored {metric.title}"
-    # Without what it is now: the row of the test has its own figure.
+    # Without the present figure, which the test's row has.
     figures = (f"{item.metric} {change_text(item)} from {both_sides(item)[0] or '?'}" for item in verdict.world)
     return plain(f"your baseline's own code {runs} ({', '.join(figures)}){_meaning(lead)}{_changed(lead)}")
 
@@ -443,7 +443,7 @@ def _changed(comparison: MetricComparison) -> str:
 # --- Tests that failed for another reason than a figure, in words
 
 _WHERE = {"setup": "before it ran", "teardown": "after it ran"}
-"""In pytest's words a fixture's part before the test is its setup; a load test has a setup of its own."""
+"""pytest calls a fixture's part before the test its setup, but a load test has a setup of its own."""
 
 
 def failed_count(record: SessionRecord) -> str:
@@ -458,7 +458,7 @@ def where_failed(test: FailedTest) -> str:
 
 
 def first_line(test: FailedTest) -> str:
-    """Returns the first line of what it said; with the error where that follows it, after the place in the code."""
+    """Returns the first line of its message. If that is a place in the code, the error after it is added."""
     lines = test.message.strip().splitlines()
     if not lines:
         return ""
@@ -467,7 +467,7 @@ def first_line(test: FailedTest) -> str:
 
 
 def failed_lines(failed: Sequence[FailedTest]) -> list[str]:
-    """Returns the lines for a terminal on which pytest did not tell them."""
+    """Returns lines for a terminal on which pytest did not print them."""
     lines = []
     for test in failed:
         place = f" ({plain(test.module)}:{test.line})" if test.line is not None else ""
