@@ -1,4 +1,4 @@
-"""Reads the arguments of a verb: the operation or journey that it measures, and the settings given with it."""
+"""Reads the arguments of a verb: the request or journey that it measures, and the settings given with it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from pytest_fileperf.settings.keys import KEYS, LIMITS, parse_count, parse_posit
 from pytest_fileperf.settings.settings import DEFAULT_GATE, for_one_load, resolve
 from pytest_fileperf.units import parse_size_bytes
 
-# --- Reads what a verb says about a feed: which requests are made of its URL and body, and in which order
+# --- Reads a verb's feed: which requests come from its URL and body, and in which order
 
 FEEDING = ("feed", "order", "seed", "per_connection")
-"""The keywords that say which requests there are, and in which order."""
+"""The keywords for which requests there are, and in which order."""
 NO_SETUP_FOR_FEED = (
     "the feed is a function of what a setup returned, and there is no setup: give one (setup=…, or the fixture "
     "fileperf_setup), or give the rows themselves"
@@ -48,7 +48,7 @@ NO_SETUP_FOR_FEED = (
 
 
 def _fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Requests:
-    """Returns the operation, or the requests that are made of it and a feed. Raises PlanError."""
+    """Returns the operation, or the requests that it makes with a feed. Raises PlanError."""
     feed, used = arguments.get("feed"), fields_of(operation)
     needed = used - {UNIQUE}
     if feed is None:
@@ -94,12 +94,12 @@ def order_from(arguments: Mapping[str, object]) -> Order:
     return Order(kind=str(kind), seed=seed, each=bool(each))
 
 
-# --- What is asked of the steps of a journey: `steps={"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`
+# --- Keys for a journey's steps: `steps={"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`
 
 _OF_EVENTS = tuple(name for name, metric in METRICS.items() if metric.events)
 _NOT_OF_STEPS = ("cpu_per_request", "rss", "startup", "queries", "capacity", *_OF_EVENTS)
 STEP_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name.partition("_")[2] not in _NOT_OF_STEPS))
-"""The keys of the marker that a step may have. What the server uses, and events of streams, are a whole load's."""
+"""The marker's keys that a step may have. The server's use and stream events belong to a whole load."""
 
 
 def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
@@ -130,7 +130,7 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
 
 
 def judged_by(name: str, keys: Mapping[str, object], gate: object = "none") -> Subject:
-    """Returns what a part or step of a load has to show, with its own limits only. Raises PlanError."""
+    """Returns what a part or step is judged by, with its own limits only. Raises PlanError."""
     own = for_one_load(resolve(verb={"gate": gate, **keys}))
     limits = {key: limit for key, limit in own.limits.items() if key in keys}
     return Subject(name=name, gate=own.gate, watch=own.watch, tolerances=own.tolerances, limits=limits)
@@ -139,7 +139,7 @@ def judged_by(name: str, keys: Mapping[str, object], gate: object = "none") -> S
 # --- arguments
 
 EXPECTATIONS = ("expect_status", "expect_bytes", "expect_body")
-"""The keywords that say what a good answer is."""
+"""The keywords for what a good answer is."""
 
 NO_APP = (
     'no app to test. Name it in pyproject.toml or pytest.ini (fileperf_app = "package.module:app"), '
@@ -161,14 +161,14 @@ class VerbCall:
     """One call of a verb of `fileperf`, or of `part`."""
 
     work: Work | None
-    """None where the arguments are wrong: `problems` says why."""
+    """None if the arguments are wrong: `problems` says why."""
     keys: Mapping[str, object]
     """The settings among its keywords, unchecked."""
     problems: tuple[str, ...] = ()
     where: str
     """The call, for messages: `POST /upload`."""
     name: str | None = None
-    """What a part of a load is called, if it has a name."""
+    """The name of a part of a load, if it has one."""
 
     @classmethod
     def of(cls, work: Work | None, arguments: Mapping[str, object], problems: Iterable[str], where: str) -> VerbCall:
@@ -178,12 +178,12 @@ class VerbCall:
 
     @property
     def default_gate(self) -> tuple[str, ...]:
-        """What is gated where nobody says it."""
+        """The gated metrics if the user names none."""
         return STREAM_GATE if isinstance(self.work, Stream) else DEFAULT_GATE
 
 
 def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
-    """Returns the call of a verb that repeats one request; `also` are keywords of the verb that are not among these."""
+    """Reads a verb that repeats one request; `also` are further keywords of the verb."""
     valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
     problems, path = [*unknown_keys(arguments, valid)], str(url)
     if not isinstance(url, str) and type(url).__name__ != "URL":
@@ -309,8 +309,8 @@ def _repeatable(name: str, value: object) -> object:
     if name == "cookies":
         from http.cookiejar import CookieJar
 
-        jar = getattr(value, "jar", value)  # that of httpx.Cookies
-        if isinstance(jar, CookieJar):  # it cannot be carried to another process: its pairs can, whatever their domain
+        jar = getattr(value, "jar", value)  # the jar of httpx.Cookies
+        if isinstance(jar, CookieJar):  # it cannot be pickled, but its pairs can, whatever their domain
             return [(cookie.name, cookie.value or "") for cookie in jar]
     pairs = value if name in ("cookies", "headers", "params") and isinstance(value, list | tuple) else ()
     if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
@@ -329,7 +329,7 @@ def _repeatable_content(value: object) -> object:
 
 
 def _repeatable_file(name: str, item: object) -> object:
-    """Returns one entry of `files`; an open file in it is replaced by what the file holds."""
+    """Returns one entry of `files`, with the content in place of an open file."""
     if isinstance(item, tuple) and len(item) >= 2:
         filename, content, *rest = item
         if isinstance(content, str | bytes | Payload):
@@ -347,7 +347,7 @@ def _repeatable_file(name: str, item: object) -> object:
 
 
 def _read(name: str, source: object) -> Payload | bytes:
-    """Returns what an open file holds, from its position or, as httpx does with forms, from its start.
+    """Reads an open file from its position, or like httpx from its start if it belongs to a form.
 
     A file with a path is not read, so that large files never come into memory.
     """
@@ -376,12 +376,12 @@ def _read(name: str, source: object) -> Payload | bytes:
 
 
 def _path_of(source: object) -> Path | None:
-    """Returns the path of a plain file that exists under its name, after writing its buffer out."""
+    """Returns the path of a plain file that exists under its name, after flushing it."""
     file = getattr(source, "file", source)  # a NamedTemporaryFile wraps the real one
-    # Others, such as a GzipFile, have a descriptor and a name too, but give other bytes.
+    # Others, such as a GzipFile, also have a descriptor and a name, but give other bytes.
     if not isinstance(file, io.BufferedReader | io.BufferedRandom | io.FileIO):
         return None
-    if not isinstance(file.name, str | os.PathLike):  # the name of a file without one is its descriptor's number
+    if not isinstance(file.name, str | os.PathLike):  # an unnamed file's name is its descriptor's number
         return None
     if file.writable():
         file.flush()
@@ -397,12 +397,12 @@ def _type_of(filename: str) -> str:
     return mimetypes.guess_type(filename)[0] or "application/octet-stream"
 
 
-# --- Reads the arguments of the verb `stream`: a request, what its pieces are, and what ends it
+# --- Reads the arguments of the verb `stream`: a request, its pieces, and what ends it
 
 STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
 """The keywords of `stream` that no other verb has."""
 STREAM_GATE = ("event_rate", "first_event_p50")
-"""How many streams end in a second, and how long they take, is what the test asks for: their events tell more."""
+"""The test itself decides how many streams end in a second and how long they take, so their events say more."""
 _OF_A_FEED = "a stream is of one request, and a feed makes many: read the streams of a feed in a journey"
 _UNIQUE = (
     "a stream sends one request again and again, and what is unique makes another one of it each time: leave that out, "
@@ -437,7 +437,7 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
 def _parsed(
     name: str, parse: Callable[[object], _T], arguments: Mapping[str, object], problems: list[str]
 ) -> _T | None:
-    """Returns a keyword's value; None where it is not given, or wrong, which is one more problem."""
+    """Returns a keyword's value; None if it is missing, or wrong, which adds a problem."""
     try:
         return None if arguments.get(name) is None else parse(arguments[name])
     except PlanError as error:

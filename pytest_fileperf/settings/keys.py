@@ -1,4 +1,4 @@
-"""The keys of the marker and of every verb, and how each is parsed from what a user may write."""
+"""The keys of the marker and of every verb, and how each value is parsed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from pytest_fileperf.serve.spec import ServerSpec, parse_server
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
 
 MOST_RATE = 1_000_000
-"""Far beyond what a process can send, or count as dropped."""
+"""Far more than a process can send, or count as dropped."""
 MOST = 10**12
-"""Of anything that is counted: far beyond what a load can make."""
+"""For all counts: far more than a load can make."""
 AUTO = "auto"
-"""As many generators as it takes."""
+"""As many generators as needed."""
 MOST_GENERATORS = 256
 """Each is a process of some 70 MB, and machines with more cores are rare."""
 
 
 def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
-    """Returns a problem that names every unknown key, what it may mean, and all valid names; empty if all are known."""
+    """Returns a problem that names every unknown key, similar names and all valid ones; nothing if all are known."""
     known = tuple(valid)
     found = []
     for name in names:
@@ -50,14 +50,14 @@ def _number(value: object) -> float:
 
 
 def _count(value: object) -> float:
-    """Takes how often something may be, on average: 0, 3, "3" or 3.5."""
+    """Takes an average count: 0, 3, "3" or 3.5."""
     with suppress(ValueError):
         value = float(value) if isinstance(value, str) else value
     return _number(value)
 
 
 def parse_count(value: object) -> int:
-    """Takes a whole number of 1 or more, also as a text; raises ValueError."""
+    """Takes a whole number of 1 or more, also as text. Raises ValueError."""
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -126,7 +126,7 @@ def _ramp(value: object) -> Ramp:
 
 
 def _stage(item: object) -> tuple[Stage, bool | None]:
-    """Returns a stage, and whether its target is a rate; None for a plain 0, which goes with connections too."""
+    """Returns a stage, and whether its target is a rate; None for a plain 0, which fits connections as well."""
     if not isinstance(item, list | tuple) or len(item) != 2:
         raise ValueError(f"stage {item!r} is not a time and a target: {_RAMP_FORM}")
     length, target = item
@@ -149,7 +149,7 @@ def _duration_ns(value: object) -> int:
 
 
 def parse_positive_duration_ns(value: object) -> int:
-    """Takes a duration above 0, as seconds or as text; returns nanoseconds, raises ValueError."""
+    """Takes a duration above 0, as seconds or text; returns nanoseconds. Raises ValueError."""
     duration_ns = _duration_ns(value)
     if duration_ns == 0:
         raise ValueError(f"{value!r} is too short: it must be above 0")
@@ -199,7 +199,7 @@ FLOORS: Mapping[Unit, str] = {
     Unit.SHARE: "1%",
     Unit.COUNT: "2/request",
 }
-"""How a floor of a tolerance is written, by the unit of the metrics that it fits."""
+"""How a tolerance's floor is written, by the metric's unit."""
 
 
 def _with_floor(share: float, floor: str) -> Tolerance:
@@ -222,7 +222,7 @@ def _with_floor(share: float, floor: str) -> Tolerance:
 
 
 def _tolerance(value: object) -> float | dict[str, float]:
-    """Takes one share for all gated metrics, a mapping by metric, or such a mapping as text: `rps=5%, p99=20%`."""
+    """Takes one share for all gated metrics, a mapping by metric, or a mapping as text: `rps=5%, p99=20%`."""
     items: Mapping[object, object]
     if isinstance(value, Mapping):
         items = value
@@ -284,7 +284,7 @@ def _app(value: object) -> object:
 
 
 def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
-    """Takes a function that can be called with one of these numbers of arguments."""
+    """Takes a function that accepts one of these numbers of arguments."""
     form = f"write an async function, or a plain one, that takes {arguments}"
     if inspect.iscoroutine(value):
         value.close()  # nothing will await it, which would be a warning
@@ -316,7 +316,7 @@ _BY_UNIT: Mapping[Unit, Callable[[object], float]] = {
 LIMITS: Mapping[str, Callable[[object], float]] = {
     metric.limit_key: _BY_UNIT[metric.unit] for metric in METRICS.values()
 }
-"""Absolute limits, one of each metric, each with what parses it."""
+"""Each metric's absolute limit, with its parser."""
 
 KEYS: Mapping[str, Callable[[object], object]] = {
     "connections": parse_count,
@@ -344,4 +344,4 @@ KEYS: Mapping[str, Callable[[object], object]] = {
     "group": _text,
     "label": _text,
 }
-"""What the marker and every verb take, each with what parses it (it raises ValueError)."""
+"""The keys of the marker and of every verb, each with its parser, which raises ValueError."""

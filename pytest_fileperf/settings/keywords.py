@@ -1,7 +1,7 @@
-"""The keywords of the verbs, each with its type and what it means: for editors and type checkers.
+"""The keywords of the verbs with types and meanings: for editors, type checkers and the reference.
 
-An editor shows the text below a keyword when the keyword is written or pointed at. `settings.keys` and
-`plugin.arguments` say at run time which keywords there are; a test compares them with these.
+An editor shows the text below a keyword. At run time `settings.keys` and `plugin.arguments` decide which keywords
+exist; a test compares them with these.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.drive.journey import Client
 
-# What a function takes that gets a value of any type: only `Never` fits them all. So it is with a client of httpx2,
-# which a type checker may not find.
+# Parameters that may have any type: only `Never` fits them all. The same goes for a client of httpx2, which a type
+# checker may not find.
 Setup: TypeAlias = (
     "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.Client], object] | Callable[[Never], object]"
 )
@@ -38,8 +38,7 @@ _WithValue: TypeAlias = (
 Teardown: TypeAlias = "_WithValue | Callable[[Never, Never], object] | Setup"
 _OfAny: TypeAlias = "Callable[[Never], Awaitable[object]] | Callable[[Never, Never], Awaitable[object]]"
 Journey: TypeAlias = "Callable[[Client], Awaitable[object]] | Callable[[Client, Never], Awaitable[object]] | _OfAny"
-# A function of any `httpx.AsyncClient` is one of these, too.
-# A function may make the rows, of what the setup returned or of nothing.
+# A function of any `httpx.AsyncClient` fits as well. A function may make the rows, with the setup's result or without.
 Feed: TypeAlias = "Iterable[object] | Callable[[Never], Iterable[object]] | Callable[[], Iterable[object]]"
 
 Part: TypeAlias = "PartOfLoad | Journey"
@@ -252,28 +251,28 @@ class PartKeywords(_Part, _Recipe, total=False):
     """Every keyword of a part of a load that is made of requests."""
 
 
-# --- Parts of a load: `part.get("/files/{id}", feed=ids)` says what one is, and loads nothing
+# --- Parts of a load: `part.get("/files/{id}", feed=ids)` describes one, and loads nothing
 
 _NOT_OF_PARTS = ("min_capacity", "max_startup", "max_queries")
 PART_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name not in _NOT_OF_PARTS))
-"""The keys of the marker that a part may have of its own. A capacity is a whole load's, and a start-up no load's."""
+"""The marker's keys that a part may have. A capacity belongs to a whole load, a start-up to none."""
 _GATE = ("p50",)
-"""What is compared of a part, unless it says something else. Its rate is that of the mix."""
+"""Compared for a part by default. Its rate depends on the mix."""
 
 
 class PartOfLoad(VerbCall):
-    """One part of a load. Made by `part`, for `fileperf.mix`."""
+    """One part of a load, made by `part` for `fileperf.mix`."""
 
     __slots__ = ()
 
     @property
     def title(self) -> str:
-        """What it is called where it has no name: `GET /files/{id}`, or as its journey."""
+        """Its name, else `GET /files/{id}` or the name of its journey."""
         return self.name or (self.where if self.work is None else self.work.name)
 
 
 class _PartVerbs:
-    """The verbs of `fileperf`, each of which returns a part of a load and measures nothing."""
+    """The verbs of `fileperf`; each returns a part of a load and measures nothing."""
 
     def get(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
         """Returns a part of GET requests of `url`; `PartKeywords` describes the keywords."""
@@ -312,7 +311,7 @@ part = _PartVerbs()
 
 
 def _checked(call: VerbCall, name: object) -> PartOfLoad:
-    """Returns the part; `mix_from` tells what is wrong with it."""
+    """Returns the part; `mix_from` reports its problems."""
     problems = list(call.problems)
     if name is not None and (problem := why_no_name(name)):
         problems.append(f"name: {problem}")
@@ -326,7 +325,7 @@ def _checked(call: VerbCall, name: object) -> PartOfLoad:
 
 
 def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
-    """Returns the call of `mix`: weights by parts, which are parts, or journeys as they are."""
+    """Reads `mix`: weights by parts, or by journeys."""
     problems = [*unknown_keys(arguments, KEYS)]
     parts: list[MixPart] = []
     default_gate = "none" if arguments.get("gate") in (False, "none") else _GATE

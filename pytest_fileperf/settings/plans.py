@@ -1,4 +1,4 @@
-"""From settings to the plan of a measurement: what to boot, each load, and what it is called. Chance is passed in."""
+"""From settings to a measurement's plan: what to start, each load, and its name. Chance is passed in."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ _SMOKE_OF_PART = 3
 _MS = 1_000_000
 _FIRST_PAIRS = 3
 _FIRST_PAIR_NS, _PAIR_NS = 900 * _MS, 3_000 * _MS
-"""How long each of the first pairs of boots is loaded, as a large change shows at once, and each later one."""
+"""How long each of the first pairs is loaded, because a large change shows at once, and each later one."""
 _WARMUP_NS = 100 * _MS
-"""Of each side. Longer ones change nothing: turns after 50, 100 and 200 ms of it were alike."""
+"""For each version. Longer ones change nothing: turns after 50, 100 and 200 ms of it were alike."""
 _PROBE_NS, _LIMITING_NS = 150 * _MS, 700 * _MS
 _PROFILE_NS = 2_000 * _MS
-"""One look of two: 800 samples of a busy worker name a function that costs a twentieth of a request."""
+"""One look of two: 800 samples of a busy worker show a function that costs a twentieth of a request."""
 _LEAST_PROBED_NS = 750 * _MS
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
-"""What slows a machine lasts for some tenths of a second: shorter turns than that share it."""
+"""What slows a machine lasts for some tenths of a second. Turns shorter than that share it."""
 _HANDOVER_LATENCIES = 1.25
-"""Most of the other side's last requests, sent just before its turn ended, are answered a latency later; where both
-sides share a core some take longer."""
+"""The other version's last requests come just before its turn ends. Most are answered a latency later, some later still
+if both versions share a core."""
 _TURN_HANDOVERS = 8.4
-"""Turns of slow requests are longer, so that the handover stays a small part. They end between two whole latencies
-of the slower side, except for the slowest requests: answers to what was sent together come together, and chance is
-seldom to decide whether they are in a turn."""
+"""Turns of slow requests are longer, so that the handover stays a small part. They end between two whole latencies of
+the slower version, except for the slowest requests. Requests sent together are answered together, and chance should
+rarely decide whether these answers are in a turn."""
 _TURN_LENGTHS = tuple((latencies + 0.5) / 10.5 for latencies in range(7, 14))
-"""What chance draws the length of a cycle's turns from, as shares of the usual: by whole latencies more or less."""
+"""A cycle's turns get one of these lengths by chance, as shares of the usual one: whole latencies more or less."""
 _LEAST_TURN_HANDOVERS = 3
-"""Of the slowest requests, so that two latencies count."""
+"""For the slowest requests, so that two latencies count."""
 _MOST_TURNS = 12
-"""Of slow requests, in the time there is: three pairs of two turns each have to fit in, with boots and warm-up."""
+"""For slow requests: three pairs of two turns each must fit into the time, with start-ups and warm-up."""
 _SEARCHED_PAIRS = 4.5
-"""Pairs of boots in the time of a comparison: four of them, and what boots take."""
+"""Pairs in the time of a comparison: four, and the time of start-ups."""
 _SEARCH_ROUNDS = 3
-"""Of each load of a search: in fewer, `limit_of` does not see whether a backlog grows when it names the limit."""
+"""For each load of a search: with fewer rounds `limit_of` cannot see whether a backlog grows."""
 _LEAST_PATIENCE_NS, _PATIENCE_LATENCIES = 5_000 * _MS, 20
-"""A search must end though a server hangs: a request that takes 5 s, or 20 times a limit, has failed."""
+"""A search must end even if a server hangs: a request that takes 5 s, or 20 times a limit, has failed."""
 _RATE_TURN_NS = 1_000 * _MS
 _RATE_TURN_REQUESTS = 20
 _PAUSES_A_TURN = 3
-"""Of a load with pauses."""
+"""For loads with pauses."""
 
 
 def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
-    """Returns what is judged: the whole load, then each part of it, and each step of a journey that was asked for."""
+    """Returns what is judged: the whole load, each part of it, and each step of a journey that has keys."""
     whole = Subject(
         name="", gate=settings.gate, watch=settings.watch, tolerances=settings.tolerances, limits=settings.limits
     )
@@ -71,15 +71,15 @@ def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
 
 
 def usual_pair_ns(number: int) -> int:
-    """Returns how long a pair of boots is loaded, at the least; the first pair is number 0."""
+    """Returns the least time that a pair is loaded; the first pair is number 0."""
     return _FIRST_PAIR_NS if number < _FIRST_PAIRS else _PAIR_NS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One measurement: what is booted, which load it gets, alone or in turn with another version, and how it is judged.
+    """One measurement: what to start, its load, alone or alternately with another version, and how to judge it.
 
-    Loads are worked out of the settings whenever they are asked for.
+    Loads are computed from the settings when asked for.
     """
 
     test: TestId
@@ -87,24 +87,24 @@ class Plan:
     settings: Settings
     app: AppSpec | None
     cores: frozenset[int] | None = None
-    """Those of the server. Both are None where there are not enough cores for server and generator."""
+    """The server's. Both are None if there are not enough cores for server and generator."""
     generator_cores: frozenset[int] | None = None
     generators: int = 1
-    """How many processes make the load together, at most."""
+    """At most this many processes make the load together."""
     said: tuple[str, ...] = ()
-    """What a reader must know of how it is measured, as sentences without a full stop."""
+    """What a reader must know about how it is measured, as sentences without a full stop."""
     alpha: float = 0.0
     """The level of each gate."""
     smoke: bool = False
-    """Whether only a few requests are made, of each of the parts."""
+    """Whether only a few requests are made, for each part."""
     profiles: bool = False
-    """Whether a profiler looks on once the code here was measured on its own."""
+    """Whether to profile the code here after it was measured alone."""
     shows_queries: bool = False
-    """Whether queries are counted although nothing is asked of them."""
+    """Whether queries are counted even if no key needs them."""
     to_the_end: bool = False
-    """Whether a comparison uses all of its time, whatever is seen."""
+    """Whether a comparison uses all of its time, whatever it finds."""
     in_half: bool = False
-    """Whether a comparison, or a measurement alone, has half of its time only: another one follows."""
+    """Whether only half of the time is used, because another measurement follows."""
 
     # --- what is judged
 
@@ -113,48 +113,47 @@ class Plan:
         return subjects_of(self.work, self.settings)
 
     def subject(self, name: SubjectName) -> Subject:
-        """Returns what the test asks of a subject: nothing of a step that it does not name, which still has figures."""
+        """Returns what a subject is judged by: nothing for a step that the test does not name."""
         return self.subjects.get(name, Subject(name=name[1]))
 
     def title_of(self, name: SubjectName) -> str:
-        """Returns a part or a step in words: `GET /`, or `step login of visit`."""
+        """Returns a part or step in words: `GET /`, or `step login of visit`."""
         part = self.subjects.get((name[0], "")) if name in self.subjects else None
         work = part.work.name if isinstance(part, Part) else self.work.name
         return f"step {name[1]} of {work}" if name[1] else work
 
     def allowed_errors(self, name: SubjectName) -> float:
-        """Returns the share of requests that may fail. A step has what was asked for: its journey fails with it."""
+        """Returns the share of requests that may fail. A step's failures fail its journey, so it needs no limit."""
         return self.subject(name).limits.get("max_error_rate", 1.0 if name[1] else 0.0)
 
     def tolerances(self, name: SubjectName = WHOLE_LOAD) -> dict[str, float]:
-        """Returns the tolerance of each metric that is compared."""
+        """Returns the tolerance of each compared metric."""
         subject = self.subject(name)
         gates = {metric: subject.tolerances.get(metric, METRICS[metric].tolerance) for metric in subject.gate}
         return gates | {metric: Tolerance(METRICS[metric].tolerance, watched=True) for metric in subject.watch}
 
     @property
     def times_starts(self) -> bool:
-        """Whether start-ups are measured: then each boot is a fresh one, with nothing else beside it."""
+        """Whether start-ups are measured: then each is fresh, with nothing else running."""
         asked = (*self.subject(WHOLE_LOAD).compared, *self.settings.limits)
         return not self.smoke and ("startup" in asked or "max_startup" in asked)
 
     @property
     def counts_queries(self) -> bool:
-        """Whether each boot counts the queries of its requests."""
         asked = (*self.subject(WHOLE_LOAD).compared, *self.settings.limits)
         counts = self.shows_queries or "queries" in asked or "max_queries" in asked
         return counts and not self.smoke and not isinstance(self.settings.server, Command | Granian | Url)
 
     @property
     def _only_starts(self) -> bool:
-        """Whether nothing of the load is compared, which is as short as can be then."""
+        """Whether nothing of the load is compared, so that it can be as short as possible."""
         return self.times_starts and all(of.compared in ((), ("startup",)) for of in self.subjects.values())
 
     # --- alone
 
     @property
     def boots(self) -> int:
-        """How many boots share a run: by default one where there is no gate, or the load is made as a whole."""
+        """How many start-ups share a measurement: by default one without a gate, or if the load cannot be divided."""
         settings = self.settings
         if self.smoke or settings.is_whole or is_only_once(settings.server):
             return 1
@@ -164,9 +163,9 @@ class Plan:
 
     @property
     def load(self) -> LoadPlan:
-        """The load of each boot. Raises PlanError for a rate so low that a boot has no request.
+        """The load of each start-up. Raises PlanError for a rate so low that a start-up has no request.
 
-        Where the highest rate is searched for it is the closed loop that the search begins with.
+        For a search it is the closed loop that the search begins with.
         """
         settings, timeout_ns = self.settings, self._timeout_ns(self.settings.max_duration_ns)
         if self.smoke:
@@ -176,7 +175,7 @@ class Plan:
             return LoadPlan(
                 connections=min(settings.connections, _SMOKE_CONNECTIONS, requests),
                 warmup_ns=0,
-                round_ns=max(settings.duration_ns, timeout_ns),  # only success counts, also of a slow machine
+                round_ns=max(settings.duration_ns, timeout_ns),  # only success counts, even on a slow machine
                 rounds=1,
                 timeout_ns=timeout_ns,
                 requests=requests,
@@ -187,10 +186,10 @@ class Plan:
 
     @property
     def most_ns(self) -> int:
-        """After so long, boots included, no further boot is made."""
+        """After this time, start-ups included, no further start-up is made."""
         return max(self.settings.max_duration_ns, 2 * self.settings.duration_ns) // (2 if self.in_half else 1)
 
-    # --- a search for the highest rate that holds some limits, alone or of each side in turn
+    # --- a search for the highest rate that holds some limits, alone or for each version alternately
 
     @property
     def searches(self) -> bool:
@@ -211,7 +210,7 @@ class Plan:
         return f"the highest rate with {', '.join(shown)}"
 
     def search_load(self, asked: NextLoad, *, chance: random.Random, place: float, busy_rate: float) -> LoadPlan:
-        """Returns a load whose instants are drawn by chance: at this place among draws by crowding.
+        """Returns a load whose instants are random, at this place among random draws ordered by crowding.
 
         `busy_rate` is about how many requests per second the server can answer.
         """
@@ -232,10 +231,10 @@ class Plan:
             generators=self.generators,
         )
 
-    # --- alone and in turn
+    # --- alone and alternately
 
     def profile(self, longest_ns: int | None = None) -> LoadPlan:
-        """Returns the load while a profiler looks on; one that ends by time takes no longer than this."""
+        """Returns the load for a profiler; one that ends by time takes at most `longest_ns`."""
         turn, round_ns, warmup_ns = self.turn, _PROFILE_NS, 0
         if turn is not None and (turn.counted or turn.ramp is not None):
             return turn
@@ -248,9 +247,9 @@ class Plan:
         return self._in_turn(round_ns, warmup_ns=warmup_ns, rate=None if turn is None else turn.rate)
 
     def alone(self, *, spent_ns: int | None) -> Plan:
-        """Returns the plan of the code here on one boot, after a comparison that compared nothing.
+        """Returns the plan for the code here on one start-up, after a comparison that compared nothing.
 
-        If no answer came in the time that was spent, the run may end 1 s late: half of the time is left for an answer,
+        If no answer came in the time that was spent, the load may end 1 s late: half of the time is left for an answer,
         however long servers took to start. `spent_ns` is None if something else was missing.
         """
         settings = self.settings
@@ -265,12 +264,12 @@ class Plan:
         return replace(self, settings=settings, profiles=False)
 
     def _timeout_ns(self, longest_ns: int) -> int:
-        """Returns how long a request is waited for: not longer than all the time there is, unless a test says so."""
+        """Returns how long to wait for a request: at most all the time there is, unless a test asks for more."""
         timeout_ns = self.settings.timeout_ns
         return min(timeout_ns, longest_ns) if timeout_ns == DEFAULT_TIMEOUT_NS else timeout_ns
 
     def _whole_load(self, boots: int, timeout_ns: int) -> LoadPlan:
-        """Returns the load of each boot. Raises PlanError for a rate so low that a boot has no request."""
+        """Returns the load of each start-up. Raises PlanError for a rate so low that a start-up has no request."""
         settings = self.settings
         if settings.requests is not None:
             return self._one_round(settings.duration_ns, timeout_ns, requests=settings.requests)
@@ -319,11 +318,11 @@ class Plan:
             generators=self.generators,
         )
 
-    # --- in turn
+    # --- alternately
 
     @property
     def _comparison_ns(self) -> int:
-        """The longest time of a comparison that searches for nothing."""
+        """The longest time of a comparison without a search."""
         return self.settings.max_duration_ns // (2 if self.in_half else 1)
 
     @property
@@ -344,12 +343,12 @@ class Plan:
 
     @property
     def turn(self) -> LoadPlan | None:
-        """The load of one turn where that is a load of its own; None where turns are part of one closed loop."""
+        """The load of one turn if that is a load of its own; None if turns are part of one closed loop."""
         settings = self.settings
         if settings.is_whole:
             return self._whole_load(1, self._patience_ns)
         if settings.pause is not None:
-            # The other side's turns would be pauses, too.
+            # The other version's turns would be pauses too.
             return self._in_turn(max(_RATE_TURN_NS, _PAUSES_A_TURN * settings.pause.mean_ns))
         if settings.rate is None:
             return None
@@ -358,7 +357,7 @@ class Plan:
 
     @property
     def probe(self) -> LoadPlan:
-        """Finds out how long a request takes; does not wait for one too slow to be compared in the time there is."""
+        """Measures how long a request takes, but does not wait for one that is too slow to compare."""
         if (turn := self.turn) is not None:
             return turn
         timeout_ns = self._patience_ns
@@ -372,9 +371,9 @@ class Plan:
         return (self.turn or self._in_turn(_LIMITING_NS)).closely()
 
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int) -> int:
-        """Returns how long a pair is loaded, so that pairs fill the time that is left.
+        """Returns how long to load a pair, so that pairs fill the time that is left.
 
-        Each takes `more_ns` beside that. So the last look comes when the time is over, and not up to a pair earlier.
+        Each takes `more_ns` besides that. So the last look comes at the end of the time, not up to a pair earlier.
         """
         usual_ns = self.pair_ns(number)
         if self.settings.capacity or self._only_starts or number < _FIRST_PAIRS:
@@ -386,7 +385,7 @@ class Plan:
         return max(_FIRST_PAIR_NS, shared_ns)
 
     def alternation(self, pair_ns: int, *, latency_ns: int, chance: random.Random) -> Alternation:
-        """Returns the turns of a pair so long, in random order; `latency_ns` is what a request typically takes."""
+        """Returns a pair's turns, in random order; `latency_ns` is a request's typical duration."""
         handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
         longest_ns = max(self.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
         turn_ns = max(_LEAST_TURN_NS, min(round(_TURN_HANDOVERS * handover_ns), longest_ns))
@@ -396,7 +395,7 @@ class Plan:
             return tuple(chance.choices(tuple(Side), k=max(1, cycles)))
 
         cycles = max(1, round(pair_ns / (2 * turn_ns)))
-        # Of the slowest requests so few fit into a turn that its length matters.
+        # Few of the slowest requests fit into a turn, so there its length matters.
         is_usual = turn_ns >= round(_TURN_HANDOVERS * handover_ns)
         lengths = chance.choices(_TURN_LENGTHS if is_usual else (1.0,), k=cycles)
         return Alternation(
@@ -411,7 +410,7 @@ class Plan:
         )
 
     def too_long_ns(self, latency_ns: int) -> int:
-        """Returns how long three pairs of boots take at least, if a request takes so long; 0 if they may take that."""
+        """Returns the least time of three pairs with requests this slow; 0 if that is allowed."""
         if self.searches or self.turn is not None:
             return 0
         turns = self.alternation(self.pair_ns(0), latency_ns=latency_ns, chance=random.SystemRandom())
@@ -432,7 +431,7 @@ class Plan:
 
 
 def app_of(settings: Settings) -> AppSpec | None:
-    """Returns the app to boot, if the settings have one. Raises AppLoadError where it cannot be one."""
+    """Returns the app to start, if the settings have one. Raises AppLoadError if it cannot be one."""
     if settings.app is None:
         return None
     app = app_spec(settings.app)
@@ -440,9 +439,9 @@ def app_of(settings: Settings) -> AppSpec | None:
 
 
 def cores_of(settings: Settings, generators: int | None = None) -> tuple[frozenset[int] | None, frozenset[int] | None]:
-    """Returns the cores of the server and those of its generators; None of both where there are not enough.
+    """Returns the cores of the server and its generators; None for both if there are too few.
 
-    `generators` is how many there are; None for as many as were asked for, or one if that is still to be found out.
+    `generators` is their number; None means as many as the user asked for, or one if that is still open.
     """
     workers, asked = worker_count(settings.server), settings.generators
     if generators is None:

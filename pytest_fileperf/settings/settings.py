@@ -1,4 +1,4 @@
-"""Makes validated settings from what the user wrote: verb, marker, command line, ini. Pure: boots nothing."""
+"""Validates settings from the verb, marker, command line and ini. Pure: starts nothing."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from pytest_fileperf.serve.spec import AsgiSpec, Command, Granian, InProcess, Se
 from pytest_fileperf.settings.keys import FLOORS, KEYS, LIMITS, unknown_keys
 
 DEFAULT_CONNECTIONS = 32
-"""Enough to keep a worker busy all the time, and few enough that latency is not only its queue."""
+"""Enough to keep a worker busy all the time, but few enough that latency is not only its queue."""
 DEFAULT_TIMEOUT_NS = 30_000_000_000
 DEFAULT_MAX_DURATION_NS = 30_000_000_000
-"""A comparison may take so long: enough to see 10 % on a noisy machine with two cores."""
+"""Longest comparison: enough to see 10 % on a noisy machine with two cores."""
 DEFAULT_SEARCH_NS = 60_000_000_000
-"""A search for the capacity may take so long: it needs some ten loads of seconds each, on three boots."""
+"""Longest search for the capacity: it needs some ten loads of seconds each, on three start-ups."""
 DEFAULT_BOOTS = 3
-"""Two boots of the same code differ: one proves nothing, and each one takes a start of the server."""
+"""Start-ups of the same code differ, so one proves nothing, and each one takes time."""
 DEFAULT_GATE = ("rps", "p99")
 DEFAULT_OPEN_CONNECTIONS = 1_000
-"""An open loop opens connections when it needs them. This limits them where the server stands still."""
+"""An open loop opens connections when it needs them. This is the limit if the server stands still."""
 _WHY_NOT_OF: Mapping[type[ServerSpec], str] = {
     InProcess: "InProcess() starts no process",
     Url: "a Url is of a server that runs already",
@@ -47,9 +47,9 @@ _NOT_OF: Mapping[str, tuple[tuple[type[ServerSpec], ...], str]] = {
 }
 """Metrics that some servers cannot have, and why."""
 _OF_ALL_TESTS = 2
-"""A value that is so far away, on the command line or in the ini file, is said of all tests."""
+"""A value from this layer on (command line, ini file) is for all tests."""
 _SHAPES = ("requests", "burst", "rate", "ramp")
-"""Keys that each say how the load goes: a test gives one of them at most."""
+"""Keys for the shape of a load: a test gives at most one of them."""
 DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
 """A failed request fails the test, unless the test says how many may fail."""
 _NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -57,58 +57,59 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line, the ini file and the environment say of a whole run. Read once, before any test."""
+    """Options of a whole run from command line, ini file and environment. Read once, before any test."""
 
     baselines: Path
     """Directory of the stored baselines."""
     smoke: bool = False
     """Each test makes a few requests, and only their success is judged."""
     update: str | None = None
-    """`new` stores missing baselines, `passed` also replaces those of tests that passed, `all` every one; None none."""
+    """`new` stores missing baselines, `passed` also replaces those of passed tests, `all` every one. None stores
+    nothing."""
     reason: str | None = None
-    """Why baselines are stored, on one line: told to those who review them or regress from them."""
+    """Why baselines are stored, on one line, for their reviewers and for later regressions."""
     prune: bool = False
     against: str | None = None
     """Another version to compare with, as the user wrote it."""
     changed: str | None = None
     """A Git ref: tests that no change since then can affect are left out."""
     aa: bool = False
-    """Compare the code with itself, to see what a gate could see; nothing is judged."""
+    """Compare the code with itself, to see how small a change would show. Nothing is judged."""
     queries: bool = False
     """Count the queries of each test, unless its server is another program."""
     profile: bool = False
-    """Say which functions cost CPU, after each measurement."""
+    """After each measurement, show which functions cost CPU time."""
     coverage: bool = False
     """coverage may trace servers and load generators."""
     strict: bool = False
     """NEW and INCONCLUSIVE fail too."""
     budget_s: float | None = None
-    """The time of all comparisons together, which takes the place of each test's `max_duration`."""
+    """The time of all comparisons together, in place of each test's `max_duration`."""
     ci: bool = False
-    """NEW fails where nothing else judged the test."""
+    """NEW fails if nothing else judged the test."""
     json: Path | None = None
     html: Path | None = None
     markdown: Path | None = None
     history: Path | None = None
-    """The file that this run's line is appended to."""
+    """The file to which this run's line is appended."""
     save: str | None = None
-    """The name to save under, empty for one made of commit and time; None saves nothing."""
+    """The name to save under, empty for one from commit and time; None saves nothing."""
     confirm: str = "always"
-    """Whether the code of a stored baseline is measured again: `always`, or `never`."""
+    """Whether a stored baseline's code is measured again: `always` or `never`."""
     base_packages: str = "now"
-    """Packages that this code runs with: those installed here (`now`), or those `stored` with the baseline."""
+    """Packages for the old code: those installed here (`now`), or those `stored` with the baseline."""
     preloads: bool = True
-    """One process may import the app for many boots."""
+    """One process may import the app for many start-ups."""
     client: str = "httpx"
-    """Whose clients journeys, setups and `fileperf_server.client()` get."""
+    """The client family for journeys, setups and `fileperf_server.client()`."""
     keeps_trees: bool = True
-    """Uncommitted code that a baseline is stored of is kept in the repository, to be measured again."""
+    """Uncommitted code of a stored baseline is kept in the repository, to be measured again."""
     cluster: str | None = None
     """The scheduler of the Dask cluster whose workers make the load; None for processes of this machine."""
     network: Network = LOCAL
     """Where servers listen, and where load may go."""
     group_by: tuple[str, ...] = DEFAULT_GROUP_BY
-    """Labels that say which tests are ranked together."""
+    """Labels that define which tests are ranked together."""
     command_line: Mapping[str, object] = field(default_factory=dict)
     """Settings given on the command line, by key."""
     ini: Mapping[str, object] = field(default_factory=dict)
@@ -121,67 +122,67 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything about one measurement, without the request itself."""
+    """Everything about one measurement, except the request itself."""
 
     connections: int = DEFAULT_CONNECTIONS
-    """At most so many requests are in flight."""
+    """At most this many requests are in flight."""
     requests: int | None = None
-    """A fixed number of requests, which may take `duration_ns` at the most."""
+    """A fixed number of requests, which may take at most `duration_ns`."""
     burst: int | None = None
-    """So many requests are due at once, and none after them."""
+    """This many requests are due at once, and none after them."""
     rate: float | None = None
-    """Requests that are due per second, whatever the server does."""
+    """Requests due per second, whatever the server does."""
     ramp: Ramp | None = None
     """Stages of rates or connections; they take their own time, not `duration_ns`."""
     pause: Pause | None = None
     """How long each connection waits before its next request."""
     duration_ns: int = 4_000_000_000
-    """Of the whole measurement, over all boots, without warm-up. By default a test alone takes at most seven seconds,
-    with three boots, their warm-ups, and two starts of half a second."""
+    """For the whole measurement, over all start-ups, without warm-up. By default a test alone takes at most seven
+    seconds: three start-ups, their warm-ups, and two starts of half a second."""
     rounds: int = 12
-    """Spread over the boots: by default a third of a second each. Shorter ones have too few requests, fewer say too
-    little."""
+    """Spread over the start-ups: by default a third of a second each. Shorter rounds have too few requests, and fewer
+    rounds show too little."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
-    """The longest time that a comparison of two versions takes, with boots; it ends earlier when it is sure."""
+    """The longest comparison of two versions, with start-ups. It ends earlier when it is sure."""
     capacity: bool = False
-    """The highest rate is searched for that holds the limits; `settings.capacity` makes such settings of others."""
+    """Search for the highest rate that holds the limits; see `for_capacity`."""
     search_connections: int = DEFAULT_OPEN_CONNECTIONS
-    """The most connections that may be open in a load of a search for the capacity."""
+    """At most this many connections are open in a load of a search."""
     search_ns: int = DEFAULT_SEARCH_NS
-    """The longest time that this search takes, with boots: `max_duration` where it is given."""
+    """The longest search, with start-ups: `max_duration` if it is given."""
     warmup_ns: int = 300_000_000
-    """On each boot."""
+    """On each start-up."""
     timeout_ns: int = DEFAULT_TIMEOUT_NS
     boots: int | None = None
-    """None: `DEFAULT_BOOTS` where there is a gate, else one."""
+    """None: `DEFAULT_BOOTS` with a gate, else one."""
     generators: int | str | None = None
-    """How many generators make the load together, at most; or `AUTO`. None: one process here, or all workers of a
+    """At most this many generators make the load together; or `AUTO`. None: one process here, or all workers of a
     cluster."""
     app: object | None = None
-    """An import string, an app or a factory; None where nobody named one."""
+    """An import string, an app or a factory; None if nobody named one."""
     server: ServerSpec = field(default_factory=Uvicorn)
     limits: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_LIMITS))
-    """By the name the user writes (`min_rps`, `max_p99`), in the metric's SI unit."""
+    """By the user's name (`min_rps`, `max_p99`), in the metric's SI unit."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
-    """Shares by metric; a gated metric that is missing has its default tolerance."""
+    """Shares by metric; a gated metric without one has its default tolerance."""
     gate: tuple[str, ...] = DEFAULT_GATE
     """The metrics compared with the baseline."""
     watch: tuple[str, ...] = ()
-    """Other metrics that are compared and shown, and fail nothing."""
+    """Other metrics that are compared and shown, but fail nothing."""
     group: str | None = None
     label: str | None = None
     setup: Callable[..., object] | None = None
-    """Called with an httpx client of each boot before it is loaded."""
+    """Called with an httpx client of each start-up before it is loaded."""
     teardown: Callable[..., object] | None = None
-    """Called after it, with a client and what the setup returned."""
+    """Called after the load, with a client and the setup's result."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether the load is made as a whole: it cannot be divided among boots or turns."""
+        """Whether the load cannot be divided among start-ups or turns."""
         return self.requests is not None or self.burst is not None or self.ramp is not None
 
     def lasting(self, longest_ns: int) -> Settings:
-        """Returns settings by which a comparison takes so long at the most."""
+        """Limits a comparison to this time."""
         return replace(self, max_duration_ns=longest_ns, search_ns=longest_ns // 2)
 
 
@@ -195,8 +196,8 @@ def resolve(
 ) -> Settings:
     """Returns the settings: for each key the closest value, in the order verb, marker, command line, ini.
 
-    None stands for the default. A server hides `workers` that are given further away than itself. Raises PlanError that
-    names every problem of every layer, also of values that a closer one hides.
+    None stands for the default. A server hides `workers` from layers beyond its own. Raises PlanError with every
+    problem of every layer, even in values that a closer layer hides.
     """
     problems: list[str] = []
     chosen: dict[str, tuple[int, object]] = {}
@@ -224,7 +225,7 @@ def resolve(
         tolerance = dict.fromkeys(METRICS, tolerance)
     if problems:
         raise PlanError(*dict.fromkeys(problems))
-    # Each value was parsed by its key: a type checker cannot follow that through a mapping.
+    # Each value was parsed by its key, but a type checker cannot follow that through a mapping.
     make: Callable[..., Settings] = Settings
     own = {_FIELDS.get(key, key): value for key, value in given.items() if key not in _APART and key not in LIMITS}
     return make(
@@ -253,7 +254,7 @@ def _server_with_workers(chosen: Mapping[str, tuple[int, object]]) -> tuple[Serv
 
 
 def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
-    """Removes shapes of load that are further away than the closest; returns a problem where several are as close."""
+    """Removes shapes of load beyond the closest layer; returns a problem if that layer has several."""
     given = {key: chosen[key][0] for key in _SHAPES if key in chosen and chosen[key][1] is not None}
     closest = [key for key in given if given[key] == min(given.values())]
     for key in given:
@@ -265,7 +266,7 @@ def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
 
 
 def _unfit_pause(chosen: Mapping[str, tuple[int, object]]) -> tuple[str, ...]:
-    """Returns a problem where users pause, and requests are due whatever users do."""
+    """Returns a problem if users pause although requests are due whatever users do."""
     given = {key: value for key, (_, value) in chosen.items() if value is not None}
     shape = next((key for key in ("rate", "burst", "ramp") if key in given), "")
     if "pause" not in given or not shape or isinstance(given.get("ramp"), ConnectionRamp):
@@ -274,7 +275,7 @@ def _unfit_pause(chosen: Mapping[str, tuple[int, object]]) -> tuple[str, ...]:
 
 
 def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> tuple[str, ...]:
-    """Removes a number of generators that is further away than an app in this process; returns a problem of others."""
+    """Removes the number of generators if an app in this process is given closer; else returns a problem."""
     distance, count = chosen.get("generators", (0, None))
     if not isinstance(server, InProcess) or not isinstance(count, int) or count == 1:
         return ()
@@ -288,7 +289,7 @@ def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec)
 
 
 def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Iterator[str]:
-    """Yields a problem for each gated metric whose floor is in another unit than the metric."""
+    """Yields a problem for each gated metric whose floor has another unit."""
     for name in gate:
         tolerance = tolerances.get(name)
         if isinstance(tolerance, Tolerance) and tolerance.unit != (unit := METRICS[name].unit):
@@ -299,7 +300,7 @@ def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Ite
 def _unfit_server(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> Iterator[str]:
     """Yields a problem for each metric that this server cannot have: start-ups, or queries.
 
-    Removes it from what a whole project watches: that is asked of tests whose servers have it.
+    Removes it from the metrics that a whole project watches, because other tests' servers may have it.
     """
     for metric, (kinds, lacks) in _NOT_OF.items():
         if not isinstance(server, kinds):
@@ -317,7 +318,7 @@ def _unfit_server(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> 
 
 
 def _connections(given: Mapping[str, object]) -> object:
-    """Returns how many connections a load has: a ramp of connections says it, and hides what else does."""
+    """Returns the number of connections; a ramp of connections hides other sources."""
     ramp = given.get("ramp")
     if isinstance(ramp, ConnectionRamp):
         return max(1, math.floor(ramp.highest))
@@ -326,16 +327,16 @@ def _connections(given: Mapping[str, object]) -> object:
 
 
 _APART = ("server", "workers", "connections")
-"""Keys that say more than one field, or together with others."""
+"""Keys for several fields, or that work together with others."""
 _FIELDS = {"duration": "duration_ns", "max_duration": "max_duration_ns", "warmup": "warmup_ns", "timeout": "timeout_ns"}
 """Keys whose field has its unit in the name."""
 
 
-# --- Settings of a search for the capacity, made of those of any measurement; and what only such a search can use
+# --- Settings of a search for the capacity, from those of any measurement
 
 
 def for_capacity(settings: Settings) -> Settings:
-    """Returns the settings of a search for the capacity. Raises PlanError that lists every problem."""
+    """Raises PlanError that lists every problem."""
     gate = ("capacity",) if settings.gate else ()
     if problems := (*_problems(settings), *_unfit_floors(settings.tolerances, gate)):
         raise PlanError(*problems)
@@ -359,7 +360,7 @@ def _problems(settings: Settings) -> Iterator[str]:
 
 
 def for_one_load(settings: Settings) -> Settings:
-    """Returns the settings of a load that searches for nothing. Raises PlanError that lists every problem."""
+    """Returns the settings of a load without a search. Raises PlanError that lists every problem."""
     asked = [f"{key}: capacity" for key in ("gate", "watch") if "capacity" in getattr(settings, key)]
     asked += ["min_capacity"] if "min_capacity" in settings.limits else []
     problems = [f'{name} goes with a search only: write fileperf.capacity.get("/", max_p99="100ms")' for name in asked]

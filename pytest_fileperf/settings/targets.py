@@ -1,4 +1,4 @@
-"""Reads many requests that differ in everything: a list of them, or a file of targets."""
+"""Reads many different requests: from a list, or from a file of targets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import httpx
 
 _NAMED_BY_URL = 20
-"""Up to so many different requests without names have figures of their own, by method and URL."""
+"""At most this many different requests without names get figures of their own, by method and URL."""
 _METHOD_LINE = re.compile(r"([A-Z]+) (\S+)")
 _HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): *(.*)")
 _One: TypeAlias = tuple[Operation, str, str]
-"""One request: the recipe, which it may share with others, its URL apart from that, and its name or `""`."""
+"""One request: a recipe that others may share, its own URL, and its name or `""`."""
 
 
 def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
@@ -43,7 +43,7 @@ def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
 
 
 def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests:
-    """Returns the requests with as few recipes as there are; those of few requests are named by method and URL."""
+    """Returns the requests with as few recipes as possible. A few requests are named by method and URL."""
     if not ones:
         raise PlanError("there is no request in it")
     named = any(name for _, _, name in ones)
@@ -56,7 +56,7 @@ def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests
     names: list[str] = []
     uses = []
     for recipe, _, name in ones:
-        own = (id(recipe), name)  # of 100,000 requests most share a recipe, and its own hash takes long
+        own = (id(recipe), name)  # most of 100,000 requests share a recipe, and hashing it takes long
         if own not in places:
             key = own if recipe.arguments else (recipe.method, recipe.expect, name)
             if key not in places:
@@ -83,7 +83,7 @@ def _plain(method: str) -> Operation:
 
 
 def _ones(given: object) -> Iterator[_One]:
-    """Yields the requests; raises PlanError that names the place of the first one that is none."""
+    """Raises PlanError with the place of the first item that is not a request."""
     if isinstance(given, str | os.PathLike):
         yield from _of_file(Path(given))
         return
@@ -112,7 +112,7 @@ def _one(item: object, where: str) -> _One:
 
 
 def _called(method: object, url: object, keywords: object, where: str) -> _One:
-    """Returns the request that a verb would make of the keywords, which may have a `name` too."""
+    """Returns the request that a verb would make; `keywords` may also contain `name`."""
     if not isinstance(keywords, Mapping):
         raise PlanError(f"{where}: {type(keywords).__name__} is no mapping of keywords")
     given = dict(keywords)
@@ -124,14 +124,14 @@ def _called(method: object, url: object, keywords: object, where: str) -> _One:
 
 
 def _plain_request(call: VerbCall, name: str, where: str, only: str) -> _One:
-    """Returns the request of a call; raises PlanError if it has more than a request, which `only` says."""
+    """Returns the request of a call. If it has more than a request, raises PlanError with the text `only`."""
     if call.problems or call.keys or not isinstance(call.work, Operation):
         raise PlanError(*(f"{where}: {problem}" for problem in call.problems or (only,)))
     return replace(call.work, url=""), call.work.url, name
 
 
 def _of_httpx(request: httpx.Request, where: str) -> _One:
-    # Those that httpx makes of the host and the body are made again.
+    # httpx makes these again, from the host and the body.
     made = ("host", "content-length", "transfer-encoding")
     headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() not in made]
     arguments: dict[str, object] = {"headers": headers} if headers else {}
@@ -145,7 +145,7 @@ def _of_httpx(request: httpx.Request, where: str) -> _One:
 
 
 def _path(url: str, where: str) -> str:
-    """Returns path and query of a URL: load goes to the server under test, whatever host a file of targets names."""
+    """Returns path and query of a URL: load goes to the server under test, whatever host a file names."""
     if "://" not in url.partition("?")[0]:
         return url
     try:
@@ -159,7 +159,7 @@ def _path(url: str, where: str) -> str:
 
 
 def _of_file(path: Path) -> Iterator[_One]:
-    """Yields the requests of a file: JSON, one object a line, or the text format of vegeta."""
+    """Yields the requests of a file: JSON, one object per line, or the text format of vegeta."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -167,7 +167,7 @@ def _of_file(path: Path) -> Iterator[_One]:
     read = _of_json if text.lstrip().startswith("{") else _of_text
     shared: dict[object, Operation] = {}
     for recipe, url, name in read(text, path):
-        # Equal recipes become one: its body is in memory once.
+        # Equal recipes become one, so that a body is in memory once.
         yield shared.setdefault(repr(recipe), recipe) if recipe.arguments else recipe, url, name
 
 
@@ -196,7 +196,7 @@ def _of_json(text: str, path: Path) -> Iterator[_One]:
 
 
 def _of_text(text: str, path: Path) -> Iterator[_One]:
-    """Yields the requests of a text: `METHOD URL`, lines of headers, and `@FILE` for the body; then an empty line."""
+    """Reads `METHOD URL`, lines of headers, and `@FILE` for the body; then an empty line."""
     current: tuple[str, str, dict[str, object], str] | None = None
     for number, line in enumerate([*text.splitlines(), ""], 1):
         where, stripped = f"{path}, line {number}", line.strip()
