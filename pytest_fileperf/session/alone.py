@@ -1,6 +1,6 @@
-"""Measures the code here on its own: boot, warm up, rounds, end it, next boot; as often as is wanted.
+"""Measures the code here alone: start, warm-up, rounds, end, then the next start-up, as often as needed.
 
-The last boot goes on serving, and is the next measurement's first where that is of the same server.
+The last start-up goes on serving. It is the next measurement's first one if that uses the same server.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 
 LONGEST_S, MOST_TIMES = 60.0, 12
-"""A baseline takes so long at the most, and so many times as long as other measurements of the test; and no longer
-than `max_duration`."""
+"""A baseline takes at most this long, at most this many times as long as the test's other measurements, and at most
+`max_duration`."""
 
 
 def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
-    """Returns what was measured of the code here. Raises what booting and loading raise.
+    """Raises whatever starting and loading raise.
 
-    `to_store` takes more time, as a baseline is read for as long as it stands: until the level is known, without runs
-    on a busy machine, unless there are no others when the time is over.
+    `to_store` takes more time, because many later runs will use a baseline. It measures until the level is known, and
+    leaves out measurements on a busy machine unless there are no others.
     """
     return _Alone(plan, rig).measured(to_store=to_store)
 
 
 class _Alone:
-    """Runs on boots of the server, of which one serves at a time."""
+    """Loads start-ups of the server, one of which serves at a time."""
 
     def __init__(self, plan: Plan, rig: Rig) -> None:
         self._plan = plan
         self._rig = rig
         self._seen: list[RunningServer] = []
-        """All that were loaded: the place of each is the boot's in the recording."""
+        """All that were loaded. A server's place here is its start-up's number in the recording."""
         self._log: tuple[str, ...] = ()
-        """The last lines of the first boot that answered with a status of 500 or more: only its log says why."""
+        """The last log lines of the first start-up with a status of 500 or more: only the log says why."""
 
     def measured(self, *, to_store: bool) -> Measured:
         plan, runs, search, capacity = self._plan, list[Run](), None, None
         try:
             if plan.searches:
                 search = self._search()
-            elif to_store and not plan.load.counted and plan.load.ramp is None:  # what is made as a whole is made once
+            elif to_store and not plan.load.counted and plan.load.ramp is None:  # made once if it cannot be divided
                 runs = self._until_known()
             else:
                 runs = self._one_run_each(plan.test.title)
@@ -73,7 +73,7 @@ class _Alone:
             load = load_title(plan.load, len(recording.boots))
             measurement = measurement_of(recording_of(runs[-plan.boots :]))
             if len(runs) > plan.boots:
-                # A boot may be idle between two runs, while others are loaded: what limits it shows in one run.
+                # A start-up may idle between two loads, while others are loaded: a single load shows what limits it.
                 last = measurement
                 measurement = measurement_of(
                     recording,
@@ -101,7 +101,7 @@ class _Alone:
         return Measured(results=(whole, *parts), log=log, loaded=server.loaded)
 
     def _until_known(self) -> list[Run]:
-        """Makes runs on boots until the level is known, or the time is over; returns all that count."""
+        """Loads start-ups until the level is known or the time is over; returns all loads that count."""
         plan, clock, kept = self._plan, self._rig.clock, list[Run]()
         limit_s = min(LONGEST_S, MOST_TIMES * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
         title, begun_s = plan.test.title, clock()
@@ -119,24 +119,24 @@ class _Alone:
             title = f"{plan.test.title}, again: {'the machine was busy' if is_busy else 'its level is not known well'}"
 
     def _one_run_each(self, title: str) -> list[Run]:
-        """Makes one run on each boot, in random order, but first on the one that serves."""
+        """Loads each start-up once, in random order, but first the one that serves."""
         plan, rig, made = self._plan, self._rig, list[Run]()
         total_s = None if plan.load.counted else plan.boots * plan.load.duration_ns / 1e9
         begun_s, tell = rig.clock(), rig.telling(title, total_s, plan.boots)
         for number in self._numbers():
             if made and (rig.clock() - begun_s) * (1 + 1 / len(made)) > plan.most_ns / 1e9:
-                break  # as long as the boots so far have taken, there is no time for another
+                break  # judged by the start-ups so far, there is no time for another
             requests = sum(round_.requests for run in made for round_ in run.rounds)
             with self._booted(number, partial(tell, len(made) + 1, requests)) as (_, load):
                 run = load(plan.load)
                 left_s = plan.most_ns / 1e9 - (rig.clock() - begun_s)
-                made.append(run if made else asked_alone(run, load, left_s=left_s))  # one boot tells it of all
+                made.append(run if made else asked_alone(run, load, left_s=left_s))  # one start-up answers this for all
             if not any(round_.requests for round_ in run.rounds):
-                break  # other boots would take as long to say the same
+                break  # others would take as long, with the same result
         return made
 
     def _search(self) -> RateSearch:
-        """Makes the loads of a search for the capacity, on each boot in its part of the time."""
+        """Makes the loads of a search for the capacity; each start-up has its part of the time."""
         plan, rig, search = self._plan, self._rig, RateSearch(self._plan, chance=self._rig.chance)
         total_s, begun_s, numbers = plan.settings.search_ns / 1e9, rig.clock(), self._numbers()
         told = rig.telling(plan.test.title, total_s, plan.boots)
@@ -156,7 +156,7 @@ class _Alone:
         return search
 
     def _numbers(self) -> list[int]:
-        """Returns the boots in random order, but first the one that serves."""
+        """Returns the start-ups in random order, but first the one that serves."""
         plan, rig = self._plan, self._rig
         serving = rig.servers.serving(plan.settings.server, plan.app)
         return sorted(rig.chance.sample(range(plan.boots), plan.boots), key=lambda number: number != serving)
@@ -170,7 +170,7 @@ class _Alone:
 
     @contextmanager
     def _booted(self, number: int, tell: Tell) -> Iterator[tuple[RunningServer, Load]]:
-        """Gives this boot and what loads it, after the test's setup."""
+        """Gives this start-up and its loader, after the test's setup."""
         plan, rig = self._plan, self._rig
         boot = partial(rig.servers.boot, is_timed=plan.times_starts, counts_queries=plan.counts_queries)
         server = boot(plan.settings.server, plan.app, number, plan.cores)
@@ -188,7 +188,7 @@ class _Alone:
 
 
 def level_error(gate: Sequence[str], recording: Recording) -> float:
-    """Returns the greatest standard error of the gated metrics that rounds tell; 0.0 where there is none."""
+    """Returns the greatest standard error of the gated metrics that rounds show; 0.0 if there are none."""
     evidence = evidence_of(recording)
     metrics = [METRICS[name] for name in gate if METRICS[name].percentile is None]
     metrics = [metric for metric in metrics if not (metric.of_start or metric.is_counted)]
@@ -196,14 +196,14 @@ def level_error(gate: Sequence[str], recording: Recording) -> float:
 
 
 def identity_of(plan: Plan, recording: Recording, server: Mapping[str, object]) -> dict[str, object]:
-    """Returns what must be equal for stored figures to compare, as JSON values; `server` is what the server's is."""
+    """Returns what must be equal for stored figures to compare, as JSON values; `server` is the server's part of it."""
     return {
         "work": plan.work.identity(),
         "server": server,
         "load": load_identity(plan.load) | ({"capacity": plan.search_limits} if plan.searches else {}),
         "engine": recording.engine,
         "pinned": recording.pinned,
-        # Only where there are any: baselines of before have no such keys.
+        # Only if they apply: older baselines have no such keys.
         **({"tracer": recording.tracer} if recording.tracer else {}),
         **({"load from": "cluster"} if any(own.worker for boot in recording.boots for own in boot.generators) else {}),
         **setup_identity(plan.settings),

@@ -1,9 +1,9 @@
-"""The time that all comparisons of a session have together, as `--fileperf-budget` gives it, and who gets which part.
+"""Divides the time of `--fileperf-budget` among all comparisons of a session.
 
-    test 1, test 2, …                                       | once more those that are undecided, while time is left
-    a part of its equal share of the time that is left then | goes on where it ended; first who is likely to need least
+    test 1, test 2, …                              | the undecided ones again, while time is left
+    a part of its equal share of the time then left | goes on from its end; first the test that likely needs least
 
-Each of both times may use half of a gate's error: together they have what a comparison without a budget has.
+Each of both passes may use half of a gate's error. Together they have the error of a comparison without a budget.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 TIMES = 2
 _FIRST = 0.75
-"""Of a test's equal share: the rest is for those that need more."""
+"""Part of a test's equal share; the rest is for tests that need more."""
 _AHEAD = 1.5
-"""Times the time that a comparison is likely to need: chance decides what it does need."""
+"""Multiple of the time that a comparison is likely to need: chance decides its real need."""
 _LEAST_S = 2.0
-"""In less than this servers hardly start."""
+"""Servers hardly start in less."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class TimeBudget:
     total_s: float
     to_come: int = 1
-    """Tests that are still to be measured, with the one that runs now."""
+    """Tests that are still to be measured, including the running one."""
     again: bool = False
-    """Whether tests are measured for the second time now."""
+    """Whether this is the second pass."""
     clock: Callable[[], float] = monotonic
     _begun_s: float | None = None
     """When the first measurement began."""
     _kept: dict[str, tuple[str, Comparison]] = field(default_factory=dict)
-    """Comparisons that ended undecided, by the node id of the call; each with that of its test."""
+    """Undecided comparisons by the node id of their call; each with its test's."""
     _decided: dict[str, tuple[Result, ...]] = field(default_factory=dict)
-    """The results of all other calls, those of their parts too, by the node id of the call: not measured again."""
+    """Results of all other calls and their parts, by the node id of the call. They are not measured again."""
     _raised: dict[str, Exception] = field(default_factory=dict)
-    """What calls have raised, by their node id."""
+    """Errors that calls have raised, by node id."""
 
     @property
     def left_s(self) -> float:
@@ -54,7 +54,7 @@ class TimeBudget:
         return self._begun_s is not None and self.left_s < _LEAST_S
 
     def part_s(self, nodeid: str) -> float:
-        """Returns how long a call may take, from the beginning of its comparison on."""
+        """Returns how long a call may take, from the beginning of its comparison."""
         if self._begun_s is None:
             self._begun_s = self.clock()
         equal_s = self.left_s / max(1, self.to_come)
@@ -64,7 +64,7 @@ class TimeBudget:
         return comparison.spent_s + max(_LEAST_S, min(self.left_s, max(equal_s, _AHEAD * comparison.needs_s)))
 
     def kept(self, nodeid: str) -> Comparison | None:
-        """Returns the comparison that goes on, and keeps it no more; None if there is none."""
+        """Takes out the comparison to continue; None if there is none."""
         _, comparison = self._kept.pop(nodeid, ("", None))
         return comparison
 
@@ -73,7 +73,7 @@ class TimeBudget:
             self._kept[nodeid] = test, comparison
 
     def judged(self, nodeid: str, results: Sequence[Result]) -> None:
-        """Takes note of what was found, in the whole load and its parts: whether more time is likely to decide it."""
+        """Notes the results of a load and its parts: whether more time is likely to decide it."""
         outcomes = {item.outcome for result in results for item in result.verdict.comparisons}
         is_open = Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
         if not is_open or nodeid not in self._kept or self._kept[nodeid][1].needs_s <= 0:
@@ -81,16 +81,16 @@ class TimeBudget:
             self._decided[nodeid] = tuple(results)
 
     def decided(self, nodeid: str) -> tuple[Result, ...]:
-        """Returns what a call has found the first time, if that stays: the whole load first, then its parts."""
+        """Returns a call's final results from the first pass: the whole load first, then its parts."""
         return self._decided.get(nodeid, ())
 
     def failed(self, nodeid: str, error: Exception) -> None:
-        """Takes note of what a call has raised: a test that caught it will expect it the second time, too."""
+        """Notes a call's error: a test that caught it will expect it again the second time."""
         self._raised[nodeid] = error
 
     def raised(self, nodeid: str) -> Exception | None:
         return self._raised.get(nodeid)
 
     def needs_s(self, test: str) -> float:
-        """Returns how much more time is likely to decide a test; 0.0 if nothing of it goes on."""
+        """Returns how much more time is likely to decide a test; 0.0 if nothing continues."""
         return sum(comparison.needs_s for of, comparison in self._kept.values() if of == test)

@@ -1,8 +1,8 @@
-"""Makes the loads of a search for the capacity, of one server or of both sides of a comparison in turn.
+"""Makes the loads of a search for the capacity, for one server or for both versions alternately.
 
-    boot 1 | closed loop | 140/s | 280/s | 190/s | 170/s … | boot 2 | 178/s | 185/s | … | boot 3 | …
+    start-up 1 | closed loop | 140/s | 280/s | 190/s | 170/s … | start-up 2 | 178/s | 185/s | … | start-up 3 | …
 
-Which rate is next, and when it is enough, `judge.capacity` says.
+`judge.capacity` decides the next rate, and when to stop.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from pytest_fileperf.session.loads import Load, recording_of
 from pytest_fileperf.settings.plans import Plan
 
 _NEAR, _ABOVE = 0.85, 1.03
-"""Loads that held at rates from and to these shares of their boot's capacity make the figures at capacity."""
+"""Loads that held at between these shares of their start-up's capacity give the figures at capacity."""
 _LEAST_RPS = 0.5
-"""Where the closed loop has no good answer in its time, the search begins here."""
+"""If the closed loop has no good answer in its time, the search begins here."""
 _FEWER = 4
-"""The part of its connections with which a closed loop is made again."""
+"""A closed loop is repeated with its connections divided by this."""
 _TOLD_NOTHING = (LimitKind.RATE, LimitKind.UNCLEAR)
 
 
 class RateSearch:
-    """The search on one side: its loads so far, and what they show."""
+    """The search for one version: its loads so far, and what they show."""
 
     def __init__(self, plan: Plan, *, chance: random.Random) -> None:
         self._plan = plan
@@ -52,12 +52,11 @@ class RateSearch:
 
     @property
     def is_over(self) -> bool:
-        """Whether no boot needs another load."""
+        """Whether no start-up needs another load."""
         return self._ended is not None
 
     @property
     def requests(self) -> int:
-        """Good answers so far."""
         return sum(load.requests for load in self._tried)
 
     def begin(self, run: Run) -> None:
@@ -67,14 +66,14 @@ class RateSearch:
         self._closed_rps = good / seconds if seconds else 0.0
         self._search = self._from(max(self._closed_rps, _LEAST_RPS))
         if failed and not good:
-            # At no rate will there be a good answer; the failures say why. It stands for a load of the search.
+            # No rate will give a good answer, and the failures say why. This load stands for the search's loads.
             assert isinstance(run.plan, LoadPlan)
             plan = replace(run.plan, connections=self._plan.settings.search_connections, rate=_LEAST_RPS)
             self._took(failed / seconds if seconds else _LEAST_RPS, replace(run, plan=plan))
             self._ended = CapacityEnd.NO_RATE
 
     def step(self, load: Load, boot: int, *, left_s: float) -> bool:
-        """Makes the next load on a boot; returns False where there is none to make in the time that is left."""
+        """Makes the next load on a start-up. Returns False if there is none to make in the time that is left."""
         if self.is_over:
             return False
         following = next_load(self._search, self._tried, left_s=left_s, boot=boot)
@@ -95,7 +94,7 @@ class RateSearch:
         self._tried.append(tried_of(rate, recording_of([run]), self._search.limits))
 
     def estimate(self) -> Estimate | None:
-        """Returns what all loads show; None where no rate holds, or none tells anything."""
+        """Returns None if no rate holds, or no load shows anything."""
         return None if self._ended is CapacityEnd.NO_RATE else estimate(self._search, self._tried)
 
     def capacity(self) -> Capacity:
@@ -109,7 +108,7 @@ class RateSearch:
             ended = CapacityEnd.GENERATOR if tried and not told else CapacityEnd.NO_RATE
             return made(rate=0.0, low=0.0, high=high, ended=ended, limit=self._knee(0.0))
         if not broken:
-            # Nothing broke a limit: the generator was in the way, or the time was over before the rate was high enough.
+            # No load broke a limit: the generator was too slow, or the time was over too early.
             ended = CapacityEnd.FOUND if len(told) == len(tried) else CapacityEnd.GENERATOR
             return made(rate=held, low=held, high=math.inf, ended=ended, limit=self._knee(held))
         stabilised = frozenset.intersection(*(frozenset(run.boot.stabilised) for run in self._runs))
@@ -118,14 +117,14 @@ class RateSearch:
         return made(rate=rate, low=rate / margin, high=rate * margin, confidence=confidence, limit=limit)
 
     def recording(self) -> Recording:
-        """Returns the loads at the capacity, or what comes nearest, and what each boot's capacity is."""
+        """Returns the loads at the capacity, or the nearest to it, with each start-up's capacity."""
         found, capacity = self.estimate(), self.capacity()
         known = {} if found is None or not capacity.rate or not found.broken else found.boots
         rates = {boot: math.exp(log) for boot, log in known.items()}
         recording = recording_of(self._kept(capacity.rate, rates))
         variance = 0.0 if found is None else found.sd**2 * max(1, len(found.boots))
         boots = {run.boot.index: run.boot for run in self._runs} | {boot.index: boot for boot in recording.boots}
-        for run in self._runs:  # the search went by all loads, also by those whose figures are not kept
+        for run in self._runs:  # the search used all loads, even those whose figures are dropped
             boots[run.boot.index] = boots[run.boot.index].with_lost(run.boot)
         with_capacity = (
             replace(boot, capacity=BootCapacity(rate=rates[index], variance=variance)) if index in rates else boot
@@ -134,7 +133,7 @@ class RateSearch:
         return replace(recording, boots=tuple(with_capacity))
 
     def on_boot(self, boot: int, found: Estimate | None) -> BootEvidence:
-        """Returns what a boot shows, as a side of a pair; `found` is what all loads show."""
+        """Returns a start-up's results for a pair; `found` is what all loads show."""
         own = [run for run in self._runs if run.boot.index == boot]
         if not own:
             return BootEvidence(turns=(), latency=EMPTY, runs={})
@@ -152,7 +151,7 @@ class RateSearch:
         )
 
     def _kept(self, rate: float, of_boots: Mapping[int, float]) -> list[Run]:
-        """Returns the loads that held near the capacity: that of their boot, or this rate where it is not known."""
+        """Returns the loads that held near their start-up's capacity, or near this rate if it is unknown."""
         paired = list(zip(self._tried, self._runs, strict=True))
         at = {tried.boot: of_boots.get(tried.boot, rate) for tried in self._tried}
         good = [(tried, run) for tried, run in paired if tried.holds and tried.rate <= at[tried.boot] * _ABOVE]
@@ -174,14 +173,14 @@ class RateSearch:
         found = (limit_of(Usage(recording_of([run]))) for run in of_server)
         if telling := next((limit for limit in found if limit.kind not in _TOLD_NOTHING), None):
             return telling
-        # Beyond the capacity it is not the rate that limits, even if a load is too short to show a backlog.
+        # Beyond the capacity the rate is not the limit, even if a load is too short to show a backlog.
         share = measurement_of(recording_of(of_server[-1:])).server.cpu_share if of_server else None
         evidence = "" if share is None else f"server CPU {share * 100:.0f} % of a core"
         return Limit(kind=LimitKind.UNCLEAR, evidence=evidence)
 
 
 def closed_loop(load: Load, probe: LoadPlan) -> Run:
-    """Makes the closed loop that says where to begin; with fewer connections if most fail: a server may limit them."""
+    """Makes the closed loop that gives the first rate; with fewer connections if most requests fail."""
     run = load(probe)
     failed = sum(round_.failed for round_ in run.rounds)
     if probe.connections == 1 or failed <= sum(round_.requests for round_ in run.rounds):
@@ -190,5 +189,5 @@ def closed_loop(load: Load, probe: LoadPlan) -> Run:
 
 
 def smoke_capacity(rps: float) -> Capacity:
-    """Returns what stands for a capacity in a smoke run, in which none is searched for."""
+    """Stands for a capacity in a smoke run, which does not search."""
     return Capacity(rate=rps, low=0.0, high=math.inf, limits={}, ended=CapacityEnd.SMOKE)

@@ -1,6 +1,6 @@
-"""Says what requests lost their time to, or where their CPU goes: further short loads that are looked at closely.
+"""Finds what requests lost their time to, or where their CPU time goes, with further short loads under observation.
 
-Outside of everything that is measured and judged: looking slows a server down.
+Observation slows a server down, so these loads are in no figure and no verdict.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.session.loads import Cores, Load, asked_alone, recording_of
 
 _MOST = 0.5
-"""Share of the waiting that a cause has to account for."""
+"""A cause must account for this share of the waiting."""
 _FEW_FAILED = 0.01
-"""Share of requests that may fail in a look: more show what failures cost, as that of a server without open files."""
+"""Share of requests that may fail in a look. More would show the cost of failures, for example without open files."""
 _WARM_NS = 250_000_000
-"""Brings a pool of threads to its size before the profiler chooses whether it may pause the process."""
+"""Brings a thread pool to its size before the profiler decides whether it may pause the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +65,11 @@ class Looked:
     root: Path | None
     """The top of its code; None for the working directory."""
     cpu_per_request: float | None
-    """As it was measured without a profiler, in seconds."""
+    """In seconds, as measured without a profiler."""
 
 
 def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: float | None) -> Served | None:
-    """Returns how a version answered a load; None where it is not known, or the load is not the same all the time."""
+    """Returns how a version answered a load; None if unknown, or if the load changes over time."""
     rounds, latency = recording.measured(), recording.latency()
     answered = sum(round_.requests + round_.failed for round_ in rounds)
     if plan is None or plan.burst is not None or plan.ramp is not None or not (cpu_s and answered and latency.count):
@@ -86,7 +86,7 @@ def served_of(plan: LoadPlan | None, cores: int, recording: Recording, cpu_s: fl
 
 
 def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, float]:
-    """Returns what requests lost, None if nothing or unknown; and the log ratio that other programs may explain."""
+    """Returns what requests lost (None if nothing, or unknown), and the log ratio that other programs may explain."""
     loss = None if base is None or now is None else loss_of(base, now)
     return (None, 0.0) if loss is None or base is None else (loss, math.log1p(loss.others_s / base.latency_s))
 
@@ -94,10 +94,10 @@ def loss_between(base: Served | None, now: Served | None) -> tuple[Loss | None, 
 def explain_loss(
     plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss | None, changed: Mapping[str, str]
 ) -> Explanation:
-    """Returns what made requests of the second side slower than those of the first: waiting, or functions' CPU.
+    """Returns what made requests of the second version slower: waiting, or functions' CPU time.
 
-    `cores` are those of the profiler. `changed` is `name old → new` of the packages that differ, by what they import
-    as. Functions are looked for only if their CPU is a good part of the loss, or if that is not known.
+    `cores` are the profiler's. `changed` maps import names of changed packages to `name old → new`. Functions are
+    searched only if their CPU time is a good part of the loss, or if the loss is unknown.
     """
     if loss is None:
         return _explain_growth(plan, sides, cores, changed)
@@ -105,7 +105,7 @@ def explain_loss(
     said, stalls, limit = _waited_for(plan, sides, cores, loss) if waiting else ("", None, None)
     computes = stalls is None or not stalls.waits
     if computes and limit is not None and limit.kind is LimitKind.SERVER_CPU:
-        # It works, or waits for its core, all the time: requests wait for nothing else, though the model says so.
+        # It always works, or waits for its core. So requests wait for nothing else, whatever the model says.
         return _explain_growth(plan, sides, cores, changed)
     lines = [waiting, said, others_text(loss)]
     details: dict[str, object] = {"loss": loss_json(loss, stalls, limit)}
@@ -119,7 +119,7 @@ def explain_loss(
 def _waited_for(
     plan: LoadPlan, sides: Sequence[Looked], cores: Cores, loss: Loss
 ) -> tuple[str, Stalls | None, Limit | None]:
-    """Returns what requests waited for, in words and figures. What goes wrong costs the explanation alone."""
+    """Returns what requests waited for, in words and figures. Errors only cost the explanation."""
     seen: list[tuple[Run, Recording]] = []
     try:
         for side in sides:
@@ -145,7 +145,7 @@ def _waited_for(
 
 
 def _stalls_in(run: Run, recording: Recording) -> Stalls | None:
-    """Returns where the event loop stood still; None for several workers."""
+    """Returns the stalls of the event loop; None for several workers."""
     rounds, workers = recording.measured(), run.boot.worker_pids
     if len(workers) != 1 or not rounds:
         return None
@@ -171,14 +171,14 @@ def _cpu_in(run: Run, recording: Recording) -> tuple[float, float]:
 
 
 def _failed_in(run: Run) -> str:
-    """Returns what failed in a look at a server, where it is so much that it shows another thing; else nothing."""
+    """Returns an error if so many requests failed in a look that it shows something else; else nothing."""
     failed = sum(round_.failed for round_ in run.rounds)
     made = failed + sum(round_.requests for round_ in run.rounds)
     return f"{failed:,} of {made:,} requests failed while it was looked" if failed > _FEW_FAILED * made else ""
 
 
 def _holder(plan: LoadPlan, side: Looked, cores: Cores) -> Stack | None:
-    """Returns which functions hold the server's event loop; None where no profiler can tell."""
+    """Returns the functions that hold the server's event loop; None if no profiler can tell."""
     try:
         with Profiler(side.server.worker_pids, seconds=_lasts_s(plan), all_time=True, cores=cores) as profiler:
             side.load(plan)
@@ -192,7 +192,7 @@ def _lasts_s(plan: LoadPlan) -> float:
 
 
 def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores, changed: Mapping[str, str]) -> Explanation:
-    """Returns which functions' CPU per request grew from the first side to the second; one line where none can tell."""
+    """Returns the functions whose CPU time per request grew; one line if no profiler can tell."""
     profiles = _profiles_or_why_not(plan, sides, cores)
     if isinstance(profiles, str):
         return Explanation(text=profiles)
@@ -220,21 +220,21 @@ def explain_costs(plan: LoadPlan, side: Looked, cores: Cores) -> Explanation:
 def explain_start(
     base_s: float, now_s: float, look: Callable[[], tuple[list[ImportTimes], list[ImportTimes]]]
 ) -> Explanation:
-    """Returns which imports made start-ups longer, if any did. What goes wrong in a look costs their names alone."""
+    """Returns the imports that made start-ups longer. Errors in a look only cost the names."""
     grown: list[ImportGrowth] | None = None
     with suppress(FilePerfError, OSError):
         bases, nows = look()
-        if all(each.seconds for each in (*bases, *nows)):  # else it is no Python
+        if all(each.seconds for each in (*bases, *nows)):  # else it is not Python
             grown = grown_imports(now_s - base_s, bases, nows)
     return Explanation(text=start_text(base_s, now_s, grown), details={"startup": start_json(base_s, now_s, grown)})
 
 
 _Profiles: TypeAlias = list[tuple[Profile, tuple[Profile, ...]]]
-"""One for each side; beside it are those of its single looks, if there are two sides to compare."""
+"""One for each version, with the profiles of its single looks if two versions are compared."""
 
 
 def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles | str:
-    """Returns the profiles; what goes wrong with the load, files or py-spy costs the explanation, never the verdict."""
+    """Errors of load, files or py-spy only cost the explanation, never the verdict."""
     try:
         return _profiles(plan, sides, cores)
     except (FilePerfError, OSError, ValueError) as error:
@@ -243,12 +243,12 @@ def _profiles_or_why_not(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) 
 
 
 def _profiles(plan: LoadPlan, sides: Sequence[Looked], cores: Cores) -> _Profiles:
-    """Returns the profiles, from two looks in the order A B B A. Raises ProfilerUnavailableError."""
+    """Returns the profiles from two looks in the order A B B A. Raises ProfilerUnavailableError."""
     seen: list[list[tuple[Sampled, int]]] = [[] for _ in sides]
     for index in (*range(len(sides)), *reversed(range(len(sides)))):
         sampled, requests = _look(plan, sides[index], cores)
         if threads_work(sampled):
-            with suppress(ProfilerUnavailableError):  # what was seen without it is left
+            with suppress(ProfilerUnavailableError):  # the look without the lock remains
                 sampled = with_threads(sampled, _look(plan, sides[index], cores, by_lock=True)[0])
         seen[index].append((sampled, requests))
     threads = threads_of(sampled for looks in seen for sampled, _ in looks)

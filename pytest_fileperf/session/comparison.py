@@ -1,10 +1,10 @@
-"""Measures two versions in turn, pair of boots by pair of boots, until every gate is decided or the time is over.
+"""Measures two versions alternately, pair by pair, until every gate is decided or the time is over.
 
-    boot base + now | probe | base now now base … | boot base + now | base now base now … | … | how it is limited
-    └────────────────── pair 1 ──────────────────┘└────────────── pair 2 ──────────────┘
+    start base + now | probe | base now now base … | start base + now | base now base now … | … | how it is limited
+    └─────────────────── pair 1 ───────────────────┘└────────────── pair 2 ───────────────┘
 
-Boots are new in each pair and stabilised alike. What differs between them is what differs between the versions, and
-the luck of a boot, which the next pair draws again.
+Start-ups are new in each pair and stabilised alike. They differ by their versions, and by the luck of a start-up, which
+changes with the next pair.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ from pytest_fileperf.units import format_duration
 from pytest_fileperf.versions.checkout import changed_packages
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-# --- Tells from the first requests of a comparison what one side says to them, where none is answered well
+# --- Reads a comparison's first answers, if one version gives no good one
 #
-# it says                              that is                           the gates
-# 400 404 405 410 415 422 501          no such endpoint, or not so       NEW
-# another status, size or content      another answer than is expected   INCONCLUSIVE
-# 500 …, nothing in time, a reset      broken                            none: it is tried again, then an error
+# answers                              meaning                          gates
+# 400 404 405 410 415 422 501          no such endpoint, or changed     NEW
+# another status, size or content      an unexpected answer             INCONCLUSIVE
+# 500 …, nothing in time, a reset      broken                           none: one more try, then an error
 
 _MISSING = frozenset({400, 404, 405, 410, 415, 422, 501})
-"""What servers answer where there is no such endpoint, or it takes other methods, parameters or bodies. The endpoint of
-a change has those that the other side does not know, and frameworks differ in which of 400 and 422 says that."""
+"""Answers of servers without this endpoint, or with other methods, parameters or bodies. A changed endpoint may have
+some that the old version does not know, and frameworks use either 400 or 422 for that."""
 _UNANSWERED = frozenset({"connect", "timeout", "disconnected", "protocol"})
 """Kinds of failures without an answer."""
 _SHOWN = 3
@@ -85,18 +85,18 @@ _SHOWN = 3
 
 class Answer(Enum):
     GOOD = auto()
-    """To some of them at least."""
+    """At least some answers were good."""
     MISSING = auto()
     OTHER = auto()
     BROKEN = auto()
 
 
 def answer_of(rounds: Sequence[Round]) -> Answer:
-    """Returns what the server said; GOOD where nothing was asked."""
+    """Returns GOOD also if there was no request."""
     kinds = {failure.kind for round_ in rounds for failure in round_.failures}
     if not kinds or any(round_.requests for round_ in rounds):
         return Answer.GOOD
-    # The failures of journeys have a status too: that of their last answer, as of the one that an assertion is about.
+    # A journey's failure also has a status: its last answer's, even if an assertion failed.
     statuses = {status for round_ in rounds for status, _ in round_.statuses}
     if not statuses or kinds & _UNANSWERED or any(status >= 500 for status in statuses - _MISSING):
         return Answer.BROKEN
@@ -104,7 +104,7 @@ def answer_of(rounds: Sequence[Round]) -> Answer:
 
 
 def kinds_of(rounds: Sequence[Round]) -> str:
-    """Returns the kinds of failures, the most frequent first."""
+    """The most frequent kind comes first."""
     return ", ".join(failure.kind for failure in _failures(rounds))
 
 
@@ -121,22 +121,22 @@ def _failures(rounds: Sequence[Round]) -> tuple[Failure, ...]:
     return merge_failures(failure for round_ in rounds for failure in round_.failures)
 
 
-# --- Boots both sides: what is compared with, and the code here
+# --- Starts both versions: the old one, and the code here
 
 _SEEDS = 1 << 31
-"""PYTHONHASHSEED ends at twice as many."""
+"""PYTHONHASHSEED ends at twice this."""
 _NO_FORK = "one version cannot be forked now"
 
 
 class _NoBaseError(Exception):
-    """The base has not booted, and that is no error. It has what that is, and why."""
+    """The old version did not start, and that is not an error. Its arguments say what it lacks, and why."""
 
 
 class Sides:
-    """Both sides of one comparison, booted in pairs."""
+    """Both versions of a comparison, started in pairs."""
 
     def __init__(self, base: CodeTree, plan: Plan, *, pool: ServerPool, chance: random.Random, is_stored: bool) -> None:
-        """`pool` says how boots are launched. The code of a stored baseline may fail to boot: its figures are left."""
+        """`pool` defines how to launch. A stored baseline's code may fail to start, because its figures remain."""
         self._base = base
         self._is_stored = is_stored
         self.plan = plan
@@ -144,14 +144,14 @@ class Sides:
         self._chance = chance
         self._first_boot = chance.randrange(_SEEDS)
         self._why_fresh = ""
-        """Why both import the app for each boot, where only one can be forked; empty where both can, or neither."""
+        """Why both versions import the app for each start-up, if only one can be forked; else empty."""
 
     @contextmanager
     def booted(self, number: int) -> Iterator[BothServers | Reason]:
-        """Boots base and now, one after the other by chance, and ends them together. No other server of ours runs then.
+        """Starts both versions in random order, and ends them together. No other server of ours runs meanwhile.
 
-        Both import the app at the same time: real ones take seconds. Where start-ups are measured each has the machine
-        for itself. Gives the reason if the base lacks the app.
+        Both import the app at the same time, because real apps take seconds. If start-ups are measured, each has the
+        machine for itself. Gives the reason if the old version lacks the app.
         """
         self._pool.close()
         with ExitStack() as stack:
@@ -174,7 +174,7 @@ class Sides:
                 raise
 
     def start_first(self) -> None:
-        """Starts and ends both once, where start-ups are measured: the first ones may compile code, and read files."""
+        """If start-ups are measured, starts and ends both once: first starts may compile code or read from disk."""
         if self.plan.times_starts:
             self._pool.close()
             with ExitStack() as stack:
@@ -216,7 +216,7 @@ class Sides:
         base, plan, is_base = self._base, self.plan, side is Side.BASE
         launch = partial(
             self._pool.launch,
-            boot=self._first_boot + number,  # the same on both sides, and another one in each session
+            boot=self._first_boot + number,  # the same for both versions, but new in each session
             in_turn=True,
             version="base" if is_base and base.is_here else "",
             forks=not (self._why_fresh or plan.times_starts),
@@ -231,7 +231,7 @@ class Sides:
         return launch(plan.settings.server, plan.app, cores=plan.cores, code_tree=code_tree)
 
     def import_looks(self) -> tuple[list[ImportTimes], list[ImportTimes]]:
-        """Starts each side twice more; returns what the starts of both tell of their imports. No other server runs."""
+        """Starts each version twice more, alone, and returns their imports."""
         looks: tuple[list[ImportTimes], list[ImportTimes]] = ([], [])
         workers = worker_count(self.plan.settings.server) or 1
         for side in (Side.BASE, Side.NOW, Side.NOW, Side.BASE):
@@ -248,7 +248,7 @@ class Sides:
 
     @contextmanager
     def _of_base(self) -> Iterator[None]:
-        """Steps of the base's boot: what keeps it from booting raises _NoBaseError, where that is no error."""
+        """For steps of the old version's start: turns an acceptable failure into _NoBaseError."""
         title = self._base.title
         try:
             yield
@@ -265,18 +265,18 @@ class Sides:
 # --- comparison
 
 _OVER, _LOOKS = 0.3, 12
-"""What the cause of a regression may take beyond `max_duration`, and for so many looks and what comes with them."""
+"""The share of `max_duration` that finding a cause may take beyond it, and the number of looks to fit into it."""
 _LEAST_LOOK_NS = 600_000_000
 
 
 def measure_in_turn(
     plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig, *, is_stored: bool = False, base_alone: bool = False
 ) -> Measured | Reason:
-    """Measures the code here and a base in turn and judges; or returns the reason why nothing can be compared.
+    """Measures both versions alternately and judges, or returns the reason why nothing can be compared.
 
-    The code of a stored baseline (`is_stored`) may fail to boot. With `base_alone` the base is loaded alone as well:
-    turns are shorter, and slower than that. What the gates used of the session's error is taken off its budget. Raises
-    PlanError for what does not compare, and what booting and loading raise.
+    A stored baseline's code (`is_stored`) may fail to start. With `base_alone` the old version is also loaded alone, as
+    turns are shorter, and slower than that. Errors that gates use are taken from the session's budget. Raises PlanError
+    for versions that cannot be compared, and whatever starting and loading raise.
     """
     refuse_base(plan, base)
     test, comparison = plan.test, None if rig.time is None else rig.time.kept(plan.test.nodeid)
@@ -300,7 +300,7 @@ def refuse_base(plan: Plan, base: CodeTree) -> None:
 
 
 class Comparison:
-    """One comparison of the code here with a base, by one plan."""
+    """A comparison of the code here with an old version, by one plan."""
 
     def __init__(
         self, plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig, *, is_stored: bool, base_alone: bool
@@ -313,32 +313,32 @@ class Comparison:
         self._rig = rig
         self._cores = plan.generator_cores
         self._gates: dict[SubjectName, Sequential] = {}
-        """Those that are not yet decided."""
+        """Undecided gates."""
         self._found: dict[SubjectName, tuple[MetricComparison, ...]] = {}
-        """What the others have found."""
+        """Results of the decided gates."""
         self._begun_s = rig.clock()
         self.work = plan.work.identity()
         self.spent_s = 0.0
         """How long it took, once it has ended."""
         self._open_gates({WHOLE_LOAD, *(name for name, subject in plan.subjects.items() if subject.compared)})
         self._runs: tuple[list[Run], list[Run]] = ([], [])
-        """Of each side."""
+        """Each version's."""
         self._searches = tuple(RateSearch(plan, chance=rig.chance) for _ in Side) if plan.searches else None
         self._pairs: dict[SubjectName, list[Pair]] = {subject: [] for subject in plan.subjects}
         self._requests = 0
         self._base_failed = False
-        """Whether its setup, or each of its first requests, has failed already."""
+        """Whether its setup, or all of its first requests, have failed before."""
         self._works: BothWorks = (plan.work, plan.work)
-        """With what the setup of each side has returned."""
+        """With the setup's result for each version."""
         self._pair_ns = plan.pair_ns(0)
-        """How long the pair is loaded, at the least."""
+        """Least time for which the pair is loaded."""
         self._latency_ns = 0
-        """What a request took in the probe, on the slower side."""
+        """Duration of a request in the probe, of the slower version."""
         self._probes: dict[Side, Run] = {}
-        """The first requests to the first boots: in no figure, but these boots have answered them."""
+        """The first requests to the first start-ups. No figure has them, but these start-ups have answered them."""
 
     def go_on(self, plan: Plan) -> None:
-        """Lets `result` go on with what is undecided, by a plan that has the time from the first beginning on."""
+        """Makes `result` continue with what is undecided; the plan's time counts from the first beginning."""
         self._plan = self._sides.plan = replace(plan, alpha=self._plan.alpha)
         self._begun_s = self._rig.clock() - self.spent_s
         self._pair_ns = plan.pair_ns(len(self._pairs[WHOLE_LOAD]))
@@ -361,12 +361,12 @@ class Comparison:
 
     @property
     def needs_s(self) -> float:
-        """How much more time is likely to decide it; 0.0 where time decides nothing more."""
+        """How much more time is likely to decide it; 0.0 if more time does not help."""
         times = max((self._times(subject, found) for subject, found in self._found.items()), default=1.0)
         return (times - 1) * self.spent_s
 
     def _times(self, subject: SubjectName, found: Sequence[MetricComparison]) -> float:
-        """Returns how many times the time is likely to decide a subject; 1.0 where it decides nothing more."""
+        """Returns the multiple of the time that is likely to decide a subject; 1.0 if more time does not help."""
         undecided = [item for item in found if item.outcome is Outcome.INCONCLUSIVE]
         times = (
             times_to_decide(METRICS[item.metric], self._pairs[subject], item.tolerance, self._plan.alpha)
@@ -375,7 +375,7 @@ class Comparison:
         return max(1.0, *times) if undecided else 1.0
 
     def result(self) -> Measured | Reason:
-        """Makes pairs until it is enough, and judges; or returns the reason why nothing can be compared."""
+        """Makes pairs until they are enough, and judges. Or returns the reason why nothing can be compared."""
         self._sides.start_first()
         while True:
             number, pair_begun_s = len(self._pairs[WHOLE_LOAD]), self._rig.clock()
@@ -390,7 +390,7 @@ class Comparison:
                     servers[Side.BASE].check()
                     if self._base_failed:
                         raise
-                    self._base_failed = True  # by chance, perhaps: fresh boots are tried
+                    self._base_failed = True  # maybe by chance, so new start-ups are tried
                     continue
                 if why_not is not None:
                     return why_not
@@ -402,7 +402,7 @@ class Comparison:
             return measured.judged(self._with_slow_start)  # once both servers have ended
 
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:
-        """Runs the test's setup on both sides, one after the other; the stack gets its teardowns. Raises SetupError."""
+        """Runs the test's setup for both versions, and puts its teardowns on the stack. Raises SetupError."""
         work, settings = self._plan.work, self._plan.settings
 
         def work_on(server: RunningServer, base: str) -> Work:
@@ -414,8 +414,8 @@ class Comparison:
         """Lets the gates look; returns whether all of them are decided."""
         now_s, plan = self._rig.clock(), self._plan
         more_ns = max(0, round(1e9 * (now_s - pair_begun_s)) - self._pair_ns)
-        # What limits the code here is found out after the last pair. A pair that fills the rest of the time is not to
-        # be too late by a rounding error.
+        # The last pair is followed by a load that shows what limits the code here. A millisecond is left, so that
+        # rounding does not make a pair that fills the rest of the time too long.
         left_ns = plan.max_duration_ns - round(1e9 * (now_s - self._begun_s)) - plan.limiting.duration_ns - 1_000_000
         self._pair_ns = plan.next_pair_ns(number + 1, left_ns=left_ns, more_ns=more_ns)
         next_s = (self._pair_ns + more_ns + plan.limiting.duration_ns) / 1e9
@@ -428,7 +428,7 @@ class Comparison:
         return not self._gates
 
     def _require_same_tracer(self, servers: BothServers) -> None:
-        """Raises PlanError where one side is traced and the other is not: that alone would make it slower."""
+        """Raises PlanError if only one version is traced, because that alone would make it slower."""
         base, now = (server.tracer for server in servers)
         if base != now:
             traced, other = ("the code here", self._base.title) if now else (self._base.title, "the code here")
@@ -441,9 +441,9 @@ class Comparison:
     # --- loading
 
     def _probed(self, servers: BothServers) -> Reason | None:
-        """Finds out how long a request takes. Returns the reason if one side has no answer that can be compared.
+        """Measures how long a request takes. Returns the reason if one version has no answer that can be compared.
 
-        Raises BaseFailedError where the base is broken. What is broken here fails when it is measured alone.
+        Raises BaseFailedError if the old version is broken. If the code here is broken, it fails when measured alone.
         """
         for side in reversed(Side):
             load = partial(self._load_by, 0, side, servers[side])
@@ -491,14 +491,14 @@ class Comparison:
         return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text, differences=(f"give it {more}",))
 
     def _pair(self, number: int, servers: BothServers) -> None:
-        """Loads both boots in turn; keeps what that shows of each subject."""
-        # Whether base is a boot of its own in every pair.
+        """Loads both start-ups alternately, and keeps each subject's results."""
+        # Whether each pair has its own start-up of the old version.
         boots_anew = self._base.url is None and not isinstance(self._plan.settings.server, Url)
         if self._searches is not None:
             self._search(self._searches, number, servers)
             held = [pair.stabilised for pair in self._pairs[WHOLE_LOAD]]
             held.append(tuple(sorted(set.intersection(*(set(server.stabilised) for server in servers)))))
-            # What every pair shows changes with each load, as all of them tell the slope.
+            # Each load changes what earlier pairs show, because all loads together give the slope.
             found = [search.estimate() for search in self._searches]
             self._pairs[WHOLE_LOAD] = []
             for place, stabilised in enumerate(held):
@@ -520,7 +520,7 @@ class Comparison:
             self._pairs[subject].append(pair)
 
     def _search(self, searches: tuple[RateSearch, ...], number: int, servers: BothServers) -> None:
-        """Goes on with the search on both sides, load by load in turn, until neither needs one or the time is over."""
+        """Continues both searches, load by load alternately, until neither needs one or the time is over."""
         ends_s = self._rig.clock() + self._pair_ns / 1e9
         going = list(Side)
         while going:
@@ -534,7 +534,7 @@ class Comparison:
         return self._rig.loads.make(self._works[side], plan, number, server, self._cores, self._tell)
 
     def _turns(self, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
-        # All pairs so far say what a request takes: the probe may have met a stall, as a boot may in its first moment.
+        # All pairs so far show how long a request takes: the probe may have met a stall, or a start-up's first moment.
         each_ns = (median_low(map(_under_way_ns, runs)) if runs else 0 for runs in self._runs)
         latency_ns = max(each_ns) or self._latency_ns
         turns = self._plan.alternation(self._pair_ns, latency_ns=latency_ns, chance=self._rig.chance)
@@ -543,7 +543,7 @@ class Comparison:
         return [base], [now]
 
     def _loads(self, turn: LoadPlan, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
-        """Loads each boot with whole loads, in random order, until the time of the pair is over."""
+        """Makes whole loads on each start-up, in random order, until the pair's time is over."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         ends_s = self._rig.clock() + self._pair_ns / 1e9
         while not runs[Side.BASE] or self._rig.clock() < ends_s:
@@ -554,12 +554,12 @@ class Comparison:
     def _tell(self, progress: RunProgress) -> None:
         self._line(len(self._pairs[WHOLE_LOAD]) + 1, self._requests, progress)
 
-    # --- what was found
+    # --- results
 
     def _measured(self, servers: BothServers) -> Measured:
         plan, server = self._plan, servers[Side.NOW]
         load_base, load = loads = tuple(partial(self._load_by, 0, side, servers[side]) for side in Side)
-        # Taking turns leaves a server idle half of the time: what limits it shows when it is loaded alone.
+        # A server that takes turns idles half of the time. What limits it shows when it is loaded alone.
         alone = measurement_of(recording_of([asked_alone(load(plan.limiting), load)]))
         seconds = self.spent_s = self._rig.clock() - self._begun_s
         base_capacity: Capacity | None = None
@@ -577,7 +577,7 @@ class Comparison:
         workers = alone.server.worker_cpu_shares
         measurement = measurement_of(now, limit=limit, saturated=saturated, busy=alone.busy, worker_cpu_shares=workers)
         of_base, of_now = looked = self._looked_at(servers, loads, now)
-        # A search loads its sides at many rates: their latencies are not those of one load.
+        # A search loads at many rates, so its latencies do not belong to one load.
         load_plan = None if self._searches is not None else plan.limiting
         served = partial(served_of, load_plan, worker_count(plan.settings.server) or 1)
         loss, by_others = loss_between(served(base, of_base.cpu_per_request), served(now, of_now.cpu_per_request))
@@ -623,7 +623,7 @@ class Comparison:
     def _judged(
         self, subject: SubjectName, measurement: Measurement, base: Recording, by_others: float
     ) -> tuple[MetricComparison, ...]:
-        """Returns what the gates have found, as far as both sides can be trusted."""
+        """Returns the gates' results, as far as both versions can be trusted."""
         found = self._found.get(subject, ())
         if self._rig.time is not None:
             found = tuple(map(within_budget, found))
@@ -632,24 +632,24 @@ class Comparison:
         found = unless_unsteady(found, measurement.busy, by_others=by_others)
         found = unless_saturated(found, measurement.saturated)
         self._budget.used(self._plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
-        # The code compared with itself shows what a gate could see; nothing of it is judged.
+        # The code compared with itself shows how small a change would be seen. It is not judged.
         return () if self._plan.to_the_end else found
 
     def _explanation(
         self, comparisons: Sequence[MetricComparison], looked: Sequence[Looked], loss: Loss | None
     ) -> Explanation | None:
-        # Memory costs no time: there is nothing to explain. What start-ups take is explained after the servers' end.
+        # Memory costs no time. A longer start-up is explained after the servers' end.
         others = ("rss", "startup", "queries")
         if not any(found.outcome is Outcome.REGRESSED and found.metric not in others for found in comparisons):
             return None
         changed = {} if self._base.python is None else changed_packages(Path(self._base.python))
-        # Looks are shorter where the time of the comparison is over.
+        # Looks are shorter if the time of the comparison is over.
         left_ns = (1 + _OVER) * self._plan.max_duration_ns - 1e9 * (self._rig.clock() - self._begun_s)
         look = self._plan.profile(max(_LEAST_LOOK_NS, round(left_ns / _LOOKS)))
         return explain_loss(look, looked, self._cores, loss, changed)
 
     def _with_slow_start(self, result: Result) -> Result:
-        """Returns it with what made start-ups longer, if they are REGRESSED."""
+        """Adds what made start-ups longer, if they are REGRESSED."""
         found = next((item for item in result.verdict.comparisons if METRICS[item.metric].of_start), None)
         if found is None or found.outcome is not Outcome.REGRESSED or found.base is None or found.now is None:
             return result
@@ -662,7 +662,7 @@ class Comparison:
     def _looked_at(self, servers: BothServers, loads: Sequence[Load], now: Recording) -> tuple[Looked, ...]:
         cpu, base = METRICS["cpu_per_request"], self._base
         typical, now_s = paired_difference(cpu, self._pairs[WHOLE_LOAD]), cpu.of_run(now)
-        # The ratio of turns that follow each other is far more exact than that of two figures of different moments.
+        # The ratio of turns in succession is far more exact than that of two figures from different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
         own = ((base.there or base.here, base_s), (base.here, now_s))
         return tuple(
@@ -676,9 +676,9 @@ def _seconds(ns: int) -> str:
 
 
 def _under_way_ns(run: Run) -> int:
-    """Returns how long the request takes that a connection typically waits for, pauses of a journey among it.
+    """Returns the duration of the request that a connection typically waits for, a journey's pauses included.
 
-    Of all requests the slow part of a mix may be few, though a turn has to wait for it. 0 if there were no requests.
+    The slow part of a mix may have few requests, but a turn must wait for them. 0 without requests.
     """
     latency = Histogram.merged(round_.latency for round_ in run.rounds)
     return latency.under_way_ns() + run.uncounted_ns // max(1, latency.count)
@@ -686,7 +686,7 @@ def _under_way_ns(run: Run) -> int:
 
 def _pair_side(runs: Sequence[Run], subject: SubjectName) -> BootEvidence:
     boot: Boot | None = None
-    for run in runs if subject == WHOLE_LOAD else ():  # of a part or step nothing of it is known
+    for run in runs if subject == WHOLE_LOAD else ():  # nothing of it is known for a part or step
         memory, queries = ((), None) if boot is None else (boot.memory, boot.queries)
         queries = Queries.summed((queries, run.boot.queries))
         boot = replace(run.boot, memory=course_after(memory, run.boot.memory), queries=queries)

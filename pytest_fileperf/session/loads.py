@@ -1,4 +1,4 @@
-"""Makes runs on running servers, looked at while they are loaded: from the generator's process, or in this one."""
+"""Loads running servers and observes them meanwhile, from generator processes or from this process."""
 
 from __future__ import annotations
 
@@ -47,40 +47,40 @@ from pytest_fileperf.wire.payload_files import PayloadFiles
 
 BothWorks: TypeAlias = tuple[Work, Work]
 BothServers: TypeAlias = tuple[RunningServer, RunningServer]
-"""Base and now: `Side` is the place of each."""
+"""Old and new version; `Side` is the index."""
 Cores: TypeAlias = frozenset[int] | None
 """None for any."""
 _FAULT_NS = 40_000
-"""A page fault in so much CPU time is often: it costs some 3 µs. Uploads of 256 KiB have one in 10 µs."""
+"""Page faults are frequent if one comes in this much CPU time: each costs some 3 µs. (Uploads of 256 KiB: 10 µs.)"""
 _AT_MOST = 3.0
-"""So many times what others had of a core is not called waiting. With nine test runs on two cores half of the time that
-requests lost to the others was not seen."""
+"""At most this multiple of others' use of a core counts as waiting. With nine test runs on two cores, half of the time
+lost to the others was not seen."""
 _ALONE_NS, _MOST_ALONE_NS, _ALONE_LATENCIES = 150_000_000, 1_000_000_000, 3
 """How long requests are sent one after the other; the last one is waited for."""
 _USUAL_S, _CLOSE_S = 0.25, 0.004
-"""Between two looks at the server: the latter costs some percent of a core."""
+"""Time between two looks at the server: frequent ones cost some percent of a core."""
 _FEW_REQUESTS = 20
-"""Of a load of fewer, as in a smoke run, nobody waits for what it leaves."""
+"""After fewer requests, as in a smoke run, nobody waits for work that they leave."""
 _OF_ALL: Mapping[str, Any] = {
     "peak_rss_bytes": None, "memory": (), "growth": None, "samples": (), "alone": EMPTY, "leads": None,
     "thread_pools": (), "startup_ns": None, "queries": None,
 }  # fmt: skip
-"""Facts about a boot that are known of a whole load only, as a part or step has them."""
+"""Facts about a start-up that only a whole load has, with their values for a part or step."""
 Tell: TypeAlias = Callable[[RunProgress], None]
 Load: TypeAlias = Callable[[LoadPlan], Run]
-"""Makes a run on one boot."""
+"""Loads one start-up."""
 
 
 class Loader:
-    """Makes runs from generator processes, and on apps in this process from here. Whoever made it closes it."""
+    """Makes loads from generator processes, or from here on an app in this process. Its maker closes it."""
 
     def __init__(
         self, *, coverage: bool = False, network: Network = LOCAL, family: str = "httpx", cluster: Cluster | None = None
     ) -> None:
-        """With `coverage`, what traces the test run may trace the generators too.
+        """With `coverage`, a tracer of the test run may trace the generators as well.
 
-        `network` says where load may go, and `family` whose clients journeys get that ask for none. `cluster` has the
-        workers that make it, in place of processes here.
+        `network` says where load may go, and `family` is the client family for journeys that name none. The workers of
+        `cluster` make the load in place of processes here.
         """
         self._cluster = cluster
         self._generators = Generators(coverage=coverage, cluster=cluster)
@@ -88,11 +88,11 @@ class Loader:
         self._family = family
         self._files = PayloadFiles()
         self.paths: set[tuple[str, str]] = set()
-        """Methods and paths of requests that journeys have sent, until somebody takes them."""
+        """Methods and paths that journeys have requested, until somebody takes them."""
         self._idle: WeakKeyDictionary[RunningServer, float] = WeakKeyDictionary()
         """How many cores each server used before its first load."""
         self._at_work: WeakKeyDictionary[RunningServer, tuple[str, float]] = WeakKeyDictionary()
-        """Servers whose last load left work behind: the name of that load, and the cores that were still used."""
+        """Servers whose last load left work behind: that load's name, and the cores that were still used."""
 
     def close(self) -> None:
         with ExitStack() as closing:
@@ -102,18 +102,18 @@ class Loader:
             closing.callback(self._generators.close)
 
     def workers(self) -> Workers | None:
-        """Returns the workers of the cluster; None without one. Raises GeneratorError if they cannot make a load."""
+        """Returns the cluster's workers; None without one. Raises GeneratorError if they cannot make a load."""
         return None if self._cluster is None else self._cluster.workers()
 
     def make(self, work: Work, plan: LoadPlan, index: int, server: RunningServer, cores: Cores, tell: Tell) -> Run:
-        """Loads one boot. Raises LoadError, PlanError, GeneratorError, and ServerDiedError when it died under it."""
+        """Loads one start-up. Raises LoadError, PlanError, GeneratorError and ServerDiedError."""
         (run,) = self._runs((work,), plan, index, (server,), cores, tell)
         return run
 
     def alternate(
         self, works: BothWorks, plan: Alternation, index: int, servers: BothServers, cores: Cores, tell: Tell
     ) -> tuple[Run, Run]:
-        """Loads two boots in turn, base and now, each with its work; raises what `make` raises."""
+        """Loads two start-ups alternately, old and new, each with its work; raises the errors of `make`."""
         base, now = self._runs(works, plan, index, servers, cores, tell)
         return base, now
 
@@ -181,7 +181,7 @@ class Loader:
                 queries=server.queries_since(min(own.started_ns for own in rounds)) if rounds else None,
                 stabilised=_held_equal(server.stabilised, samples),
                 tracer=server.tracer or ("" if in_process else self._generators.tracer),
-                # Of another load before this one it is not known what this one left.
+                # After another load, nobody knows which of the two left the work.
                 left_share=max(left[side], left_before) if before in ("", works[side].name) else 0.0,
                 was_at_work=before not in ("", works[side].name),
                 worker_pids=server.worker_pids,
@@ -267,7 +267,7 @@ class Loader:
     def _processes(
         self, plan: LoadPlan | Alternation, lost: Mapping[int, str], cores: Cores
     ) -> tuple[GeneratorProcess, ...]:
-        """Returns the generators that have just made a load; nothing where it was one process here."""
+        """Returns the generators of the last load; nothing for a single process here."""
         shares = split(plan)
         if len(shares) == 1 and self._cluster is None:
             return ()
@@ -296,7 +296,7 @@ def _check(servers: Sequence[RunningServer]) -> None:
 
 
 def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
-    """Returns from when to when a side was loaded in the warm-up, in ns before that was over."""
+    """Returns from when to when a version was loaded in the warm-up, in ns before its end."""
     if isinstance(plan, LoadPlan):
         return [(plan.warmup_ns, 0)]
     before = [plan.measured_from_ns - edge for edge in plan.pacing(side).edges]
@@ -304,12 +304,12 @@ def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
 
 
 def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[int], *, ended_ns: int = 0) -> float:
-    """Returns how much longer than its CPU time a server took for its work, since others had its core meanwhile.
+    """Returns the server's time for its work ÷ its CPU time, because others used its core meanwhile.
 
-    `sides` are the samples of all servers that were loaded in turn. `ended_ns` is the CPU time of processes of theirs
-    that ended meanwhile. Both bounds are too high: what others did on the core, which was partly while the server had
-    nothing to do, and what its main thread waited for a core, which was partly behind threads of its own. The lower one
-    counts. What the host of a virtual machine took is known, and no thread here has waited for it.
+    `sides` are the samples of all servers that were loaded alternately. `ended_ns` is the CPU time of their processes
+    that ended meanwhile. There are two upper bounds, and the lower one counts. Others' use of the core was partly while
+    the server idled. Its main thread's waits for a core were partly waits for its own threads. What a virtual machine's
+    host took is known, and no thread here has waited for it.
     """
     if any(len(samples) < 2 for samples in sides):
         return 1.0
@@ -327,7 +327,7 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
 
 
 def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Returns what was held equal between boots: not memory if its pages come and go, which differs by chance."""
+    """Leaves memory out of what was held equal if its pages come and go, because that differs by chance."""
     if len(samples) < 2:
         return tuple(stabilised)
     cpu_ns = _growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server))
@@ -340,10 +340,10 @@ def _growth(samples: Sequence[Sample], value: Callable[[Sample], int]) -> int:
 
 
 def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
-    """Returns the run with how long requests take one after the other, where connections seem to limit it.
+    """Adds how long requests take one after the other, if the number of connections seems to limit the load.
 
-    Only so does it show whether requests wait for each other. `load` makes a further, short run on its boot. A load of
-    a fixed number of requests or at a rate gets none, nor does one whose requests take longer than `left_s`.
+    Only this shows whether requests wait for each other. `load` makes a further, short load on the same start-up. It is
+    left out for a fixed number of requests, for a rate, and if requests take longer than `left_s`.
     """
     plan = run.plan
     if isinstance(plan, Alternation) or not isinstance(plan.pacing(), ClosedLoop):
@@ -369,13 +369,13 @@ def asked_alone(run: Run, load: Load, *, left_s: float = math.inf) -> Run:
 
 
 def _leaves_work(plan: LoadPlan | Alternation) -> bool:
-    """Returns whether so much is asked of a server that work which it leaves would be noticed."""
+    """Returns whether the load is so large that work which it leaves behind would be noticed."""
     asked = None if isinstance(plan, Alternation) else plan.requests or plan.burst
     return asked is None or asked >= _FEW_REQUESTS
 
 
 def after_probe(run: Run, probe: Run) -> Run:
-    """Returns a run with the requests of the run before it on the same boot, that are in no figure: a warm-up, too."""
+    """Adds the previous load on the same start-up, which is in no figure: it becomes part of the warm-up."""
     before, earlier = {WHOLE_LOAD: probe.rounds, **probe.subjects}, probe.warm_ups
     warm_ups = {
         name: reduce(WarmUp.__add__, before.get((name, ""), ()), earlier.get(name, WarmUp())) + warm_up
@@ -386,9 +386,9 @@ def after_probe(run: Run, probe: Run) -> Run:
 
 
 def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recording:
-    """Returns everything measured in one or more runs of one load; those on one boot continue its rounds' numbers.
+    """Returns the recording of one or more runs of one load; runs on the same start-up continue its round numbers.
 
-    Of a part or a step it is without what is known of the whole load only.
+    For a part or a step, facts about the whole load are left out.
     """
     first, is_whole = runs[0], not part and not step
     rounds: list[Round] = []
@@ -407,7 +407,7 @@ def recording_of(runs: Sequence[Run], part: str = "", step: str = "") -> Recordi
         if known is not None:
             boot = known.and_then(boot, memory=course_after(known.memory, boot.memory))
         boots[index] = boot
-        if run.due is not None and not step:  # a step is never due: it begins when its journey comes to it
+        if run.due is not None and not step:  # a step is never due: it begins when its journey gets there
             due.append(sum(round_.requests + round_.failed for round_ in own) if part else run.due)
     return Recording(
         rounds=tuple(rounds),

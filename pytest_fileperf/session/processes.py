@@ -1,4 +1,4 @@
-"""What a server's processes used in a run: looked at beside it, with children that begin and end meanwhile."""
+"""What a server's processes used in a load, including children that begin and end meanwhile."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from pytest_fileperf.serve.spec import give_all_cores
 
 _SOON_S = 0.02
 _LATER_S = 0.1
-"""How often trees are looked at, in the first second of a load and later. Until then a child has its parent's cores."""
+"""Seconds between looks, in the first second of a load and later. Until a look, a child has its parent's cores."""
 _FIRST_S = 1.0
 _MUCH = 0.1
-"""Share of a server's CPU time in children that have ended from which on the server itself may use all cores: such
-children are too short-lived to be given them one by one."""
+"""If children that have ended had this share of the server's CPU time, the server itself may use all cores: they are
+too short-lived to get them one by one."""
 _LEAST_NS = 50_000_000
 _IDLE_S = 0.1
-"""How long a server is looked at before its first load, to see what it uses without any."""
+"""How long a server is observed before its first load, to see its use without load."""
 _SLICE_S = 0.05
 STILL = 0.2
-"""Cores beyond that from which a server is still at work."""
+"""A server that uses this many more cores is still at work."""
 _LEFT = 0.05
-"""Work that goes on after a load is told from this share of the load's time on: a server that has to do it as well
-answers so much less."""
+"""Work after a load counts from this share of the load's time: a server that also has to do it answers so much less."""
 _LEAST_LEFT_S = 0.15
 _LEAST_SPENT_S = 0.1
-"""CPU time from which it is more than what the last requests left, one for each connection."""
+"""CPU time beyond what the last requests leave, one per connection."""
 _MOST_LEFT_S = 3.0
-"""It is looked at for so long, at least and at most: a moment after its last answer a server may close connections."""
+"""Least and longest observation: a moment after its last answer a server may close connections."""
 
 
 class ServerTree:
@@ -44,7 +43,7 @@ class ServerTree:
         self._began_ns = self.cpu.spent_ns()
         self._most_bytes = 0
         self._own = self._found_own()
-        """Its workers, with what is above them: all others are children that do work for it."""
+        """Its workers, and their parents. All others are children that work for it."""
         self._before_ns = self.cpu.own_ns()
         self._first = frozenset(self.pids)
         self._seen = set(self._first)
@@ -58,12 +57,12 @@ class ServerTree:
 
     @property
     def children(self) -> tuple[int, ...]:
-        """Those of its processes that are no workers, and not above one."""
+        """Its processes that are neither workers nor above one."""
         return tuple(pid for pid in self.pids if pid not in self._own)
 
     @property
     def is_watched(self) -> bool:
-        """Whether there are processes of its own to look at."""
+        """Whether it has processes to look at."""
         return self._began_ns is not None
 
     def look(self) -> None:
@@ -77,28 +76,28 @@ class ServerTree:
         self._most_bytes = max(self._most_bytes, sum(use.rss_bytes for use in uses))
 
     def spent_ns(self) -> int:
-        """Returns its CPU time so far; 0 if that is unknown."""
+        """Returns 0 if it is unknown."""
         return (self.cpu.spent_ns() or 0) if self.is_watched else 0
 
     @property
     def ended(self) -> int:
-        """How many of its processes were seen to end, if some were there before the load; children come and go."""
+        """How many of its processes were seen to end, if one of them is from before the load; children come and go."""
         now = set(self.pids)
         return len(self._seen - now) if self._first - now else 0
 
     @property
     def has_passing_children(self) -> bool:
-        """Whether children did much of the work that have ended already."""
+        """Whether children that have already ended did much of the work."""
         return self.cpu.ended_ns >= max(_LEAST_NS, _MUCH * self._grown_ns())
 
     @property
     def is_lost(self) -> bool:
-        """Whether processes ended whose CPU time nobody knows."""
+        """Whether processes ended whose CPU time is unknown."""
         return self.is_watched and not self.cpu.is_complete
 
     @property
     def children_share(self) -> float:
-        """The share of the server's CPU time that its children used; 0.0 if that is unknown."""
+        """The share of the server's CPU time in its children; 0.0 if unknown."""
         grown_ns = self._grown_ns()
         if not grown_ns:
             return 0.0
@@ -108,7 +107,7 @@ class ServerTree:
 
     @property
     def peak_rss_bytes(self) -> int | None:
-        """The most memory that its processes had; with children that ended, at least what was seen at one instant."""
+        """The most memory of its processes. If children ended, at least the most seen at one instant."""
         lasting = peak_rss_bytes(self.pids)
         return None if lasting is None or self.is_lost else max(lasting, self._most_bytes)
 
@@ -117,12 +116,12 @@ class ServerTree:
         return cores_of(self.pids)
 
     def _grown_ns(self) -> int:
-        """Returns the CPU time that it has used since the beginning; 0 if that is unknown."""
+        """Returns its CPU time since the beginning; 0 if unknown."""
         now_ns = self.cpu.total_ns
         return 0 if now_ns is None or self._began_ns is None else now_ns - self._began_ns
 
     def _found_own(self) -> frozenset[int]:
-        """Returns its workers; what ended until now was one of these, and no child that does work."""
+        """Returns its workers. A process that ended before this was a worker, not a child that does work."""
         workers = set(self._server.worker_pids)
         self.cpu.ended_ns = 0
         return frozenset(workers | self.cpu.above(workers)) & set(self.pids)
@@ -131,10 +130,10 @@ class ServerTree:
 class TreeWatch:
     """Looks at the processes of servers within the `with` block, in a thread.
 
-    Workers of a server stay on the cores that it was started with. If `all_cores`, children that do work for them get
-    all cores that the test run may use, as they would without it. A child is seen a moment after it begins. Where
-    children end too soon for that, the servers get all cores as well, so that their children begin there: all of the
-    servers, as they are compared.
+    Workers stay on the cores that their server was started with. With `all_cores`, children that work for them get all
+    cores of the test run, as they would without it. A child is seen a moment after it begins. If children end too soon
+    for that, the servers get all cores, so that their children begin there. This holds for all servers, because they
+    are compared.
     """
 
     def __init__(self, servers: Sequence[RunningServer], *, all_cores: bool) -> None:
@@ -166,7 +165,7 @@ class TreeWatch:
         return self._used(_IDLE_S)
 
     def left(self, idle: Sequence[float], load_s: float) -> tuple[float, ...]:
-        """Returns how many cores each server uses after a load, beyond those; 0.0 where that soon ends.
+        """Returns how many cores more than `idle` each server uses after a load; 0.0 if that soon ends.
 
         Call it after the block. It takes a moment, and longer only if a server is still at work.
         """
@@ -184,7 +183,7 @@ class TreeWatch:
         )
 
     def _used(self, seconds: float) -> tuple[float, ...]:
-        """Returns how many cores each server uses in so many seconds; 0.0 if that is unknown."""
+        """Returns how many cores each server uses in this time; 0.0 if unknown."""
         began_ns, before = monotonic_ns(), [tree.spent_ns() for tree in self.trees]
         sleep(seconds if any(before) else 0)
         length_ns, after = max(1, monotonic_ns() - began_ns), [tree.spent_ns() for tree in self.trees]

@@ -1,4 +1,4 @@
-"""What a session measures with, and what that leaves."""
+"""What a session measures with, and the results of a measurement."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from pytest_fileperf.versions.source import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rig:
-    """What a session measures with. Whoever made it closes it."""
+    """What a session measures with. Its maker closes it."""
 
     progress: ProgressSink = field(default_factory=SilentProgress)
     servers: ServerPool = field(default_factory=ServerPool)
-    """The server of the code here, which measurements share, and what starts those of a comparison."""
+    """The server of the code here, which measurements share, and the launcher for comparisons."""
     loads: Loader = field(default_factory=Loader)
     clock: Callable[[], float] = monotonic
     chance: random.Random = field(default_factory=random.SystemRandom)
-    """Not the generator that test suites seed: two sessions are not to have the same luck."""
+    """Not the generator that test suites seed: two sessions must not have the same luck."""
     source: Source = field(default_factory=lambda: Source(Path.cwd(), Path(".fileperf")))
     """Finds the code of stored baselines."""
     time: TimeBudget | None = None
-    """What comparisons share; None where each has its own `max_duration`."""
+    """Shared by all comparisons; None if each has its own `max_duration`."""
 
     @classmethod
     def starting(
         cls, options: Options, *, progress: ProgressSink, source: Source, time: TimeBudget | None, asks: bool = False
     ) -> Rig:
-        """With `asks` servers are asked which endpoints their apps have."""
+        """With `asks`, servers are asked which endpoints their apps have."""
         coverage, network = options.coverage, options.network
         return cls(
             progress=progress,
@@ -67,10 +67,10 @@ class Rig:
         )
 
     def telling(self, title: str, total_s: float | None, boots: int = 1) -> Callable[[int, int, RunProgress], None]:
-        """Returns what tells the progress of a run as that of a whole measurement, which begins now.
+        """Returns a function that reports a load's progress as part of a whole measurement, which begins now.
 
-        It takes the number of the boot, from 1 on, and the requests of earlier runs. `total_s` is None if a count ends
-        the measurement.
+        It takes the start-up's number, from 1 on, and the requests of earlier loads. `total_s` is None if the
+        measurement ends by a count.
         """
         begun_s = self.clock()
 
@@ -95,28 +95,28 @@ class Rig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     results: tuple[Result, ...]
-    """Of the whole load, then of each part and step that was measured; their verdicts lack the limits."""
+    """The whole load's, then those of each measured part and step; their verdicts lack the limits."""
     log: tuple[str, ...] = ()
-    """The last lines of a server's log, where a status was 500 or more: only the log says why."""
+    """A server's last log lines, if a status was 500 or more: only the log says why."""
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
-    """What the server's code was: the base's, where two versions were measured in turn."""
+    """The code of the server; the old version's in a comparison."""
     base_alone: Recording | None = None
-    """What the base shows when it is loaded alone, where two versions were measured in turn and that was planned."""
+    """The old version loaded alone, if two versions were measured alternately and the plan wanted it."""
     why_not: Reason | None = None
     """Why there was nothing to compare."""
     notes: tuple[str, ...] = ()
-    """What a user has to know of the other side, where it could not be measured; they may have several lines."""
+    """What a user must know about an old version that could not be measured; each may have several lines."""
 
     def judged(
         self, judge: Callable[[Result], Result], why_not: Reason | None = None, notes: tuple[str, ...] = ()
     ) -> Measured:
-        """Returns it with results as they are judged: parts first, as the whole has the last word on the error left."""
+        """Returns judged results. Parts come first, because the whole load gets the error that is left."""
         results = [judge(result) for result in reversed(self.results)]
         return replace(self, results=tuple(reversed(results)), why_not=why_not, notes=notes)
 
 
 def notes_of(server: RunningServer) -> tuple[Note, ...]:
-    """Returns what a reader must know of what it serves."""
+    """Returns what a reader must know about what the server serves."""
     found = (
         Note(kind=NoteKind.SET_BY_TEST, texts=tuple(map(" ".join, server.changed))),
         Note(kind=NoteKind.NOT_AS_MADE, texts=tuple(f"{name} ({why})" for name, why in server.own)),
@@ -125,13 +125,13 @@ def notes_of(server: RunningServer) -> tuple[Note, ...]:
     return tuple(note for note in found if note.texts)
 
 
-# --- What runs show of a whole load, of each of its parts, and of each step of its journeys
+# --- Results of a whole load, of each of its parts, and of each step of its journeys
 
 
 def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[Result, ...]:
-    """Returns the result of the whole load, then of each part and step that the runs have figures of.
+    """Returns the whole load's result, then one for each part and step with figures.
 
-    What limited the load is known of all only.
+    What limited the load is known for the whole load only.
     """
     parts, run = [], whole.measurement
     for subject in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
@@ -172,7 +172,7 @@ def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[SubjectName, ...]:
 
 
 def _why_not(subject: SubjectName, reached: set[SubjectName]) -> str:
-    """Returns why a step has no figures; `reached` are the steps of the load, those of the warm-up among them."""
+    """Returns why a step has no figures; `reached` are the load's steps, including those of the warm-up."""
     own, *names = ("#".join(filter(None, each)) for each in (subject, *reached))
     if subject in reached:
         return (

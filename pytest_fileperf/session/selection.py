@@ -1,6 +1,6 @@
-"""Says which tests a change can affect, by what their servers had loaded when their baselines were stored.
+"""Finds the tests that a change can affect, by the files that their servers loaded for their baselines.
 
-A test is left out if all that it runs is known, and nothing of that has changed. In doubt it is measured.
+A test is left out only if everything that it runs is known and unchanged. In doubt it is measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Selection:
     """The choice of one session, made before any test runs."""
 
     def __init__(self, since: CodeTree, source: Source, baselines: Path, rootdir: Path, ini: Path | None) -> None:
-        """Raises PlanError, which says why it cannot be told what has changed."""
+        """Raises PlanError if nobody can tell what has changed."""
         if since.commit is None:
             raise PlanError("it is no Git ref: name a branch, a tag or a commit")
         self._store = BaselineStore(baselines)
@@ -32,13 +32,13 @@ class Selection:
         self._change = source.change_since(since.commit)
         begun = self._change.begun
         self.title = since.title if begun == since.commit else f"{begun[:7]}, which {since.title} has too"
-        """The commit whose code is that of the tests left out, in words."""
+        """The commit with the code of the tests that are left out, in words."""
 
     def why(self, nodeid: str) -> str:
         """Returns why a test is measured; empty if the change cannot affect it."""
         try:
             return next(self._whys(nodeid), "")
-        except BaselineError:  # the test tells it
+        except BaselineError:  # the test itself reports it
             return "its baseline cannot be read"
 
     def _whys(self, nodeid: str) -> Iterator[str]:
@@ -54,7 +54,7 @@ class Selection:
             found = self._store.find(module, f"{nodeid}#{number}", self._environment)
 
     def _files_of(self, module: str) -> tuple[str, ...]:
-        """Returns the files of the repository that pytest reads for a test, there or not; none if it is elsewhere."""
+        """Returns the repository's files that pytest reads for a test, existing or not; none if it is elsewhere."""
         top, file = self._change.top, (self._rootdir / module).resolve()
         if not file.is_relative_to(top):
             return ()
@@ -78,5 +78,5 @@ class Selection:
 
 
 def _from_index(packages: Mapping[str, str]) -> dict[str, str]:
-    """Returns the packages without those of local directories, whose files are looked at instead."""
+    """Leaves out packages in local directories, whose files are compared instead."""
     return {name: version for name, version in packages.items() if not version.endswith("(local)")}

@@ -49,19 +49,19 @@ from pytest_fileperf.units import format_count, format_duration
 from pytest_fileperf.versions.source import other_branch
 from pytest_fileperf.versions.tree import CodeTree
 
-# --- Says how many generators make a load, and finds out how many it takes where that is asked for
+# --- Decides how many generators make a load; finds out how many are needed if the user asked for that
 #
 #     1 generator | saturated? free cores? | 2 generators | saturated? free cores? | 4 generators | …
 #
-# Each step is a short load of the code here on a boot that serves, which then is the measurement's first.
+# Each step is a short load of the code here on the start-up that serves, which then is the measurement's first.
 
 _NO_CORE = "no core is free for another one"
 _PROBE_NS, _WARMUP_NS = 300_000_000, 100_000_000
-"""Whether a core is used up shows after so long."""
+"""A saturated core shows after this time."""
 
 
 def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[str, ...]]:
-    """Returns how many generators make the load, and what to say of it. Raises PlanError if there are too few."""
+    """Returns how many generators make the load, and remarks about it. Raises PlanError if there are too few."""
     asked, (workers, silent, is_shared) = settings.generators, rig.loads.workers() or (None, (), False)
     said = [f"worker {worker} did not answer, and made no load" for worker in silent]
     if is_shared:
@@ -73,7 +73,7 @@ def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[st
         raise PlanError(
             f"generators={asked}, and the cluster has {format_count(workers, 'worker')}: start more, or ask for less"
         )
-    # Each generator has a connection, and a request of a fixed number.
+    # Each generator needs a connection, and a request if their number is fixed.
     most = min(filter(None, (settings.connections, settings.requests, settings.burst)))
     only = f"it has only {format_count(most, 'connection' if most == settings.connections else 'request')}"
     count = asked if isinstance(asked, int) else 1
@@ -133,13 +133,13 @@ _ON_ONE_BOOT = (
 
 
 class Session:
-    """Measures, one test after the other, on servers that it boots and ends. A context manager."""
+    """Measures one test after the other, on servers that it starts and ends. A context manager."""
 
     def __init__(self, options: Options, rig: Rig, *, against: CodeTree | None = None, gates: int = 1) -> None:
-        """`rig` is what it measures with; the session closes it.
+        """The session closes `rig`, with which it measures.
 
-        `against` is what is compared with in place of stored baselines. `gates` are the comparisons expected in this
-        session: they share one error rate.
+        `against` replaces stored baselines. `gates` is the number of comparisons expected in this session, which share
+        one error rate.
         """
         self._options = options
         self._rig = rig
@@ -147,14 +147,14 @@ class Session:
         self._budget = ErrorBudget(gates)
         self._baselines = Baselines(options, rig, self._budget, Environment.current())
         self._sent: dict[str, set[tuple[str, str]]] = {}
-        """Methods and paths of all requests, by the names of the apps."""
+        """Methods and paths of all requests, by the apps' names."""
         self._notes: list[str] = []
         self._to_store: dict[int, tuple[Result, Callable[[], None]]] = {}
-        """What is stored once its test has passed: the result without it, and what stores it; by the result's place."""
+        """Stored once its test has passed, by the result's index: the result without that, and the storing function."""
         self._shown_to: str | None = None
         """The last test that got the running server."""
         self.results: list[Result] = []
-        """Every measurement made, failed ones too, in order."""
+        """Every measurement, failed ones too, in order."""
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +166,7 @@ class Session:
         self._rig.close()
 
     def add_to(self, history: Path) -> str:
-        """Appends what this session compared to a history; returns a sentence about it. Raises FilePerfError."""
+        """Appends this session's comparisons to a history; returns a sentence about it. Raises FilePerfError."""
         source, environment = self._rig.source, Environment.current()
         tests, here, commit = ratios_of(self.results), source.here, source.commit_info() or {}
         if branch := other_branch(os.environ):
@@ -190,26 +190,26 @@ class Session:
         return f"added {format_count(len(tests), 'test')} to {history}"
 
     def end(self) -> None:
-        """Ends server and load generators; another measurement starts them anew."""
+        """Ends server and load generators; another measurement starts them again."""
         self._rig.servers.ask_serving()
         self._rig.servers.close()
         self._rig.loads.close()
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """What was wrong with the ends of servers so far, in sentences."""
+        """Problems at the ends of servers so far, in sentences."""
         endings = self._rig.servers.endings
         return tuple(said if count == 1 else f"{said} ({count} times)" for said, count in endings.items())
 
     def covered(self) -> dict[str, Mapping[str, bool]]:
-        """Returns which endpoints have a load test, of each app that says which it has; of none if nobody asked."""
+        """Returns which endpoints of each app have a load test; nothing if nobody asked."""
         self._rig.servers.ask_serving()
         documents = self._rig.servers.documents or {}
         found = {app: covered(documents[app], sent) for app, sent in self._sent.items() if app in documents}
         return {app: endpoints for app, endpoints in found.items() if endpoints}
 
     def server(self, settings: Settings, nodeid: str) -> RunningServer:
-        """Returns the server that these settings describe, for this test: whichever boot of it serves."""
+        """Returns the server for these settings: whichever start-up of it serves."""
         _check_clock()
         self._shown_to = nodeid
         app, (cores, _), servers = app_of(settings), cores_of(settings), self._rig.servers
@@ -223,7 +223,7 @@ class Session:
         return serving_server(serving)
 
     def forget(self, nodeid: str) -> list[Result]:
-        """Drops what was measured of a test that runs once more, and returns it."""
+        """Drops and returns the results of a test that runs once more."""
         dropped = [result for result in self.results if result.test.item == nodeid]
         self.results = [result for result in self.results if result.test.item != nodeid]
         return dropped
@@ -234,7 +234,7 @@ class Session:
     def measure(self, work: Work, settings: Settings, test: TestId) -> Result:
         """Loads the server, or searches for its capacity; judges, keeps and returns the result.
 
-        Raises FilePerfError when there is nothing to judge, PerformanceError when the verdict fails the test.
+        Raises FilePerfError if there is nothing to judge, and PerformanceError if the verdict fails the test.
         """
         __tracebackhide__ = True
         _check_clock()
@@ -255,22 +255,22 @@ class Session:
                 )
             settings = settings.lasting(round(1e9 * time_.part_s(test.nodeid)))
         keeps = is_compared and self._base is None and not self._options.smoke
-        # Read before time is spent on measuring: a damaged file is told at once.
+        # Read before time is spent on measuring, so that a damaged file is reported at once.
         found = self._baselines.find(test) if keeps else None
-        # In half of the time if what is stored is to be measured anew, after the comparison.
+        # In half of the time if the stored figures are to be measured again after the comparison.
         plan = self._planned(work, settings, test, in_half=found is not None and self._options.update == "all")
-        self._rig.loads.paths.clear()  # a measurement that failed may have left some
+        self._rig.loads.paths.clear()  # a failed measurement may have left some
         if is_compared and self._base is not None:
             measured = measure_other_version(plan, self._base, self._budget, self._rig)
         else:
-            plan.load  # noqa: B018 # a rate that is too low is told before anything boots
+            plan.load  # noqa: B018 # reports a rate that is too low before anything starts
             measured = self._baselines.measure(plan, found) if keeps else measure_alone(plan, self._rig)
         self._notes += (f"{test.title}: {note}" for note in measured.notes)
         sent = self._sent.setdefault(measured.results[0].server if plan.app is None else plan.app.name, set())
         sent.update(self._rig.loads.paths, requests_of(plan.work))
         whole, *parts = measured.results
         of_parts = tuple(replace(one, of=part.test.own) for part in parts for one in part.other_answers)
-        # Of a mix only its parts tell whether it answers otherwise: how often each of them is in it is chance.
+        # Only a mix's parts show whether it answers differently: chance decides how often each part is in it.
         if of_parts or not all(part.test.step for part in parts):
             whole = whole.having(other_answers=of_parts)
         results = [self._judged(plan, result) for result in (whole, *parts)]
@@ -319,7 +319,7 @@ class Session:
         )
 
     def _judged(self, plan: Plan, result: Result) -> Result:
-        """Returns the result with what its limits say of it, and figures that agree in all reports."""
+        """Adds the verdicts of its limits, and makes figures agree in all reports."""
         smoke, limits = self._options.smoke, plan.subject(result.test.subject).limits
         told = unless_left(result.verdict.comparisons, result.recording, result.base)
         told = unless_other_answers(unless_lost(told, result.lost), result.other_answers)
@@ -335,10 +335,9 @@ class Session:
         )
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
-        """Stores what a test has measured as baselines, where it has passed; without a name that of all tests left.
+        """Stores a test's measurements as baselines if it has passed; without a name, those of all tests that are left.
 
-        Raises BaselineError, of the first that cannot be written, after all others. The results say where nothing was
-        stored.
+        Tries all, then raises the first BaselineError. The results say what was not stored.
         """
         problems: list[FilePerfError] = []
         for place, (without, store) in tuple(self._to_store.items()):
@@ -359,11 +358,11 @@ class Session:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about code of baselines that could not be had, kept, or measured again."""
+        """Sentences about baselines' code that could not be found, kept, or measured again."""
         return (*self._rig.source.notes, *self._notes)
 
     def _raise_for_all(self, plan: Plan, measured: Measured, results: Sequence[Result]) -> None:
-        """Raises what fails the test, if anything does: the gravest error, with what is wrong with other parts."""
+        """Raises the gravest error that fails the test, with the problems of other parts."""
         __tracebackhide__ = True
         errors: list[PerformanceError] = []
         for result in results:
@@ -385,7 +384,8 @@ class Session:
         if result.baseline_written or self._options.smoke:
             return
         has_limits = any(limit.name != "max_error_rate" for limit in result.verdict.limits)
-        # A change may bring an endpoint that the base lacks. A base without the app compares nothing at all.
+        # A change may bring an endpoint that the old version lacks. An old version without the app compares nothing at
+        # all.
         expected = why_not is not None and why_not.kind is not ReasonKind.NO_APP
         ci = self._options.ci and not has_limits and not expected
         raise_for(result, strict=self._options.strict, ci=ci)
@@ -398,7 +398,7 @@ class Session:
 
 
 def _check_clock() -> None:
-    """Raises PlanError if the monotonic clock of this process does not go on as time does: no wait would end."""
+    """Raises PlanError if this process's monotonic clock does not advance with time: no wait would end."""
     before_ns = time.monotonic_ns()
     time.sleep(_LOOK_S)
     passed_s = (time.monotonic_ns() - before_ns) / 1e9
@@ -412,5 +412,5 @@ def _check_clock() -> None:
 
 _LOOK_S = 0.001
 _LONGEST_LOOK_S = 10.0
-"""A busy machine may let a process sleep for longer than it asked for, but not for so long."""
+"""A busy machine may let a process sleep for longer than asked, but not for this long."""
 _GRAVITY = (RequestsFailedError, RegressionError, LimitExceededError, NotMeasuredError)

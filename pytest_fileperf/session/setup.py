@@ -1,4 +1,4 @@
-"""What a test does on each boot of the server: its setup before the load, its teardown after it."""
+"""What a test does on each start-up of the server: its setup before the load, its teardown after it."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ _WITHOUT = (
     " endpoint it does not have is not compared"
 )
 LEAST_LIMIT_S = 60.0
-"""A setup or teardown may take so long, or as long as `timeout` where that is longer."""
+"""A setup or teardown may take this long, or as long as `timeout` if that is longer."""
 _LONGEST = 4_000
-"""Characters kept of an error's message: it may hold a whole answer."""
+"""Characters kept of an error's message, which may hold a whole answer."""
 _GRACE_S = 1.0
-"""What a plain function gets more: an async one ends itself."""
+"""Extra time for a plain function; an async one ends itself."""
 Step = Callable[..., object]
 _RUNNING: ContextVar[str] = ContextVar("running setup or teardown", default="")
 
 
 def entered(settings: Settings, pool: ServerPool) -> object:
-    """Makes sure that the boot that serves is set up; returns what the setup has returned. Raises SetupError."""
+    """Makes sure that the serving start-up is set up; returns the setup's result. Raises SetupError."""
     try:
         return pool.entered((settings.setup, settings.teardown), partial(set_up, settings))
     except BaseException:
-        pool.close()  # whatever was done to it in part is not for other tests
+        pool.close()  # a start-up that is partly set up is not for other tests
         raise
 
 
 def left(settings: Settings, pool: ServerPool, error: BaseException | None = None) -> None:
-    """Tears it down where it is set up, and ends it where traces would be left. Raises SetupError."""
+    """Tears the server down if it is set up, and ends it if traces would remain. Raises SetupError."""
     clean = False
     try:
         pool.leave(error)
         clean = error is None
     finally:
         leaves_traces = settings.setup is not None and settings.teardown is None
-        if leaves_traces or not clean:  # a teardown may have failed: the next test finds no data of this one
+        if leaves_traces or not clean:  # a teardown may have failed: the next test must not find this test's data
             pool.close()
 
 
 @contextmanager
 def work_on(server: RunningServer, pool: ServerPool, work: Work, settings: Settings) -> Iterator[Work]:
-    """Gives what to load the boot that serves with, after the test's setup; its teardown follows. Raises SetupError."""
+    """Gives the work for the serving start-up, between the test's setup and teardown. Raises SetupError."""
     value = entered(settings, pool)
     try:
         yield work_of_boot(work, value, server, settings)
@@ -73,10 +73,10 @@ def work_on(server: RunningServer, pool: ServerPool, work: Work, settings: Setti
 
 @contextmanager
 def set_up(settings: Settings, server: RunningServer, base: str = "") -> Iterator[object]:
-    """Runs the setup, gives what it returned, and runs the teardown at the end of the block, also when that failed.
+    """Runs the setup, gives its result, and runs the teardown at the end of the block, even if the block failed.
 
-    `base` is the title of the other side of a comparison, where the server is that side. Raises SetupError, which is a
-    BaseSetupError there. Where block and teardown fail, the block's error is raised, with the other one as a note.
+    If the server is a comparison's old version, `base` is its title, and SetupError becomes BaseSetupError. If block
+    and teardown fail, the block's error is raised, with the other one as a note.
     """
     setup, teardown, limit_s = settings.setup, settings.teardown, _limit_of(settings)
     value = None if setup is None else _run("setup", setup, (), server, limit_s, base)
@@ -87,7 +87,7 @@ def set_up(settings: Settings, server: RunningServer, base: str = "") -> Iterato
 
     try:
         yield value
-    except BaseException as error:  # a time limit of pytest and Ctrl-C are no Exceptions
+    except BaseException as error:  # pytest's time limit and Ctrl-C are no Exceptions
         try:
             down()
         except SetupError as failed:
@@ -101,7 +101,7 @@ def _limit_of(settings: Settings) -> float:
 
 
 def running_step() -> str:
-    """Returns which setup or teardown the caller is called by, `setup fill`; empty where by none.
+    """Returns which setup or teardown calls the caller, as `setup fill`; empty if none does.
 
     It is known in tasks of its event loop, and in threads that asyncio or AnyIO start for it.
     """
@@ -114,7 +114,7 @@ def _name(step: Step) -> str:
 
 
 def setup_identity(settings: Settings) -> dict[str, object]:
-    """Returns what an identity has of it: figures with a setup compare only with those of the same one."""
+    """Returns the setup's part of an identity: figures with a setup compare only with figures of the same setup."""
     return {} if settings.setup is None else {"setup": _name(settings.setup)}
 
 
@@ -141,10 +141,10 @@ def _failure(what: str, server: RunningServer, base: str, more: str) -> SetupErr
 
 
 def work_of_boot(work: Work, value: object, server: RunningServer, settings: Settings, base: str = "") -> Work:
-    """Returns the work for a boot whose setup has returned this value; `base` is as in `set_up`.
+    """Returns the work for a start-up whose setup returned `value`; `base` is as in `set_up`.
 
-    Raises SetupError, or BaseSetupError, where the feed's function fails, gives no rows that can be used, or takes
-    longer than a setup may.
+    Raises SetupError, or BaseSetupError, if the feed's function fails, gives no usable rows, or takes longer than a
+    setup may.
     """
     advice, limit_s = _WITHOUT if base else "", _limit_of(settings)
     try:
@@ -163,13 +163,13 @@ class _LateError(Exception):
 
 @contextmanager
 def _staying(title: str) -> Iterator[None]:
-    """Raises what leaves by another way than an error as an error: `sys.exit`, and a skip in a teardown."""
+    """Turns into errors what would leave in another way: `sys.exit`, and a skip in a teardown."""
     try:
         yield
     except SystemExit as error:
         raise RuntimeError(f"it called sys.exit({error.code!r})").with_traceback(error.__traceback__) from None
     except BaseException as error:
-        # pytest's, by its name: only the plugin imports pytest.
+        # pytest's class, by its name, because only the plugin imports pytest.
         if title.startswith("teardown ") and type(error).__name__ == "Skipped":
             said = f"it skipped a test that has measured ({error}): skip in the setup, or in the test"
             raise RuntimeError(said).with_traceback(error.__traceback__) from None
@@ -178,7 +178,7 @@ def _staying(title: str) -> Iterator[None]:
 
 def _async(title: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
     async def called() -> object:
-        _RUNNING.set(title)  # in the context of this task
+        _RUNNING.set(title)  # in this task's context
         limit = asyncio.timeout(limit_s)
         try:
             async with limit, server.client(timeout=limit_s, family=family_asked_by(step)) as client:
@@ -196,7 +196,7 @@ def _async(title: str, step: Step, values: tuple[object, ...], server: RunningSe
 
 def _plain(title: str, step: Step, values: tuple[object, ...], server: RunningServer, limit_s: float) -> object:
     def called() -> object:
-        _RUNNING.set(title)  # in the context of this thread
+        _RUNNING.set(title)  # in this thread's context
         with server.sync_client(timeout=limit_s, family=family_asked_by(step)) as client, _staying(title):
             return step(client, *values)
 
@@ -204,7 +204,7 @@ def _plain(title: str, step: Step, values: tuple[object, ...], server: RunningSe
 
 
 def _in_a_thread(function: Callable[[], _T], limit_s: float) -> _T:
-    """Returns what the function returns: the test may have an event loop of its own, and it may not end."""
+    """Runs it in a thread: the test may have its own event loop, and the function may never end."""
     future: concurrent.futures.Future[_T] = concurrent.futures.Future()
 
     def work() -> None:
@@ -220,7 +220,7 @@ def _in_a_thread(function: Callable[[], _T], limit_s: float) -> _T:
 
 
 def _described(error: BaseException) -> str:
-    """Returns the error with the part of its traceback that is in the user's code."""
+    """Returns the error with the user's part of its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_of_the_user(frame.filename)]
     said = "".join(traceback.format_exception_only(error))

@@ -1,12 +1,12 @@
-"""Compares with a stored baseline: its code is measured again, in turn with the code here, where it can be found.
+"""Compares with a stored baseline. Its code is measured again, alternately with the code here, if it can be found.
 
     its code                         what is measured                   what decides
     is the code here                 here                               nothing has changed
-    is found                         both in turn                       the ratio of both
+    is found                         both alternately                   the ratio of both
     is not found                     here                               stored figures
 
-Beside that, what the baseline's code does now against its stored figures tells what the world did: the machine, the
-packages, the environment.
+Besides that, the baseline's code is compared with its own stored figures. This shows changes of the environment: the
+machine, the packages, the settings.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ from pytest_fileperf.versions.tree import CodeTree, outside_code
 
 
 def title_of(entry: Entry, code: str = "") -> str:
-    """Returns how messages call a baseline: `its baseline (1a2b3c4 of 2026-11-20)`."""
+    """Returns a baseline's name in messages: `its baseline (1a2b3c4 of 2026-11-20)`."""
     day = entry.captured.partition("T")[0]
     return f"its baseline ({code} of {day})" if code else f"its baseline of {day}"
 
 
-# --- Another version of the code, or the same one, which is measured in turn with the code here
+# --- An old version, or the same code again, measured alternately with the code here
 
 
 def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig) -> Measured:
-    """Measures both in turn and judges; the code here alone, where there is nothing to compare.
+    """Measures both alternately and judges; or only the code here, if there is nothing to compare.
 
-    That is NEW where one side lacks what is measured, INCONCLUSIVE where it answers otherwise, and PASS where both are
-    the same code. Raises PlanError for what cannot be compared.
+    The latter is NEW if one version lacks what is measured, INCONCLUSIVE if it gives other answers, and PASS if both
+    have the same code. Raises PlanError for versions that cannot be compared.
     """
     why_not: Reason | None = None
     spent_ns: int | None = None
@@ -85,7 +85,7 @@ def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: 
         if isinstance(found, Measured):
             return _unless_same_files(found, base, rig)
         outcome, why_not, reason = Outcome.NEW, found, found
-        if found.kind is ReasonKind.INCOMPARABLE:  # it may never answer, and an endpoint that base lacks may be slow
+        if found.kind is ReasonKind.INCOMPARABLE:  # base may never answer, or lack a slow endpoint
             outcome, spent_ns = Outcome.INCONCLUSIVE, round((rig.clock() - begun_s) * 1e9)
 
     def judged(result: Result) -> Result:
@@ -101,7 +101,7 @@ def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: 
 
 
 def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured:
-    """Returns what was measured, with what both sides ran although it is no part of the other version."""
+    """Adds files that both versions ran although they are not part of the old one."""
     files = (*used_by_both(measured.loaded, tree), *rig.source.shared_modules(measured.loaded, tree))
     outside = outside_code(measured.loaded.modules, tree)
     tops = () if tree.here is None else (tree.here, tree.here.resolve())
@@ -115,33 +115,33 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
     return measured.judged(judged)
 
 
-# --- Stored baselines: the figures that earlier runs have stored, and the code that they are of
+# --- Stored baselines: the figures that earlier runs have stored, and their code
 
 Keeping: TypeAlias = list[tuple[Result, Callable[[], None] | None]]
-"""Results as they are once they are stored, each with what stores it; None where it is not stored."""
+"""Results as they are once stored, each with the function that stores it; None if it is not stored."""
 
 
 class Baselines:
-    """The stored baselines of a session. Code and packages that cannot be had are tried once."""
+    """The stored baselines of a session. Missing code and packages are tried only once."""
 
     def __init__(self, options: Options, rig: Rig, budget: ErrorBudget, environment: Environment) -> None:
-        """What the gates use of the session's error is taken off the budget."""
+        """Errors that gates use are taken from the budget."""
         self._options = options
         self._rig = rig
         self._budget = budget
         self._environment = environment
         self._store = BaselineStore(options.baselines)
         self._pythons: dict[frozenset[tuple[str, str]], Path | PlanError] = {}
-        """Those with the packages of baselines."""
+        """Environments with the packages of baselines."""
 
     def find(self, test: TestId) -> Entry | None:
-        """Returns what is stored of a whole load or of a part, of this machine or another one. Raises BaselineError."""
+        """Returns the baseline of a whole load or a part, from this machine or another. Raises BaselineError."""
         return self._store.find(test.module, test.nodeid, self._environment)
 
     def measure(self, plan: Plan, found: Entry | None) -> Measured:
-        """Measures the code here, and the baseline's code where that is needed; judges both."""
-        self._rig.source.here  # noqa: B018 # found out before anything boots: code may be edited while it is measured
-        if found is None:  # carefully, where it becomes a baseline
+        """Measures the code here, and the baseline's code if needed; judges both."""
+        self._rig.source.here  # noqa: B018 # before anything starts, because code may be edited meanwhile
+        if found is None:  # more carefully if it becomes a baseline
             measured = measure_alone(plan, self._rig, to_store=self._options.update is not None)
             return self._judged_by_figures(plan, measured, None, None)
         by_figures = partial(self._by_figures, plan, found)
@@ -155,7 +155,7 @@ class Baselines:
         return self._in_turn(plan, found, code, said)
 
     def _code(self, found: Entry) -> tuple[CodeTree | None, str]:
-        """Returns a baseline's code; None if it is not found. Beside it why, or why it runs with the packages here."""
+        """Returns a baseline's code, and why there is none or why it runs with the packages here."""
         said, python = "", None
         commit = None if found.commit is None else found.commit.get("id")
         try:
@@ -174,10 +174,10 @@ class Baselines:
         return replace(code_tree, title=title_of(found, code_tree.title), python=python, tree=found.tree or ""), said
 
     def keep(self, plan: Plan, found: Entry | None, results: Sequence[Result]) -> Keeping:
-        """Returns the results, which say what is stored or why nothing is, each with what stores it; or no results.
+        """Returns the results with the functions that store them, or no results.
 
-        What stores raises BaselineError. Figures that were measured in turn are not those of a run alone: what is
-        stored is measured anew then. Parts are stored with the whole.
+        Results say what is stored, or why not. Storing may raise BaselineError. Figures from a comparison differ from
+        those of code alone, so the code is measured again before it is stored. Parts are stored with the whole load.
         """
         whole = results[0]
         if not self._is_wanted(found, results) or whole.never_fit:
@@ -233,7 +233,7 @@ class Baselines:
             self._store.write(test.module, test.nodeid, entry, self._environment, summary_of=gated)
             if isinstance(here, SourceState) and is_whole:
                 source.keep(here)
-                if found is not None and found.tree is not None:  # it goes, unless another baseline needs it
+                if found is not None and found.tree is not None:  # no longer needed, unless another baseline needs it
                     source.forget([found.tree])
 
         stored, notes = list(result.verdict.code_notes), result.notes
@@ -251,7 +251,7 @@ class Baselines:
         return self._judged_by_figures(plan, measure_alone(plan, self._rig), found, why, notes)
 
     def _same(self, plan: Plan, found: Entry, here: CodeTree, said: str) -> Measured:
-        """Measures the code here, the baseline's: only the world can differ, unless the server may run other code."""
+        """Measures the code here if it equals the baseline's, so that only the environment can differ."""
         measured = measure_alone(plan, self._rig)
         if doubt := _why_not_the_same(measured, found, here, self._rig.source):
             return self._judged_by_figures(plan, measured, found, doubt)
@@ -265,7 +265,7 @@ class Baselines:
         def judged(result: Result) -> Result:
             is_whole = not result.test.own
             stored = found if is_whole else self.find(result.test)
-            if stored is None:  # stored before there was this part
+            if stored is None:  # the part is newer than the baseline
                 return self._with_figures(plan, result, None)
             comparisons = judge_same_code(
                 stored,
@@ -284,10 +284,10 @@ class Baselines:
         return measured.judged(judged)
 
     def _in_turn(self, plan: Plan, found: Entry, base: CodeTree, said: str) -> Measured:
-        """Measures the baseline's code and the code here in turn; stored figures are left where that cannot be."""
+        """Measures the baseline's code and the code here alternately; falls back to stored figures."""
         by_figures = partial(self._by_figures, plan, found)
         packages = self._environment.packages if base.python is None else found.packages
-        base_alone = not found.differences  # where there are some, stored figures of it do not compare
+        base_alone = not found.differences  # if there are some, its stored figures do not compare
         try:
             measured = measure_in_turn(plan, base, self._budget, self._rig, is_stored=True, base_alone=base_alone)
         except (PlanError, BaseDiedError, BaseFailedError, BaseSetupError) as error:
@@ -316,7 +316,7 @@ class Baselines:
         return measured.judged(judged)
 
     def _other_files(self, measured: Measured, found: Entry, tree: CodeTree) -> str:
-        """Returns why the baseline's code may have run with files that are not those of then; empty if it did not."""
+        """Returns why the baseline's code may have run with other files than then; empty if it did not."""
         stored = found.loaded
         if tree.there is None or found.tree is None:
             return ""
@@ -383,7 +383,7 @@ class Baselines:
     # --- keeping
 
     def _is_wanted(self, found: Entry | None, results: Sequence[Result]) -> bool:
-        """Returns whether a load is to become the baseline. One that passes is not: small losses would add up."""
+        """Returns whether a load becomes the baseline. A PASS does not, because small losses would add up."""
         if self._options.update is None:
             return False
         if found is None or self._options.update == "all":
@@ -391,7 +391,7 @@ class Baselines:
         comparisons = [item for result in results for item in result.verdict.comparisons]
         reasons = {item.reason.kind for item in comparisons if item.reason}
         if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK, ReasonKind.OTHER_ROWS}:
-            return True  # there is nothing to compare with, so nothing that a worse level would replace
+            return True  # there is nothing to compare, so no worse level would replace a better one
         is_better = results[0].base is not None and any(item.outcome is Outcome.IMPROVED for item in comparisons)
         return self._options.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
 
@@ -401,14 +401,14 @@ class Baselines:
 
 
 def _stored_latency(found: Entry | None, comparisons: Sequence[MetricComparison]) -> Histogram | None:
-    """Returns the latencies of the baseline; None where the comparisons have none of its figures."""
+    """Returns the baseline's latencies; None if the comparisons have none of its figures."""
     if found is None or all(comparison.base is None for comparison in comparisons):
         return None
     return Histogram.merged(boot.latency for boot in found.evidence.boots)
 
 
 def _why_not_the_same(measured: Measured, found: Entry, here: CodeTree, source: Source) -> Note | None:
-    """Returns why it is not certain that the server ran the baseline's code; None where it is."""
+    """Returns why the server may not have run the baseline's code; None if it surely did."""
     held, loaded, stored = CodeTree(here=here.here, there=here.here), measured.loaded, found.loaded
     tree = "the tree is that of the baseline, but"
     if not any(held.holds(Path(file)) for file in loaded.modules):
@@ -436,14 +436,14 @@ def _noted(kind: NoteKind, texts: Iterable[str]) -> tuple[Note, ...]:
 
 
 def _others(now: Digests, stored: Digests) -> list[str]:
-    """Returns the files that are not what they were."""
+    """Returns the files that have changed."""
     return [name for name, digest in sorted(now.items()) if stored.get(name) != digest]
 
 
 def _changed(source: Source, loaded: LoadedFiles) -> tuple[str, list[str]]:
-    """Returns that files of the code changed while it was measured, or an empty text; and which others did.
+    """Returns a text if files of the code changed during the measurement, and which other files did.
 
-    The code's are those that the server loaded; of a command, whose files nobody knows, all of the tree.
+    The code's files are those that the server loaded. A command's files are unknown, so the whole tree counts.
     """
     changed = source.changed()
     of_code = [name for name in changed if not loaded.is_known or loaded.has(source.path(name))]
