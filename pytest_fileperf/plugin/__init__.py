@@ -1,6 +1,6 @@
 """The pytest plugin. Every pytest run imports this module: it registers options, and skips load tests that are off.
 
-What costs time to import is in `active`, registered as a plugin of its own when load tests are on.
+Slow imports are in `active`, a plugin of its own that is registered only if load tests are on.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests that only use the fixtures, and skips load tests and the fixtures they need where they are off.
+    """Marks tests that only use the fixtures. If load tests are off, it skips them and the fixtures that they need.
 
-    It comes before `-m` selects: `-m fileperf` selects all load tests, `-m "not fileperf"` none.
+    It must come before `-m` selects: `-m fileperf` selects all load tests, `-m "not fileperf"` none.
     """
     skipped = not is_enabled(config)
     for item in items:
@@ -68,6 +68,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Returns the part of a test's id for a server, such as `uvicorn-2`; None for other values."""
-    spec = sys.modules.get("pytest_fileperf.serve.spec")  # a value that is a server has imported it
+    """Returns a server's part of a test's id, such as `uvicorn-2`; None for other values."""
+    spec = sys.modules.get("pytest_fileperf.serve.spec")  # a server among the values has imported it
     return spec.server_id(val) if spec is not None and isinstance(val, spec.ServerSpec) else None

@@ -1,6 +1,6 @@
-"""The part of the plugin that works when load tests are on: checks the options, keeps the session, reports.
+"""The part of the plugin for runs with load tests: checks the options, keeps the session, reports.
 
-What loads and measures is imported when the first test needs it.
+Everything that loads and measures is imported when the first test needs it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NEIGHBOURS = (
 )
 _WORKER_RESULTS = "fileperf_results"
 _SECTIONS = ("failed", "error", "warnings")
-"""What pytest prints in sections of its own, before ours."""
+"""Sections that pytest prints before ours."""
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _HELPED = (*_ENDED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
@@ -132,20 +132,20 @@ class Active:
         self.turns = Turns()
         self.outcomes = Outcomes(self)
         self.time: TimeBudget | None = None
-        """What comparisons share, where there is a budget."""
+        """Shared by comparisons, if there is a budget."""
         self._settings = settings
-        """What options and ini say, without the tests' own keys."""
+        """From options and ini, without the tests' own keys."""
         self._against = against
         self._selection = selection
         self._held = ExitStack()
-        """What is closed with the session: the code here, and the checkout of the other version."""
+        """Closed with the session: the code here, and the other version's checkout."""
         self._no_base: PlanError | None = None
-        """Why the checkout could not be made. It is tried once, and every test is told."""
+        """Why the checkout failed. It is tried once, and every test gets the same error."""
         self._session: Session | None = None
         self.results: list[Result] = []
-        """Every measurement of the session, once the session has ended."""
+        """Every measurement of the session, once it has ended."""
         self._record: SessionRecord | None = None
-        """What reports are made from, once the session has ended with results."""
+        """The input of reports, once the session has ended with results."""
         self._endpoints: dict[str, Mapping[str, bool]] = {}
         """Which endpoints have a load test, by app; once the session has ended, if all load tests passed."""
         self._untraced = ""
@@ -157,12 +157,12 @@ class Active:
         self._written: list[str] = []
         """Lines about the files that were written from the record."""
         self._of_parent: tuple[object, ...] = ()
-        """In a fork of the test process: what only the parent may close, and here nobody may collect."""
+        """In a fork of the test process: things that only the parent may close, and that must not be collected here."""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=partial(_leave_to_parent, weakref.ref(self)))
 
     def leave_to_parent(self) -> None:
-        """Forgets servers, generators and results after a fork: they belong to the parent, which goes on with them."""
+        """Forgets servers, generators and results after a fork, because the parent goes on with them."""
         self._of_parent = (self._session, self._held)
         self._session, self._held = None, ExitStack()
         self.results.clear()
@@ -171,7 +171,7 @@ class Active:
     # --- for fixtures
 
     def session(self) -> Session:
-        """Returns the session that measures; made on first use, with all that it imports."""
+        """Makes the session on first use, because that imports everything."""
         if self._session is None:
             from pytest_fileperf.session.rig import Rig
             from pytest_fileperf.session.session import Session
@@ -194,17 +194,17 @@ class Active:
         return f"fileperf: coverage did not trace the servers, which it would make slower: to see their lines, {to_do}"
 
     def settle(self, item: pytest.Item, passed: bool) -> None:
-        """Stores the baselines that a test has measured, where it passed. Raises BaselineError."""
+        """Stores the baselines of a passed test. Raises BaselineError."""
         if self._session is None:
             return
         try:
             self._session.settle(item.nodeid, passed=passed)
         finally:
             of_test = [result for result in self._session.results if result.test.item == item.nodeid]
-            tell_properties(item, of_test)  # they were told before it was known what is stored
+            tell_properties(item, of_test)  # again, because only now it is known what is stored
 
     def _base(self, source: Source) -> CodeTree | None:
-        """Returns the other version; its files stay until the session ends. The source has the code here."""
+        """Returns the other version; its files stay until the session ends. `source` has the code here."""
         if self._against is None:
             return None
         from pytest_fileperf.versions.checkout import Checkout, dependency_notes, environment_notes
@@ -236,7 +236,7 @@ class Active:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Refuses wrong markers, all at once, and counts the comparisons to come."""
         if hasattr(self._config, "workerinput"):
-            return  # a usage error in a worker is a crash to xdist; the verbs raise the same problems
+            return  # xdist takes a worker's usage error for a crash; the verbs raise the same problems
         problems: list[str] = []
         measuring: dict[pytest.Item, int] = {}
         for item in filter(is_load_test, session.items):
@@ -260,7 +260,7 @@ class Active:
         self._gates = sum(measuring.values())
 
     def _unaffected(self, selection: Selection, items: Iterable[pytest.Item]) -> list[pytest.Item]:
-        """Returns those of the tests that the change cannot affect, and lets pytest skip them."""
+        """Makes pytest skip the tests that the change cannot affect, and returns them."""
         whys, same = {item: selection.why(item.nodeid) for item in items}, f"same code as at {selection.title}"
         unaffected = [item for item, why in whys.items() if not why]
         for item in unaffected:
@@ -275,7 +275,7 @@ class Active:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self) -> Generator[None, bool, bool]:
-        """Ends what coverage traces before pytest-cov puts its data together, which it does after all tests."""
+        """Ends traced processes before pytest-cov combines its data, which it does after all tests."""
         done = yield
         if self.options.coverage and self._session is not None:
             self._session.end()
@@ -284,7 +284,7 @@ class Active:
     # --- reporting
 
     def pytest_report_header(self) -> list[str]:
-        """Returns the line about load tests above all tests; without -v only where there is something special."""
+        """Returns the line above all tests; without -v only if something is special."""
         given, since = self.options, None if self._selection is None else self._selection.title
         special = (given.smoke, given.update, given.prune, self._against, since, given.aa, given.budget_s)
         if not any(special) and self._config.get_verbosity() < 1:
@@ -293,7 +293,7 @@ class Active:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Ends servers and generator, writes the files asked for, and lists or removes stale baselines."""
+        """Ends servers and generator, writes reports, and lists or removes stale baselines."""
         failed = False
         if self._of_parent:
             self._close()
@@ -301,7 +301,7 @@ class Active:
         if self._session is not None:
             if session.exitstatus in _ENDED:
                 self._said += (f"fileperf: {note}" for note in self._session.notes)
-            self._session.settle(passed=False)  # what a test was about to store when the run was interrupted
+            self._session.settle(passed=False)  # baselines that an interrupted test was about to store
             self.results += self._session.results
             if self._untraced and any(not boot.tracer for one in self.results for boot in one.recording.boots):
                 self._said.append(self._untraced)
@@ -375,7 +375,7 @@ class Active:
             self._endpoints[app] = {name: is_covered or known.get(name, False) for name, is_covered in found.items()}
 
     def pytest_unconfigure(self) -> None:
-        """Ends what is left of a session that broke off."""
+        """Cleans up after a session that broke off."""
         self._close()
 
     def _close(self) -> None:
@@ -388,9 +388,9 @@ class Active:
                     self._said += (f"fileperf: {said}" for said in session.endings)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints the results, stale baselines, and where files were written.
+        """Prints the results, stale baselines, and the names of written files.
 
-        Rows alone need no heading: they stand where pytest's own line about a run without failures would.
+        Rows alone need no heading: they are where pytest's own line about a run without failures would be.
         """
         lines, only_rows = ([], False) if self._record is None else _result_lines(self._record, terminalreporter)
         said = (*self._said, *self._written)
@@ -413,7 +413,7 @@ def _leave_to_parent(active: weakref.ref[Active]) -> None:
 
 
 def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> tuple[list[str], bool]:
-    """Returns the lines about the results, and whether they are nothing but rows."""
+    """Returns the lines about the results, and whether they are only rows."""
     from pytest_fileperf.report.terminal import report_lines
 
     shows_failures = reporter.config.getoption("tbstyle", default="auto") not in ("no", "line")
@@ -422,4 +422,4 @@ def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> t
 
 
 ACTIVE = pytest.StashKey[Active]()
-"""Where the active part is, in the stash of pytest's config."""
+"""Where pytest's config keeps the active part."""

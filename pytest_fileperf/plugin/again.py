@@ -1,4 +1,4 @@
-"""Runs tests once more that are undecided, while time of `--fileperf-budget` is left: their reports wait for that."""
+"""Repeats undecided tests while time of `--fileperf-budget` is left. Until then their reports are held back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Again:
-    """It is registered as a plugin where there is a budget."""
+    """Registered as a plugin if there is a budget."""
 
     def __init__(self, active: Active, time: TimeBudget) -> None:
         self._active = active
@@ -24,14 +24,14 @@ class Again:
         self._to_come: set[str] = set()
         """The node ids of tests that have not run."""
         self._held: dict[pytest.Item, Sequence[pytest.TestReport]] = {}
-        """Tests that are undecided, and what is reported of them if they do not run again."""
+        """Undecided tests, with their reports in case they do not run again."""
         self._properties: dict[pytest.Item, list[tuple[str, object]]] = {}
-        """The properties that each of them had before it ran."""
+        """Each test's properties from before its run."""
         self._running: pytest.Item | None = None
         self._setup: pytest.TestReport | None = None
-        """What the setup of the test that runs has come to."""
+        """The running test's setup report."""
         self._told = 0
-        """How many of its reports are out."""
+        """How many of its reports were already sent."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -39,7 +39,7 @@ class Again:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Runs a test that measures, and reports it unless more time is likely to decide it."""
+        """Runs a test that measures. Reports it unless more time is likely to decide it."""
         if not _measures(item):
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -73,9 +73,9 @@ class Again:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self, report: object) -> None:
-        """Reports a failure before fixtures end: where pytest stops at it (-x), all of them end with this test."""
+        """Reports a failure before fixtures end: if pytest stops at it (-x), all fixtures end with this test."""
         item = self._running
-        # What a subtest has come to is reported already.
+        # A subtest is reported already.
         if item is None or type(report) is not pytest.TestReport or report.when == "teardown":
             return
         reports = [report] if report.when == "setup" or self._setup is None else [self._setup, report]
@@ -94,7 +94,7 @@ class Again:
         return result
 
     def _run_held(self, session: pytest.Session) -> None:
-        """Runs them again, those first that are likely to need least."""
+        """Repeats held tests, the one with the least likely need first."""
         items = sorted(self._held, key=lambda item: self._time.needs_s(item.nodeid))
         self._time.again = True
         for place, item in enumerate(items):
@@ -110,10 +110,10 @@ class Again:
     def _run_again(self, item: pytest.Item, following: pytest.Item | None) -> None:
         measuring = self._active.session()
         first = measuring.forget(item.nodeid)
-        item.user_properties[:] = self._properties.pop(item)  # the first time is reported no more
+        item.user_properties[:] = self._properties.pop(item)  # the first run is no longer reported
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        except BaseException:  # interrupted: what the first time has found is reported
+        except BaseException:  # interrupted: the first run's results are reported
             measuring.forget(item.nodeid)
             measuring.results += first
             raise

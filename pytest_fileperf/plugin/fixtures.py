@@ -41,7 +41,7 @@ def fileperf_app(request: pytest.FixtureRequest) -> object:
     """The app under test, as marker, command line or ini file name it. Override it to give an app object or factory."""
     __tracebackhide__ = True
     app = app_named_in(request.node)
-    # A verb may still name the app, or need none: only a test that uses this fixture itself fails now.
+    # A verb may still name the app, or need none. So only a test that uses this fixture itself fails now.
     function = getattr(request, "function", None)
     if app is None and function is not None and "fileperf_app" in inspect.signature(function).parameters:
         from pytest_fileperf.settings.arguments import NO_APP
@@ -91,7 +91,7 @@ def fileperf_server(
 
 
 def _to_measure(request: pytest.FixtureRequest, **given: object) -> Measuring:
-    """Returns the measurements of the test, which fails where it makes none; skips it where load tests are off."""
+    """Like `_measuring`, but the test fails if it measures nothing."""
     __tracebackhide__ = True
     measuring = _measuring(request, **given)
     from pytest_fileperf.plugin.measuring import EXPECTED
@@ -101,9 +101,9 @@ def _to_measure(request: pytest.FixtureRequest, **given: object) -> Measuring:
 
 
 def _measuring(request: pytest.FixtureRequest, **given: object) -> Measuring:
-    """Returns the measurements of the test; skips it where load tests are off.
+    """Returns the measurements of the test; skips it if load tests are off.
 
-    `given` are the values of fixtures, by the key of the marker that each stands for.
+    `given` are values of fixtures, by the marker's key that each stands for.
     """
     __tracebackhide__ = True
     if not is_enabled(request.config):

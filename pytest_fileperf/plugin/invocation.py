@@ -1,4 +1,4 @@
-"""What the command line and the ini file say: one frozen value, and everything that is wrong with it."""
+"""Reads the command line and the ini file: one frozen value, and everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pytest_fileperf.units import format_duration, printable
 if TYPE_CHECKING:
     from pytest_fileperf.versions.tree import CodeTree
 
-# --- What the command line and the ini file say of networks: where servers listen, and where load may go
+# --- Networks: where servers listen, and where load may go
 
 _BROADCAST = "255.255.255.255"
 _WRITE = "write an address as in 10.0.0.5, or a name, without a port"
@@ -44,9 +44,9 @@ _NUMERIC = re.compile(r"[0-9]*|0[xX][0-9a-fA-F]*")
 def read_network(
     host_option: str | None, allowed: Sequence[str] | None, ini: Mapping[str, object]
 ) -> tuple[Network, tuple[str, ...]]:
-    """Returns what options say, else the ini values, and everything that is wrong with it.
+    """Returns the options' network, else the ini file's, and all problems.
 
-    Names are looked up once, here: a name that leads elsewhere later lets no load go there.
+    Names are looked up only once, here. So if a name later leads elsewhere, load does not go there.
     """
     spelling, lines = "--fileperf-allow-host={}", ini.get("allow_host")
     if allowed is None:
@@ -69,20 +69,20 @@ def read_network(
 
 
 def _said(key: str, option: object, ini: Mapping[str, object]) -> tuple[object, str]:
-    """Returns what the option says, else the ini file, and how it stands there."""
+    """Returns the option's value, else the ini file's, and how the user wrote it."""
     if option is not None:
         return option, f"--fileperf-{key.replace('_', '-')}={option}"
     return ini.get(key), f"fileperf_{key} = {ini.get(key)}"
 
 
 def server_problems(server: ServerSpec, network: Network) -> tuple[str, ...]:
-    """Returns why no load may go to a server that runs already, as far as its address tells that."""
+    """Returns why a running server's address does not allow load."""
     problem = network.problem_of(server.url) if isinstance(server, Url) else None
     return () if problem is None else (f"server: {problem}",)
 
 
 def _addresses(name: str) -> set[str]:
-    """Returns the addresses of a name, or the one that it is. Raises ValueError."""
+    """Returns a name's addresses, or the address itself. Raises ValueError."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
@@ -91,12 +91,13 @@ def _addresses(name: str) -> set[str]:
         if problem := _unfit(address):
             raise ValueError(problem)
         return {str(address)}
-    # What ends in a number is an address to the system, and not the one that a reader sees: 010.0.0.1 is 8.0.0.1.
+    # The system takes a name that ends in a number for an address, but another one than readers see: 010.0.0.1 is
+    # 8.0.0.1.
     if not name or any(char in name for char in "/:@ *%") or _NUMERIC.fullmatch(name.rstrip(".").rpartition(".")[2]):
         raise ValueError(_WRITE)
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a label of it is empty, or too long
+    except UnicodeError as error:  # a label is empty or too long
         raise ValueError(_WRITE) from error
     except OSError as error:
         raise ValueError(f"there is no such host ({error.strerror or error})") from error
@@ -104,7 +105,7 @@ def _addresses(name: str) -> set[str]:
 
 
 def _unfit(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
-    """Returns why the address is not that of one machine, wherever it is used."""
+    """Returns why the address does not belong to one machine, wherever it is used."""
     if address.is_unspecified or address.is_multicast or str(address) == _BROADCAST:
         return "it is not the address of one machine"
     if address.is_link_local and address.version == 6:
@@ -113,7 +114,7 @@ def _unfit(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None
 
 
 def _problem_of(host: str, network: Network) -> str | None:
-    """Returns why servers cannot listen there, and be loaded."""
+    """Returns why servers cannot listen there and be loaded."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -135,7 +136,7 @@ _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"#
 
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
-    """Returns the options, and everything wrong with those that are not settings."""
+    """Returns the options, and every problem in those that are not settings."""
 
     def given(name: str) -> Any:
         return config.getoption(f"fileperf_{name}")
@@ -206,7 +207,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
 
 
 def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str]:
-    """Yields what is wrong with the options; `in_ci` is whether no baselines may be stored because CI is set."""
+    """`in_ci` means that no baselines may be stored because CI is set."""
     update, reason, smoke, save = options.update, options.reason, options.smoke, options.save
     if update is not None and update not in _UPDATES:
         yield (
@@ -261,7 +262,7 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
 
 
 def _cluster_problems(cluster: str) -> Iterator[str]:
-    """Yields what is wrong with a cluster, as far as that shows before it is connected to."""
+    """Yields problems of a cluster that show before connecting."""
     if not cluster.strip():
         yield "--fileperf-cluster: it is empty, give a scheduler's address, as in tcp://127.0.0.1:8786"
         return
@@ -274,7 +275,7 @@ def _cluster_problems(cluster: str) -> Iterator[str]:
 
 
 def _unused_choices(options: Options, on_command_line: Collection[str]) -> Iterator[str]:
-    """Yields the choices about stored baselines that were given where none is used."""
+    """Yields choices about stored baselines that have no effect here."""
     rival = "--fileperf-against" if options.against else "--fileperf-aa" if options.aa else ""
     for key in on_command_line:
         name = f"--fileperf-{key.replace('_', '-')}"
@@ -292,7 +293,7 @@ def _unused_choices(options: Options, on_command_line: Collection[str]) -> Itera
 
 
 def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
-    """Returns the given ini values by key, and which of them have a wrong type."""
+    """Returns the given ini values by key, and problems with their types."""
     values: dict[str, object] = {}
     problems = []
     for key in INI:
@@ -307,7 +308,7 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
 
 
 def _chosen(key: str, given: object, where: str) -> tuple[str, str]:
-    """Returns the word, and what is wrong with it; the default if it is not given, or is wrong."""
+    """Returns the word and a problem. The word is the default if it is missing or wrong."""
     words, _ = CHOICES[key]
     if given is None or given in words:
         return str(given or words[0]), ""
@@ -316,7 +317,7 @@ def _chosen(key: str, given: object, where: str) -> tuple[str, str]:
 
 
 def _budget(given: object, where: str) -> tuple[float | None, list[str]]:
-    """Returns the seconds, and what is wrong with them."""
+    """Returns the seconds and problems."""
     try:
         return None if given is None else parse_positive_duration_ns(given) / 1e9, []
     except ValueError as error:
@@ -324,7 +325,7 @@ def _budget(given: object, where: str) -> tuple[float | None, list[str]]:
 
 
 def _group_by(given: object, where: str) -> tuple[tuple[str, ...], list[str]]:
-    """Returns the labels, and what is wrong with them."""
+    """Returns the labels and problems."""
     try:
         return DEFAULT_GROUP_BY if given is None else parse_group_by(str(given)), []
     except ValueError as error:
@@ -332,7 +333,7 @@ def _group_by(given: object, where: str) -> tuple[tuple[str, ...], list[str]]:
 
 
 def _optional_path(directory: Path, given: str | None) -> Path | None:
-    """Returns a path with its `~`, which a shell leaves behind `=`. One of nobody's home stays as it is."""
+    """Expands `~`, which a shell leaves alone behind `=`. An unknown user's `~` stays."""
     if given is None:
         return None
     try:
@@ -342,7 +343,7 @@ def _optional_path(directory: Path, given: str | None) -> Path | None:
 
 
 def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
-    """Yields the paths behind a space by which pytest has found another rootdir: it knows no options of ours then."""
+    """Yields values after a space that pytest took for paths, so that it found a rootdir without our options."""
     directory, ini = config.invocation_params.dir, config.inipath
     if ini is not None and directory.is_relative_to(ini.parent):
         return
@@ -358,7 +359,7 @@ def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
 
 
 def _file_problems(options: Options) -> Iterator[str]:
-    """Yields why reports cannot go where they are to go: into one file, or over another one of the user's."""
+    """Yields why reports cannot be written: two into one file, or over another file of the user's."""
     named = {name: path for name in _REPORTS if (path := getattr(options, name)) is not None}
     places: dict[Path, str] = {}
     for name, path in named.items():
@@ -371,7 +372,7 @@ def _file_problems(options: Options) -> Iterator[str]:
 
 
 def _is_free(path: Path, beginning: bytes) -> bool:
-    """Returns whether a report may go there: no file has anything in it but such a report."""
+    """Returns whether a report may go there: the file is missing, empty, or such a report."""
     if not path.is_file():
         return True
     try:
@@ -387,7 +388,7 @@ def _is_free(path: Path, beginning: bytes) -> bool:
 def header_words(
     config: pytest.Config, options: Options, settings: Settings, against: CodeTree | None, since: str | None
 ) -> list[str]:
-    """Returns what the run is about to do, by options and ini alone."""
+    """Returns what the run is about to do, from options and ini alone."""
     said = ["smoke, a few requests each" if options.smoke else "measuring"]
     if since is not None:
         said.append(f"only what has changed since {since}")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_fileperf.report.progress import ProgressLine, ProgressSink
     from pytest_fileperf.serve.running import RunningServer
 
-# --- Progress on pytest's terminal while a test runs, also where pytest captures the test's output
+# --- Progress on pytest's terminal while a test runs, even if pytest captures the test's output
 
 
 class GivenUpError(Exception):
@@ -44,7 +44,7 @@ class GivenUpError(Exception):
 class ScreenProgress:
     """Shows progress: one line that is rewritten on a terminal, whole lines in a log, nothing with `-q`.
 
-    Raises GivenUpError to end a measurement that was given up: `update` is called all through a run.
+    `update` is called throughout a load. It raises GivenUpError to end a measurement that was given up.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -53,7 +53,7 @@ class ScreenProgress:
 
     @contextmanager
     def until(self, given_up: Event) -> Iterator[None]:
-        """In this context a measurement ends once `given_up` is set."""
+        """Within this context a measurement ends once `given_up` is set."""
         self._given_up = given_up
         try:
             yield
@@ -80,10 +80,10 @@ class ScreenProgress:
 
         def write(text: str) -> None:
             with nullcontext() if capture is None else capture.global_and_fixture_disabled():
-                reporter.ensure_newline()  # pytest may have begun a line for the test that runs
+                reporter.ensure_newline()  # pytest may have begun a line for the running test
                 writer.write(text, flush=True)
 
-        if bool(reporter.isatty):  # a plain bool before pytest 9, and one that can be called since
+        if bool(reporter.isatty):  # a plain bool before pytest 9, and callable since
             return LiveProgress(write, columns=lambda: writer.fullwidth)
         return PlainProgress(write)
 
@@ -100,16 +100,16 @@ class Turn:
     where: str
     """The call, for messages: `GET /upload`."""
     given_up: Event = field(default_factory=Event)
-    """Is set, by another thread, once nobody waits for the measurement any more."""
+    """Another thread sets it once nobody waits for the measurement any more."""
     can_begin: bool = False
     """Whether its thread waits for its turn."""
 
 
 class Turns:
-    """The line of measurements of a session: gathered in one test, or called in threads."""
+    """A session's line of measurements: gathered in one test, or called in threads."""
 
     def __init__(self, *, patience_s: float = 1.0) -> None:
-        """For `patience_s` one that can begin waits for one whose thread has not begun: that one may never begin."""
+        """`patience_s` is how long to wait for an earlier turn whose thread has not begun: it may never begin."""
         self._patience_s = patience_s
         self._changed = Condition()
         self._line: list[Turn] = []
@@ -127,7 +127,7 @@ class Turns:
         )
 
     def enter(self, turn: Turn) -> Turn:
-        """Returns the turn, which is now the last one in the line; whoever enters it leaves it."""
+        """Puts the turn at the end of the line; whoever enters it must leave it."""
         with self._changed:
             self._line.append(turn)
         return turn
@@ -161,14 +161,14 @@ class Turns:
             self.leave(turn)
 
     def _before(self, turn: Turn, *, patient: bool) -> Turn | None:
-        """Returns the one to wait for."""
+        """Returns the turn to wait for."""
         if self._running is not None:
             return self._running
         earlier = self._line[: self._line.index(turn)]
         return next((each for each in earlier if each.can_begin or patient), None)
 
 
-# --- What a test is expected to measure: `outcomes` fails one that did not
+# --- What a test should measure: `outcomes` fails a test that did not
 
 EXPECTED = pytest.StashKey[dict[str, "Measuring"]]()
 """What the measuring fixtures gave to a test, by their names."""
@@ -186,7 +186,7 @@ def _calling_place(rootdir: Path) -> str:
 
 
 def line_of(item: pytest.Item) -> int | None:
-    """Returns where the function begins in the test's module, from 1 on; None where it comes from elsewhere."""
+    """Returns where the function begins in the test's module, from 1 on; None if it comes from elsewhere."""
     file, line, _ = item.location
     return None if line is None or Path(file).as_posix() != item.nodeid.partition("::")[0] else line + 1
 
@@ -194,32 +194,29 @@ def line_of(item: pytest.Item) -> int | None:
 # --- The measurements of one test
 
 OUTCOME_PROPERTY = "fileperf_outcome"
-"""The property of a test's report that says where a measurement stands; `#2` and so on follow it for further ones."""
+"""The property of a test's report with a measurement's standing; `#2` and so on follow it for further ones."""
 
 _T = TypeVar("_T")
 
 
 class Measuring:
-    """The measurements of one test."""
-
     def __init__(self, active: Active, item: pytest.Item, fixtures: Mapping[str, object]) -> None:
-        """`fixtures` are the values of `app`, `setup` and `teardown` that fixtures give; None where they give none."""
+        """`fixtures` are the values of `app`, `setup` and `teardown` from fixtures; None if they give none."""
         self._active = active
         self._item = item
         self._fixtures = fixtures
         self._count = 0
         is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
         self._loop_thread = get_ident() if is_async else None
-        """The thread of an async test, whose event loop is not to wait for a measurement."""
+        """The thread of an async test, whose event loop must not wait for a measurement."""
         self.has_measured = False
-        """Whether a measurement was made, or raised an error; not where it was cancelled."""
+        """Whether a measurement was made or raised an error; not if it was cancelled."""
         self.async_verbs: list[tuple[str, Coroutine[object, None, object], Event]] = []
-        """Calls of async verbs: for messages the call, as `tests/test_app.py:12: GET /upload`, what it returned, and
-        what is set if that is cancelled.
-        """
+        """Calls of async verbs: the call for messages, as `tests/test_app.py:12: GET /upload`, its coroutine, and the
+        event that is set if it is cancelled."""
 
     def measure(self, call: VerbCall, turn: Turn | None = None) -> Measurement:
-        """Makes the measurement when it is its turn, and blocks. Raises FilePerfErrors and PerformanceError.
+        """Waits for its turn and measures, blocking. Raises FilePerfErrors and PerformanceError.
 
         It ends early with GivenUpError once the turn is given up.
         """
@@ -227,14 +224,14 @@ class Measuring:
         return self._found(call, turn, for_one_load).measurement
 
     def capacity(self, call: VerbCall, turn: Turn | None = None) -> Capacity:
-        """Finds the highest rate that holds the limits; as `measure` does."""
+        """Finds the highest rate that holds the limits; otherwise as `measure`."""
         __tracebackhide__ = True
         found = self._found(call, turn, for_capacity).capacity
         assert found is not None
         return found
 
     def _found(self, call: VerbCall, turn: Turn | None, fitting: Callable[[Settings], Settings]) -> Result:
-        """Returns what a session finds, with settings that fit to what it is asked, when it is the call's turn."""
+        """Waits for its turn and measures, with settings checked by `fitting`."""
         __tracebackhide__ = True
         if self._loop_thread == get_ident():
             self.has_measured = True
@@ -258,7 +255,7 @@ class Measuring:
             except BaseException as error:
                 self.has_measured = True
                 if isinstance(error, FilePerfError | PerformanceError):
-                    raise error.with_traceback(None) from None  # the frames of this package tell a user nothing
+                    raise error.with_traceback(None) from None  # this package's frames tell a user nothing
                 raise
             self.has_measured = True
             return found
@@ -283,7 +280,7 @@ class Measuring:
             tell_properties(self._item, session.results[before:])
 
     def in_line(self, call: VerbCall, given_up: Event) -> Turn:
-        """Returns the next place in the line of measurements. Raises PlanError where it could never begin."""
+        """Returns the next place in the line. Raises PlanError if it could never begin."""
         from pytest_fileperf.session.setup import running_step
 
         if step := running_step():
@@ -300,29 +297,29 @@ class Measuring:
     def to_be_awaited(
         self, call: VerbCall, coroutine: Coroutine[object, None, _T], given_up: Event
     ) -> Coroutine[object, None, _T]:
-        """Returns the coroutine of an async verb, after noting it: the test fails where nobody awaits it.
+        """Notes an async verb's coroutine, because the test fails if nobody awaits it.
 
-        `given_up` is set where it is cancelled.
+        `given_up` is set if it is cancelled.
         """
         place = _calling_place(self._item.config.rootpath)
         self.async_verbs.append((f"{place}: {call.where}", coroutine, given_up))
         return coroutine
 
     def server(self) -> RunningServer:
-        """Returns the running server that this test's marker, app and options describe. Raises FilePerfError."""
+        """Returns the running server for this test's marker, app and options. Raises FilePerfError."""
         settings = self._settings({})
         _require_app(settings, self._item.nodeid)
         return self._active.session().server(settings, self._item.nodeid)
 
     def leave_server(self) -> None:
-        """Undoes what the setup of this test has done on the running server. Raises FilePerfError."""
+        """Tears down this test's setup on the running server. Raises FilePerfError."""
         self._active.session().leave(self._settings({}))
 
     def _settings(self, verb: Mapping[str, object], default_gate: tuple[str, ...] = DEFAULT_GATE) -> Settings:
         marker = marker_keys(self._item)
         for key, value in self._fixtures.items():
             if value is not None:
-                # The fixture is the test's own code: it beats options, and a key of the marker beats it.
+                # The fixture is the test's own code: it beats options, but the marker beats it.
                 marker.setdefault(key, value)
         given = self._active.options
         return resolve(verb=verb, marker=marker, options=given.command_line, ini=given.ini, default_gate=default_gate)
@@ -375,9 +372,9 @@ def _require_app(settings: Settings, where: str) -> None:
 
 
 def tell_properties(item: pytest.Item, results: Sequence[Result]) -> None:
-    """Gives a test the properties of these results, for JUnit XML and other reports; they replace what was told before.
+    """Sets a test's properties for JUnit XML and other reports; new values replace old ones.
 
-    Of several results of one measurement, as of a test that ran again, the last one counts.
+    If one measurement has several results, because a test ran again, the last one counts.
     """
     found = {name: value for result in results for name, value in properties(result).items()}
     item.user_properties[:] = [each for each in item.user_properties if each[0] not in found]

@@ -1,4 +1,4 @@
-"""Options and ini values: which there are, and whether load tests are on.
+"""Options and ini values, and whether load tests are on.
 
 Every pytest run imports this module.
 """
@@ -36,9 +36,9 @@ CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
         "(extra: httpx2); a function whose annotation names a client gets that one",
     ),
 }
-"""Options and ini values that are one of a few words. Each has these words, the default first, and a help text."""
+"""Options and ini values with a few allowed words: the words, the default first, and a help text."""
 OF_BASELINES = ("confirm", "base_packages")
-"""Those that say how stored baselines are compared with."""
+"""Options about comparisons with stored baselines."""
 
 LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "app": ("APP", "string", 'the app under test: "module:attribute", or "module:factory()"'),
@@ -67,7 +67,7 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "warmup": ("TIME", "string", "how long each boot is loaded before it is measured (default 300ms)"),
     "timeout": ("TIME", "string", "a request that takes longer has failed (default 30s)"),
 }
-"""Keys with an option and an ini value. Each has its metavar, the ini value's type, and a help text."""
+"""Keys with an option and an ini value: metavar, the ini value's type, and a help text."""
 _HOST_HELP = (
     "the address of this machine at which servers that are booted listen, and are loaded (default 127.0.0.1); load has "
     "to be allowed to go there"
@@ -114,7 +114,7 @@ INI: Mapping[str, tuple[str, str]] = {
 }
 """Every ini value by its key: its type, and a help text."""
 INI_SETTINGS = (*LOAD_OPTIONS, "tolerance", "gate", "watch")
-"""Those that are settings of tests."""
+"""Ini values that are settings of tests."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -199,12 +199,12 @@ def add_options(parser: pytest.Parser) -> None:
     for key, (metavar, _, help_text) in LOAD_OPTIONS.items():
         option(f"-{key.replace('_', '-')}", help_text, metavar=metavar)
     for key, (kind, help_text) in INI.items():
-        # It must be the exact type: pytest checks a native [tool.pytest] table against it and converts nothing.
+        # The type must be exact: pytest checks a native [tool.pytest] table against it and converts nothing.
         parser.addini(f"fileperf_{key}", help_text, type=kind, default=None)  # type: ignore[arg-type]
 
 
 def is_enabled(config: pytest.Config) -> bool:
-    """Returns whether load tests are on: by `--fileperf`, or by an option about their outcome."""
+    """Returns whether load tests are on: by `--fileperf`, or by an option about their results."""
     flags = ("on", "smoke", "prune", "aa", "profile", "queries")
     values = ("update", "against", "changed", "reason", "json", "html", "markdown", "save", "history")
     return any(config.getoption(f"fileperf_{name}") not in (None, False) for name in (*flags, *values))
@@ -215,21 +215,21 @@ def runs_in_ci() -> bool:
 
 
 def is_load_test(item: pytest.Item) -> bool:
-    """Returns whether the test runs only where load tests are on."""
+    """Returns whether the test runs only if load tests are on."""
     fixtures = getattr(item, "fixturenames", ())
     return any(name in fixtures for name in _SERVING_FIXTURES) or item.get_closest_marker("fileperf") is not None
 
 
 def refuse_no_values(config: pytest.Config) -> None:
-    """Raises UsageError for an option whose value is `--`: older argparse takes it away, and leaves an empty list."""
+    """Raises UsageError for an option with the value `--`: older argparse removes it, and leaves an empty list."""
     for name, value in vars(config.option).items():
-        values = value if isinstance(value, list) else [value]  # what may be given more than once is a list of texts
+        values = value if isinstance(value, list) else [value]  # an option that may be repeated has a list of texts
         if name.startswith("fileperf") and (not values or "--" in values or [] in values):
             raise pytest.UsageError(f"fileperf: --{name.replace('_', '-')}: -- is no value")
 
 
 def marker_keys(item: pytest.Item) -> dict[str, object]:
-    """Returns the keys of a test's `fileperf` markers: the test's own come before its class's and its module's."""
+    """Returns the keys of a test's `fileperf` markers. The test's own beat its class's, then its module's."""
     keys: dict[str, object] = {}
     for marker in item.iter_markers("fileperf"):
         for key, value in marker.kwargs.items():
@@ -238,7 +238,7 @@ def marker_keys(item: pytest.Item) -> dict[str, object]:
 
 
 def app_named_in(item: pytest.Item) -> object | None:
-    """Returns the app that marker, command line or ini name for a test, unchecked; None where none does."""
+    """Returns the app that marker, command line or ini name, unchecked; None if they name none."""
     keys = marker_keys(item)
     if keys.get("app") is not None:
         return keys["app"]

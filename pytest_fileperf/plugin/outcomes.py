@@ -1,4 +1,4 @@
-"""What becomes of each test: what is collected, how each one ends, its line in pytest's summary, stale baselines."""
+"""What becomes of each test: collection, outcome, its line in pytest's summary, stale baselines."""
 
 from __future__ import annotations
 
@@ -25,27 +25,25 @@ if TYPE_CHECKING:
 _PASSED = pytest.StashKey[bool]()
 """Whether the test itself has passed; its fixtures are still to be torn down."""
 _ATTRIBUTE = "fileperf_failed"
-"""Of a report, which takes it to another process. Its value is of plain types."""
+"""An attribute of a report, which carries it to another process. So its value has plain types only."""
 _ENDS_EARLY = "fileperf_ends_early"
-"""Of the report of a load test that did not pass: some of its requests may not have been sent."""
+"""Marks the report of a load test that did not pass: some of its requests may not have been sent."""
 _UNDECIDED = "inconclusive"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
-"""The characters of pytest's option -r that make lines in its short test summary, with what they list."""
+"""The characters of pytest's option -r that add lines to its short test summary, and what they list."""
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 class Outcomes:
-    """Follows every test from its collection to the summary. It is registered as a plugin."""
+    """Follows every test from its collection to the summary. Registered as a plugin."""
 
     def __init__(self, active: Active) -> None:
         self._active = active
         self.failed: list[FailedTest] = []
-        """Load tests that failed for another reason than a figure, which no result tells; in the order they failed.
-
-        Not those that ran again and passed.
-        """
+        """Load tests that failed for another reason than a figure, in order; without those that ran again and
+        passed."""
         self._whole: set[str] = set()
-        """Collectors without a failure or skip, those of modules among them."""
+        """Collectors without a failure or skip, including those of modules."""
         self._partial: set[str] = set()
         """Modules with tests that were not collected or not run."""
         self.left_out = False
@@ -56,13 +54,13 @@ class Outcomes:
         self._passed: set[str] = set()
         self._not_passed: set[str] = set()
         self._told: list[str] = []
-        """What failed tests told."""
+        """Messages of failed tests."""
         self._errors = False
 
     # --- collection
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Notes a collector; a module with a skipped class is not known in full."""
+        """Notes a collector. A module with a skipped class is not known in full."""
         self._errors |= report.failed
         self.lacks_some |= not report.passed
         if report.passed:
@@ -71,7 +69,7 @@ class Outcomes:
             self._partial.add(_module_of(report.nodeid))
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Notes a test, which may be deselected after this."""
+        """Notes a test, which may still be deselected."""
         self._tests.add(item.nodeid)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -80,20 +78,20 @@ class Outcomes:
 
     @property
     def has_all(self) -> bool:
-        """Returns whether no load test is missing so far, of those that pytest looked for."""
+        """Whether no load test is missing so far, among those that pytest looked for."""
         return not (self.left_out or self.lacks_some)
 
     # --- while a test runs
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Fails the test itself where it was to measure and did not. Its own failure, skip or xfail comes first."""
+        """Fails a test that should have measured and did not. Its own failure, skip or xfail comes first."""
         try:
             yield
         finally:
             expected = item.stash.get(EXPECTED, {})
             verbs = [verb for measuring in expected.values() for verb in measuring.async_verbs]
-            # They are closed in any case: Python would warn of each of them as it is thrown away.
+            # They are always closed: Python would warn about each when it is discarded.
             unawaited = [call for call, coroutine, _ in verbs if _is_unawaited(coroutine)]
             cancelled = [call for call, _, given_up in verbs if given_up.is_set()]
             measured = any(measuring.has_measured for measuring in expected.values())
@@ -106,10 +104,10 @@ class Outcomes:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Notes whether the test has passed, and what no result tells; shortens the one line about a failure.
+        """Notes whether the test has passed, and failures without a result; shortens the one line about a failure.
 
-        pytest shows it in its short test summary and in JUnit XML, and may cut it: so it begins with figures, not with
-        the name of an exception, and files of the project are named from its root directory.
+        pytest shows that line in its short test summary and in JUnit XML, and may cut it. So it begins with figures
+        instead of an exception's name, and paths are relative to the root directory.
         """
         report = yield
         if call.when == "call":
@@ -119,7 +117,7 @@ class Outcomes:
         if report.failed and is_load_test(item) and (error is None or others):
             noted = {"name": item.name, "line": line_of(item), "message": _message(error, others, report)}
             setattr(report, _ATTRIBUTE, noted)
-        # One with the marker skip never loads anything: its endpoint isn't covered.
+        # A test with the marker skip never loads anything, so its endpoint isn't covered.
         if not report.passed and is_load_test(item) and item.get_closest_marker("skip") is None:
             setattr(report, _ENDS_EARLY, True)
         crash = getattr(report.longrepr, "reprcrash", None)
@@ -132,7 +130,7 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
-        """Stores baselines once all of the test has passed, its fixtures too. What cannot be stored is an error."""
+        """Stores baselines once all of the test has passed, its fixtures too. Failing to store is an error."""
         passed = False
         try:
             yield
@@ -148,7 +146,7 @@ class Outcomes:
             pytest.fail(problem, pytrace=False)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes how a test went; a plugin may have made something else of its report."""
+        """Notes how a test went. Another plugin may have changed its report."""
         if not report.passed or hasattr(report, "wasxfail"):
             self._not_passed.add(report.nodeid)
         elif report.when == "call":
@@ -165,13 +163,13 @@ class Outcomes:
 
     # --- pytest's own summary: categories with their counts, and lines with their figures
     #
-    # A test that passed and of which a measurement shows nothing is INCONCLUSIVE.
+    # A test is INCONCLUSIVE if it passed and one of its measurements shows nothing.
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(
         self, report: pytest.CollectReport | pytest.TestReport
     ) -> Generator[None, tuple[str, str, object], tuple[str, str, object]]:
-        """Returns a category of its own for a test that decides nothing; what others say of all others stays."""
+        """Gives undecided tests a category of their own; other plugins' answers about other tests stay."""
         status = yield
         category, *_ = status
         if category == "passed" and isinstance(report, pytest.TestReport) and _is_undecided(report):
@@ -180,7 +178,7 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Prints tests that decide nothing below pytest's own short test summary, which comes last of all."""
+        """Prints undecided tests below pytest's own short test summary, which comes last."""
         yield
         config, stats = terminalreporter.config, terminalreporter.stats
         listed = [_LISTED[char] for char in terminalreporter.reportchars if char in _LISTED]
@@ -201,9 +199,10 @@ class Outcomes:
     # --- baselines whose tests are gone
 
     def settle_stale(self, session: pytest.Session) -> tuple[list[str], bool]:
-        """Lists stale baselines, or removes them with `--fileperf-prune`; returns lines to show, and whether it failed.
+        """Lists or removes (`--fileperf-prune`) stale baselines; returns lines to show, and whether it failed.
 
-        A damaged file is reported where no test has failed for it; it fails the session only with `--fileperf-prune`.
+        A damaged file is reported unless a test has already failed for it. It fails the session only with
+        `--fileperf-prune`.
         """
         config, options = session.config, self._active.options
         prune, baselines, root = options.prune, options.baselines, config.rootpath
@@ -216,11 +215,12 @@ class Outcomes:
         if why_unknown := self._why_unknown(session):
             return [f"fileperf: no baselines removed, {why_unknown}"] * prune, False
         store = BaselineStore(baselines)
-        # Outside the root directory they may belong to other projects with modules elsewhere: none of these is gone.
+        # Baselines outside the root directory may belong to other projects with modules elsewhere: none of these is
+        # gone.
         is_ours = baselines.resolve().is_relative_to(root.resolve())
         try:
             stored = store.keys()
-            # By `file.py::test` and `--lf` modules may have been collected in part unseen.
+            # `file.py::test` and `--lf` may have collected only parts of modules.
             is_selection = any("::" in argument for argument in config.args) or config.getoption("lf", default=False)
             stale = stale_among(
                 stored,
@@ -245,7 +245,7 @@ class Outcomes:
         return stale_lines(stale, screen_of(config), entries=entries, removed=prune, verbosity=verbosity), False
 
     def _why_unknown(self, session: pytest.Session) -> str:
-        """Returns why nothing is known about any baseline; empty where something is."""
+        """Returns why nothing is known about any baseline; empty if something is."""
         if session.config.getoption("collectonly", default=False):
             return "tests were only collected"
         if self._errors:
@@ -254,7 +254,7 @@ class Outcomes:
 
 
 def collects_all(config: pytest.Config) -> bool:
-    """Returns whether tests are collected from the root directory, or all `testpaths`, and no file is left out."""
+    """Returns whether tests are collected from the root directory, or all `testpaths`, without leaving out files."""
     root, here = config.rootpath.resolve(), config.invocation_params.dir
     given = {(here / argument).resolve() for argument in config.args}
     patterns = config.getini("testpaths")
@@ -274,7 +274,7 @@ def _module_of(nodeid: str) -> str:
 
 
 def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
-    """Returns whether the verb has not come to its end. One that was not begun is closed."""
+    """Returns whether the verb has not ended. Closes one that was not begun."""
     state = inspect.getcoroutinestate(verb)
     if state == inspect.CORO_CREATED:
         verb.close()
@@ -282,7 +282,7 @@ def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
 
 
 def _unmeasured(fixtures: Sequence[str], unawaited: Sequence[str], cancelled: Sequence[str], *, measured: bool) -> str:
-    """Returns why a test with these fixtures that passed is a failure all the same; empty where it is none."""
+    """Returns why a passed test with these fixtures fails anyway; empty if it does not."""
     if unawaited:
         calls = "\n".join(f"{call} was called and not awaited" for call in unawaited)
         return f"{calls}\nso it was not measured: write `await` before the call, in an async test"
@@ -303,14 +303,14 @@ def _unmeasured(fixtures: Sequence[str], unawaited: Sequence[str], cancelled: Se
 
 
 def not_by_verdict(error: BaseException | None) -> tuple[BaseException, ...]:
-    """Returns the errors, also of a group such as that of a TaskGroup, that no result tells: those of verdicts do."""
+    """Returns errors without a result, even inside a group such as a TaskGroup's. Errors of verdicts have results."""
     if isinstance(error, BaseExceptionGroup):
         return tuple(each for inner in error.exceptions for each in not_by_verdict(inner))
     return () if error is None or isinstance(error, PerformanceError) else (error,)
 
 
 def _message(error: BaseException | None, others: Sequence[BaseException], report: pytest.TestReport) -> str:
-    """Returns some lines of what it said: our errors, each of a group's errors, others as in pytest's summary."""
+    """Returns some lines of its message: our errors, each of a group's errors, others as in pytest's summary."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext
     if isinstance(error, BaseExceptionGroup):
@@ -328,7 +328,7 @@ def _message(error: BaseException | None, others: Sequence[BaseException], repor
 
 
 def _is_undecided(report: pytest.TestReport) -> bool:
-    # The properties are all that a report brings from another process. A test that ran again has them twice.
+    # A report brings nothing but its properties from another process. A test that ran again has them twice.
     standings = {name: value for name, value in report.user_properties if str(name).startswith(OUTCOME_PROPERTY)}
     if not standings:
         return False

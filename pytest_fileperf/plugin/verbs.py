@@ -1,4 +1,4 @@
-"""The verbs: what the fixtures `fileperf` and `afileperf` hand to a test."""
+"""The verbs: what the fixtures `fileperf` and `afileperf` give to a test."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class _Verbs(ABC, Generic[_Found]):
         """Measures requests of any method.
 
         `url` is a path on the server under test. The keywords are httpx's own request arguments (`params`, `headers`,
-        `cookies`, `content`, `data`, `files`, `json`, `auth`, `follow_redirects`, `extensions`), which requests there
-        are (`feed`, `order`, `seed`, `per_connection`), what a good answer is (`expect_status`, `expect_bytes`,
+        `cookies`, `content`, `data`, `files`, `json`, `auth`, `follow_redirects`, `extensions`), the choice of requests
+        (`feed`, `order`, `seed`, `per_connection`), the expected answer (`expect_status`, `expect_bytes`,
         `expect_body`), and every key of the marker. `RequestKeywords` describes each.
         """
         __tracebackhide__ = True
@@ -78,9 +78,9 @@ class _Verbs(ABC, Generic[_Found]):
     def stream(self, url: AnyUrl, **arguments: Unpack[StreamKeywords]) -> _Found:
         """Measures answers that come in pieces, such as server-sent events or long downloads; one stream is one sample.
 
-        A stream ends after a number of `events`, after the time `listen_for`, or where the answer ends. `each` says
-        what the pieces are. `result.events` has their rate, the time to the first one and the gaps between them.
-        `StreamKeywords` describes the keywords.
+        A stream ends after a number of `events`, after the time `listen_for`, or with the answer. `each` defines the
+        pieces. `result.events` has their rate, the time to the first one and the gaps between them. `StreamKeywords`
+        describes the keywords.
         """
         __tracebackhide__ = True
         return self._measure(stream_from(url, arguments))
@@ -89,9 +89,9 @@ class _Verbs(ABC, Generic[_Found]):
         """Measures a journey: an async function of an `httpx.AsyncClient`, called again and again on each connection.
 
         If its annotation names an `httpx2.AsyncClient`, it gets one. One call is one sample, and an exception is a
-        failure. A second argument gets what `setup` returned. The keywords are the marker's keys, and `steps`: what is
-        asked of parts of the journey such as `async with client.step("login"):`. `RunKeywords` describes each. The
-        journey runs in the load generator's event loop, not in that of an async test.
+        failure. A second argument gets the result of `setup`. The keywords are the marker's keys and `steps`, which
+        sets limits and gates for parts such as `async with client.step("login"):`. `RunKeywords` describes each. The
+        journey runs in the load generator's event loop, not in an async test's.
         """
         __tracebackhide__ = True
         return self._measure(journey_from(journey, arguments))
@@ -100,8 +100,8 @@ class _Verbs(ABC, Generic[_Found]):
         """Measures many requests in one load: a list of them, or the path of a file of them.
 
         A request is `(method, url)`, `(method, url, {keywords of a verb, and name})`, a mapping with `url`, an
-        `httpx.Request` or `httpx2.Request`, or `part.get(…)`. A file has JSON, one such mapping a line, or is what
-        vegeta takes as targets. Requests with names have figures by name in `Measurement.parts`. `RequestsKeywords`
+        `httpx.Request` or `httpx2.Request`, or `part.get(…)`. A file has one such mapping as JSON per line, or targets
+        in vegeta's format. Requests with names have figures by name in `Measurement.parts`. `RequestsKeywords`
         describes the keywords.
         """
         __tracebackhide__ = True
@@ -110,8 +110,8 @@ class _Verbs(ABC, Generic[_Found]):
     def mix(self, weights: Mapping[Part, float], **keys: Unpack[MarkerKeys]) -> _Found:
         """Measures several parts in one load: `{part.post("/upload", content=…): 1, part.get("/download"): 9}`.
 
-        Each part is made by `part`, or is a journey. It has as many turns as its weight says, figures of its own in
-        `Measurement.parts`, and its own gate. The keywords are the marker's keys, for the whole load.
+        Make each part with `part`, or use a journey. Weights decide how often each part is used. Each part has its own
+        figures in `Measurement.parts`, and its own gate. The keywords are the marker's keys, for the whole load.
         """
         __tracebackhide__ = True
         return self._measure(mix_from(weights, keys))
@@ -124,7 +124,7 @@ class _Verbs(ABC, Generic[_Found]):
 class CapacityVerbs(_Verbs["Capacity"]):
     """The verbs of `fileperf.capacity`: each finds the highest rate of an open loop that holds its limits.
 
-    One limit of latency at least is needed, `max_p50` to `max_p999`. Raises what the verbs of `FilePerf` raise.
+    At least one limit of latency is needed, `max_p50` to `max_p999`. Raises what the verbs of `FilePerf` raise.
     """
 
     def _measure(self, call: VerbCall) -> Capacity:
@@ -133,7 +133,7 @@ class CapacityVerbs(_Verbs["Capacity"]):
 
 
 class AsyncCapacityVerbs(_Verbs[Coroutine[object, None, "Capacity"]]):
-    """The verbs of `afileperf.capacity`: those of `CapacityVerbs`, awaitable; the test's own event loop goes on."""
+    """The verbs of `afileperf.capacity`: as `CapacityVerbs`, but awaitable, while the test's own event loop goes on."""
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Capacity]:
         __tracebackhide__ = True
@@ -147,8 +147,8 @@ def _of_capacity(call: VerbCall) -> VerbCall:
 class FilePerf(_Verbs["Measurement"]):
     """Makes load from a test, judges it, and returns the figures as a `Measurement`.
 
-    Raises PlanError that names everything wrong with the arguments, other FilePerfErrors when nothing could be
-    measured, and PerformanceError (an AssertionError) when the verdict fails the test.
+    Raises PlanError that names every wrong argument, other FilePerfErrors if nothing could be measured, and
+    PerformanceError (an AssertionError) if the verdict fails the test.
     """
 
     @property
@@ -181,7 +181,7 @@ class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
 def _awaited(
     measuring: Measuring, measure: Callable[[VerbCall, Turn], _Found], call: VerbCall
 ) -> Coroutine[object, None, _Found]:
-    """Returns what measures in another thread once it is awaited; the test fails where nobody does that."""
+    """Returns a coroutine that measures in another thread; the test fails if nobody awaits it."""
     given_up = threading.Event()
     return measuring.to_be_awaited(call, _in_thread(measuring, measure, call, given_up), given_up)
 
@@ -190,7 +190,7 @@ async def _in_thread(
     measuring: Measuring, measure: Callable[[VerbCall, Turn], _Found], call: VerbCall, given_up: threading.Event
 ) -> _Found:
     __tracebackhide__ = True
-    turn = measuring.in_line(call, given_up)  # entered here, as threads begin in any order
+    turn = measuring.in_line(call, given_up)  # entered here, because threads begin in any order
     working = threading.Lock()
     found: list[_Found] = []
     failed: list[Exception] = []
@@ -207,7 +207,7 @@ async def _in_thread(
     try:
         await to_thread.run_sync(work, abandon_on_cancel=True)
     except get_cancelled_exc_class():
-        given_up.set()  # a thread that has not begun does nothing; one that has stops soon
+        given_up.set()  # a thread that has not begun does nothing; one that has begun stops soon
         with CancelScope(shield=True):
             await to_thread.run_sync(working.acquire)
         raise

@@ -1,4 +1,4 @@
-"""Writes the files that were asked for."""
+"""Writes the files that the user asked for."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from pytest_fileperf.session.history import trends_of
 from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.checkout import commit_info, project_name
 
-# --- What a run tells the service that it runs on: a summary of the step and annotations, under GitHub Actions
+# --- Reports to the CI service: a summary of the step and annotations, under GitHub Actions
 
 
 def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
-    """Adds the summary of this step, and yields lines to print: annotations, or why there is no summary."""
+    """Adds this step's summary, and yields lines to print: annotations, or why there is no summary."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
     if summary and not record.asked.smoke:
         yield from _add_summary(Path(summary), record)
     if _on_github():
-        # At lines of the code, with paths from the top of the repository.
+        # At lines of the code, with paths relative to the repository.
         yield from github_commands(record, root=_root_in_repository(config))
 
 
 def no_command(line: str) -> str:
-    """Returns a line that GitHub takes for no command: `::error` at its beginning is one, `##[error]` anywhere."""
+    """Breaks up what GitHub would take for a command: `::error` at a line's beginning, `##[error]` anywhere."""
     if not _on_github():
         return line
     line = line.replace("##[", "# #[")
@@ -58,11 +58,11 @@ def _on_github() -> bool:
 
 
 def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
-    """Writes the report behind what other commands of the step have written; yields why it could not."""
+    """Appends the report to what other commands of the step have written; yields why it could not."""
     try:
         written = path.stat().st_size if path.exists() else 0
         room = STEP_LIMIT_BYTES - written - 2
-        if room < 2048:  # a summary of less says nothing
+        if room < 2048:  # a shorter summary says nothing
             yield "fileperf: the summary of this step is full: --fileperf-markdown writes ours to a file"
             return
         with path.open("a", encoding="utf-8", newline="\n") as file:
@@ -72,18 +72,18 @@ def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
 
 
 def _root_in_repository(config: pytest.Config) -> str:
-    """Returns the path to the directory of the test run from the top of the repository; empty where it is not in it."""
+    """Returns the test run's directory relative to the repository; empty if it is outside."""
     with suppress(ValueError, OSError):
         if top := os.environ.get("GITHUB_WORKSPACE", ""):
             return config.rootpath.resolve().relative_to(Path(top).resolve()).as_posix()
     return ""
 
 
-# --- The files that were asked for
+# --- The files that the user asked for
 
 
 def write_files(config: pytest.Config, options: Options, record: SessionRecord) -> tuple[list[str], bool]:
-    """Writes the files that were asked for; returns lines that say where, and whether anything failed."""
+    """Returns lines that say where files are, and whether anything failed."""
     page = partial(results_html, trends=_trends(options))
     reports = ((options.json, results_json), (options.html, page), (options.markdown, markdown_report))
     writers = [partial(_write, path, text_of, record) for path, text_of in reports if path is not None]
@@ -101,7 +101,7 @@ def write_files(config: pytest.Config, options: Options, record: SessionRecord) 
 
 
 def _trends(options: Options) -> Sequence[Trend]:
-    """Returns what the page shows of the history, if there is one. A damaged one has failed the run before."""
+    """Returns the history's trends for the page. If the history is damaged, the run has already failed."""
     if options.html is None or options.history is None or not options.history.exists():
         return ()
     try:
@@ -132,7 +132,7 @@ def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str
     return f"fileperf: saved {path}"
 
 
-# --- Makes the record of a session: what was measured, with when, where and of what it was
+# --- Makes the record of a session, with its time, place and code
 
 
 def record_of(
@@ -143,7 +143,7 @@ def record_of(
     said: Sequence[str],
     endpoints: Mapping[str, Mapping[str, bool]],
 ) -> SessionRecord:
-    """Returns the record. Commit and environment are only looked up where a file is written that has them."""
+    """Commit and environment are looked up only if a file needs them."""
     if options.json is not None:
         results = _sealed(results, options.baselines)
     tells_where = options.json is not None or options.html is not None or options.save is not None
@@ -176,7 +176,7 @@ def record_of(
 
 
 def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
-    """Returns the results with the digests that the baselines of their tests have, so that equal values are equal."""
+    """Returns the results with the digests of their baselines' files, so that equal values stay equal."""
     environment, store = Environment.current(), BaselineStore(baselines)
 
     @cache
@@ -193,7 +193,7 @@ def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
 
 
 def _told(arguments: Iterable[str], directory: Path) -> Iterator[str]:
-    """Yields arguments of pytest as reports may have them: names of options and paths; of other values only ours."""
+    """Yields pytest's arguments as reports may show them: options and paths. Of other values only ours are shown."""
     is_ours = False
     for argument in arguments:
         option, mark, _ = argument.partition("=")
@@ -215,7 +215,7 @@ def _told(arguments: Iterable[str], directory: Path) -> Iterator[str]:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # it is no path
+    except (OSError, ValueError):  # not a path
         return False
 
 

@@ -64,8 +64,7 @@ class Options:
     smoke: bool = False
     """Each test makes a few requests, and only their success is judged."""
     update: str | None = None
-    """`new` stores missing baselines, `passed` also replaces those of passed tests, `all` every one. None stores
-    nothing."""
+    """`new` stores missing baselines, `passed` also those of passed tests, `all` every one; None stores nothing."""
     reason: str | None = None
     """Why baselines are stored, on one line, for their reviewers and for later regressions."""
     prune: bool = False
