@@ -37,8 +37,8 @@ _SAME = "it has to be the same"
 
 
 Workers: TypeAlias = tuple[int, tuple[str, ...], bool]
-"""How many workers can make a load, the addresses of silent workers, and whether another test run uses some of them
-(True only the first time)."""
+"""The number of workers for a load, the addresses of silent workers, and whether another test run uses some of them.
+The last is True only the first time."""
 
 
 def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:
@@ -241,7 +241,7 @@ class Cluster:
         return fit
 
     async def _problems(self, client: Client, workers: Sequence[str]) -> list[str]:
-        """Returns what is wrong with workers that answer. Notes which ones are fit, and which are silent."""
+        """Returns the problems of workers that answer. Notes which ones are fit, and which are silent."""
         from distributed.versions import get_versions
 
         if not workers:

@@ -1,6 +1,6 @@
 """The generator process, `python -m pytest_fileperf.drive`: makes one load after the other until its input ends.
 
-It is a process of its own so that nothing in the test process delays it, and its CPU time is known.
+As a process of its own it is not delayed by the test process, and its CPU time is known.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class LoadOrder:
     cores: frozenset[int] | None
     """Cores to run on; None for any."""
     is_from_elsewhere: bool = False
-    """Whether a remote test process ordered it: then it refuses to begin too late, and ends if nobody asks for it."""
+    """Whether a remote test process ordered it. Then it refuses to begin too late, and ends if nobody asks for it."""
 
 
 READY, ALIVE = "ready", "alive"
-"""What a generator says when it could begin, and what it hears while its test process is still there."""
+"""A generator's message that it could begin, and the message that its test process is still there."""
 
 
 class LateError(Exception):
-    """A generator was told too late when to begin, by this much, and has not begun."""
+    """A generator learned too late when to begin, by this much, and has not begun."""
 
     def __init__(self, by_ns: int) -> None:
         super().__init__(by_ns)
@@ -94,7 +94,7 @@ _SURE_S = 0.002
 """Timers of event loops are accurate to a millisecond, a thread's sleep to some hundredths of one."""
 _MOST_LATE_NS = 50_000_000
 FORSAKEN_S = 5.0
-"""A remote load ends if its test process has asked for nothing for this long: it or a worker hangs, or is gone."""
+"""A remote load ends if its test process is silent for this long: it or a worker hangs, or is gone."""
 
 
 def main(scratch: str) -> None:
@@ -127,7 +127,7 @@ def main(scratch: str) -> None:
 
 
 class _Lease:
-    """Ends this process if it hears nothing for too long during a load: its test process may hang, or be gone."""
+    """Ends this process if its test process is silent for too long during a load."""
 
     def __init__(self, scratch: str) -> None:
         self._scratch = scratch

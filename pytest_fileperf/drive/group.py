@@ -164,7 +164,7 @@ def merged_progress(shares: Mapping[int, RunProgress]) -> RunProgress:
 CHECK_S = 0.25
 """How often the server is checked while waiting for a generator."""
 _GRACE_S = 30.0
-"""A generator is ended if it says nothing for this long after the end of its load and every time limit."""
+"""A generator is ended if it is silent for this long after its load and all time limits."""
 _END_S = 5.0
 
 
@@ -176,11 +176,11 @@ class Generator:
     """It runs on this machine and its clock, and a message to it takes no time."""
 
     def __init__(self, *, coverage: bool = False, path: tuple[str, ...] | None = None) -> None:
-        """With `coverage`, a tracer of the test run may trace it as well. `path` replaces this `sys.path`."""
+        """With `coverage`, a tracer of the test run may also trace it. `path` replaces this `sys.path`."""
         self._coverage = coverage
         self._path = path
         self.tracer = ""
-        """What traces it, such as `coverage`."""
+        """Its tracer, such as `coverage`."""
         self._child: Child | None = None
         """The generator, or the supervisor above it."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -244,7 +244,7 @@ class Generator:
         self.tracer = tracer_in(env)
         try:
             self._child = child = Child("generator")
-            # -P: the directory of the tests may hold modules that are named like the standard library's.
+            # -P: modules in the tests' directory may have names of the standard library.
             program = (sys.executable, "-P", "-m", "pytest_fileperf.drive")
             command = (*program, *scratch.supervising(child.directory), str(child.directory))
             process = child.start(Invocation(command=command, env=env), stdout=subprocess.PIPE)
@@ -289,8 +289,8 @@ class Generator:
 _HEAD_START_NS = 20_000_000
 """Even on a shared core, all generators hear when to begin before this time is over."""
 _SILENT_S = 5.0
-"""A generator reports its progress four times a second. It is given up after a request's time limit, in which a
-journey's code may keep it from that, plus this time."""
+"""A generator reports its progress four times a second. It is given up after a request's time limit plus this time: a
+journey's code may keep it from reporting."""
 
 
 Member: TypeAlias = "Generator | RemoteHandle"
@@ -301,7 +301,7 @@ class Generators:
     """As many generators as a load needs. They start when first needed, and serve any number of loads."""
 
     def __init__(self, *, coverage: bool = False, cluster: Cluster | None = None) -> None:
-        """With `coverage`, a tracer of the test run may trace them as well. They run beside `cluster`'s workers."""
+        """With `coverage`, a tracer of the test run may also trace them. They run beside `cluster`'s workers."""
         self._new: Callable[[], Member] = (
             partial(Generator, coverage=coverage) if cluster is None else cluster.generator
         )
@@ -336,7 +336,7 @@ class Generators:
 
         There is one work per target. Each generator has its own core if there are enough `cores`, else they share
         these. `check` is called a few times a second. It may raise to end the load (the server died). If generators
-        must be told when to begin, `begins` is called with that instant beforehand.
+        need an instant at which to begin, `begins` is called with it beforehand.
 
         Raises PlanError, LoadError, httpx.ConnectError (nobody accepts connections) or GeneratorError. On any error and
         on Ctrl-C it ends all processes, and the next load starts new ones.
@@ -388,7 +388,7 @@ class _Together:
         begins: Callable[[int], None],
         more_ns: int,
     ) -> None:
-        """`more_ns` is how much earlier they are told to begin, if the first try was too late."""
+        """`more_ns` is how much earlier they get the instant to begin, if the first try was too late."""
         self._begins = begins
         self._more_ns = more_ns
         self._generators = dict(enumerate(generators, start=1))
@@ -407,10 +407,10 @@ class _Together:
         self._results: dict[int, tuple[Run, ...]] = {}
         self._lost: dict[int, str] = {}
         self._late_ns = 0
-        """How late they were told to begin, at most."""
+        """How late they got the instant to begin, at most."""
 
     def made(self, orders: list[LoadOrder]) -> tuple[Run, ...]:
-        """Raises LateError if they were told to begin too late, and were not told earlier for that reason."""
+        """Raises LateError if they got the instant to begin too late, in the first try."""
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
             generator.order(order, partial(self._take, number))
         patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long again

@@ -66,7 +66,7 @@ class Answers:
         return sent, sum(response.num_bytes_downloaded for response in self._responses)
 
 
-# --- How long a journey's code holds the event loop: from each resumption to the next wait
+# --- How long a journey's code blocks the event loop: from each resumption to the next wait
 
 
 class CodeTime:
@@ -118,14 +118,14 @@ class CodeTime:
 # A request belongs to the innermost step of its task, and to every step around that one.
 
 _NOW: ContextVar[Step | None] = ContextVar("_NOW", default=None)
-"""The step that a task is in. Tasks that begin within a step are in it as well."""
+"""The step that a task is in. So are tasks that begin within it."""
 
 
 class Uncounted:
     """Time that does not count: a pause, or the client's work while none of its requests was on its way.
 
-    On a core that was idle, httpx takes up to a millisecond to make a request and to take its answer. If that counted,
-    a server would seem slower to a journey than to a replayed request. Time in which several tasks pause counts once.
+    On an idle core, httpx takes up to a millisecond to make a request and to take its answer. If that counted, a server
+    would seem slower to a journey than to a replayed request. Time in which several tasks pause counts once.
     """
 
     __slots__ = ("_calls", "_ended_ns", "_goes_on", "_on_the_way", "_pauses", "_since_ns")
@@ -286,7 +286,7 @@ class Client(LoadClient):
     async def pause(self, time: float | str | Pause) -> None:
         """Waits like a user who reads or thinks: `"1s"`, seconds, `uniform(…)` or `exponential(…)`.
 
-        No figure counts the pause, not even those of a step around it. Raises ValueError for anything else.
+        No figure counts the pause, not even a figure of a step around it. Raises ValueError for anything else.
         """
         pause = parse_pause(time)
         if pause is None:
@@ -350,7 +350,7 @@ class ClientSlot:
         self._unsent_before = 0
         """Bytes that the transport had not sent before this call."""
         self.answers = Answers()
-        """Answers to the current call. The following fields are the current call's as well."""
+        """Answers to the current call, like the following fields."""
         self.due_ns: int | None = None
         """When it was due in an open loop."""
         self.problem: tuple[str, str] | None = None
@@ -484,7 +484,7 @@ async def send(client: LoadClient, operation: Operation) -> httpx.Response:
 
 
 async def problem_of_answer(expect: Expectation, response: httpx.Response) -> tuple[str, str] | None:
-    """Reads the answer; returns kind and description of what is wrong with it."""
+    """Reads the answer; returns kind and description of its problem."""
     encoding = "" if response.is_stream_consumed else response.headers.get("Content-Encoding", "")
     size, excerpt = 0, b""
     digest = hashlib.sha256() if expect.sha256 else None

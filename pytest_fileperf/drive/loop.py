@@ -1,7 +1,7 @@
 """The one load loop: gives each free slot its next piece of work when the pacing says so.
 
-A slot is a place for one request at a time: a connection that replays a request, or a journey's client. Pacing,
-recorder and slots are arguments, so all load shapes share this loop.
+A slot is a place for one request at a time: a connection that replays it, or a journey's client. Pacing, recorder and
+slots are arguments, so all load shapes share this loop.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _SWEEP_BETWEEN_S = (0.1, 1.0)
 Between two checks a slot itself refuses an answer that comes too late."""
 
 _DROPPED_A_TURN = 64
-"""At most this many requests are dropped in one turn of the event loop: more would keep it from other work."""
+"""At most this many requests are dropped per turn of the event loop, which has other work."""
 
 
 class Turns(Protocol):
@@ -162,9 +162,9 @@ class LoadLoop:
     def next(self, slot: Slot) -> None:
         """Takes a slot that is free for its next piece of work.
 
-        Work begins after the event loop has handled everything that arrived together. So answers are read first and
-        requests are written after them, as in wrk: writing a large body evicts data from the CPU's cache that reading
-        needs. A single slot's next request goes out at once, because nothing else arrives.
+        Work begins after the event loop has handled everything that arrived together. So answers are read before
+        requests are written, as in wrk. Writing a large body evicts data that reading needs from the CPU's cache. A
+        single slot's next request goes out at once, because nothing else arrives.
         """
         if self._pauses is not None:
             self._pause(slot, self._pauses)
@@ -197,7 +197,7 @@ class LoadLoop:
         self._start_free()
 
     def _pause(self, slot: Slot, pauses: Iterator[Iterator[int]]) -> None:
-        """Lets a slot pause. It retires if there will be no work after the pause."""
+        """Lets a slot pause. It retires if no work will be left after the pause."""
         if slot not in self._pauses_of:
             self._pauses_of[slot] = next(pauses)
         pause_ns = next(self._pauses_of[slot])

@@ -51,9 +51,9 @@ class Target:
     """Base URL, without a slash at the end."""
     reach: Reach = field(default_factory=Reach)
     pids: tuple[int, ...] = ()
-    """The topmost processes of its server, if they can be seen: rounds hold the CPU time of their trees."""
+    """The topmost processes of its server, if visible: rounds have the CPU time of their trees."""
     network: Network = LOCAL
-    """Where its load may go, even by redirects."""
+    """Allowed destinations of its load, even by redirects."""
     family: str = "httpx"
     """The client family for journeys that name none."""
     transport: Callable[[], httpx.AsyncBaseTransport] | None = None
@@ -87,7 +87,7 @@ class PreparedLoad:
         url = httpx.URL(target.url)
         self._origin = Origin(url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
         self._tls = cache(partial(tls_context, target.reach))  # one for all connections: it takes a while
-        self._http2_tls = cache(partial(tls_context, target.reach))  # httpx writes into it what it can speak
+        self._http2_tls = cache(partial(tls_context, target.reach))  # httpx adds its protocols to it
         self._openings = Openings(0 if target.reach.uds else self._origin.port, openers=plan.share.of)
         # Connections share known answers. Answers to different requests are seldom the same, so they share none.
         alike = isinstance(work, Operation | Stream) or (isinstance(work, Requests) and work.count == 1)
@@ -174,7 +174,7 @@ class PreparedLoad:
         return self._calling([call] * self._plan.connections, tally)
 
     def _way(self, work: PartWork, tally: Tally, named: Mapping[str, Tally], title: str = "") -> Way:
-        """Returns a part's way; `named` holds the tallies of requests that have names."""
+        """Returns a part's way; `named` has the tallies of requests by name."""
         if isinstance(work, Journey):
             journey = work
             if journey.http2 and not self._replays:

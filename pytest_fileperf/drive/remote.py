@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.drive.cluster import Cluster
 
-# --- Where a process runs, to compare two of them: machine, network, processes, clock, code
+# --- Compares where two processes run: machine, network, processes, clock, code
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -85,7 +85,7 @@ class RemoteGenerator:
         own = tuple(entry for entry in sys.path if entry)
         self._generator = Generator(path=(*own, *(entry for entry in path if entry and entry not in own)))
         self._changing = asyncio.Lock()
-        """Held while a thread starts or ends the process."""
+        """Locked while a thread starts or ends the process."""
         self._is_over = False
         self._orders = 0
         self._messages: list[object] = []
@@ -143,7 +143,7 @@ class RemoteGenerator:
         own, generator = weakref.ref(self), self._generator
 
         def put(message: object) -> None:
-            """Holds this object only weakly: the generator would keep it alive for ever."""
+            """Keeps a weak reference, because the generator would keep this object alive for ever."""
             ending = (generator.ended(), generator.log_tail()) if message is None else ("", "")
             if (actor := own()) is not None:
                 with suppress(RuntimeError):  # the worker ends, and its event loop is closed

@@ -40,11 +40,11 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one load found on one target."""
+    """Results of one load on one target."""
 
     plan: LoadPlan | Alternation
     boot: Boot
-    """The generator fills only `leads`. The rest is seen from outside."""
+    """The generator fills only `leads`. The test process adds the rest."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
     rounds: tuple[Round, ...]

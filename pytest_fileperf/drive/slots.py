@@ -30,11 +30,11 @@ from pytest_fileperf.wire.request import WireRequest
 EXCERPT_BYTES = 300
 """How much of a bad answer's body is kept to be shown."""
 _LONGEST = 2_000
-"""Characters kept of an exception's message, which may hold a whole answer."""
+"""Characters kept of an exception's message, which may contain a whole answer."""
 
 
 def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -> tuple[str, str] | None:
-    """Returns kind and description of what is wrong with an answer; pass an empty digest if none is expected."""
+    """Returns kind and description of an answer's problem; pass an empty digest if none is expected."""
     if not expect.allows_status(status):
         return f"status {status}", f"answer {status}"
     if expect.size_bytes is not None and body_bytes != expect.size_bytes:
@@ -45,7 +45,7 @@ def problem_of(expect: Expectation, status: int, body_bytes: int, digest: str) -
 
 
 def shown(kind: str, excerpt: bytes, size_bytes: int, encoding: str) -> str:
-    """Returns the start of a body for a message, or says that it is compressed; empty if it was discarded unseen."""
+    """Returns the start of a body for a message, or its compression; empty if it was discarded."""
     if encoding and encoding != "identity" and size_bytes:
         compared = kind in ("size", "digest")
         advice = ': send headers={"Accept-Encoding": "identity"} to compare the content itself' if compared else ""
@@ -69,7 +69,7 @@ _CUT_OFF = ("peer closed connection", "Server disconnected")
 
 
 def kind_of(error: Exception) -> tuple[str, str]:
-    """Returns kind and message of a failure, with the innermost line of the user's code in front, if there is one."""
+    """Returns kind and message of a failure, with the innermost line of the user's code in front."""
     classes = classes_of(error)
     if "HTTPStatusError" in classes:
         kind = f"status {cast(httpx.HTTPStatusError, error).response.status_code}"
@@ -101,8 +101,8 @@ def _shown_file(name: str) -> str:
 
 # --- Opens connections without overflowing the listen queue, and keeps free ones for the next request
 #
-# A connection that the load does not need would change the server: a sync worker waits for a request on it, and a
-# server that limits its connections counts it.
+# A connection that the load does not need would change the server. A sync worker waits for a request on it, and a limit
+# of connections counts it.
 
 Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 """Opens a connection. Raises httpx.ConnectError or httpx.ConnectTimeout."""
@@ -110,8 +110,9 @@ Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 OPENED_AT_ONCE = 64
 """Well below the listen backlog of any server that expects load (asyncio's default is 100)."""
 KEPT_IDLE_NS = 1_000_000_000
-"""A connection that has rested for this long is closed. httpx keeps them for 5 s, but servers close idle connections
-(gunicorn after 2 s, uvicorn after 5 s). A busy server may close one although the next request is already there."""
+"""A connection that has rested for this long is closed. Clients of httpx keep them for 5 s. But servers close idle
+connections (gunicorn after 2 s, uvicorn after 5 s). A busy server may close one although the next request is already
+there."""
 _LOOK_AGAIN_S = 0.001
 _PATIENCE_S = 1.0
 """The kernel retries a connection beyond the backlog after this time anyway."""
@@ -124,7 +125,7 @@ class Idle:
     """The free connections of a load whose slots rest. The last used one goes first; others are closed."""
 
     def __init__(self, breach: Callable[[Breach], None]) -> None:
-        """`breach` hears what the server did to free connections."""
+        """`breach` gets the server's breaches on free connections."""
         self._breach = breach
         self._free: deque[Connection] = deque()
         """Ordered by last use."""
@@ -235,7 +236,7 @@ class ReplaySlot:
     """Replays one request on one connection. It connects if it has none, or the server has closed it.
 
     Slots that rest give their connection away after each request, and take a free one for the next. The slot is the
-    connection's exchange itself, to have no layer between the end of an answer and the next `send`.
+    connection's exchange itself, so no layer is between an answer's end and the next `send`.
     """
 
     __slots__ = (

@@ -23,7 +23,7 @@ from pytest_fileperf.wire.pieces import piece_counter
 from pytest_fileperf.wire.request import LoadClient, WireRequest
 
 EACH = "fileperf_each"
-"""Extension of a journey's request: what the pieces of its answer are."""
+"""Extension of a journey's request: the kind of pieces in its answer."""
 _SENT_NS = "fileperf_sent_ns"
 """Extension of a journey's request: when it was sent."""
 
@@ -156,7 +156,7 @@ class StreamSlot(ReplaySlot):
     # --- ending
 
     def _enough(self, at_ns: int) -> None:
-        """Ends the stream after the connection has handled what it has just read."""
+        """Ends the stream after the connection has handled its newest data."""
         self._ended_ns = at_ns
         asyncio.get_running_loop().call_soon(self._stop)
 
@@ -228,7 +228,7 @@ def stream_call(stream: Stream, tally: Tally) -> Callable[[LoadClient, ClientSlo
 async def _problem_of_reading(
     stream: Stream, response: httpx.Response, times: StreamTimes, started_ns: int
 ) -> tuple[str, str] | None:
-    """Reads until enough has come; returns kind and description of what is wrong with the answer."""
+    """Reads until enough has come; returns kind and description of the answer's problem."""
     expect, encoding = stream.operation.expect, response.headers.get("Content-Encoding", "")
     if not expect.allows_status(response.status_code):
         return await problem_of_answer(expect, response)
@@ -283,7 +283,7 @@ def watch_answers(client: LoadClient, tally: Tally) -> None:
 
 
 def _each_of(response: httpx.Response) -> Each | None:
-    """Returns what an answer's pieces are; None if it is read as a whole. Raises PlanError for a wrong `EACH`."""
+    """Returns the kind of an answer's pieces; None if it is read as a whole. Raises PlanError for a wrong `EACH`."""
     asked, headers = response.request.extensions.get(EACH), response.headers
     content_type, encoding = headers.get("Content-Type", ""), headers.get("Content-Encoding", "")
     if asked is None:

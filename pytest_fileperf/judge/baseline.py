@@ -14,9 +14,9 @@ History of the format
        `loaded_files` (names of loaded files in the tree: {directory: names in it, joined by `/`}).
 
 Two runs may store at once: each takes the lock `<directory>/.local/lock`, reads the file again and adds its entry.
-Entries are sorted. Each has a line per fact that people review, and at its end the evidence, a line per start-up: a
-diff shows what changed. Storing or removing an entry leaves other entries' lines unchanged. `git log -S` finds the
-commit that brought a tree, because the tree has its own line. A file that cannot be read is an error, never skipped.
+Entries are sorted. Each has a line per fact that people review, then the evidence with a line per start-up, so diffs
+are readable. Storing or removing an entry leaves other entries' lines unchanged. `git log -S` finds the commit that
+brought a tree, because the tree has its own line. A file that cannot be read is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Entry:
     tree: str | None = None
     """Git's hash of the source's tree, without the baselines' directory; None if unknown."""
     commit: Mapping[str, object] | None = None
-    """What version control reported about the code."""
+    """The code's facts from version control."""
     reason: str | None = None
     """Why it was stored, on one line, if the user gave a reason."""
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -83,13 +83,13 @@ class Entry:
     conditions: Mapping[str, str] = field(default_factory=dict)
     """As `Environment.conditions`; empty if unknown."""
     precision: Mapping[str, float] = field(default_factory=dict)
-    """Standard error of the logarithm of each level, by metric."""
+    """Standard error of each figure's logarithm, by metric."""
     busy: Busy | None = None
-    """What others did on the machine meanwhile; None if unknown."""
+    """Others' use of the machine meanwhile; None if unknown."""
     loaded: Mapping[str, str] | None = None
-    """Digests of what its server loaded from outside the tree, by name; None if unknown."""
+    """Digests of files outside the tree that its server loaded, by name; None if unknown."""
     files: tuple[str, ...] | None = None
-    """What its server loaded from the tree, relative to the repository; None if unknown, and for a part or step."""
+    """Files of the tree that its server loaded, relative to the repository; None if unknown, and for a part or step."""
     salt: str = field(default="", compare=False)
     """Salt of the digests in its identity, if read from a file; empty in earlier schemas."""
     differences: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -290,7 +290,7 @@ def _long_line(key: str) -> bytes:
 
 # --- Digests that can be committed: a slow, salted digest of a value's digest (`plan.request`)
 #
-# Whoever has the file can find equal values in it, and test a guess in some 50 ms and 16 MiB. A password from a short
+# Readers of the file can find equal values in it, and test a guess in some 50 ms and 16 MiB. A password from a short
 # list can still be found, but not a random token. Salts differ between files, so nothing can be computed for many files
 # at once.
 
@@ -364,11 +364,11 @@ def _work(work: Mapping[str, object]) -> dict[str, object]:
 
 SCHEMA = 3
 _DIGESTS_SINCE = 3
-"""From this schema on, files hold no values of requests."""
+"""From this schema on, files contain no values of requests."""
 _LOCAL = ".local"
 """Data of this machine alone, below the baselines' directory. Git ignores it."""
 _LOCK_S = 30.0
-"""Storing takes milliseconds. A process that holds the lock for longer is stopped, or its disk hangs."""
+"""Storing takes milliseconds. If a process keeps the lock for longer, it is stopped, or its disk hangs."""
 _LONGEST_NAME = 200
 """Bytes of a file's name: file systems allow 255."""
 _LONG = 4 << 20
@@ -394,8 +394,8 @@ class BaselineStore:
     def find(self, module: str, key: str, environment: Environment) -> Entry | None:
         """Returns the entry for this environment, else another environment's.
 
-        Among others, entries with a tree come first, because their code can be measured here. Then those with the
-        fewest differences, then the newest.
+        Among others, entries with a tree come first, because their code can be measured here. Next come the fewest
+        differences, then the newest entry.
         """
         own = self.path_of(module, environment)
         others = sorted(path for path in self.directory.glob(f"*/{escape(_file_name(module))}") if path != own)
@@ -544,7 +544,7 @@ def _read(path: Path) -> _Stored | None:
         raise BaselineError(f"baseline {path} cannot be read: {error.strerror or error}: {advice}") from error
     tests = None
     if len(data) > _LONG and b"\n<<<<<<< " not in data:
-        with suppress(ValueError):  # `_whole` says what is wrong
+        with suppress(ValueError):  # `_whole` explains the problem
             tests = LongFile(data)
     content = _whole(path, data) if tests is None else tests.content
     if not isinstance(content, dict):
@@ -686,7 +686,7 @@ def _name_of(key: str) -> str:
     return f"{'content' if kind == 'content' else f'{_WORDS[kind]}s'}{of_part}"  # a text, or many values
 
 
-# --- Finds stored baselines without a test, from what a session collected. Reads and removes no file
+# --- Finds stored baselines without a test, by the tests of a session. Reads and removes no file
 #
 # A baseline is stale
 #     NO_MODULE  if its module is gone,
@@ -694,8 +694,8 @@ def _name_of(key: str) -> str:
 #     FEWER      if its module was collected as a whole, and its test passed without this measurement: it makes no
 #                second one (`#2`) any more, or none at all.
 #
-# In doubt a baseline is kept. A module that was collected in part or with an error shows nothing, and neither does a
-# test that was skipped, failed or not run. The machine profile of an entry does not matter.
+# In doubt a baseline is kept. A module that was collected in part or with an error shows nothing. Neither does a test
+# that was skipped, failed or not run. The machine profile of an entry does not matter.
 
 
 class Why(StrEnum):

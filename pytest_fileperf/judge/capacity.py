@@ -1,4 +1,4 @@
-"""Searches for the highest rate at which a server holds its limits. Pure: from the loads so far it chooses the next.
+"""Searches for the highest rate at which a server meets its limits. Pure: from the loads so far it chooses the next.
 
 Search
     Bayesian, like probabilistic bisection (Waeber, Frazier and Henderson, "Bisection search with noisy responses",
@@ -37,7 +37,7 @@ from pytest_fileperf.measure.metrics import percent_of, share_allowed
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import busiest_share
 
-# --- What one load has shown
+# --- The result of one load
 
 
 def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
@@ -48,9 +48,9 @@ def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> 
     leads = recording.boots[0].leads
     growth = 0.0 if leads is None else backlog_growth(leads, rate, errors=RULES.backlog_errors)
     falls_behind = within and growth > RULES.most_backlog(latency.count)
-    # Late sending breaks a limit that would hold from the moment of sending. The sender is the generator, or in this
-    # process the app itself, which keeps the event loop busy. A backlog of unsent requests is the sender's as well. But
-    # if all connections that it may open were in use, requests waited for one, and the sender was not late.
+    # Late sending breaks a limit that would be met from the moment of sending. The sender is the generator, or in this
+    # process the app itself, which keeps the event loop busy. It also causes a backlog of unsent requests. But if all
+    # of its connections were in use, requests waited for one, and the sender was not late.
     some_free = recording.most_open < recording.connections
     unsent = falls_behind and service.mean_ns() < latency.mean_ns() / 2
     late = some_free and (unsent or (not within and _beyond(service, failed, limits)[1]))
@@ -71,9 +71,9 @@ def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> 
 
 
 def _beyond(latency: Histogram, failed: int, limits: Mapping[str, float]) -> tuple[dict[str, int], bool]:
-    """Returns how many requests count against each limit, and whether all limits hold; they do not without any request.
+    """Returns the number of requests against each limit, and whether all limits are met. Without requests they are not.
 
-    Failed requests are slower than any limit. A percentile's own value must hold the limit too, as in a verdict.
+    Failed requests are slower than any limit. A percentile's own value must also meet the limit, as in a verdict.
     """
     found, holds = {}, latency.count > 0
     for name, limit in limits.items():
@@ -120,18 +120,18 @@ BOOT_SD, APART = 0.04, 0.01
 start-ups that have nothing in common with the others."""
 
 _STEP = 0.006
-"""Step of the grid of logarithms: a fraction of what a search can tell apart."""
+"""Step of the grid of logarithms, much finer than a search's result."""
 _SLOPES = np.array([5.0, 16, 28, 48, 84, 150, 300])
-"""From a server whose latency grows long before its capacity to one that falls behind all at once; M/D/1: about 28."""
+"""From latency that grows long before the capacity to a server that falls behind all at once; M/D/1: about 28."""
 _SLOPE_WEIGHTS = np.array([0.05, 0.2, 1, 1, 1, 1, 1])
 """Prior of each slope. If low slopes were as likely as others, two unlucky loads would send a search to half of the
-capacity, and most of a start-up's loads would be needed to come back."""
+capacity. Coming back would take most of a start-up's loads."""
 _TOGETHER = np.array([0.001, 0.008, 0.04, 0.008])
 """Correlation of two requests in a load: from nearly none to a queue that gets long once in a load. The last one is for
 a machine that stands still now and then."""
 _STALLED = np.array([0.0, 0.0, 0.0, 0.12])
-"""Share of loads in which the machine stood still for a moment, for each of `_TOGETHER`, so that one grid has both.
-Downloads by aiofiles broke a p99 of 100 ms in one of seven loads, by some per cent, far below the capacity."""
+"""Share of loads in which the machine stood still for a moment, for each of `_TOGETHER`: one grid has both. Downloads
+by aiofiles broke a p99 of 100 ms in one of seven loads, far below the capacity."""
 _LONGEST_STALL = 0.2
 """As a share of the load's requests. If more are beyond a limit, the server counts as slow, not the machine."""
 _PACE_SDS = (0.01, 0.02, 0.04, 0.08, 0.15)
@@ -143,8 +143,8 @@ _ROOM = 1.2
 """Factor by which a middle load's pace lies further above the capacity than crowding alone would put it. Fits searches
 of M/D/1 with limits of 10 and 20 times a request's duration."""
 _ENDS = 0.85
-"""A server that falls behind by a share x reaches a limit after limit / x. If x is less than 0.85 times limit / length,
-a load is over before that, and the server seems too fast. Fits M/D/1 with 0.1 to 1 ms per request."""
+"""A server that falls behind by a share x reaches a limit after limit / x. If x is less than 0.85 × limit / length, a
+load is over before that, and the server seems too fast. Fits M/D/1 with 0.1 to 1 ms per request."""
 _SHAPE = (len(_PACE_SDS), len(_TOGETHER), len(_SLOPES))
 _MOST_LOGIT, _TINY = 18.0, 1e-290
 """Beyond these, shares and likelihoods are rounded to 0 or 1."""
@@ -210,7 +210,7 @@ def _of_limit(
     seen: dict[int, _Array] = {}
     for load in loads:
         # The rate that was asked for, not the one that came by chance. The latter would make the capacity too high and
-        # look too certain: that such rates come now and then is part of what the capacity means.
+        # look too certain. That such rates come now and then is part of the capacity's meaning.
         broke = load.beyond[name] > allowed * load.made
         above, crowds, short = room_of(name, limit, load.made, load.seconds, broke=broke)
         far = load.falls_behind or (short and load.beyond[name] > _LONGEST_STALL * load.made)
@@ -229,7 +229,7 @@ def _of_limit(
 
 
 def _of_others(logs: _Array) -> _Array:
-    """Returns what the likelihoods of a start-up's paces say about other start-ups."""
+    """Turns the likelihoods of a start-up's paces into those for other start-ups."""
     likely, most = _likely(logs)
     (near,) = _blurred(likely, BOOT_SD)
     return np.asarray(np.log((1 - APART) * near + APART * likely.mean(axis=-1, keepdims=True)) + most)
@@ -239,8 +239,8 @@ def _of_others(logs: _Array) -> _Array:
 def _likelihood(at: float, made: int, beyond: int | None, allowed: float, crowds: float, grid: Grid) -> _Array:
     """Returns the log likelihood of a load's count; shape (pace sds, togetherness, slopes, paces).
 
-    `at` is the logarithm of its rate, less the room from `room_of`. The count is None if only the direction is known:
-    the rate is above the pace.
+    `at` is the logarithm of its rate, less the room from `room_of`. Without a count, only the direction is known: the
+    rate is above the pace.
     """
     from scipy.special import expit, gammaln
 
@@ -277,8 +277,8 @@ def room_of(name: str, limit: float, made: int, seconds: float, *, broke: bool =
 
     The room is how far a middle load's pace lies above the capacity; others deviate as requests crowd by chance. Theory
     counts the requests of all loads, and most of those beyond a percentile's limit are in crowded loads. If one of ten
-    loads has a tenth of its requests beyond, that is 1 % of all. Then nine of ten loads hold a p99, and the middle one
-    has some room. (Of M/D/1 with a p99 of 100 ms, 92 % hold.) Failures need no queue.
+    loads has a tenth of its requests beyond, that is 1 % of all. Then nine of ten loads meet a p99, and the middle one
+    has some room. (With M/D/1 and a p99 of 100 ms, 92 % do.) Failures need no queue.
 
     A short load is over before a visible backlog reaches the limit. One that `broke` it was far above the capacity.
     """
@@ -333,14 +333,13 @@ LEAST_LOADS = 4
 FEW_BROKEN = 3
 """After so many loads in a row that break by a little, the rate is halved."""
 NONE_BELOW = 1 / 8
-"""No rate holds if two loads at this part of the first rate, or less, do not."""
+"""No rate meets the limits if two loads at this part of the first rate, or less, break them."""
 FIRST = 0.8
 """Of the closed loop's rate: users who come by chance need some room."""
 CLIMB = 1.35
-"""If the first rate held, the second is this much higher, above the closed loop's. Then it doubles until a load
-breaks."""
+"""If the first rate meets the limits, the second is this much higher. Then it doubles until a limit breaks."""
 GENERATOR_NEAR = 0.88
-"""If the generator failed at a rate within this factor above one that held, it can go no higher."""
+"""If the generator failed at a rate within this factor above a good one, it can go no higher."""
 LEAST_LOAD_S, LATENCIES_A_LOAD, EXPECTED_BEYOND, LOADS_A_SEARCH = 1.0, 10, 3, 8
 """A long load: least seconds, multiple of the slowest limit, and requests beyond a limit at capacity. And the least
 number of loads in a search."""
@@ -353,13 +352,13 @@ FITS = 0.6
 MOST_MORE = 1.5
 """Most variance of a start-up's own loads, as a factor of the posterior's: few loads say nothing by themselves."""
 _DEVIATIONS_90 = 2.0
-"""More than a normal distribution's 1.64. With it 89 to 100 % of simulated searches hold the truth, except for servers
-with a heavy tail."""
+"""More than a normal distribution's 1.64. With it 89 to 100 % of simulated searches contain the truth, except for
+servers with a heavy tail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What to search for, and in which time."""
+    """The limits of a search, and its time."""
 
     limits: Mapping[str, float]
     """By name, in SI units; at least one limits a latency."""
@@ -383,7 +382,7 @@ class NextLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What is known of the capacity's logarithm."""
+    """An estimate of the capacity's logarithm."""
 
     mean: float
     sd: float
@@ -406,7 +405,7 @@ class Estimate:
 def next_load(
     search: Search, seen: Sequence[RateTried], *, left_s: float, boot: int = 0
 ) -> NextLoad | CapacityEnd | None:
-    """Returns the next load, or why the search ended; None if this start-up needs no more or has no time left."""
+    """Returns the next load, or why the search ended; None if this start-up is done or has no time left."""
     told = _told(seen)
     if (ended := _ended(search, seen)) is not None:
         return ended
@@ -451,7 +450,7 @@ def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
 
 
 def _told(seen: Sequence[RateTried]) -> tuple[RateTried, ...]:
-    """Leaves out loads without requests, and those that the generator spoiled."""
+    """Leaves out loads without requests, and loads that the generator spoiled."""
     return tuple(load for load in seen if load.made and not load.by_generator)
 
 
@@ -477,7 +476,7 @@ def _highest_held(seen: Sequence[RateTried]) -> float | None:
 
 
 def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterior, load: NextLoad, boot: int) -> float:
-    """Returns the rate at which half of such loads hold all limits, by the limit that breaks first."""
+    """Returns the rate at which half of such loads meet all limits, by the limit that breaks first."""
     broken, made = _broken(search, told), max(1, round(load.rate * load.seconds))
     logs = [
         (known if len(broken) == 1 else posterior_of(told, {name: limit}, start=search.start, boot=boot)).median
@@ -488,7 +487,7 @@ def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterio
 
 
 def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTried]) -> float:
-    """Limits the rate to what can be reached from rates that held, and to less than the generator's limit."""
+    """Limits the rate by rates that met the limits, and by the generator's limit."""
     held = _highest_held(seen)
     if held is not None and all(load.holds for load in told):
         rate = held * (CLIMB if len(told) == 1 else 2)

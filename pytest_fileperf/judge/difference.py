@@ -1,4 +1,4 @@
-"""How much worse one version is than the other, how certain that is, and what it decides."""
+"""How much worse one version is than the other, how certain that is, and the outcome."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How much worse the new version is than the old one, as a log ratio: above 0 is worse for any metric.
+    """How much worse the new version is, as a log ratio: above 0 is worse for any metric.
 
     All bounds are one-sided, by Student's t, for a given probability of error.
     """
@@ -96,7 +96,7 @@ class Differences:
     main: Difference
     """For a rate measured alternately: by the typical turns. Else by all requests."""
     guard: Difference | None = None
-    """Judged as well: a rate's total over all turns, or a percentile's requests between stalls."""
+    """Judged besides: a rate's total over all turns, or a percentile's requests between stalls."""
     pass_error: float
     """Probability of error with which a PASS excludes a loss."""
 
@@ -158,9 +158,9 @@ def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Di
 def judged(
     levels: MetricComparison, outcome: Outcome | None, shown: Difference, seen: float, reason: Reason | None
 ) -> MetricComparison:
-    """Adds the outcome (None if undecided) and the difference to a metric's levels.
+    """Adds the outcome (None if undecided) and the difference to a metric's values.
 
-    `seen` is the worsening that could have been seen, a share; left out if it is too great to be of use.
+    `seen` is the detectable worsening, a share; left out if it is too great to be of use.
     """
     metric = METRICS[levels.metric]
     low, high = shown.interval(metric)
@@ -189,7 +189,7 @@ def compare_counts(
 
     Their only noise is which requests came, and differences between start-ups: none if all requests are alike. So the
     outcome is REGRESSED if the count grew by `Rules.least_counted`, the tolerance or its floor, whichever is greatest.
-    One start-up suffices. The error level does not matter: four standard errors exceed any session's.
+    One start-up suffices. The probability of error does not matter: four standard errors exceed any session's.
     """
     compared = partial(MetricComparison.of, metric, tolerance, pairs=pairs)
     for side, known in (("base", base), ("now", now)):
@@ -222,9 +222,9 @@ def moderated(squares: Values, df: float, *, usual: Values, weight: float) -> Va
     """Returns the variance of deviations with these squares and degrees of freedom, drawn towards the usual one.
 
     The usual variance weighs as much as `weight` degrees of freedom. Three values alone know their spread to a factor
-    of two; without this, a lucky one would make any change "significant". Source: Smyth, "Linear models and empirical
-    Bayes methods for assessing differential expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3
-    (2004) article 3; here the usual variance is a constant.
+    of two. A lucky one would make any change "significant". Source: Smyth, "Linear models and empirical Bayes methods
+    for assessing differential expression in microarray experiments", Stat. Appl. Genet. Mol. Biol. 3 (2004) article 3;
+    here the usual variance is a constant.
     """
     return (weight * usual + squares) / (weight + df)
 
@@ -238,5 +238,5 @@ def standard_errors(error: float, df: float) -> float:
 
 
 def as_share(ratio: float) -> float:
-    """Returns a log ratio as a share: 0.05 is 5 % more. Limited to what a float holds."""
+    """Returns a log ratio as a share: 0.05 is 5 % more. Limited to a float's range."""
     return math.expm1(max(-700.0, min(ratio, 700.0)))

@@ -48,7 +48,7 @@ class Environment:
     packages: Mapping[str, str] = field(default_factory=dict)
     """The version of every installed package. Runs compare in spite of changes, so that slow upgrades are found."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """What else may slow it down, by name: the exact Python, and its container's CPU limit. Runs compare anyway."""
+    """Other causes of slowness, by name: the exact Python, and its container's CPU limit. Runs compare anyway."""
 
     @classmethod
     def current(cls, cpuinfo: Path = CPUINFO) -> Environment:
@@ -114,7 +114,7 @@ def differences(
 
 
 def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the changed packages, those of the server first.
+    """Returns the changed packages, the server's first.
 
     They read `starlette 1.0 → 1.1`, `added x 1`, `removed y 2`, and if there are many, `and 12 more`. If `was` has only
     `SERVER_PACKAGES`, as in the first baselines, other packages are left out.

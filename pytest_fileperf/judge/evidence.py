@@ -1,4 +1,4 @@
-"""What a recording contributes to a comparison, small enough to store: round values and latencies per start-up."""
+"""A recording's evidence for a comparison, small enough to store: round values and latencies per start-up."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class BootEvidence:
     runs: Mapping[str, float]
     """Metrics that are known only for a whole load, such as `rss`."""
     variances: Mapping[str, float] = field(default_factory=dict)
-    """Uncertainty of the logarithms of some of `runs`."""
+    """Variances of the logarithms, for some of `runs`."""
     memory: Course = ()
     """How its peak memory grew with its requests; missing in older baselines."""
     sizes: tuple[float, ...] = ()
@@ -166,7 +166,7 @@ class BootEvidence:
         return fmean(counted) if counted else None
 
     def after(self, requests: int) -> BootEvidence:
-        """Sets the memory (`rss`) to what it was after `requests` requests."""
+        """Sets the memory (`rss`) to its value after `requests` requests."""
         return replace(self, runs={**self.runs, "rss": value_at(self.memory, requests)})
 
     def to_json(self) -> dict[str, object]:
@@ -213,7 +213,7 @@ class Evidence:
 
     boots: tuple[BootEvidence, ...]
     stabilised: tuple[str, ...] = ()
-    """What was held equal between the start-ups: `hash seed`, `addresses`; before 0.2 also `allocator`."""
+    """The stabilised properties: `hash seed`, `addresses`; before 0.2 also `allocator`."""
     statuses: Mapping[int, int] = field(default_factory=dict)
     """How often each status was answered; missing in older baselines."""
 
@@ -222,7 +222,7 @@ class Evidence:
         return sum(boot.requests for boot in self.boots)
 
     def after(self, requests: int) -> Evidence:
-        """Sets each start-up's memory (`rss`) to what it was after `requests` requests."""
+        """Sets each start-up's memory (`rss`) to its value after `requests` requests."""
         return replace(self, boots=tuple(boot.after(requests) for boot in self.boots))
 
     def to_json(self) -> dict[str, object]:
@@ -245,7 +245,7 @@ class Evidence:
 
 
 def evidence_of(recording: Recording) -> Evidence:
-    """Counts as stabilised what was stabilised in every start-up."""
+    """A property counts as stabilised if it is in every start-up."""
     common = [set(boot.stabilised) for boot in recording.boots]
     first = recording.boots[0].stabilised if recording.boots else ()
     return Evidence(
@@ -323,7 +323,7 @@ def _turns_from(stored: Placed) -> tuple[Mapping[str, float], ...]:
 
 # --- A version's level of one metric: a value per start-up, and how certain each value is
 #
-# On the log scale a change is a ratio, whatever the unit, and noise that grows with the level becomes even.
+# On the log scale a change is a ratio, whatever the unit, and relative noise becomes even.
 
 HODGES_LEHMANN_COST = math.pi / 3
 """Its variance over the mean's for normal data; less than 1 as soon as a few values are far off."""
@@ -402,7 +402,7 @@ def value_of(metric: Metric, evidence: Evidence) -> float | None:
 
 
 def measured_of(metric: Metric, evidence: Evidence) -> float | None:
-    """Returns the metric over all start-ups, as reports show it; None if it was not measured."""
+    """Returns the metric over all start-ups as reports show it, if measured."""
     if metric.percentile is not None:
         return percentile_of(evidence.boots, metric.percentile)
     found = []
@@ -414,7 +414,7 @@ def measured_of(metric: Metric, evidence: Evidence) -> float | None:
 
 
 def percentile_of(boots: Iterable[BootEvidence], percent: float) -> float | None:
-    """Returns a percentile of all latencies in seconds; None if there are none."""
+    """Returns a percentile of all latencies in seconds; None without latencies."""
     latency = Histogram.merged(boot.latency for boot in boots)
     return latency.percentile_ns(percent) / 1e9 if latency.count else None
 
@@ -423,7 +423,7 @@ def hodges_lehmann(values: Sequence[float]) -> float:
     """Returns the median of the means of all pairs, each value paired with itself too.
 
     Hodges and Lehmann, "Estimates of location based on rank tests", Ann. Math. Statist. 34 (1963) 598–611: nearly as
-    exact as the mean for normal values, and hardly moved by up to 29 % of values that are far off.
+    exact as the mean for normal values. Up to 29 % of values far off hardly move it.
     """
     ordered = sorted(values)
     return median((low + high) / 2 for index, low in enumerate(ordered) for high in ordered[index:])
@@ -433,8 +433,8 @@ def biweight(values: Sequence[float]) -> float:
     """Returns Tukey's biweight: a mean in which a value weighs less the farther off it is, and finally nothing.
 
     Mosteller and Tukey, "Data Analysis and Regression" (1977), chapter 10: six median absolute deviations, repeated to
-    its fixed point. Nearly as exact as the mean for normal values, and hardly moved by up to half of the values, if
-    those far off lie on both sides.
+    its fixed point. Nearly as exact as the mean for normal values. Up to half of the values hardly move it, if they lie
+    far off on both sides.
     """
     location = centre = median(values)
     reach = 6 * median(abs(value - centre) for value in values)
@@ -473,10 +473,10 @@ def variance_of_location(round_variance: float, levels: Sequence[Level]) -> floa
 def quantile_variance(latency: Histogram, percent: float, *, clustering: float = 1.0) -> float:
     """Returns the variance of a sample percentile's logarithm, from the binomial interval of its rank.
 
-    The number of samples below the true percentile is binomial. So ranks n·q ± 2 sqrt(n·q·(1-q)) hold it with 95 %
-    (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2), and a quarter of the distance between their values is
-    the deviation. Ranks for 68 % would end before a cliff that chance may well put the percentile on. `clustering` is
-    how many requests are slow together, for example in the same pause (`clustering_of`); 1 means independent ones.
+    The number of samples below the true percentile is binomial. So ranks n·q ± 2 sqrt(n·q·(1-q)) contain it with 95 %
+    (Hahn and Meeker, "Statistical Intervals", 1991, section 5.2). A quarter of the distance between their values is the
+    deviation. Ranks for 68 % would end before a cliff that chance may well put the percentile on. `clustering` is how
+    many requests are slow together, for example in the same pause (`clustering_of`); 1 means independent ones.
     """
     count, share = latency.count, percent / 100
     half = _RANK_ERRORS * math.sqrt(clustering * count * share * (1 - share))
@@ -492,8 +492,8 @@ def excess_of(
 ) -> tuple[float, float]:
     """Returns how much the number of slow requests, beyond a percentile, varies between stretches of time.
 
-    Two sums of squares, for `clustering_of`: the observed one, and the one expected if every request were slow by its
-    own chance. `most` limits how many requests of a stretch count as slow, from its number of requests.
+    Two sums of squares, for `clustering_of`: the observed one, and the one for requests that are slow independently.
+    `most` limits how many requests of a stretch count as slow, from its number of requests.
     """
     if not stretches:
         return 0.0, 0.0
@@ -531,10 +531,10 @@ def tail_factor(metric: Metric) -> float:
 
 # --- How certain a level is, from the start-ups whose mean it is
 #
-# A start-up's log value is   level + its own offset + what its rounds or requests leave uncertain.
+# A start-up's log value is   version's value + its own offset + chance in its rounds or requests.
 #
 # Its variance s² is the observed one, pooled over versions and moderated by the usual one. The usual one is a
-# start-up's usual offset plus the uncertainty within it, as the rounds show it. s² is never less than the latter.
+# start-up's usual offset plus the uncertainty within it, as the rounds show it. The latter is a lower bound.
 
 
 KNOWN_TO = 0.015
@@ -553,7 +553,7 @@ def precision_of(metric: Metric, evidence: Evidence) -> float:
 def variance_of_boots(metric: Metric, levels: Sequence[Level], held: Collection[str]) -> tuple[float, float]:
     """Returns the variance of a start-up's log value and its degrees of freedom, from one version or both.
 
-    `held` is what was held equal between all of these start-ups.
+    `held` are the stabilised properties of all of these start-ups.
     """
     boot_sd = usual_sd(RULES.boot_sd, held) * tail_factor(metric)
     within = _within(levels, usual_sd(RULES.round_sd, held))
@@ -586,7 +586,7 @@ class Pair:
     base: BootEvidence
     now: BootEvidence
     stabilised: tuple[str, ...] = ()
-    """What was held equal between start-ups."""
+    """The stabilised properties."""
     base_boots_anew: bool = True
     """Whether each pair has its own start-up of the old version, not one for all pairs."""
 

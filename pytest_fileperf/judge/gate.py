@@ -21,8 +21,8 @@ Outcome, with L = log(1 + tolerance)
                   20 runs.
     INCONCLUSIVE  otherwise.
 
-Why Bonferroni and not Holm: a test fails in its own call phase, before the p values of later tests exist, so nothing
-can be sorted. Bonferroni over the number of gates is Holm's first step: never less strict.
+Why Bonferroni and not Holm: a test fails in its own call phase. The p values of later tests do not exist then, so
+nothing can be sorted. Bonferroni over the number of gates is Holm's first step: never less strict.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def compare(
     alpha: float,
     sd: float,
 ) -> MetricComparison:
-    """`tolerance` is a share of the worse value: a rate may fall, and a duration grow, by a factor of 1 + tolerance.
+    """`tolerance` is a share of the worse value: a rate or duration may get worse by a factor of 1 + tolerance.
 
     `alpha` is this gate's part of the session's error, from `ErrorBudget`. For `sd` see `difference_of`.
     """
@@ -173,8 +173,8 @@ def why_no_level(metric: Metric, evidence: Evidence, side: str) -> Reason:
 # --- Two separate questions: is the code slower, and is the environment slower?
 #
 # `judge_stored` judges the code by stored figures, if there is nothing better. If the baseline's code was measured
-# alternately, `paired` judges it. The environment is machine, packages and settings. `judge_world` judges it by what
-# the baseline's own code does now, compared with its stored figures.
+# alternately, `paired` judges it. The environment is machine, packages and settings. `judge_world` judges it by the
+# baseline's own code: its figures now, compared with its stored ones.
 
 _GOOD = (Outcome.PASS, Outcome.IMPROVED)
 _UNDECIDED = (ReasonKind.NOISE, ReasonKind.UNSEEN, ReasonKind.NOTHING_TOLD)
@@ -292,10 +292,10 @@ def _deviations(world: MetricComparison, worse: float, busy: Busy) -> float:
 def unless_environment(
     comparisons: Sequence[MetricComparison], world: Sequence[MetricComparison], busy: Busy
 ) -> tuple[MetricComparison, ...]:
-    """Judges code that is no worse by the environment, without what a `busy` machine explains.
+    """Judges code that is no worse by its environment, apart from the effect of a `busy` machine.
 
     A good outcome becomes INCONCLUSIVE if sessions hardly differ so much. If they never do, the stored figures make it
-    REGRESSED. That holds for INCONCLUSIVE too: if requests take 30 times as long, there is no time left to compare.
+    REGRESSED. INCONCLUSIVE also becomes REGRESSED then: if requests take 30 times as long, no time is left to compare.
     """
     worlds = {item.metric: item for item in world}
     return tuple(
@@ -336,12 +336,12 @@ def judge_same_code(
     """Returns PASS for each metric: code that equals the baseline's cannot be slower.
 
     Packages may have changed; their cost belongs to the environment. INCONCLUSIVE if a metric was not measured `now`,
-    if the generator was saturated, or if the baseline has other work. The baseline's figures are shown if they come
-    from this machine profile, the same work, and a server started in the same way.
+    if the generator was saturated, or if the baseline has other work. The baseline's figures are shown if machine
+    profile, work and the server's way of starting are the same.
     """
     differences, comparisons = _other_work(found, identity), []
     alike = not found.differences and not differences
-    # Only figures depend on what was held equal between start-ups.
+    # Only figures depend on how start-ups were stabilised.
     other_work = None if differences.keys() <= {"server.stabilised"} else _why_other_work(differences)
     for name, tolerance in tolerances.items():
         metric, value = METRICS[name], value_of(METRICS[name], now)
@@ -416,11 +416,11 @@ def unless_base_failed(
 def unless_unsteady(
     comparisons: Sequence[MetricComparison], busy: Busy, *, by_others: float = 0.0
 ) -> tuple[MetricComparison, ...]:
-    """On a `busy` machine, chance decides what a typical moment is when versions alternate.
+    """If versions alternate on a `busy` machine, typical moments are chance.
 
-    So a worse typical pace is INCONCLUSIVE unless the counts are worse as well. So is a regression that other programs
-    may explain, because they used more of the new version's core. `by_others` is how much longer requests may take for
-    that, as a log ratio.
+    So a worse typical pace is INCONCLUSIVE unless the counts are also worse. So is a regression that other programs may
+    explain: they used more of the new version's core. `by_others` is how much longer requests may take for that, as a
+    log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:
@@ -466,12 +466,12 @@ def _undecided(
     of: Collection[Outcome],
     also: Callable[[MetricComparison], bool] = _is_of_load,
 ) -> tuple[MetricComparison, ...]:
-    """Makes comparisons INCONCLUSIVE that have one of these outcomes, and for which `also` holds."""
+    """Makes comparisons INCONCLUSIVE that have one of these outcomes, and for which `also` is true."""
     return tuple(item.undecided(reason) if item.outcome in of and also(item) else item for item in comparisons)
 
 
 def may_be_worse(comparison: MetricComparison) -> bool:
-    """Returns whether a metric is or may be worse than its baseline: storing this run would let a slow drift in."""
+    """Returns whether a metric is or may be worse than its baseline: storing it could let a slow drift in."""
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.low is not None
     return comparison.outcome is Outcome.REGRESSED or undecided
 
@@ -501,7 +501,7 @@ def _bounds(comparison: MetricComparison) -> tuple[float, float]:
 
 
 def _worse(comparison: MetricComparison, change: float | None) -> float:
-    """Returns how much worse a change of its metric is, as a log ratio; 0 if it is not known."""
+    """Returns how much worse a change of its metric is, as a log ratio; 0 without a change."""
     if change is None:
         return 0.0
     return METRICS[comparison.metric].worse_sign * (math.log1p(change) if change > -1 else -math.inf)

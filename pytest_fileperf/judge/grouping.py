@@ -24,10 +24,10 @@ def param_id(name: str) -> str:
 
 
 def param_texts(test: TestId) -> dict[str, str]:
-    """Returns each parameter's value in words: its part of the id, or the value itself if the part is not certain.
+    """Returns each parameter's value in words: its part of the id, or the value itself if that is uncertain.
 
-    The id says `uvicorn-2` for a server, and contains ids that a user chose. pytest joins the parts with `-`, which may
-    also be inside them. A text or a number is its own part unless the user gave another.
+    The id says `uvicorn-2` for a server, and contains ids that a user chose. Parts are joined with `-`, which they may
+    also contain. A text or a number is its own part unless the user gave another.
     """
     literal = [str(value) if isinstance(value, str | int | float | None) else None for value in test.params.values()]
     own = [str(value) for value in test.params.values()]
@@ -55,7 +55,7 @@ def _is_in(value: object, id_: str) -> bool:
 
 
 def _parts(whole: str, known: list[str | None]) -> list[str] | None:
-    """Returns all parts of an id if some are known; None if they do not fit, or fit in more than one way."""
+    """Returns all parts of an id if some are known; None unless they fit in exactly one way."""
     greedy, lazy = (
         re.fullmatch("-".join(rest if text is None else re.escape(text) for text in known), whole)
         for rest in ("(.+)", "(.+?)")
@@ -117,7 +117,7 @@ def _part(test: TestId, label: str) -> str | None:
 
 
 def unknown_params(results: Iterable[Result], labels: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names in `param:NAME` that are no parameter of any of these tests."""
+    """Returns the names in `param:NAME` that none of these tests has as a parameter."""
     known = {name for result in results for name in result.test.params}
     named = (label.removeprefix(_PARAM) for label in labels if label.startswith(_PARAM))
     return tuple(name for name in named if name not in known)

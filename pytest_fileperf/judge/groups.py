@@ -33,13 +33,13 @@ from pytest_fileperf.measure.recording import Recording
 #     best one, because which one looks best is chance too. So with 95 % confidence no two equal variants of a group are
 #     told apart, and all intervals hold.
 #
-# A variant's rank is 1 + the number of variants that are certainly better: the lower end of a simultaneous confidence
+# A variant's rank is 1 + the number of certainly better variants. This is the lower end of a simultaneous confidence
 # interval for its true rank.
 #
 #     Source: Al Mohamad, Goeman and van Zwet, "Simultaneous confidence intervals for ranks with application to ranking
 #     institutions", Biometrics 78 (2022) 238–247, with Bonferroni's bounds in place of Tukey's, as variances differ.
 #
-# So the second line of a table has rank 1 if it may as well be the best, and ranks may have gaps.
+# So the second line of a table has rank 1 if it may be the best, and ranks may have gaps.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Place:
     shared: bool = False
     """Another member has the same rank."""
     value: float | None = None
-    """Its level of the metric, in SI units."""
+    """Its value of the metric, in SI units."""
     ratio: float | None = None
     """Its value over the best one's: at most 1 for a rate, at least 1 for a duration."""
     low: float | None = None
@@ -75,7 +75,7 @@ class RankedGroup:
 
     @property
     def confidence(self) -> float:
-        """All ranks and intervals hold together with this confidence."""
+        """All ranks and intervals together have this confidence."""
         return 1 - RULES.ranking_alpha
 
     def ordered(self) -> Iterator[tuple[Result, Place]]:
@@ -156,7 +156,7 @@ def _margins(
 
 
 def _exp(logarithm: float) -> float:
-    """Limits the result to what a float holds."""
+    """Limits the result to a float's range."""
     return math.exp(min(logarithm, 700.0))
 
 
@@ -165,7 +165,7 @@ def _exp(logarithm: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a session was asked to do, as far as reports depend on it."""
+    """The user's options for a session, as far as reports depend on them."""
 
     command: str = ""
     """As typed into a shell."""
@@ -202,7 +202,7 @@ class SessionRecord:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of `pytest-fileperf`, `pytest` and `python`."""
     commit: Mapping[str, object] | None = None
-    """See `versions.commit`; None if there is none, or no report needs it."""
+    """See `versions.commit`; None also if no report needs it."""
     environment: Mapping[str, object] = field(default_factory=dict)
     """Machine, system, Python and packages, as JSON values; empty if no report needs it."""
 

@@ -1,19 +1,19 @@
 """How much worse a latency percentile is than the old version's, by the share of requests that take longer.
 
-For any ratio r, two shares are compared in each pair: the new requests that take longer than r times the old
-percentile, and the old requests that take longer than the percentile itself. The interval are the ratios r at which the
-shares cannot be told apart (Woodruff, "Confidence intervals for medians and other position measures", J. Am. Stat.
-Assoc. 47 (1952) 635–646, for two samples in pairs). Latency may jump at the percentile, for example if a pause hits
-just that share of the requests. There a percentile's value is chance, and an interval around it as wide as the jump,
-but a share is as exact as anywhere.
+For any ratio r, two shares are compared in each pair. One is the share of new requests that take longer than r times
+the old percentile. The other is the share of old requests that take longer than the percentile. The interval consists
+of the ratios r without a clear difference (Woodruff, "Confidence intervals for medians and other position measures", J.
+Am. Stat. Assoc. 47 (1952) 635–646, for two samples in pairs). Latency may jump at the percentile, for example if a
+pause hits just that share of the requests. There a percentile's value is chance, and an interval around it as wide as
+the jump. But a share is as exact as anywhere.
 
 *Between stalls* fewer slow requests count: in a turn, no more than chance makes slow. A stall makes all connections
 wait at once. So thousands of requests contain only a few stalls, and a percentile is as uncertain as their number. If
 single requests take longer, this shows with a fraction of the load.
 
-The expected spread of shares in a pair is binomial, times how many slow requests come together (`clustering`), plus
-what the usual difference of two start-ups moves across the percentile. The observed spread is moderated with it by
-`Rules.ranks_prior_df` degrees of freedom. It may be smaller: pauses at equal distances differ less than by chance.
+The expected spread of shares in a pair is binomial, times how many slow requests come together (`clustering`). The
+usual difference of two start-ups adds its part. The observed spread is moderated with it by `Rules.ranks_prior_df`
+degrees of freedom. It may be smaller: pauses at equal distances differ less than by chance.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def difference_by_ranks(
     """Returns None if too few requests are slow to bound it.
 
     `usual` is how much the percentiles of two start-ups differ, as a log ratio. With `calm`, only slow requests between
-    stalls count; then it is None also if there are no stretches of time.
+    stalls count; without stretches of time the result is None.
     """
     pairs = [pair for pair in pairs if pair.base.latency.count and pair.now.latency.count]
     requests = [sum(side.latency.count for side in own) for own in sides_of(pairs)]
@@ -107,7 +107,7 @@ def difference_by_ranks(
         usual=together * binomial + (weights**2).sum() * moved,
         weight=RULES.ranks_prior_df,
     )
-    # If all pairs share a start-up, its luck is the same in each of them, and more pairs do not average it out.
+    # If all pairs share a start-up, each of them has its luck, and more pairs do not average it out.
     common = 0.0 if all(pair.base_boots_anew for pair in pairs) else moved / 2
     beyond, beyond_error = np.asarray(mean_now - mean_base), np.sqrt(variance + common)
     first, df = int(ratios[0]), RULES.ranks_prior_df + len(pairs) - 1
@@ -171,9 +171,9 @@ def _weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: float) -> tuple[int, float]:
-    """Returns the step with a share `reach` of the weighted requests above it, and which part of those at it counts.
+    """Returns the step with a share `reach` of the weighted requests above it, and the part at it that counts.
 
-    Many requests may lie at the step: as many of them count as are missing above it to make up the share.
+    Many requests may lie at the step: they count as far as the share is not full.
     """
     steps = np.arange(min(side.first for side in sides), max(side.last for side in sides) + 1)
     shares = weights @ np.array([side.above(steps) for side in sides])
@@ -186,7 +186,7 @@ def _percentile(sides: Sequence[_Tail], weights: NDArray[np.float64], reach: flo
 class _Tail:
     """One version's part of a pair: the share of its requests that took longer than each step.
 
-    Steps are of a log ratio to the pair's own mean of both versions. So a pair in which the machine was slow has its
+    Steps measure a log ratio to the pair's own mean of both versions. So a pair in which the machine was slow has its
     own scale, which is the same for both versions.
     """
 

@@ -23,7 +23,7 @@ _LEFT_WORK = "a run that left work behind"
 
 
 class Standing(StrEnum):
-    """Where a measurement stands, in a word: its gates' outcome, or something that weighs more."""
+    """A measurement's result in a word: its gates' outcome, or something that weighs more."""
 
     PASS = "PASS"  # noqa: S105 - an outcome, not a password
     """Not worse than the baseline by more than the tolerance. The test passes."""
@@ -65,8 +65,8 @@ class TestId:
     __test__ = False
 
     nodeid: str
-    """With `#2` and so on for further measurements of one test, `#upload` for a part of a load, `#login` for a step of
-    a journey, and `#visit#login` for a step in a part."""
+    """With `#2` and so on for further measurements of one test. With `#upload` for a part of a load, `#login` for a
+    step of a journey, or `#visit#login` for a step in a part."""
     module: str
     """Path of the test module relative to the root directory, with `/`."""
     name: str
@@ -131,7 +131,7 @@ class FailedTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What a profiler saw of the server."""
+    """A profiler's findings about the server."""
 
     text: str
     """A few lines, or one if it could not look."""
@@ -158,15 +158,15 @@ class Result:
     pairs: tuple[Pair, ...] = ()
     """Start-ups of both versions, if these were measured alternately."""
     base_seconds: float | None = None
-    """What measuring both took, start-ups included."""
+    """The time for both measurements, start-ups included."""
     stored_latency: Histogram | None = None
     """The stored baseline's latencies, if only its figures were compared."""
     noise: tuple[NoiseFloor, ...] = ()
-    """What the gates could see here, if the same code was compared with itself."""
+    """The least change that the gates could see here, if the same code was compared with itself."""
     explanation: Explanation | None = None
     """Functions that cost CPU time, or more of it than in the old version; None if nobody looked."""
     capacity: Capacity | None = None
-    """The highest rate that holds the limits, if it was searched for; the figures are those at this rate."""
+    """The highest rate that meets the limits, if it was searched for; the figures come from this rate."""
     base_capacity: Capacity | None = None
     """The old version's, if two versions were measured alternately."""
     other_answers: tuple[OtherAnswers, ...] = ()
@@ -176,7 +176,7 @@ class Result:
     """Why it did not become a baseline although the user asked for it, without a full stop; else empty."""
     smoke: bool = False
     notes: tuple[Note, ...] = ()
-    """What a reader must know of what the server serves, then of how the load was made."""
+    """Facts that a reader must know about the served app, then about the load."""
 
     def having(self, **facts: Any) -> Result:
         """Returns it with these fields, its own or its verdict's: no name is in both."""
@@ -191,7 +191,7 @@ class Result:
 
     @property
     def background(self) -> Background | None:
-        """What each version did in the other's turns; None if no versions were measured alternately."""
+        """Each version's work in the other's turns; None if no versions were measured alternately."""
         return None if self.base is None else background_of(self.base, self.recording)
 
     @property
@@ -228,7 +228,7 @@ class Result:
 
     @property
     def least_capacity(self) -> float | None:
-        """The highest rate that held, if no load broke a limit; None for other results."""
+        """The highest good rate, if no load broke a limit; None for other results."""
         return self.capacity.rate if self.capacity is not None and math.isinf(self.capacity.high) else None
 
     @property

@@ -1,7 +1,7 @@
-"""What pairs show by themselves: how much worse the new version is, and how certain that is.
+"""How much worse the new version is by single pairs, and how certain that is.
 
 A *pair* is a new start-up of each version, loaded alternately for some seconds. Its value d is how much worse the new
-version is, as a log ratio, and v is the uncertainty of d.
+version is, as a log ratio. Its v is the variance of d.
 
 rates        d is the biweight of the ratios of its cycles. A cycle's two turns follow each other within a tenth of a
              second. So what slows the machine for longer slows both, and what slows one of them is an outlier. v comes
@@ -88,10 +88,10 @@ def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
 
 
 def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float], float] | None = None) -> float:
-    """Returns how many requests beyond a percentile come together, among those that count (`excess_of`).
+    """Returns how many counted requests beyond a percentile come together (`excess_of`).
 
-    If they counted as single ones, p99 of the same code with occasional stalls would be REGRESSED in 3 and IMPROVED in
-    2 of 1,000 simulated tests. With this it is in none.
+    Take the same code with occasional stalls. If its slow requests counted as single ones, p99 would be REGRESSED in 3
+    and IMPROVED in 2 of 1,000 simulated tests. With this it is in none.
     """
     return clustering_of(excess_of(boot.stretches, percent, most=most) for boot in boots_of(pairs))
 
@@ -132,7 +132,7 @@ def _of_total(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
     base, now = (math.fsum(values) / len(values) for values in zip(*cycles, strict=True))
     if len(cycles) < 2:
         return math.log(now / base), 0.0
-    # What slows a whole cycle slows both of its turns, and does not make their ratio uncertain.
+    # A slow moment of a whole cycle slows both of its turns, and does not make their ratio uncertain.
     deviations = [of_now / now - of_base / base for of_base, of_now in cycles]
     squares = math.fsum(deviation * deviation for deviation in deviations)
     return math.log(now / base), squares / (len(cycles) - 1) / len(cycles)
@@ -176,7 +176,7 @@ def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: boo
     from scipy.special import chdtri
 
     values, cycles = np.array([unit.value for unit in units]), [unit.cycles for unit in units]
-    # Some units have too few cycles, and fewer than two have enough to show what is usual.
+    # Some units have too few cycles, and fewer than two have enough to show the usual spread.
     alone = any(0 < count < RULES.least_cycles for count in cycles)
     alone = alone and sum(count >= RULES.least_cycles for count in cycles) < 2
     weights = 1 / (usual**2 + (np.zeros(len(units)) if alone else _moderated(units)))
@@ -186,13 +186,13 @@ def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: boo
     if alone:  # the usual loses its weight if they deviate by more than half of all such units would
         prior = RULES.alone_prior_df if squares <= float(chdtri(df, 0.5)) else 0
     birge = max(1.0, moderated(squares, df, usual=1.0, weight=prior))
-    # If all pairs share a start-up, its luck is the same in each of them, and more pairs do not average it out.
+    # If all pairs share a start-up, each of them has its luck, and more pairs do not average it out.
     common = 0.0 if boots_anew else usual**2 / 2
     return Difference(worse=worse, error=math.sqrt(birge / weights.sum() + common), df=prior + df)
 
 
 def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
-    """Returns the variances; those from cycles as if `prior_cycles` more cycles had deviated like the units'."""
+    """Returns the variances, if from cycles moderated as if `prior_cycles` more had deviated like the units'."""
     variances, cycles = (np.array([getattr(unit, name) for unit in units]) for name in ("variance", "cycles"))
     enough, known = cycles >= RULES.least_cycles, cycles > 0
     if enough.any():
@@ -204,15 +204,15 @@ def _moderated(units: Sequence[PairValue]) -> NDArray[np.float64]:
 
 # --- Start-ups that get slower, or faster, one after another: then their mean describes none of them
 #
-# This needs an order without exception, steps of about one size, and a change beyond what start-ups of the same code
-# and their own rounds differ by. On a quiet or noisy machine at most 0.5 % of unchanged code has such an order
-# (`tests/judge/test_unit.py`).
+# This needs an order without exception, and steps of about one size. The change must exceed the differences between
+# start-ups of the same code, and between their own rounds. On a quiet or noisy machine at most 0.5 % of unchanged code
+# has such an order (`tests/judge/test_unit.py`).
 
 
 def trend_of(recording: Recording) -> tuple[float, ...]:
-    """Returns the levels of start-ups that get steadily slower or faster; nothing without such a trend.
+    """Returns the values of start-ups that get steadily slower or faster; nothing without such a trend.
 
-    Levels are requests/s, or latencies in seconds if the load has a fixed rate.
+    They are requests/s, or latencies in seconds if the load has a fixed rate.
     """
     values = [
         [
@@ -233,7 +233,7 @@ def trend_of(recording: Recording) -> tuple[float, ...]:
 def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:
     """Returns whether a machine that changed meanwhile may be the cause of a trend.
 
-    It may be if the machine was busy, or if the CPU time per request changed as well. It also may if either is unknown.
+    It may be if the machine was busy, or if the CPU time per request also changed, or if either is unknown.
     """
     if not any(boot.samples for boot in recording.boots) or busy_of(recording).is_busy:
         return True
@@ -260,7 +260,8 @@ def _is_trend(levels: Sequence[float], errors: Sequence[float]) -> bool:
     # Log ratios of first and last, by number: start-ups of the same code differ by 1 to 6 % each.
     if abs(total) < {3: 0.3, 4: 0.25}.get(len(levels), 0.2):
         return False
-    # Every step must be a good part of an even one, because one jump is not a trend, and exceed three standard errors.
+    # Every step must be a good part of an even one, because one jump is not a trend. It must also exceed three standard
+    # errors.
     least, sign = 0.3 * abs(total) / len(steps), math.copysign(1, total)
     return all(
         sign * step >= max(least, 3 * math.hypot(*both)) for step, both in zip(steps, pairwise(errors), strict=True)

@@ -56,7 +56,7 @@ class ReasonKind(Enum):
     ENVIRONMENT = auto()
     """It is so much worse that no difference between sessions explains it."""
     ABSENT = auto()
-    """One version lacks what is measured."""
+    """One version lacks the measured endpoint or figure."""
     NO_APP = auto()
     """The old version lacks the whole app, or does not start."""
     INCOMPARABLE = auto()
@@ -70,7 +70,7 @@ class ReasonKind(Enum):
     NOISE = auto()
     UNSEEN = auto()
     NOTHING_TOLD = auto()
-    """Not even a worsening of `Rules.nothing_told` could have been seen."""
+    """Not even a worsening of `Rules.nothing_told` would have been visible."""
     FEW_REQUESTS = auto()
     NO_REQUEST = auto()
     WAS_ZERO = auto()
@@ -113,7 +113,7 @@ class NoiseOf(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why an outcome is what it is: its kind, and the facts for this kind. Other fields keep their defaults."""
+    """The reason of an outcome: its kind, and the facts for this kind. Other fields keep their defaults."""
 
     kind: ReasonKind
     metric: str = ""
@@ -124,7 +124,7 @@ class Reason:
     needed: int = 0
     total: int = 0
     share: float = 0.0
-    """A worsening that was or could be seen, or the tolerance that it may exceed."""
+    """An actual or detectable worsening, or the tolerance that it may exceed."""
     tolerance: float = 0.0
     """The tolerance with which this noise would PASS."""
     ratio: float = 0.0
@@ -139,12 +139,12 @@ class Reason:
     jump: tuple[tuple[float, float], tuple[float, float]] | None = None
     """The percentiles before and after a jump of the latency, each with its seconds."""
     differences: tuple[str, ...] = ()
-    """`cores was 2, is 4`, one for each difference from the baseline except packages. If a version lacks what is
-    measured: its answer."""
+    """`cores was 2, is 4`, one for each difference from the baseline except packages. If a version lacks the endpoint:
+    its answer."""
     packages: tuple[str, ...] = ()
     """`starlette 1.0 → 1.1`, one for each package that changed since the baseline."""
     busy: Busy | None = None
-    """What others did on the machine."""
+    """Others' use of the machine."""
     text: str = ""
     """A text from a user or another program, or why code was not measured again."""
     times: tuple[float, ...] = ()
@@ -156,15 +156,15 @@ class Reason:
 
 
 class NoteKind(Enum):
-    """What else a reader must know of a result; `report.wording` has a sentence for each."""
+    """Further facts that a reader must know; `report.wording` has a sentence for each."""
 
     TOLD = auto()
     """A whole sentence."""
-    # What the server serves:
+    # The served app:
     SET_BY_TEST = auto()
     """The test has set something on the app that the server imported."""
     NOT_AS_MADE = auto()
-    """What differs from the test's app, because the server imported it."""
+    """Differences from the test's app, because the server imported it."""
     IMPORTS_ANEW = auto()
     """Why each start-up imports the app."""
     ELSEWHERE = auto()
@@ -183,22 +183,22 @@ class NoteKind(Enum):
     """Why it ran with the packages that are installed here."""
     PACKAGES = auto()
     """The packages that changed since it was stored."""
-    # What was stored:
+    # The new baseline:
     ROUGHLY_KNOWN = auto()
-    """The level is less certain than a baseline's should be."""
+    """The figure is less certain than a baseline's should be."""
     NO_CODE_STORED = auto()
     """Why the new baseline's code cannot be found again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What else a reader must know: its kind, and the facts for this kind."""
+    """A further fact that a reader must know: its kind, and the data for this kind."""
 
     kind: NoteKind
     texts: tuple[str, ...] = ()
     """Names, or texts from a user or another program."""
     share: float = 0.0
-    """The standard error of the level's logarithm."""
+    """The standard error of the figure's logarithm."""
 
     @property
     def why_no_code(self) -> str:
@@ -218,7 +218,7 @@ class MetricComparison:
     """A name in `measure.metrics.METRICS`."""
     outcome: Outcome
     tolerance: float
-    """The worsening, as a share, that passes: a rate may fall, and a duration grow, by a factor of 1 + tolerance."""
+    """The worsening, as a share, that passes: a rate or duration may get worse by a factor of 1 + tolerance."""
     floor: float = 0.0
     """The worsening in the metric's own unit that passes, if the tolerance comes from it; else 0."""
     base: float | None = None
@@ -237,7 +237,7 @@ class MetricComparison:
     """The smallest worsening, as a share, that this evidence would have shown in 8 of 10 runs. None if it is too great
     to be of use (`Rules.most_told`)."""
     reason: Reason | None = None
-    """Why it is INCONCLUSIVE, NEW or IMPROVED, or what else may explain a regression."""
+    """Why it is INCONCLUSIVE, NEW or IMPROVED, or another explanation of a regression."""
     pairs: int | None = None
     """How many pairs of start-ups were compared alternately; None against stored figures."""
     log_ratio: float | None = None
@@ -251,11 +251,11 @@ class MetricComparison:
     def of(
         cls, metric: Metric, tolerance: float, outcome: Outcome = Outcome.INCONCLUSIVE, **facts: Any
     ) -> MetricComparison:
-        """Applies the tolerance at `base`, the old level. A watched metric becomes WATCHED.
+        """Applies the tolerance at `base`, the old value. A watched metric becomes WATCHED.
 
-        A floor becomes a share of the old level as measured here: max(15 %, 2 ms / 10 ms) is 20 %. That level has an
-        error, which the difference of both versions has as well. An old level that is too low by chance makes the loss
-        look larger, and the tolerance too. So the difference's own error covers both.
+        A floor becomes a share of the old value as measured here: max(15 %, 2 ms / 10 ms) is 20 %. That value has an
+        error, which the difference of both versions also has. If the old value is too low by chance, the loss looks
+        larger, and so does the tolerance. So the difference's own error covers both.
         """
         found = cls(metric=metric.name, outcome=outcome, tolerance=float(tolerance), **facts)
         if not isinstance(tolerance, Tolerance):
@@ -264,10 +264,10 @@ class MetricComparison:
             return replace(found, outcome=Outcome.WATCHED)
         if not tolerance.floor or found.base is None or found.base < 0:
             return found
-        if not found.base:  # a floor is no share of nothing, and counts may be 0
+        if not found.base:  # a floor isn't a share of 0, which counts may be
             return replace(found, floor=tolerance.floor)
         share = tolerance.floor / found.base
-        if metric.worse_sign < 0:  # a rate may fall to 1 / (1 + tolerance) of what it was
+        if metric.worse_sign < 0:  # a rate may fall to 1 / (1 + tolerance)
             share = share / (1 - share) if share < 1 else math.inf
         share = min(share, _MOST_TOLERATED)
         return found if share <= tolerance else replace(found, tolerance=share, floor=tolerance.floor)
@@ -325,10 +325,10 @@ class LimitCheck:
     metric: str
     limit: float
     value: float | None
-    """None if it was not measured; then the limit does not hold."""
+    """None if it was not measured; then the limit counts as broken."""
     holds: bool
     reason: Reason | None = None
-    """Why it does not hold, or holds by little evidence."""
+    """Why the limit is broken, or why the evidence is weak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,8 +346,7 @@ class Verdict:
     world: tuple[MetricComparison, ...] = ()
     """The baseline's own code now, compared with its stored figures: the user's code does not cause these changes."""
     code_notes: tuple[Note, ...] = ()
-    """Which code of a stored baseline was measured again, or why none was, and what was stored of the code here; empty
-    if nobody asked."""
+    """Facts about the code of a stored baseline and the code here: measured again or not, stored or not, and why."""
 
     @property
     def broken(self) -> tuple[LimitCheck, ...]:
@@ -368,16 +367,16 @@ class Verdict:
 
 # --- Makes a comparison's figures agree: before, after, the change between them, and the load itself
 #
-# One rule for every report. *Now* is the load's figure, which its row, its limits and the test's own asserts show too.
-# *Base* is the old version's figure, measured alternately, or the stored one. The change is between these two. The
-# interval is the judge's: for typical moments, or if the figures lie beyond it, for the counts, which include stalls.
-# In that case `typical` keeps the judge's own estimate.
+# One rule for every report. *Now* is the load's figure, as in its row, its limits and the test's own asserts. *Base* is
+# the old version's figure, measured alternately, or the stored one. The change is between these two. The interval is
+# the judge's for typical moments. If the figures lie beyond it, it is the one for the counts, which include stalls. In
+# that case `typical` keeps the judge's own estimate.
 
 
 def as_the_run_shows(
     comparisons: Iterable[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """`base` is what was measured alternately with `now`, if anything was.
+    """`base` was measured alternately with `now`, or is None.
 
     Figures that are worse by more than the tolerance are neither PASS nor IMPROVED, even if the pairs are.
     """
@@ -430,10 +429,10 @@ def agreeing(comparison: MetricComparison, now: float | None, base: float | None
 def check_limits(
     limits: Mapping[str, float], recording: Recording, least_capacity: float | None = None
 ) -> tuple[LimitCheck, ...]:
-    """Returns one check per limit, in the given order: `min_` or `max_` and a metric's name, in the metric's SI unit.
+    """Returns one check per limit, in the given order. Names are `min_` or `max_` and a metric, in SI units.
 
-    `least_capacity` is the highest rate that held, if a search found no end. A value equal to its limit holds. One that
-    was not measured does not. Raises KeyError for an unknown metric, because settings have checked the names.
+    `least_capacity` is the highest good rate, if a search found no end. A value equal to its limit meets it. An
+    unmeasured value does not. Raises KeyError for an unknown metric, because settings have checked the names.
     """
     checks = []
     for name, limit in limits.items():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
 
 _KEPT_UP = 0.03
-"""Latencies may grow by at most this share of the time, and the backlog by at most this share of the requests due.
+"""Latencies may grow by at most this share of the time. The backlog may grow by at most this share of due requests.
 Beyond it, the share is the part of the load that the server cannot handle."""
 _LEAST_ROUNDS = 3
 """Fewer rounds do not show whether a backlog grows."""
@@ -43,7 +43,7 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
 
 
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
-    """Returns the least share of its requests by which a load's backlog grew; 0.0 or less if the server kept up.
+    """Returns a lower bound of the backlog's growth, as a share of the requests; 0.0 or less if the server kept up.
 
     Latencies grow by that share of the time, and answers per second fall short of this `rate` by it. A burst of
     requests also makes latencies grow, but its answers come faster. If few requests came by chance, few answers come,
@@ -61,8 +61,9 @@ def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
 def _between_thirds(leads: LeadTimes) -> tuple[float, float, float, float] | None:
     """Compares the last third of the time in which requests were due with the first, by their means.
 
-    Returns by how much latencies grew, its standard error (infinite if a third has a single stretch), the time in
-    between (all in ns), and the requests that were due in that time. None if all requests were due at once.
+    Returns the growth of latencies, its standard error, and the time in between, all in ns. The last item is the number
+    of requests due in that time. The error is infinite if a third has a single stretch. None if all requests were due
+    at once.
     """
     due, mean, counts = (np.array(column, dtype=np.float64) for column in (leads.due_ns, leads.mean_ns, leads.counts))
     thirds = due <= due[-1] / 3, due >= due[-1] * 2 / 3

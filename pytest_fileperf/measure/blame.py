@@ -1,9 +1,9 @@
 """Finds the functions whose CPU time per request grew between two profiles.
 
-A version's cost is the sum of its samples. So the growth is a sum as well: over stacks, or over functions that do not
-call each other. The search starts at the outermost function and follows the calls as long as one function holds most of
-the growth. If a few functions hold it together, it follows each of them. It stops at a function that does the work
-itself, or whose calls share the growth widely. Work that only moved to other callers did not grow.
+A version's cost is the sum of its samples. So the growth is also a sum: over stacks, or over functions that do not call
+each other. The search starts at the outermost function. It follows the calls as long as one function has most of the
+growth. If a few functions share it, the search follows each of them. It stops at a function that does the work itself,
+or whose calls share the growth widely. Work that only moved to other callers did not grow.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def aligned(before: Mapping[Calls, float], after: Mapping[Calls, float], *, samp
 
 
 def _settle(paths: Sequence[Calls], moved: dict[Calls, float], after: Mapping[Calls, float]) -> None:
-    """Moves work from callers that do less of it now to those that do more, the most similar stacks first."""
+    """Moves work from callers that do less of it now to callers that do more, the most similar stacks first."""
     more = {path: after.get(path, 0.0) - moved.get(path, 0.0) for path in paths}
     less = [path for path in paths if more[path] < 0]
     pairs = ((_common_end(one, other), one, other) for one in less for other in paths if more[other] > 0)
@@ -160,17 +160,17 @@ _FEW = 20
 _MOST = 0.85
 """Share of a function's growth that makes its calls answerable for it."""
 _AROUND = 0.6
-"""A function around more than this share of all time is not a cause just because everything beneath it grew evenly."""
+"""A function around more than this share of all time is no cause if everything beneath it grew evenly."""
 _WORTH_NAMING = 0.05
 """Share of the whole growth below which a function is left out."""
 _OF_A_CALLER = 0.2
-"""Share of the whole growth below which a caller of the greatest cause is left out: the cause's own caches and garbage
-may cost it time. In 6 of 38 slower libraries an unchanged caller had grown by up to 0.18."""
+"""A caller of the greatest cause is left out below this share of the whole growth. The cause's caches and garbage may
+cost it time. In 6 of 38 slower libraries an unchanged caller had grown by up to 0.18."""
 _IN_EACH = 0.25
 """Share of a growth that each look must show. A profiler that had to wait for its core takes many samples at once
-afterwards: a single moment may then be a tenth of all samples."""
+afterwards. Then a single moment may be a tenth of all samples."""
 _ITSELF = 0.8
-"""If a function's own code has this share of the growth, each look must show it there, and not in its calls."""
+"""If a function's own code has this share of the growth, each look must show the growth there."""
 _NEW = 0.2
 """A function that cost less than this share before is new here."""
 
@@ -206,7 +206,7 @@ class _Search:
     def __init__(
         self, works: Sequence[Work], sample_s: tuple[float, float], *, least_s: float, around: Collection[str]
     ) -> None:
-        """`sample_s` is what a sample stands for, before and after; `around` are server's and framework's packages."""
+        """`sample_s` is the cost of a sample, before and after; `around` are server's and framework's packages."""
         self._whole = [(work, -1) for work in works]
         self._whole_s = _sums(self._whole)
         self._sample_s = sample_s
@@ -245,7 +245,7 @@ class _Search:
         return _rise(parts) >= max(self._least_s, _CLEAR * self._spread_s(parts))
 
     def _spread_s(self, parts: Sequence[_Part]) -> float:
-        """Returns the standard deviation of the growth of some work: that of counts of samples, and of frameworks."""
+        """Returns the standard deviation of some work's growth, from counts of samples and from frameworks."""
         variance = 0.0
         for all_s, own_s, sample_s in zip(self._whole_s, _sums(parts), self._sample_s, strict=True):
             share = (own_s + sample_s) / (all_s + 2 * sample_s)  # drawn to the middle: none of ten is not surely none
@@ -292,7 +292,7 @@ class _Search:
             yield place, parts
 
     def _holder(self, parts: Sequence[_Part], total_s: float) -> _Cause | None:
-        """Returns the outermost function beneath that holds most of the growth; None if the growth is shared."""
+        """Returns the outermost function beneath with most of the growth; None if the growth is shared."""
         beneath: dict[CodePlace, list[_Part]] = defaultdict(list)
         for work, at in parts:
             inner = work.path[at + 1 :]
@@ -329,9 +329,9 @@ def growth(
 ) -> tuple[FunctionGrowth, ...]:
     """Returns the functions to blame for the growth of CPU time per request, the largest first; then the savings.
 
-    Returns nothing if CPU time per request did not grow, or if no function stands out of the noise of sampling. In torn
-    stacks only the project's innermost function is trusted. For the roots see `place_of`. `looks` are the pairs of
-    profiles that both sums were made from: each pair must show every function that is returned.
+    Returns nothing if CPU time per request did not grow, or no function stands out of the noise. In torn stacks only
+    the project's innermost function is trusted. For the roots see `place_of`. `looks` are the pairs of profiles in both
+    sums: each pair must show every returned function.
     """
     whole_s, noise_s = now.cost - base.cost, 0.0
     if not (base.samples and now.samples):
@@ -440,7 +440,7 @@ def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
 
 
 def _is_new_use(place: CodePlace, parts: Sequence[_Part], called: CodePlace, own: Sequence[_Part]) -> bool:
-    """Returns whether a library's function is new here and what it calls is not: then the new function says more."""
+    """Returns whether a library's function is new here, but not its calls: then the new function says more."""
     if place.own_code or called.own_code:
         return False
     (before_s, after_s), (inner_before_s, inner_after_s) = _sums(parts), _sums(own)

@@ -1,4 +1,4 @@
-"""The result of a search for a server's capacity: the highest rate at which it holds its limits."""
+"""The result of a search for a server's capacity: the highest rate at which it meets its limits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pytest_fileperf.units import format_rate
 
 class CapacityEnd(StrEnum):
     FOUND = "found"
-    """Loads below this rate held the limits, and loads above it did not."""
+    """Loads below this rate met the limits, and loads above it did not."""
     GENERATOR = "load generator"
-    """The server held every rate that the load generator could make. So its capacity is this rate or more."""
+    """The server met its limits at every rate that the load generator could make. Its capacity is this rate or more."""
     NO_RATE = "no rate holds"
     """Even a small part of the closed loop's rate breaks a limit."""
     SMOKE = "smoke run"
@@ -35,9 +35,9 @@ class RateTried:
     beyond: Mapping[str, int]
     """Requests that count against each limit, by its name: slower than it, or failed."""
     holds: bool
-    """Every limit held, and the server did not fall behind."""
+    """Every limit was met, and the server did not fall behind."""
     falls_behind: bool = False
-    """Every limit held, but only because the load was short: its backlog grew from beginning to end."""
+    """Every limit was met, but only because the load was short: its backlog grew from beginning to end."""
     by_generator: bool = False
     """The load generator set the pace, or its late requests broke a limit. Then this says nothing about the server."""
     p50: float | None = None
@@ -51,24 +51,24 @@ class RateTried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The highest rate of an open loop at which a server holds its limits. Rates are requests per second.
+    """The highest rate of an open loop at which a server meets its limits. Rates are requests per second.
 
     A server is slower in some loads than in others. This figure is for its middle pace: half of the loads find it
     faster.
     """
 
     rate: float
-    """0.0 if no rate holds."""
+    """0.0 if no rate meets the limits."""
     low: float
     high: float
     """Interval of the rate at `confidence`. `high` is infinite if only the load generator broke a limit."""
     confidence: float = 0.9
     limits: Mapping[str, float]
-    """The limits that had to hold, by name, in SI units."""
+    """The limits to meet, by name, in SI units."""
     broken: str = ""
     """The limit that breaks first when the rate grows, such as `max_p99`. Empty if no limit broke."""
     limit: Limit = field(default=Limit(kind=LimitKind.UNCLEAR, evidence=""))
-    """What set the pace just above this rate."""
+    """The bottleneck just above this rate."""
     closed_rps: float | None = None
     """Requests per second of a short closed loop before the search."""
     ended: CapacityEnd = CapacityEnd.FOUND

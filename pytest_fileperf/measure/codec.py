@@ -127,7 +127,7 @@ def json_value(value: object) -> JsonValue:
 
 
 def json_text(value: JsonValue, indent: str = "") -> str:
-    """Returns JSON text that diffs well: sorted keys, two spaces per level, lists of plain values on one line."""
+    """Returns JSON text that diffs well: sorted keys, two spaces of indent, lists of plain values on one line."""
     deeper = indent + "  "
     if isinstance(value, dict) and value:
         parts = [f"{json_text(key)}: {json_text(value[key], deeper)}" for key in sorted(value)]
@@ -259,7 +259,7 @@ def _present(arguments: Sequence[object]) -> object:
 # --- plain values
 
 _TOO_LARGE = 1 << 63
-"""No count is this large. JSON may hold numbers beyond a float's range."""
+"""No count is this large. JSON allows numbers beyond a float's range."""
 
 
 def _encoded_plain(value: object, type_: object) -> object:

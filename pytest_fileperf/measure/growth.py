@@ -1,4 +1,4 @@
-"""Finds what a server holds more and more of with each request: open files, threads, memory.
+"""Finds resources that a server gathers with each request: open files, threads, memory.
 
     memory │     ╭──────── a cache that is full          memory │        ╭─ grows to the end: reported
            │  ╭──╯                                              │     ╭──╯
@@ -34,7 +34,7 @@ _LEAST_OF_MEMORY = 0.05
 _LASTING_STARTS = 0.8
 """Share of the start-ups that must show lasting growth before it is reported."""
 _AT_LIMIT = 0.97
-"""A process with this share of its allowed open files is at the limit: it keeps some free, or just closed some."""
+"""A process with this share of its allowed open files is at the limit: it may have just closed some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Growth:
     """Growth per answered request, good or failed. None if it is not known."""
 
     requests: int
-    """The requests over which it was seen."""
+    """The number of requests over which it was measured."""
     open_files: float | None = None
     threads: float | None = None
     memory_bytes: float | None = None
@@ -59,7 +59,7 @@ _HELD = {"open_files": "files", "threads": "threads", "memory_bytes": "rss_bytes
 def growth_of(
     samples: Sequence[Sample], rounds: Sequence[Round], *, connections: int, files_limit: int | None
 ) -> Growth | None:
-    """Returns a start-up's growth over its rounds. None if too little was seen, or processes came and went."""
+    """Returns a start-up's growth over its rounds. None with too few samples, or if processes came and went."""
     full = (
         sample.at_ns
         for sample in samples

@@ -108,11 +108,11 @@ _OUTER_COOKIE, _COOKIE = 0x1C849314, 0x1C849313
 class Histogram:
     """Counts of integer nanoseconds. Frozen: adding gives a new one.
 
-    Values in the same step (`lowest_equivalent` to `highest_equivalent`) are not told apart: they have three digits.
+    Values have three digits: all in one step (`lowest_equivalent` to `highest_equivalent`) count as equal.
     """
 
     held: Counts = field(repr=False)
-    """Holds `steps` and `counts` in few bytes."""
+    """`steps` and `counts` in few bytes."""
     min_ns: int
     """Exact; 0 if empty."""
     max_ns: int
@@ -210,7 +210,7 @@ class Histogram:
         """Returns the median duration of the request that is under way at a random moment; 0 if empty.
 
         Samples at least this long took half of all the time. If a tenth of the requests takes a thousand times as long
-        as the others, somebody waits for one of these nearly always.
+        as the others, clients mostly wait for these.
         """
         if self.count == 0:
             return 0
@@ -307,7 +307,7 @@ def _numbers_of(words: NDArray[np.int64]) -> bytes:
     zigzag = (words << 1) ^ (words >> 63)
     rest = zigzag[:, np.newaxis] >> np.arange(0, int(zigzag.max(initial=1)).bit_length(), 7)
     every = (rest & 0x7F) | np.where(rest > 0x7F, 0x80, 0)  # the high bit: more bytes come
-    rest[:, 0] = 1  # zero needs a byte as well
+    rest[:, 0] = 1  # even zero needs a byte
     return every[rest > 0].astype(np.uint8).tobytes()
 
 
@@ -346,7 +346,7 @@ def middle_of(steps: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _span(step: int) -> tuple[int, int]:
-    """Returns the least value of the step, and how many values it holds."""
+    """Returns the least value of the step, and its number of values."""
     bucket = (step >> (_SUB_BITS - 1)) - 1
     sub = (step & (_SUB_HALF - 1)) + _SUB_HALF
     if bucket < 0:

@@ -27,7 +27,7 @@ from pytest_fileperf.units import format_duration, format_rate
 MORE_THAN_ONE = 1.05
 """A worker with more cores than this uses several: its threads share no lock."""
 WANTED_CORE = 0.95
-"""Share of the time in which a saturated process runs or waits for a core: it spends no time on waking up."""
+"""Share of the time in which a saturated process runs or waits for a core, with none left to wake up."""
 NEARLY_BUSY_CORE = 0.85
 """Share of the time on a core that is enough if the event loop was never idle either."""
 ROOM_ON_CORE = 0.75
@@ -35,9 +35,9 @@ ROOM_ON_CORE = 0.75
 NEVER_IDLE = 0.10
 """An event loop sets the pace if at most this share of the looks found it idle."""
 FULL_POOL = 0.85
-"""Mean share of busy threads in a full pool, if requests queue for it and all threads are busy in MOST looks. Threads
-that end together get their next work one after the other, which shows as a dip. A pool that requests need for only half
-of their time has grown to the most threads it ever needed at once, well above its mean."""
+"""Mean share of busy threads in a full pool. Requests must also queue for it, and all threads be busy in MOST looks.
+Threads that end together get their next work one after the other, which shows as a dip. If requests need a pool for
+half of their time, it grows to the most threads needed at once. That is well above its mean."""
 QUEUE_FOR_POOL = 1.10
 """From this many requests per busy thread on, some wait for a thread. Fewer may be an error of the mean."""
 SPARE_POOL = 0.70
@@ -63,7 +63,7 @@ LEAST_QUEUE_LOOKS = 2
 
 
 class LimitKind(StrEnum):
-    """What sets the pace. The text is for a table's column."""
+    """The bottleneck that sets the pace. The text is for a table's column."""
 
     GENERATOR = "load generator"
     JOURNEY = "journey"
@@ -73,8 +73,8 @@ class LimitKind(StrEnum):
     """A call in an `async def` blocks the loop: it should be awaited, or run in a thread."""
     THREAD_POOL = "thread pool"
     CONCURRENCY = "concurrency"
-    """The server waits, and would answer more requests in flight in the same time. If they share something, such as a
-    semaphore or a database, that may have a limit that cannot be seen from here."""
+    """The server waits, and would answer more requests in flight in the same time. They may share something with a
+    hidden limit, such as a semaphore or a database."""
     DISK = "disk"
     NETWORK = "network"
     RATE = "rate"
@@ -159,7 +159,7 @@ def _busy_children(usage: Usage) -> str:
 
 
 def _journey(usage: Usage) -> Limit | None:
-    """A journey that holds the generator's event loop most of the time without computing."""
+    """A journey that blocks the generator's event loop most of the time without computing."""
     if usage.code_blocked < MOST:
         return None
     blocked = f"its own code blocked the load generator's event loop for {_percent(usage.code_blocked)} of the time"
@@ -215,14 +215,14 @@ def _event_loop(usage: Usage) -> Limit | None:
 
 
 def _no_room(usage: Usage) -> Limit | None:
-    """A core that is too busy to be ruled out and not busy enough to be blamed, or that nothing is known about."""
+    """A core that is too busy to rule out but not busy enough to blame, or without data."""
     if max(_wanted(usage), usage.generator.wanted) > ROOM_ON_CORE:
         return _unclear(usage)
     return None
 
 
 def _thread_pool(usage: Usage) -> Limit | None:
-    """A pool whose threads are all busy while requests wait for one; or the disk, if its threads wait for that."""
+    """A pool whose threads are all busy while requests wait, or the disk that these threads wait for."""
     threads = usage.threads
     if threads is None:
         return None
@@ -269,7 +269,7 @@ def _concurrency(usage: Usage) -> Limit | None:
 
 
 _IN_PROCESS_RULES = (_rate, _busy_process, _no_room, _network, _concurrency)
-"""Here the app's process is also the load generator, so what its threads do says nothing about either of the two."""
+"""Here the app's process is also the load generator, so its threads say nothing about either of the two."""
 _RULES = (
     _rate,
     _busy_core,
@@ -294,7 +294,7 @@ def _known(usage: Usage, where: str = "") -> str:
 
 
 def _queue(usage: Usage) -> str | None:
-    """Returns how requests wait for each other, an empty text if that is unclear, or None if they do not wait.
+    """Returns how requests wait for each other; empty if unclear, None if they do not wait.
 
     A single request meets no queue. By Little's law, answers per second times its duration are the requests served at a
     time. Waiting for CPU time that all of them need does not count.

@@ -20,7 +20,7 @@ from pytest_fileperf.measure.usage import BUSY_CORE
 # says how much: one station with that much CPU time, and a delay that needs no core.
 #
 # Closed loop: mean-value analysis by Bard and Schweitzer (Schweitzer, "Approximate analysis of multiclass closed
-# networks of queues", 1979), several cores by Seidmann's approximation (1987). Open loop: M/D/1.
+# networks of queues", 1979). Several cores: Seidmann's approximation (1987). Open loop: M/D/1.
 
 A_GOOD_PART = 0.25
 """Share of a loss from which a cause is reported. The model is accurate to about a tenth."""
@@ -71,17 +71,17 @@ class Served:
         return self.core_s * self.per_second >= BUSY_CORE * self.cores
 
     def _demand(self) -> tuple[float, float]:
-        """Returns how long a request holds the station of all cores, and the rest of its CPU time."""
+        """Returns how long a request occupies the station of all cores, and the rest of its CPU time."""
         return self.core_s / self.cores, self.core_s * (self.cores - 1) / self.cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What a request takes longer than before, in seconds on average."""
+    """How much longer requests take than before, in seconds on average."""
 
     total_s: float
     cpu_s: float
-    """More CPU time: its own, and that of the requests before it."""
+    """More CPU time, for itself and for the requests before it."""
     others_s: float = 0.0
     """At most this much may be waiting for a core that other processes of the machine had."""
 
@@ -108,8 +108,8 @@ def latency_of(served: Served, *, wait_s: float) -> float:
 def loss_of(base: Served, now: Served) -> Loss | None:
     """Returns None if requests do not take longer.
 
-    More CPU time costs more if there is no wait, and less if there is one: the CPU part is the mean of both. Other
-    programs on the cores stretch CPU time. If they had more of one version's cores, part of the loss may be theirs.
+    More CPU time costs more without a wait than with one, so the CPU part is the mean of both. Other programs on the
+    cores stretch CPU time. If they had more of one version's cores, part of the loss may be theirs.
     """
     total_s = now.latency_s - base.latency_s
     if total_s < _LEAST_LOSS * base.latency_s:
@@ -139,16 +139,16 @@ def _queued_s(cpu_s: float, rate: float) -> float:
     return cpu_s * (1 + busy / (2 * (1 - busy)))
 
 
-# --- Finds the times in which an event loop was blocked: it ran or waited for one thing, and answered no request
+# --- Finds the times in which an event loop was blocked by one thing, and answered no request
 #
-# This is seen from outside, in a load with frequent looks. A loop that answers request after request is busy, not
-# blocked. The stacks of the main thread over all its time show which code blocks it.
+# This takes frequent looks from outside. A loop that answers request after request is busy, not blocked. The stacks of
+# the main thread over all its time show which code blocks it.
 
 LEAST_STALL_NS = 10_000_000
 """Looks some milliseconds apart cannot tell shorter stalls from a busy loop."""
 _LEAST_LOOKS = 2
 _HOLDS = 0.5
-"""A function that has this share of a blocked loop's time holds it."""
+"""A function with this share of a blocked loop's time blocks it."""
 _LOOP = re.compile(r".*/(?:selectors|asyncio/(?:runners|base_events|events)|uvloop/\w+|uvicorn/\w+|trio/_core/\w+)\.py")
 """Files of the innermost function while a loop has nothing to do."""
 
@@ -158,7 +158,7 @@ class Stalls:
     typical_s: float
     """Half of all blocked time is in stalls of at least this length."""
     lost_s: float
-    """What requests waited for it, on average over all of them."""
+    """Waiting time of requests for it, on average over all of them."""
     waits: bool
     """Whether the loop mostly waited in them; else it computed."""
 
@@ -194,10 +194,10 @@ def stalls_of(
 
 
 def held_by(collapsed: Iterable[str]) -> Stack | None:
-    """Returns the functions that hold the loop for half of the time in which it is not idle, outermost first.
+    """Returns the functions that block the loop for half of its busy time, outermost first.
 
-    Takes py-spy's texts with threads and idle time. None if no function holds it for so long, or only the loop's own
-    code does: a thread that holds Python's lock is not on the main thread's stack.
+    Takes py-spy's texts with threads and idle time. None if no function blocks it for so long, or only the loop's own
+    code does. A thread with Python's lock is not on the main thread's stack.
     """
     seen: Counter[Stack] = Counter()
     for is_main, stack, count in (found for text in collapsed for found in stacks_in(text)):

@@ -1,4 +1,4 @@
-"""What a verb of the `fileperf` fixture returns: the figures of one load in SI units, for plain asserts."""
+"""The result of a verb of the `fileperf` fixture: one load's figures in SI units, for plain asserts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LatencySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerUse:
-    """What the server's whole process tree used. None if the platform does not report it."""
+    """The use of the server's whole process tree. None if the platform does not report it."""
 
     cpu_per_request: float | None
     """CPU seconds per successful request."""
@@ -264,7 +264,7 @@ def measurement_of(
 ) -> Measurement:
     """Returns the figures of a recording.
 
-    Arguments replace figures that the whole load's recording shows better, or one of a server that was loaded alone.
+    Arguments replace figures that another recording shows better: the whole load's, or of a server loaded alone.
     """
     total, counted = recording.total, recording.counted()
     kinds = {failure.kind: failure.count for failure in total.failures}
@@ -274,7 +274,7 @@ def measurement_of(
     client_cpu = sum(round_.client_cpu_ns for round_ in counted) / 1e9
     late_share = total.send_delay.share_within(LATE_NS, HIGHEST_NS)
     rps, peak = METRICS["rps"].of_run(recording) or 0.0, METRICS["rss"].of_run(recording)
-    if total.requests:  # each made this many on average, as did those that failed
+    if total.requests:  # failed requests also made this many on average
         http_rps = total.http_requests / total.requests * rps
     else:
         answered = sum(round_.http_requests for round_ in counted)
@@ -335,7 +335,7 @@ def measurement_of(
     )
 
 
-# --- What each version did while the other had its turn: they share a core, so it slows the other
+# --- Work of a version during the other's turns: they share a core, so it slows the other
 
 _FELT = 0.02
 """Share of a core from which it is reported: it costs the other version as much of its rate."""
@@ -352,7 +352,7 @@ class Background:
     now: float | None
     surely_base: float = 0.0
     surely_now: float = 0.0
-    """What it was at least in most of these turns."""
+    """Lower bound in most of these turns."""
 
     def __str__(self) -> str:
         """Returns a sentence that says whose work slows the other version; empty if neither does."""
@@ -372,7 +372,7 @@ def background_of(base: Recording, now: Recording) -> Background:
 def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
     """Returns the share of a core that a version used in the other's turns, without the cost of late answers.
 
-    The second figure is what it surely was in most of these turns.
+    The second figure is the lower bound in most of these turns.
     """
     starts = [turn.started_ns for turn in other.measured()]
     ends = [turn.ended_ns for turn in other.measured()]

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 #
 # A run with time for many requests on each connection counts answers ÷ time. In a shorter run answers come in bunches,
 # or began in a queue that still had to grow. Then chance decides how many of them end in time. So a short run's rate is
-# the mean number of requests under way ÷ the mean time of those that began while it was measured. These are followed to
-# their end, so slow ones count.
+# the mean number of requests under way ÷ their mean time. Only requests that began while it was measured count. They
+# are followed to their end, so slow ones count.
 
 _MANY = 50
-"""Requests on each connection, one after the other: one bunch more or less then changes the rate by at most 2 %."""
+"""Requests on each connection, one after the other. Then one bunch changes the rate by at most 2 %."""
 _ERRORS = 3
 """Both rates agree within this many standard errors of the mean latency."""
 _ROUGH = 0.03
@@ -121,7 +121,7 @@ RATE_TOLERANCE = 0.03
 
 
 class Unit(StrEnum):
-    """What a metric's float counts."""
+    """The unit of a metric's float."""
 
     PER_SECOND = "1/s"
     SECONDS = "s"
@@ -144,7 +144,7 @@ class Metric:
     of_round: Callable[[Round], float | None] = lambda _: None
     """Its value in one round; None if a single round does not have it."""
     of_run: Callable[[Recording], float | None]
-    """Its value over the whole load; None if it was not measured."""
+    """Its value over the whole load, if measured."""
     tolerance: float = 0.05
     """The worsening, as a share, that a gate accepts by default."""
     least_requests: int = 1
@@ -152,7 +152,7 @@ class Metric:
     least_events: int = 0
     """The metric needs at least this many events of streams."""
     events: Callable[[Recording], int] | None = None
-    """How many events it is made from; None if it is not about events."""
+    """Returns the number of its events; None for other metrics."""
     percentile: float | None = None
     """For latency percentiles: which one."""
     of_processes: bool = False
@@ -240,7 +240,7 @@ def _peak_rss(recording: Recording) -> float | None:
 
 
 def _startup(recording: Recording) -> float | None:
-    """Returns the median: a busy machine may hold up single starts."""
+    """Returns the median: a busy machine may delay single starts."""
     known = [boot.startup_ns / 1e9 for boot in recording.boots if boot.startup_ns is not None]
     return median(known) if known else None
 

@@ -1,7 +1,7 @@
 """Cuts the time of a load into rounds while its tallies take the samples, and returns frozen rounds.
 
-Each part of a load has a tally, and the load's own rounds are their sum. Steps of journeys have tallies as well. These
-are in no sum, because their journeys are.
+Each part of a load has a tally, and the load's own rounds are their sum. Steps of journeys also have tallies. These are
+in no sum, because their journeys are.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Recorder:
         self.uncounted_ns = 0
         """Time of journeys that does not count, such as pauses. It is in none of their durations."""
         self.code_ns = 0
-        """How long code of journeys held the event loop."""
+        """How long code of journeys blocked the event loop."""
         self.paths: set[tuple[str, str]] = set()
         """Methods and paths of requests through an httpx client."""
         self.paths_left = MOST_PATHS
@@ -197,7 +197,7 @@ class Recorder:
 
     @property
     def last_round(self) -> Round | None:
-        """The newest finished round that is no handover or drain."""
+        """The newest finished round, without handovers and drains."""
         return next((round_ for round_ in reversed(self._done) if round_.phase is Phase.ROUND), None)
 
     @property

@@ -1,4 +1,4 @@
-"""What a load leaves behind: rounds with counts and histograms, in one frozen recording. `recorder` makes them."""
+"""The recording of a load: rounds with counts and histograms, frozen. `recorder` makes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_fileperf.serve.databases import Queries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What a closed loop's round gains and loses by requests that began before the round in which they ended.
+    """Gains and losses of a closed loop's round by requests that began before the round in which they ended.
 
     Such a request counts in each round with the share of its time in it. So slow requests, which end in bunches, give
     the right rate, wherever rounds begin and end. Add each figure to the round's own.
@@ -60,7 +60,7 @@ NOTHING_CARRIED = Carried()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorRound:
-    """What one of several generators did in a round."""
+    """A generator's part of a round, if there are several."""
 
     number: int
     """Counts from 1."""
@@ -117,8 +117,8 @@ class Failure:
 
     kind: str
     """`connect`, `timeout`, `disconnected`, `protocol`, `status 500`, `size`, `digest`, `assertion`, `cancelled`,
-    `stream` (an unexpected stream), `not sent`, `dropped` (open loop: no connection was free within the time limit), or
-    an exception's class."""
+    `stream` (an unexpected stream), `not sent`, `dropped`, or an exception's class. `dropped`: no connection of an open
+    loop was free in time."""
     count: int
     example: str
     """The first one's message, with the start of the body if there is one."""
@@ -155,18 +155,18 @@ class Round:
     client_cpu_ns: int = 0
     """CPU time of the generator's process in the round, or of all generators."""
     code_ns: int = 0
-    """How long journeys and httpx's code held the event loop, from each resumption to the next wait; all generators
-    summed. If this exceeds the CPU time, the code blocks."""
+    """How long journeys and httpx blocked the event loop, from each resumption to the next wait; all generators summed.
+    If this exceeds the CPU time, the code blocks."""
     generators: tuple[GeneratorRound, ...] = ()
-    """What each generator did; empty if there was one."""
+    """Each generator's part; empty if there was one."""
     service: Histogram = EMPTY
     """Open loop: nanoseconds to the last byte read, from when the request began. Empty in a closed loop, whose latency
     it is."""
     send_delay: Histogram = EMPTY
     """Open loop: nanoseconds from when a request was due to when it began; empty in a closed loop."""
     events: int | None = None
-    """Pieces of streams: server-sent events, lines, or pieces of a given size, including those of streams that failed
-    later. None if no stream has begun."""
+    """Pieces of streams: server-sent events, lines, or pieces of a given size. Streams that failed later count too.
+    None if no stream has begun."""
     first_event: Histogram = EMPTY
     """Nanoseconds to the first event of each stream, from the same instant as its latency."""
     event_gap: Histogram = EMPTY
@@ -175,8 +175,8 @@ class Round:
     """HTTP requests that were answered, including failed ones, if one of `requests` may make several, as a journey
     does. None if each makes one."""
     typical_rps: float | None = None
-    """Requests/s by the median time of a fixed number of answers, so a stall does not change it. The number is that of
-    the connections, or its least multiple from 16 on. With few answers it is smaller. None in a turn with hardly any
+    """Requests/s by the median time of a fixed number of answers, so a stall does not change it. The number is the
+    connections', or its least multiple from 16 on. With few answers it is smaller. None in a turn with hardly any
     answers, and if the load has one server only."""
 
     cut_off: int = 0
@@ -192,14 +192,14 @@ class Round:
     most_open: int = 0
     """The most connections open at one time; summed over the generators."""
     carried: Carried = NOTHING_CARRIED
-    """What rates add to this round's counts."""
+    """Rates add this to the round's counts."""
 
     @classmethod
     def summed(cls, parts: Sequence[Round], **own: Any) -> Round:
         """Joins rounds: of all parts of a load, of several generators, or one after the other.
 
         Counts, bytes, CPU times and histograms add up exactly. The server's CPU time comes from the longest round: all
-        generators read the same, and only the last round ends at different instants. `own` replaces fields.
+        generators read the same, and only the last rounds differ in length. `own` replaces fields.
         """
         first, *others = parts
         sums: dict[str, Any] = {}
@@ -313,7 +313,7 @@ class LeadTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootCapacity:
-    """The highest rate at which a start-up held its limits, as a search found it."""
+    """The highest rate at which a start-up met its limits, as a search found it."""
 
     rate: float
     """Requests per second."""
@@ -332,30 +332,30 @@ class Boot:
     memory: tuple[tuple[int, int], ...] = ()
     """How its peak grew with the requests it had answered, see `usage.Course`. Empty if unknown."""
     startup_ns: int | None = None
-    """Time from the start of its process to its first answer; None if it was not to be measured."""
+    """Time from the start of its process to its first answer, if the test asks for it."""
     queries: Queries | None = None
     """Queries after the warm-up; None if nobody counted them."""
     stabilised: tuple[str, ...] = ()
-    """What was held equal between start-ups: `hash seed`, `addresses`."""
+    """The stabilised properties: `hash seed`, `addresses`."""
     tracer: str = ""
-    """What traced the server or its load generator, such as `coverage`."""
+    """The tracer of the server or its load generator, such as `coverage`."""
     left_share: float = 0.0
     """Cores that it still used after its last answer, beyond its use before the load: its answers left work behind.
-    Work that only waits cannot be seen."""
+    Work that only waits remains unknown."""
     was_at_work: bool = False
     """Whether it was still busy with work of an earlier load when this one began."""
     worker_pids: tuple[int, ...] = ()
-    """Those of `pids` that answer requests, each good for about one core; empty if unknown."""
+    """The `pids` that answer requests, each good for about one core; empty if unknown."""
     cores: frozenset[int] = frozenset()
     """Cores that its processes may run on; empty if unknown."""
     children_share: float = 0.0
-    """Share of its CPU time in child processes that answer no requests themselves, but work for those that do."""
+    """Share of its CPU time in child processes that work for the workers."""
     generator_cores: frozenset[int] = frozenset()
     """Cores that the generators may run on; empty also if that is the test process."""
     generators: tuple[GeneratorProcess, ...] = ()
     """The generators that loaded it; empty if there was one."""
     samples: Sequence[Sample] = ()
-    """What its processes, the generator and the sockets between them did, a few times a second."""
+    """Looks at its processes, the generator and the sockets between them, a few times a second."""
     alone: Histogram = EMPTY
     """Nanoseconds of requests that were sent one after the other after the load; empty if none were sent."""
     core_delay: float = 1.0
@@ -363,17 +363,17 @@ class Boot:
     leads: LeadTimes | None = None
     """Open loop only."""
     thread_pools: tuple[ThreadUse, ...] = ()
-    """What the threads of each of its processes did over the rounds."""
+    """The threads of each of its processes, over the rounds."""
     capacity: BootCapacity | None = None
     """None without a search for the capacity."""
     warm_up: WarmUp = WarmUp()
     """Results of the requests before the rounds, over all loads of this start-up."""
     growth: Growth | None = None
-    """What it held more of for each request; None if unknown."""
+    """Its growth of resources per request; None if unknown."""
     processes_ended: int = 0
     """How many of its processes from before the load ended during it, for example workers that restart."""
     processes_changed: str = ""
-    """What happened to the server's processes, if that makes their use unknown; else empty."""
+    """The change among the server's processes that makes their use unknown, if any."""
 
     def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...]) -> Boot:
         """Joins a further load of this start-up; `memory` is the course over both."""
@@ -426,7 +426,7 @@ class Recording:
 
     @property
     def tracer(self) -> str:
-        """What traced the server or its load generator in any start-up."""
+        """The tracers of the server or its load generator in any start-up."""
         return ", ".join(dict.fromkeys(boot.tracer for boot in self.boots if boot.tracer))
 
     @property
@@ -451,7 +451,7 @@ class Recording:
 
     @property
     def processes_changed(self) -> str:
-        """What happened to the server's processes in any start-up, if that makes their use unknown; else empty."""
+        """The changes among the server's processes, in any start-up, that make their use unknown."""
         return "; ".join(dict.fromkeys(boot.processes_changed for boot in self.boots if boot.processes_changed))
 
     @property
@@ -504,11 +504,11 @@ def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     return tuple(sorted(merged.values(), key=lambda one: (-one.count, not one.kind.startswith("status "), one.kind)))
 
 
-# --- Makes small what a session keeps of each measurement: before the reports, nobody reads most of it
+# --- Packs the measurements that a session keeps: before the reports, nobody reads most of them
 
 
 def pack(values: Iterable[object]) -> None:
-    """Packs what frozen values hold. Their values stay the same, and equal histograms share memory."""
+    """Packs the contents of frozen values. These stay equal, and equal histograms share memory."""
     known: dict[bytes, bytes] = {}
     for held in packable_in(tuple(values)):
         if isinstance(held, Samples):

@@ -1,4 +1,4 @@
-"""What a sampling profiler saw of a server: stacks with their number of samples, and what each function costs.
+"""A sampling profiler's data about a server: stacks with their number of samples, and each function's cost.
 
 `blame` finds the functions that made a version slower.
 """
@@ -40,7 +40,7 @@ it waits for the core or for Python's lock."""
 _MOST_SEEN = 0.75
 """Samples tell what threads do if the time they stand for exceeds this share of the threads' CPU time."""
 SMALL_SHARE = 0.05
-"""Threads and child processes with a smaller share of the CPU time need not be seen."""
+"""Threads and child processes with a smaller share of the CPU time may stay unknown."""
 _WAITING = re.compile(
     r"(?:.*\.)?(?:wait|_wait_for_tstate_lock|join) .*/threading\.py"
     r"|_worker .*/concurrent/futures/thread\.py"
@@ -49,7 +49,7 @@ _WAITING = re.compile(
     r"|(?:.*\.)?wait (?:.*/)?pytest_fileperf/host/supervisor\.py"
 )
 """Innermost functions of threads that wait for something to do. py-spy leaves out idle threads. But a paused thread
-must run for a moment before it waits again, and may wait for the core when the next sample is taken."""
+must run for a moment before it waits again. It may still wait for the core at the next sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +85,11 @@ CHILD_PROCESSES = Frame(function="child processes, whose functions are not seen"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What was seen of one version's worker processes under load."""
+    """The samples of one version's worker processes under load."""
 
     stacks: Mapping[Stack, float]
-    """Samples of each stack, summed over threads that ran. Those of a main thread, and of all others, have the weight
-    of their CPU time."""
+    """Samples of each stack, summed over threads that ran. Main threads' samples, and all others', have the weight of
+    their CPU time."""
     samples: int
     requests: int
     """Answered while the profiler looked."""
@@ -100,7 +100,7 @@ class Profile:
     torn_stacks: frozenset[Stack] = frozenset()
     """The torn stacks, if not all are."""
     notes: tuple[str, ...] = ()
-    """What kept single processes from being looked at, a line each."""
+    """Why single processes could not be sampled, a line each."""
 
     @property
     def seconds(self) -> float:
@@ -139,7 +139,7 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCost:
-    """What a function costs, in CPU seconds per request."""
+    """A function's cost, in CPU seconds per request."""
 
     frame: Frame
     """This file and the next field are as in `CodePlace`."""
@@ -161,7 +161,7 @@ def profile_of(
     """Returns a version's profile from its looks. `threads` comes from `threads_of`.
 
     A sampler also sees threads that wait for the core, so samples are weighted by CPU time. With `has_unseen`, child
-    processes whose functions were not seen get their share of it. Raises ValueError for a line that is not a stack.
+    processes with unknown functions get their share of it. Raises ValueError for a line that is not a stack.
     """
     stacks: dict[Stack, float] = defaultdict(float)
     torn_stacks = set[Stack]()
@@ -235,7 +235,7 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Takes the stacks of threads beside the main ones from a look that held Python's lock, if those fit better."""
+    """Takes the stacks of threads beside the main ones from a look with Python's lock, if those fit better."""
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
     own = [
@@ -258,7 +258,7 @@ def _texts(looks: Iterable[Sampled]) -> Iterator[tuple[Sampled, str, CpuTime | N
 
 
 def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
-    """Returns the samples of the main thread and of all others, without those that wait for something to do."""
+    """Returns the samples of the main thread and of all others, without idle threads."""
     seen: tuple[Counter[Stack], Counter[Stack]] = (Counter(), Counter())
     for is_main, stack, count in stacks_in(text):
         place = f"{stack[-1].function} {_with_slashes(stack[-1].file)}"

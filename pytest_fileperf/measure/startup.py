@@ -28,7 +28,7 @@ class ImportTimes:
     seconds: Mapping[str, float]
     """Time of a module or package without its own imports; the mean over workers."""
     importers: Mapping[str, str]
-    """The other module or package that imported it first; empty if there is none."""
+    """The other module or package that imported it first, or an empty text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ImportGrowth:
     now_s: float
     """The least that the new version took."""
     importer: str
-    """What imports it in the new version; empty if nothing else does."""
+    """Its importer in the new version, if another module imports it."""
 
     @property
     def growth_s(self) -> float:
@@ -73,7 +73,7 @@ def grown_imports(growth_s: float, bases: Sequence[ImportTimes], nows: Sequence[
     """Returns the imports that account for the start-up's growth, the largest first.
 
     Returns nothing if imports explain less than half of it. Each look at the new version must take longer than all
-    looks at the old one: a busy moment of the machine is in few looks.
+    looks at the old one. A busy moment is in few looks.
     """
     found = []
     for name in dict.fromkeys(name for now in nows for name in now.seconds):

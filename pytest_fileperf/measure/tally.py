@@ -116,7 +116,7 @@ class Leads:
         self._add(due, np.ones_like(due), latency, latency)
 
     def add(self, part: LeadTimes) -> None:
-        """Adds what a generator measured of a load that begins at 0."""
+        """Adds a generator's part of a load that begins at 0."""
         self._add(
             *(np.array(column, dtype=np.int64) for column in (part.due_ns, part.counts, part.mean_ns, part.max_ns))
         )
@@ -218,7 +218,7 @@ class Tally:
                 durations.fold()
 
     def _carry(self, started_ns: int, ended_ns: int, sent: int, received: int) -> None:
-        """Divides a request among the rounds in which it was under way, and takes it from the round it ends in."""
+        """Divides a request among the rounds in which it was under way, instead of the round it ends in."""
         took_ns, last = max(1, ended_ns - started_ns), -1
         for index, within_ns in self._clock.overlaps(started_ns, ended_ns):
             parts, sent_part, received_part = (
@@ -269,7 +269,7 @@ class Tally:
             self.failed += count
 
     def breach(self, breach: Breach, count: int = 1) -> None:
-        """Counts that the server broke off what a connection was doing."""
+        """Counts a connection's work that the server broke off."""
         self._breaches[breach] += count
 
     def counts(self, due_ns: int | None) -> bool:
@@ -294,7 +294,7 @@ class Tally:
             self._clock.paths.add((request.method, request.url.path))
 
     def held_loop(self, code_ns: int) -> None:
-        """Adds how long a journey's code held the event loop: that is CPU time, or code that blocks."""
+        """Adds how long a journey's code blocked the event loop, computing or not."""
         self._clock.code_ns += code_ns
 
     def first_event(self, at_ns: int, started_ns: int, due_ns: int | None = None) -> None:
@@ -364,7 +364,7 @@ class Tally:
 
 _LEAST_PACE = 16
 """The time of fewer answers is more chance than pace, above all if requests differ. The number is rounded up to whole
-bunches, an answer per connection: a part of a bunch takes the time of one bunch, or of two."""
+bunches, an answer per connection. A part of a bunch takes the time of one bunch or two."""
 _PACES = 2
 """A typical rate needs this many times the answers whose time it measures."""
 
@@ -372,9 +372,8 @@ _PACES = 2
 def typical_rps(ends: Sequence[array[int]], connections: int) -> float | None:
     """Returns requests per second by when answers ended, in nanoseconds; None if there are too few answers.
 
-    It measures the time of as many answers as there are connections, or the least multiple of that from 16 on. With
-    fewer than twice as many answers, it measures their whole bunches after the first one. Each sequence in `ends`
-    ascends.
+    It measures the time of one answer per connection, or the least multiple from 16 on. With fewer than twice as many
+    answers, it measures their whole bunches after the first one. Each sequence in `ends` ascends.
     """
     count, answers = sum(map(len, ends)), connections * math.ceil(_LEAST_PACE / connections)
     if count < _PACES * answers:

@@ -1,4 +1,4 @@
-"""What server and generator did during the rounds, as shares of their time, from samples taken meanwhile."""
+"""Use of server and generator during the rounds, as shares of their time, from samples taken meanwhile."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
 # --- usage
 
 BUSY_CORE = 0.90
-"""A process that runs for this share of the time has none left for more requests: waking up takes the rest."""
+"""A process that runs for this share of the time is saturated: waking up takes the rest."""
 CHILDREN_WORK = 0.05
 """CPU seconds per second from which children count as working for the server."""
 _NEARLY_ALL = 0.95
@@ -116,7 +116,7 @@ _STALLED_SHARE = 0.10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreUse:
-    """What a process that works on one core did, as shares of the time."""
+    """Use of a process that works on one core, as shares of the time."""
 
     ran: float
     """With all its threads."""
@@ -133,7 +133,7 @@ class CoreUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadShares:
-    """What the threads of the workers did, over the looks at them."""
+    """States of the workers' threads, over the looks at them."""
 
     looks: int
     idle: float
@@ -157,7 +157,7 @@ class ThreadShares:
 
 
 class Span:
-    """The rounds of one start-up, and what was seen during them."""
+    """The rounds of one start-up, and the samples during them."""
 
     def __init__(self, boot: Boot, rounds: Sequence[Round]) -> None:
         self.boot = boot
@@ -196,7 +196,7 @@ def spans_of(recording: Recording) -> Iterator[Span]:
 
 
 class Usage:
-    """What went on in the rounds that count, computed when asked for. None or empty if unknown."""
+    """The use in the rounds that count, computed when asked for. None or empty if unknown."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -210,7 +210,7 @@ class Usage:
 
     @cached_property
     def in_flight(self) -> float:
-        """Requests under way on average, by Little's law: those that ended per second times their duration.
+        """Requests under way on average, by Little's law: ended requests per second times their duration.
 
         Limited to the number of connections, because requests from before the rounds also end in them.
         """
@@ -231,7 +231,7 @@ class Usage:
 
     @cached_property
     def code_blocked(self) -> float:
-        """Share of the time in which journeys' code held the generator's event loop without using or wanting its core.
+        """Share of the time in which journeys' code blocked the generator's event loop without needing its core.
 
         This is a lower bound, and the mean over several generators.
         """
@@ -327,7 +327,7 @@ class Usage:
 
     @cached_property
     def under_way(self) -> float:
-        """Connections on which bytes were held up between generator and server, on average over these looks."""
+        """Connections with bytes stuck between generator and server, on average over these looks."""
         return _mean([queues.under_way for queues in self.queues])
 
     @cached_property
@@ -387,31 +387,31 @@ def _mean(values: Sequence[float]) -> float:
     return fmean(values) if values else 0.0
 
 
-# --- How much of the time others had the cores that server and generator wanted, and what that may explain
+# --- How much of the time others had the cores that server and generator wanted, with its consequences
 #
-# Time counts as taken only if two things agree: something waited for a core, and others ran on it. Waiting alone is no
-# evidence, because a server's threads wait for each other. Others' work alone is none either: they may have had a core
-# while the server had nothing to do. What the host of a virtual machine took counts as well.
+# Time counts as taken only if two things agree: something waited for a core, and others ran on it. Waiting alone proves
+# nothing, because a server's threads wait for each other. Others' work alone proves nothing either: they may have had a
+# core while the server idled. Time that a virtual machine's host took also counts.
 #
 #     wanted   ├──────── ran ────────┤├── waited ──┤
 #     core     ├──────── ran ────────┤├─ others ─┤ idle
 #     taken                           ├──────────┤
 #
-# An app in the test process is its own generator. There only the host can be seen.
+# An app in the test process is its own generator. There only the host counts.
 
 BUSY = 0.03
 """Share of the time from which a machine counts as busy. Otherwise idle, the test run and the kernel take less than
 0.01. From about here on, others slow a rate by more than its usual tolerance of 5 %."""
 _COLD = 2.0
-"""If others come and go on a core, requests cost more CPU time. In 28 runs of the same code in which others had 4 to 34
-% of the time, rates lost up to twice that share."""
+"""If others come and go on a core, requests cost more CPU time. In 28 runs of the same code, others had 4 to 34 % of
+the time, and rates lost up to twice that share."""
 _OF_TIME = (Unit.PER_SECOND, Unit.BYTES_PER_SECOND, Unit.SECONDS)
 """Less time on a core makes these worse, but not memory or error rates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy:
-    """Shares of the time in which others had a core that was wanted; 0.0 also if the system does not report it."""
+    """Shares of the time in which others had a wanted core; 0.0 also if the system does not report it."""
 
     server: float = 0.0
     """Of the time on one core, or on as many as the server wanted on average."""
@@ -424,7 +424,7 @@ class Busy:
         return max(self.server, self.generator) >= BUSY
 
     def __str__(self) -> str:
-        """Returns `others had the server's core for 26 % of the time`; empty if it is not busy."""
+        """Returns `others had the server's core for 26 % of the time`, or an empty text."""
         if not self.is_busy:
             return ""
         shares = (("the server's core", self.server), ("the load generator's core", self.generator))
@@ -433,7 +433,7 @@ class Busy:
         return f"others had {' and '.join(told)}{host}"
 
     def explains(self, metric: Metric) -> float:
-        """Returns by how much the metric may have got worse for this reason alone, as a log ratio; may be infinite.
+        """Returns the worsening of the metric that this may explain, as a log ratio; may be infinite.
 
         Standing still for a share t of the time loses that share of a rate. Cached data is lost with it, so the loss
         counts `_COLD` times. For a percentile it matters where the lost time lies. Requests that lost at least a share
@@ -471,9 +471,9 @@ def _busy_in(span: Span) -> tuple[float, float, float]:
 
 
 def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_side_ran: float) -> tuple[float, float]:
-    """Returns what others took from one process on its cores, as a share of the time, and the host's part of it.
+    """Returns the share of the time that others took from one process, and the host's part of it.
 
-    `ran` and `waited` are its own seconds per second. `other_side_ran` is what the other process ran on the same cores.
+    `ran` and `waited` are its own seconds per second. `other_side_ran` is the other process's time on the same cores.
     """
 
     def of_cores(value: Callable[[CoreTime], int]) -> float:
@@ -514,7 +514,7 @@ def course_of(
 ) -> Course:
     """Returns the course of a load: readings are instants with peaks, `warmed` counts the requests before the rounds.
 
-    `warm` holds from when to when these were sent, in ns before the rounds begin. Requests are assumed to end evenly
+    `warm` says from when to when these were sent, in ns before the rounds begin. Requests are assumed to end evenly
     within it, and within each round.
     """
     if not readings or not rounds:

@@ -157,7 +157,7 @@ class Active:
         self._written: list[str] = []
         """Lines about the files that were written from the record."""
         self._of_parent: tuple[object, ...] = ()
-        """In a fork of the test process: things that only the parent may close, and that must not be collected here."""
+        """In a fork of the test process: objects that only the parent may close, so they must not be collected here."""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=partial(_leave_to_parent, weakref.ref(self)))
 
@@ -201,7 +201,7 @@ class Active:
             self._session.settle(item.nodeid, passed=passed)
         finally:
             of_test = [result for result in self._session.results if result.test.item == item.nodeid]
-            tell_properties(item, of_test)  # again, because only now it is known what is stored
+            tell_properties(item, of_test)  # again, because only now their baselines are settled
 
     def _base(self, source: Source) -> CodeTree | None:
         """Returns the other version; its files stay until the session ends. `source` has the code here."""

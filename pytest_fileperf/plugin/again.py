@@ -1,4 +1,4 @@
-"""Repeats undecided tests while time of `--fileperf-budget` is left. Until then their reports are held back."""
+"""Repeats undecided tests while time of `--fileperf-budget` is left. Until then their reports wait."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Again:
         return result
 
     def _run_held(self, session: pytest.Session) -> None:
-        """Repeats held tests, the one with the least likely need first."""
+        """Repeats the waiting tests, the one with the least likely need first."""
         items = sorted(self._held, key=lambda item: self._time.needs_s(item.nodeid))
         self._time.again = True
         for place, item in enumerate(items):

@@ -34,7 +34,7 @@ from pytest_fileperf.units import format_duration, printable
 if TYPE_CHECKING:
     from pytest_fileperf.versions.tree import CodeTree
 
-# --- Networks: where servers listen, and where load may go
+# --- Networks: the servers' address, and allowed destinations of load
 
 _BROADCAST = "255.255.255.255"
 _WRITE = "write an address as in 10.0.0.5, or a name, without a port"
@@ -91,7 +91,7 @@ def _addresses(name: str) -> set[str]:
         if problem := _unfit(address):
             raise ValueError(problem)
         return {str(address)}
-    # The system takes a name that ends in a number for an address, but another one than readers see: 010.0.0.1 is
+    # The system takes a name that ends in a number for an address, but not the one that readers see: 010.0.0.1 is
     # 8.0.0.1.
     if not name or any(char in name for char in "/:@ *%") or _NUMERIC.fullmatch(name.rstrip(".").rpartition(".")[2]):
         raise ValueError(_WRITE)
@@ -128,7 +128,7 @@ def _problem_of(host: str, network: Network) -> str | None:
     return None
 
 
-# --- All options, and what is wrong with them
+# --- All options, and their problems
 
 _UPDATES = ("passed", "all", "new")
 _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"## Load tests"}
@@ -136,7 +136,7 @@ _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"#
 
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
-    """Returns the options, and every problem in those that are not settings."""
+    """Returns the options, and every problem with options that are not settings."""
 
     def given(name: str) -> Any:
         return config.getoption(f"fileperf_{name}")
@@ -283,7 +283,7 @@ def _unused_choices(options: Options, on_command_line: Collection[str]) -> Itera
             yield f"{name}: a few requests compare nothing, leave out --fileperf-smoke"
         elif rival:
             yield f"{name}: it is about stored baselines, and {rival} compares with none: leave out one of them"
-    # An option may switch off what the ini file asks for, but not ask for what is switched off.
+    # An option may switch off a setting of the ini file, but not use one that is switched off.
     overrides = "confirm" in on_command_line and "base_packages" not in on_command_line
     if options.confirm == "never" and options.base_packages == "stored" and not overrides:
         yield (
@@ -388,7 +388,7 @@ def _is_free(path: Path, beginning: bytes) -> bool:
 def header_words(
     config: pytest.Config, options: Options, settings: Settings, against: CodeTree | None, since: str | None
 ) -> list[str]:
-    """Returns what the run is about to do, from options and ini alone."""
+    """Describes the coming run, from options and ini alone."""
     said = ["smoke, a few requests each" if options.smoke else "measuring"]
     if since is not None:
         said.append(f"only what has changed since {since}")

@@ -168,10 +168,10 @@ class Turns:
         return next((each for each in earlier if each.can_begin or patient), None)
 
 
-# --- What a test should measure: `outcomes` fails a test that did not
+# --- Expected measurements of a test: `outcomes` fails a test without them
 
 EXPECTED = pytest.StashKey[dict[str, "Measuring"]]()
-"""What the measuring fixtures gave to a test, by their names."""
+"""The measuring fixtures' values for a test, by their names."""
 
 
 def _calling_place(rootdir: Path) -> str:
@@ -212,8 +212,8 @@ class Measuring:
         self.has_measured = False
         """Whether a measurement was made or raised an error; not if it was cancelled."""
         self.async_verbs: list[tuple[str, Coroutine[object, None, object], Event]] = []
-        """Calls of async verbs: the call for messages, as `tests/test_app.py:12: GET /upload`, its coroutine, and the
-        event that is set if it is cancelled."""
+        """Calls of async verbs: the call as `tests/test_app.py:12: GET /upload`, its coroutine, and the event for its
+        cancellation."""
 
     def measure(self, call: VerbCall, turn: Turn | None = None) -> Measurement:
         """Waits for its turn and measures, blocking. Raises FilePerfErrors and PerformanceError.
@@ -224,7 +224,7 @@ class Measuring:
         return self._found(call, turn, for_one_load).measurement
 
     def capacity(self, call: VerbCall, turn: Turn | None = None) -> Capacity:
-        """Finds the highest rate that holds the limits; otherwise as `measure`."""
+        """Finds the highest rate that meets the limits; otherwise as `measure`."""
         __tracebackhide__ = True
         found = self._found(call, turn, for_capacity).capacity
         assert found is not None

@@ -1,4 +1,4 @@
-"""What becomes of each test: collection, outcome, its line in pytest's summary, stale baselines."""
+"""Follows each test: collection, outcome, its line in pytest's summary, stale baselines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENDS_EARLY = "fileperf_ends_early"
 """Marks the report of a load test that did not pass: some of its requests may not have been sent."""
 _UNDECIDED = "inconclusive"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
-"""The characters of pytest's option -r that add lines to its short test summary, and what they list."""
+"""The characters of pytest's option -r that add lines to its short test summary, with their categories."""
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
@@ -40,10 +40,9 @@ class Outcomes:
     def __init__(self, active: Active) -> None:
         self._active = active
         self.failed: list[FailedTest] = []
-        """Load tests that failed for another reason than a figure, in order; without those that ran again and
-        passed."""
+        """Load tests that failed for another reason than a figure, in order, unless they ran again and passed."""
         self._whole: set[str] = set()
-        """Collectors without a failure or skip, including those of modules."""
+        """Collectors without a failure or skip, including modules."""
         self._partial: set[str] = set()
         """Modules with tests that were not collected or not run."""
         self.left_out = False
@@ -78,7 +77,7 @@ class Outcomes:
 
     @property
     def has_all(self) -> bool:
-        """Whether no load test is missing so far, among those that pytest looked for."""
+        """Whether no load test is missing so far, among the ones that pytest looked for."""
         return not (self.left_out or self.lacks_some)
 
     # --- while a test runs

@@ -1,4 +1,4 @@
-"""The verbs: what the fixtures `fileperf` and `afileperf` give to a test."""
+"""The verbs of the fixtures `fileperf` and `afileperf`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Found = TypeVar("_Found")
 
 
 class _Verbs(ABC, Generic[_Found]):
-    """The verbs of both fixtures; `_Found` is what a verb returns."""
+    """The verbs of both fixtures; they return `_Found`."""
 
     def __init__(self, measuring: Measuring) -> None:
         self._measuring = measuring
@@ -67,10 +67,10 @@ class _Verbs(ABC, Generic[_Found]):
     def request(self, method: str, url: AnyUrl, **arguments: Unpack[RequestKeywords]) -> _Found:
         """Measures requests of any method.
 
-        `url` is a path on the server under test. The keywords are httpx's own request arguments (`params`, `headers`,
-        `cookies`, `content`, `data`, `files`, `json`, `auth`, `follow_redirects`, `extensions`), the choice of requests
-        (`feed`, `order`, `seed`, `per_connection`), the expected answer (`expect_status`, `expect_bytes`,
-        `expect_body`), and every key of the marker. `RequestKeywords` describes each.
+        `url` is a path on the server under test. Most keywords are httpx's own request arguments: `params`, `headers`,
+        `cookies`, `content`, `data`, `files`, `json`, `auth`, `follow_redirects`, `extensions`. `feed`, `order`, `seed`
+        and `per_connection` choose requests. `expect_status`, `expect_bytes` and `expect_body` are the expected answer.
+        Every key of the marker is also a keyword. `RequestKeywords` describes each.
         """
         __tracebackhide__ = True
         return self._measure(request_from(method, url, arguments))
@@ -122,9 +122,9 @@ class _Verbs(ABC, Generic[_Found]):
 
 
 class CapacityVerbs(_Verbs["Capacity"]):
-    """The verbs of `fileperf.capacity`: each finds the highest rate of an open loop that holds its limits.
+    """The verbs of `fileperf.capacity`: each finds the highest rate of an open loop that meets its limits.
 
-    At least one limit of latency is needed, `max_p50` to `max_p999`. Raises what the verbs of `FilePerf` raise.
+    At least one limit of latency is needed, `max_p50` to `max_p999`. Raises the errors of `FilePerf`.
     """
 
     def _measure(self, call: VerbCall) -> Capacity:
@@ -147,13 +147,13 @@ def _of_capacity(call: VerbCall) -> VerbCall:
 class FilePerf(_Verbs["Measurement"]):
     """Makes load from a test, judges it, and returns the figures as a `Measurement`.
 
-    Raises PlanError that names every wrong argument, other FilePerfErrors if nothing could be measured, and
+    Raises PlanError that names every wrong argument, and other FilePerfErrors if nothing could be measured. Raises
     PerformanceError (an AssertionError) if the verdict fails the test.
     """
 
     @property
     def capacity(self) -> CapacityVerbs:
-        """The same verbs, which find the highest rate that holds limits: `capacity.get("/", max_p99="100ms")`."""
+        """The same methods, to find the highest rate that meets limits: `capacity.get("/", max_p99="100ms")`."""
         return CapacityVerbs(self._measuring)
 
     def _measure(self, call: VerbCall) -> Measurement:
@@ -162,10 +162,10 @@ class FilePerf(_Verbs["Measurement"]):
 
 
 class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
-    """`FilePerf` for async tests: every verb is awaitable, and the test's own event loop goes on.
+    """`FilePerf` for async tests: every method is awaitable, and the test's own event loop goes on.
 
-    Measurements are made one at a time: gathered verbs wait for their turn, in the order of their calls. A cancelled
-    verb returns after its load has ended, so that nothing runs on beside the next test.
+    Measurements are made one at a time: gathered calls wait for each other, in their order. A cancelled call returns
+    after its load has ended, so that nothing runs on beside the next test.
     """
 
     def _measure(self, call: VerbCall) -> Coroutine[object, None, Measurement]:
@@ -174,7 +174,7 @@ class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
 
     @property
     def capacity(self) -> AsyncCapacityVerbs:
-        """The same verbs, which find the highest rate that holds limits: `await capacity.get("/", max_p99="100ms")`."""
+        """The same methods, to find the highest rate that meets limits: `await capacity.get("/", max_p99="100ms")`."""
         return AsyncCapacityVerbs(self._measuring)
 
 

@@ -58,7 +58,7 @@ def _on_github() -> bool:
 
 
 def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
-    """Appends the report to what other commands of the step have written; yields why it could not."""
+    """Appends the report to the step's summary; yields why it could not."""
     try:
         written = path.stat().st_size if path.exists() else 0
         room = STEP_LIMIT_BYTES - written - 2

@@ -1,1 +1,1 @@
-"""What a finished session tells: results as text for the terminal, and as files for other programs."""
+"""A finished session's reports: text for the terminal, and files for other programs."""

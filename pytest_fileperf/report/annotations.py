@@ -17,17 +17,17 @@ from pytest_fileperf.report.text import plain
 from pytest_fileperf.report.wording import first_line, where_failed
 
 _SHOWN = 10
-"""GitHub shows this many of each level per step."""
+"""GitHub shows this many of each severity per step."""
 
 
 def github_commands(record: SessionRecord, *, root: str = "") -> list[str]:
     """Returns a line per finding: errors first, and among these regressions.
 
-    GitHub shows ten of each level. The last line counts the others, so new tests come last. `root` is the directory of
-    test paths, relative to the repository.
+    GitHub shows ten of each severity. The last line counts the others, so new tests come last. `root` is the directory
+    of test paths, relative to the repository.
     """
     top = PurePosixPath(root)
-    # GitHub's level, a word such as `REGRESSED`, the test, and what happened, the most telling first.
+    # GitHub's severity, a word such as `REGRESSED`, the test, and texts, the most telling first.
     told: list[tuple[str, str, TestId | FailedTest, Sequence[str]]] = []
     for result in filter(is_pressing, record.results):
         level = "error" if result.standing.fails else "warning"

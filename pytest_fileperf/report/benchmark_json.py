@@ -16,7 +16,7 @@ Commit facts are ours, under its names: its own question to Git writes the index
     extra_info.fileperf     percentiles, bytes/s, server CPU, errors, attack and wait, standing, and what limited the
                             load, in SI units
 
-Quartiles and outliers come from the histogram: a latency counts as the end of its step, at most 0.1 % too high.
+Quartiles and outliers come from the histogram, so latencies are at most 0.1 % too high.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def save_benchmarks(
 ) -> Path | None:
     """Writes the document as the storage's next run, `NNNN_NAME.json`; returns its path, or None if it has no entry.
 
-    `name` defaults to commit and time, as in `--benchmark-autosave`. Raises PlanError for a bad name or a storage that
-    is not a directory of files, and FilePerfError if the file cannot be written.
+    `name` defaults to commit and time, as in `--benchmark-autosave`. Raises PlanError for a bad name or a storage other
+    than a directory of files. Raises FilePerfError if it cannot be written.
     """
     if not document["benchmarks"]:
         return None

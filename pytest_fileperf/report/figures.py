@@ -54,7 +54,7 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
     near = f"{run.latency.within_one_stdev * 100:.0f} % within one stdev of the mean"
     within = [near] if run.latency.count > 1 else []
     http = [f"{run.http_requests:,} HTTP requests", quantity(run.http_rps, Unit.PER_SECOND)]
-    # If a worsening was seen, it does not matter how small a one could have been.
+    # If a worsening shows, the least visible one does not matter.
     gates = [
         could_show(item)
         for item in result.verdict.comparisons
@@ -110,7 +110,7 @@ def query_texts(run: Measurement) -> list[str]:
 
 
 def load_texts(run: Measurement) -> list[str]:
-    """Returns what a row leaves out about an open loop; nothing if everything was sent on time."""
+    """Returns an open loop's figures that are not in its row; nothing if everything was sent on time."""
     texts = []
     if run.due is not None:
         finished = f"finished in {time_text(run.elapsed)}"

@@ -157,7 +157,7 @@ def _folded(title: str, lines: Iterable[str]) -> list[str]:
     return ["<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>", ""]
 
 
-# --- what there is to say
+# --- remarks
 
 
 def _about(result: Result, common: Sequence[str]) -> list[str]:

@@ -30,7 +30,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
         the other 3.10 µs are spread over many functions
         2.00 µs were saved in dump_json (pydantic/type_adapter.py:599)
 
-    More lines follow if processes could not always be seen: then their functions have too small figures.
+    More lines follow if some looks missed processes: then their functions have too small figures.
     """
     return "\n".join((*_growth(base, now, growths), *_unseen(base, now)))
 
@@ -161,7 +161,7 @@ _RUNS_LOOP = "asyncio/runners.py"
 """Its functions are innermost while code without Python functions runs: uvloop's, or a parser's."""
 
 
-# --- What requests lost, in words: how much of it was waiting, and for what
+# --- The time that requests lost, in words: how much of it was waiting, and for which thing
 
 _WAITED_FOR = {
     LimitKind.THREAD_POOL: "the thread pool",
@@ -194,7 +194,7 @@ def _of_total(part_s: float, loss: Loss) -> str:
 
 
 def limit_waited_for(limit: Limit) -> str:
-    """Returns what requests wait for, from what limits the server; empty if that does not show it."""
+    """Returns the server's limit as something that requests wait for; empty if it is nothing of the kind."""
     if limit.kind in _WAITED_FOR:
         return told(f"Requests waited for {_WAITED_FOR[limit.kind]}: {limit.evidence}")
     return told(f"Waiting: {limit.evidence}") if limit.queues else ""
@@ -224,7 +224,7 @@ def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[st
     }
 
 
-# --- What made start-ups longer
+# --- Longer start-ups
 
 
 def start_text(base_s: float, now_s: float, grown: Sequence[ImportGrowth] | None) -> str:

@@ -13,7 +13,7 @@ from pytest_fileperf.report.text import cells, plain, quantity, shorten
 from pytest_fileperf.units import format_duration
 
 PLAIN_AFTER_S = 30.0
-"""A test that takes longer reports in a log that it is alive. pytest itself reports shorter ones when they end."""
+"""A test that takes longer reports in a log that it is alive. Shorter tests get pytest's own line when they end."""
 _BAR_CELLS, _BAR_RANK = 12, 5
 _PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for the last"}
 
@@ -75,7 +75,7 @@ class ProgressSink(Protocol):
 
 
 class LiveProgress:
-    """Rewrites one line of a terminal, at most ten times a second and at each change of phase; clears it at the end."""
+    """Rewrites one line of a terminal, at most ten times a second and at each new phase; clears it at the end."""
 
     def __init__(
         self, write: Callable[[str], object], *, columns: Callable[[], int], clock: Callable[[], float] = time.monotonic

@@ -36,12 +36,12 @@ from pytest_fileperf.serve.databases import Queries
 
 # --- Converts a session's record to JSON values and back to an equal record
 #
-# A file of `--fileperf-json` has these values besides those for other programs. Neither is the whole record: plain
-# values are only in the part for other programs.
+# A file of `--fileperf-json` has these values, and others for other programs. Neither is the whole record: plain values
+# are only in the part for other programs.
 
 SCHEMA = 4
 _FACTS = ("said", "created", "asked", "versions", "commit", "environment")
-"""What a record has besides measurements, as other programs read it. Also failed tests, which older files lack."""
+"""Parts of a record besides measurements, as other programs read it. Also failed tests, which older files lack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def record_to_json(record: SessionRecord) -> dict[str, object]:
 
 
 def read_record(path: Path) -> SessionRecord:
-    """Raises RecordError with the file's name and what is wrong."""
+    """Raises RecordError with the file's name and the problem."""
     try:
         document: object = json.loads(path.read_bytes())
     except OSError as error:
@@ -236,7 +236,7 @@ def _cpu_shares(times_ns: Sequence[int], cpu_ns: Sequence[int | None]) -> list[f
     return shares
 
 
-# --- What other programs read
+# --- The part for other programs
 
 
 def results_json(record: SessionRecord) -> str:

@@ -41,7 +41,7 @@ _OF_FIGURES = (
 
 
 def setting(result: Result) -> tuple[str, ...]:
-    """Returns server, load and what was held equal between start-ups. It is often the same for a whole session."""
+    """Returns server, load and stabilised properties. They are often the same for a whole session."""
     verdict, held = result.verdict, _stabilised(result.recording)
     # The notes say which code of a stored baseline was measured.
     against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
@@ -121,7 +121,7 @@ def brief_notes(result: Result) -> list[str]:
 
 
 def _background(result: Result) -> str:
-    """Returns what the servers used in each other's turns; empty if one left work behind, which is reported instead."""
+    """Returns the servers' use in each other's turns; empty if one left work behind, which is reported instead."""
     return "" if _left_text(result) else str(result.background or "")
 
 
@@ -130,12 +130,12 @@ def _stabilised(recording: Recording) -> tuple[str, ...]:
 
 
 def _not_stored_text(result: Result) -> str:
-    """Returns why it did not become a baseline although the user asked for it; empty if a reason already says so."""
+    """Returns why it did not become a baseline although the user asked for it, unless a reason says so."""
     said = any(item.reason and item.reason.kind in NO_BASELINE for item in result.verdict.comparisons)
     return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
 
 
-# --- What the server did to connections
+# --- The server's way with connections
 
 _EACH, _FEW = 0.95, 0.01
 """Shares of answers. A server that closes a connection from time to time, as after 1,000 requests, is usual."""
@@ -253,7 +253,7 @@ def _memory_texts(result: Result) -> Iterator[str]:
         yield text
 
 
-# --- What set the pace, and what used the machine
+# --- The bottleneck, and other use of the machine
 
 
 def _law_text(result: Result) -> str:
@@ -319,13 +319,13 @@ def _one_core_text(result: Result) -> str:
 
 
 _GROWING = {"open_files": "open files", "threads": "threads", "memory_bytes": "memory"}
-"""Names for what a server may hold more and more of."""
+"""Names of resources that a server may gather."""
 _AS_WELL, _HARDLY = 0.5, 0.1
-"""As parts of a lasting growth: from the first on the other version grew too; up to the second it did not."""
+"""Parts of a lasting growth. From the first on the other version grew too; up to the second it did not."""
 
 
 def _growth_texts(result: Result) -> tuple[str, ...]:
-    """Reports that the server ran out of open files, and what it held more of with each request."""
+    """Reports that the server ran out of open files, and resources that it gathered with each request."""
     if result.smoke:
         return ()
     now, base = result.recording.growth, result.base.growth if result.base else None
@@ -376,7 +376,7 @@ def _iterations_text(result: Result) -> str:
 
 
 def capacity_text(result: Result) -> str:
-    """Returns the capacity in one line: interval, limits, and what sets it; empty if nobody searched for it."""
+    """Returns the capacity in one line: interval, limits and bottleneck; empty if nobody searched for it."""
     found = result.capacity
     if found is None or found.ended is CapacityEnd.SMOKE:
         return ""

@@ -1,4 +1,4 @@
-"""What a record tells, in which order and how urgently; formats only decide how it looks.
+"""Chooses the contents of reports from a record, their order and urgency; formats only decide the look.
 
 `wording` has the sentences of verdicts, `remarks` those about how figures came to be.
 """
@@ -75,7 +75,7 @@ def is_limited_elsewhere(result: Result) -> bool:
     return not is_other and is_notable(run.limit)
 
 
-# --- What there is to say about one result
+# --- Texts about one result
 
 
 Why: TypeAlias = tuple[Outcome, str, tuple[str, ...]]
@@ -227,7 +227,7 @@ def shared(results: Sequence[Result], pick: Callable[[Result], Sequence[_T]]) ->
     return tuple(item for item in first if all(item in other for other in others))
 
 
-# --- What is said once for several tests
+# --- Texts that several tests share
 
 
 def of_session(results: Sequence[Result]) -> Iterator[str]:
@@ -308,7 +308,7 @@ def hints(results: Sequence[Result]) -> list[str]:
 
 
 def endpoint_texts(record: SessionRecord, *, most: int = 5) -> list[str]:
-    """Returns how many endpoints of each app have a load test, and up to `most` that have none, sorted by path."""
+    """Returns how many endpoints of each app have a load test, and up to `most` without one, sorted by path."""
     texts = []
     for app, found in record.endpoints.items():
         left = sorted((name for name in found if not found[name]), key=lambda name: name.partition(" ")[::-1])

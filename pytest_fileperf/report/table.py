@@ -164,7 +164,7 @@ def grid_of(results: Sequence[Result]) -> Grid | None:
 # 3=  aiohttp, bare, uvloop          13,269   53 % [48, 58]       104 ms  server CPU
 
 _READABLE_NAME_CELLS = 24
-"""Names keep this many cells before p50 and p99 are shown. What limited the load comes first: it may void the order."""
+"""Names keep this many cells before p50 and p99 are shown. The bottleneck comes first: it may void the order."""
 _LIMITED_BY = "limited by"
 _NO_PLACE = Place(member=-1, rank=None)
 _PERCENTILES = (("p50", _READABLE_NAME_CELLS + 1), ("p99", _READABLE_NAME_CELLS))
@@ -253,7 +253,7 @@ def share(ratio: float) -> str:
 
 
 def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
-    """Returns what a reader must know to judge the order, and what limited the loads if no column says it."""
+    """Returns facts to judge the order by, and the loads' bottlenecks if no column has them."""
     if group.metric == "p50":
         return ["ranked by p50: all got the rate that was asked for"]
     found = []

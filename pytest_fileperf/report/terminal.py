@@ -1,6 +1,6 @@
 """The results on the terminal. Without -v each test has a line, with -v tables show every figure.
 
-Without -v each gate that is not PASS has a line as well. Messages of failed tests are not repeated.
+Without -v also each gate that is not PASS has a line. Messages of failed tests are not repeated.
 
     test_upload    2,050/s  p99 31.0 ms  REGRESSED
       rps  2,190/s → 2,050/s  −6.4 % [−8.1, −4.7]  tolerance 5 %  REGRESSED
@@ -73,7 +73,7 @@ def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, q
     if quiet:
         alone, groups = tuple(result for result in results if result.standing.fails), ()
     untold = [result for result in results if result.test.item not in told]
-    # What all tests have in common is said once, at the end.
+    # Common facts of all tests come once, at the end.
     common = set(story.shared(results, story.brief_reasons)) if len(results) > 1 and untold else set()
     limits = {result.measurement.limit.kind if story.is_limited_elsewhere(result) else None for result in results}
     one_limit = limits.pop() if len(results) > 1 and len(limits) == 1 else None
@@ -162,7 +162,7 @@ _MORE_METRICS = ("throughput", "cpu_per_request", "rss", "startup", "queries")
 
 
 def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
-    """Returns the tables with their notes and the summary line. What is true of all results is said once."""
+    """Returns the tables with their notes and the summary line. Common facts come once."""
     results, groups = record.results, record.groups
     several = len(results) > 1
     common = story.shared(results, remarks.setting)
@@ -309,7 +309,7 @@ def _reason_lines(
     return lines
 
 
-# --- Lines for pytest's short test summary: what is not decided
+# --- Lines for pytest's short test summary: undecided metrics
 #
 # INCONCLUSIVE tests/test_files.py::test_upload -
 #   rps −4.0 % [−9.0, +1.0], tolerance 3 %
@@ -323,7 +323,7 @@ def undecided_lines(nodeid: str, results: Iterable[Result], screen: Screen) -> l
     return screen.flow(pieces, gap=1)
 
 
-# --- Lines about baselines whose tests are gone: which, why, and what to do or what was done
+# --- Lines about baselines whose tests are gone: names, reasons, and how to remove them
 
 _SHOWN = 10
 """Entries listed without `-v`: more would push the results off the screen."""
@@ -332,7 +332,7 @@ _SHOWN = 10
 def stale_lines(
     stale: Mapping[str, str], screen: Screen, *, entries: int, removed: bool, verbosity: int = 0
 ) -> list[str]:
-    """Returns a heading and a line for each key; `entries` counts those of all machine profiles."""
+    """Returns a heading and a line for each key; `entries` counts over all machine profiles."""
     counted = format_count(entries, "stale baseline")
     if removed:
         lines = screen.prose(f"removed {counted}")

@@ -65,7 +65,7 @@ def cells(text: str) -> int:
 
 
 def _clusters(text: str) -> Iterator[tuple[str, int]]:
-    """Yields what a terminal draws as one character, with its width in cells."""
+    """Yields the characters that a terminal draws, with their width in cells."""
     return ((cluster, max(0, wcswidth(cluster))) for cluster in iter_graphemes(text))
 
 
@@ -144,7 +144,7 @@ class Screen:
     ) -> list[str]:
         """Returns the pieces, `gap` spaces apart, in lines that fit.
 
-        Lines after the first are indented by `hanging` more. A piece stays whole if a line can hold it.
+        Lines after the first are indented by `hanging` more. A piece stays whole if it fits into a line.
         """
         lines: list[str] = []
         margin, used = indent + hanging, 0
@@ -165,7 +165,7 @@ class Screen:
         return self.flow([*lead, *words(text, style)], indent=indent, gap=1)
 
     def remarks(self, texts: Iterable[str], *, indent: int = 0) -> list[str]:
-        """Returns sentences in dimmed lines, because they matter less than what is above them."""
+        """Returns sentences in dimmed lines, because they matter less than the lines above."""
         return [line for text in texts for line in self.prose(text, Style.DIM, indent=indent)]
 
 
@@ -213,7 +213,7 @@ _NAME = "fileperf-alike"
 
 
 def show_what_it_can(stream: object) -> None:
-    """Makes a stream write similar characters, or `?`, instead of raising an error for those that its encoding lacks.
+    """Makes a stream write similar characters, or `?`, instead of raising an error for missing characters.
 
     Leaves streams alone that have their own way with such characters.
     """

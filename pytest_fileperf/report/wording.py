@@ -238,7 +238,7 @@ def _more_time(reason: Reason) -> str:
     )
 
 
-# --- Notes: what the server serves, how the load was made, and which code of a baseline was measured
+# --- Notes: the served app, the load, and the measured code of a baseline
 
 _NOTES: Mapping[NoteKind, str] = {
     NoteKind.SET_BY_TEST: "served with what the test has set on the app: {several}",
@@ -282,7 +282,7 @@ def note_of(text: str) -> Note:
 
 # --- Comparisons in words: both versions, the change and its interval, and the environment
 #
-# A change of the code and a change of the environment are never told together:
+# A change of the code and a change of the environment never share a line:
 #
 #     rps  5,010/s → 5,001/s  −0.2 % [−1.1, +0.7]  tolerance 3 %  PASS
 #     the world: your baseline's own code runs at 0.83 of what was stored (rps −16.8 % from 6,021/s): …

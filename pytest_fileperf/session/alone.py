@@ -29,15 +29,15 @@ from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 
 LONGEST_S, MOST_TIMES = 60.0, 12
-"""A baseline takes at most this long, at most this many times as long as the test's other measurements, and at most
-`max_duration`."""
+"""Limits of a baseline's time: seconds, and a multiple of the test's other measurements. `max_duration` is a limit
+too."""
 
 
 def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
     """Raises whatever starting and loading raise.
 
-    `to_store` takes more time, because many later runs will use a baseline. It measures until the level is known, and
-    leaves out measurements on a busy machine unless there are no others.
+    `to_store` takes more time, because many later runs will use a baseline. It measures until the figures are certain.
+    Measurements on a busy machine are left out unless there are no others.
     """
     return _Alone(plan, rig).measured(to_store=to_store)
 
@@ -101,7 +101,7 @@ class _Alone:
         return Measured(results=(whole, *parts), log=log, loaded=server.loaded)
 
     def _until_known(self) -> list[Run]:
-        """Loads start-ups until the level is known or the time is over; returns all loads that count."""
+        """Loads start-ups until the figures are certain or the time is over; returns all loads that count."""
         plan, clock, kept = self._plan, self._rig.clock, list[Run]()
         limit_s = min(LONGEST_S, MOST_TIMES * plan.settings.duration_ns / 1e9, plan.most_ns / 1e9)
         title, begun_s = plan.test.title, clock()
@@ -196,7 +196,7 @@ def level_error(gate: Sequence[str], recording: Recording) -> float:
 
 
 def identity_of(plan: Plan, recording: Recording, server: Mapping[str, object]) -> dict[str, object]:
-    """Returns what must be equal for stored figures to compare, as JSON values; `server` is the server's part of it."""
+    """Returns the values that stored figures must share to be compared, as JSON; `server` is the server's part."""
     return {
         "work": plan.work.identity(),
         "server": server,

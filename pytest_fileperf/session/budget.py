@@ -64,7 +64,7 @@ class TimeBudget:
         return comparison.spent_s + max(_LEAST_S, min(self.left_s, max(equal_s, _AHEAD * comparison.needs_s)))
 
     def kept(self, nodeid: str) -> Comparison | None:
-        """Takes out the comparison to continue; None if there is none."""
+        """Takes out the comparison to continue, if any."""
         _, comparison = self._kept.pop(nodeid, ("", None))
         return comparison
 

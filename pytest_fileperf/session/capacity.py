@@ -29,7 +29,7 @@ from pytest_fileperf.session.loads import Load, recording_of
 from pytest_fileperf.settings.plans import Plan
 
 _NEAR, _ABOVE = 0.85, 1.03
-"""Loads that held at between these shares of their start-up's capacity give the figures at capacity."""
+"""Good loads between these shares of their start-up's capacity give the figures at capacity."""
 _LEAST_RPS = 0.5
 """If the closed loop has no good answer in its time, the search begins here."""
 _FEWER = 4
@@ -38,7 +38,7 @@ _TOLD_NOTHING = (LimitKind.RATE, LimitKind.UNCLEAR)
 
 
 class RateSearch:
-    """The search for one version: its loads so far, and what they show."""
+    """The search for one version: its loads so far, and their result."""
 
     def __init__(self, plan: Plan, *, chance: random.Random) -> None:
         self._plan = plan
@@ -94,7 +94,7 @@ class RateSearch:
         self._tried.append(tried_of(rate, recording_of([run]), self._search.limits))
 
     def estimate(self) -> Estimate | None:
-        """Returns None if no rate holds, or no load shows anything."""
+        """Returns None if no rate meets the limits, or no load shows anything."""
         return None if self._ended is CapacityEnd.NO_RATE else estimate(self._search, self._tried)
 
     def capacity(self) -> Capacity:
@@ -124,7 +124,7 @@ class RateSearch:
         recording = recording_of(self._kept(capacity.rate, rates))
         variance = 0.0 if found is None else found.sd**2 * max(1, len(found.boots))
         boots = {run.boot.index: run.boot for run in self._runs} | {boot.index: boot for boot in recording.boots}
-        for run in self._runs:  # the search used all loads, even those whose figures are dropped
+        for run in self._runs:  # the search used all loads, even without keeping their figures
             boots[run.boot.index] = boots[run.boot.index].with_lost(run.boot)
         with_capacity = (
             replace(boot, capacity=BootCapacity(rate=rates[index], variance=variance)) if index in rates else boot
@@ -151,7 +151,7 @@ class RateSearch:
         )
 
     def _kept(self, rate: float, of_boots: Mapping[int, float]) -> list[Run]:
-        """Returns the loads that held near their start-up's capacity, or near this rate if it is unknown."""
+        """Returns the good loads near their start-up's capacity, or near this rate if it is unknown."""
         paired = list(zip(self._tried, self._runs, strict=True))
         at = {tried.boot: of_boots.get(tried.boot, rate) for tried in self._tried}
         good = [(tried, run) for tried, run in paired if tried.holds and tried.rate <= at[tried.boot] * _ABOVE]

@@ -1,4 +1,4 @@
-"""Finds what requests lost their time to, or where their CPU time goes, with further short loads under observation.
+"""Finds the causes of lost time, or the functions that use CPU time, with further short loads under observation.
 
 Observation slows a server down, so these loads are in no figure and no verdict.
 """
@@ -97,7 +97,7 @@ def explain_loss(
     """Returns what made requests of the second version slower: waiting, or functions' CPU time.
 
     `cores` are the profiler's. `changed` maps import names of changed packages to `name old → new`. Functions are
-    searched only if their CPU time is a good part of the loss, or if the loss is unknown.
+    searched only if CPU time is a good part of the loss, or if the loss is unknown.
     """
     if loss is None:
         return _explain_growth(plan, sides, cores, changed)
@@ -178,7 +178,7 @@ def _failed_in(run: Run) -> str:
 
 
 def _holder(plan: LoadPlan, side: Looked, cores: Cores) -> Stack | None:
-    """Returns the functions that hold the server's event loop; None if no profiler can tell."""
+    """Returns the functions that block the server's event loop; None if no profiler can tell."""
     try:
         with Profiler(side.server.worker_pids, seconds=_lasts_s(plan), all_time=True, cores=cores) as profiler:
             side.load(plan)

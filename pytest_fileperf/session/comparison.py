@@ -76,8 +76,8 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 # 500 …, nothing in time, a reset      broken                           none: one more try, then an error
 
 _MISSING = frozenset({400, 404, 405, 410, 415, 422, 501})
-"""Answers of servers without this endpoint, or with other methods, parameters or bodies. A changed endpoint may have
-some that the old version does not know, and frameworks use either 400 or 422 for that."""
+"""Answers of servers without this endpoint, or with other methods, parameters or bodies. The old version may not know a
+changed endpoint's parameters. Frameworks answer that with either 400 or 422."""
 _UNANSWERED = frozenset({"connect", "timeout", "disconnected", "protocol"})
 """Kinds of failures without an answer."""
 _SHOWN = 3
@@ -129,7 +129,7 @@ _NO_FORK = "one version cannot be forked now"
 
 
 class _NoBaseError(Exception):
-    """The old version did not start, and that is not an error. Its arguments say what it lacks, and why."""
+    """The old version did not start, and that is not an error. Its arguments are the problem, and the reason."""
 
 
 class Sides:
@@ -265,7 +265,7 @@ class Sides:
 # --- comparison
 
 _OVER, _LOOKS = 0.3, 12
-"""The share of `max_duration` that finding a cause may take beyond it, and the number of looks to fit into it."""
+"""Finding a cause may exceed `max_duration` by this share, in which this many looks must fit."""
 _LEAST_LOOK_NS = 600_000_000
 
 
@@ -338,7 +338,7 @@ class Comparison:
         """The first requests to the first start-ups. No figure has them, but these start-ups have answered them."""
 
     def go_on(self, plan: Plan) -> None:
-        """Makes `result` continue with what is undecided; the plan's time counts from the first beginning."""
+        """Makes `result` continue with undecided gates; the plan's time counts from the first beginning."""
         self._plan = self._sides.plan = replace(plan, alpha=self._plan.alpha)
         self._begun_s = self._rig.clock() - self.spent_s
         self._pair_ns = plan.pair_ns(len(self._pairs[WHOLE_LOAD]))
@@ -415,7 +415,7 @@ class Comparison:
         now_s, plan = self._rig.clock(), self._plan
         more_ns = max(0, round(1e9 * (now_s - pair_begun_s)) - self._pair_ns)
         # The last pair is followed by a load that shows what limits the code here. A millisecond is left, so that
-        # rounding does not make a pair that fills the rest of the time too long.
+        # rounding does not make a last pair too long.
         left_ns = plan.max_duration_ns - round(1e9 * (now_s - self._begun_s)) - plan.limiting.duration_ns - 1_000_000
         self._pair_ns = plan.next_pair_ns(number + 1, left_ns=left_ns, more_ns=more_ns)
         next_s = (self._pair_ns + more_ns + plan.limiting.duration_ns) / 1e9
@@ -534,7 +534,7 @@ class Comparison:
         return self._rig.loads.make(self._works[side], plan, number, server, self._cores, self._tell)
 
     def _turns(self, number: int, servers: BothServers) -> tuple[list[Run], list[Run]]:
-        # All pairs so far show how long a request takes: the probe may have met a stall, or a start-up's first moment.
+        # All pairs so far show how long a request takes. The probe may have met a stall, or a start-up's first moment.
         each_ns = (median_low(map(_under_way_ns, runs)) if runs else 0 for runs in self._runs)
         latency_ns = max(each_ns) or self._latency_ns
         turns = self._plan.alternation(self._pair_ns, latency_ns=latency_ns, chance=self._rig.chance)
@@ -559,7 +559,7 @@ class Comparison:
     def _measured(self, servers: BothServers) -> Measured:
         plan, server = self._plan, servers[Side.NOW]
         load_base, load = loads = tuple(partial(self._load_by, 0, side, servers[side]) for side in Side)
-        # A server that takes turns idles half of the time. What limits it shows when it is loaded alone.
+        # A server that takes turns idles half of the time. Its limit shows when it is loaded alone.
         alone = measurement_of(recording_of([asked_alone(load(plan.limiting), load)]))
         seconds = self.spent_s = self._rig.clock() - self._begun_s
         base_capacity: Capacity | None = None
@@ -632,7 +632,7 @@ class Comparison:
         found = unless_unsteady(found, measurement.busy, by_others=by_others)
         found = unless_saturated(found, measurement.saturated)
         self._budget.used(self._plan.alpha, sum(item.outcome is Outcome.REGRESSED for item in found))
-        # The code compared with itself shows how small a change would be seen. It is not judged.
+        # The code compared with itself shows the least visible change. It is not judged.
         return () if self._plan.to_the_end else found
 
     def _explanation(
@@ -662,7 +662,7 @@ class Comparison:
     def _looked_at(self, servers: BothServers, loads: Sequence[Load], now: Recording) -> tuple[Looked, ...]:
         cpu, base = METRICS["cpu_per_request"], self._base
         typical, now_s = paired_difference(cpu, self._pairs[WHOLE_LOAD]), cpu.of_run(now)
-        # The ratio of turns in succession is far more exact than that of two figures from different moments.
+        # The ratio of turns in succession is far more exact than one of two figures from different moments.
         base_s = None if now_s is None or typical is None else now_s / math.exp(typical.worse)
         own = ((base.there or base.here, base_s), (base.here, now_s))
         return tuple(

@@ -54,7 +54,7 @@ _FAULT_NS = 40_000
 """Page faults are frequent if one comes in this much CPU time: each costs some 3 µs. (Uploads of 256 KiB: 10 µs.)"""
 _AT_MOST = 3.0
 """At most this multiple of others' use of a core counts as waiting. With nine test runs on two cores, half of the time
-lost to the others was not seen."""
+lost to the others remained hidden."""
 _ALONE_NS, _MOST_ALONE_NS, _ALONE_LATENCIES = 150_000_000, 1_000_000_000, 3
 """How long requests are sent one after the other; the last one is waited for."""
 _USUAL_S, _CLOSE_S = 0.25, 0.004
@@ -77,7 +77,7 @@ class Loader:
     def __init__(
         self, *, coverage: bool = False, network: Network = LOCAL, family: str = "httpx", cluster: Cluster | None = None
     ) -> None:
-        """With `coverage`, a tracer of the test run may trace the generators as well.
+        """With `coverage`, a tracer of the test run may also trace the generators.
 
         `network` says where load may go, and `family` is the client family for journeys that name none. The workers of
         `cluster` make the load in place of processes here.
@@ -308,8 +308,8 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
 
     `sides` are the samples of all servers that were loaded alternately. `ended_ns` is the CPU time of their processes
     that ended meanwhile. There are two upper bounds, and the lower one counts. Others' use of the core was partly while
-    the server idled. Its main thread's waits for a core were partly waits for its own threads. What a virtual machine's
-    host took is known, and no thread here has waited for it.
+    the server idled. Its main thread's waits for a core were partly waits for its own threads. Time of a virtual
+    machine's host is known, and no thread here has waited for it.
     """
     if any(len(samples) < 2 for samples in sides):
         return 1.0
@@ -327,7 +327,7 @@ def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[i
 
 
 def _held_equal(stabilised: Sequence[str], samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Leaves memory out of what was held equal if its pages come and go, because that differs by chance."""
+    """Leaves out memory from the stabilised properties if its pages come and go, because that differs by chance."""
     if len(samples) < 2:
         return tuple(stabilised)
     cpu_ns = _growth(samples, lambda sample: sum(use.cpu_ns for use in sample.server))

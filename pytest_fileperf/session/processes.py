@@ -1,4 +1,4 @@
-"""What a server's processes used in a load, including children that begin and end meanwhile."""
+"""The use of a server's processes in a load, including children that begin and end meanwhile."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LATER_S = 0.1
 """Seconds between looks, in the first second of a load and later. Until a look, a child has its parent's cores."""
 _FIRST_S = 1.0
 _MUCH = 0.1
-"""If children that have ended had this share of the server's CPU time, the server itself may use all cores: they are
-too short-lived to get them one by one."""
+"""If ended children had this share of the server's CPU time, the server itself may use all cores. They are too
+short-lived to get cores one by one."""
 _LEAST_NS = 50_000_000
 _IDLE_S = 0.1
 """How long a server is observed before its first load, to see its use without load."""
@@ -26,10 +26,10 @@ _SLICE_S = 0.05
 STILL = 0.2
 """A server that uses this many more cores is still at work."""
 _LEFT = 0.05
-"""Work after a load counts from this share of the load's time: a server that also has to do it answers so much less."""
+"""Work after a load counts from this share of the load's time: it costs so many answers."""
 _LEAST_LEFT_S = 0.15
 _LEAST_SPENT_S = 0.1
-"""CPU time beyond what the last requests leave, one per connection."""
+"""CPU time beyond the rest of the last requests, one per connection."""
 _MOST_LEFT_S = 3.0
 """Least and longest observation: a moment after its last answer a server may close connections."""
 
@@ -81,7 +81,7 @@ class ServerTree:
 
     @property
     def ended(self) -> int:
-        """How many of its processes were seen to end, if one of them is from before the load; children come and go."""
+        """How many of its processes ended, if one of them is from before the load; children come and go."""
         now = set(self.pids)
         return len(self._seen - now) if self._first - now else 0
 
@@ -131,9 +131,9 @@ class TreeWatch:
     """Looks at the processes of servers within the `with` block, in a thread.
 
     Workers stay on the cores that their server was started with. With `all_cores`, children that work for them get all
-    cores of the test run, as they would without it. A child is seen a moment after it begins. If children end too soon
-    for that, the servers get all cores, so that their children begin there. This holds for all servers, because they
-    are compared.
+    cores of the test run, as they would without it. A child is found a moment after it begins. If children end too soon
+    for that, the servers get all cores, so that their children begin there. All servers get them, because they are
+    compared.
     """
 
     def __init__(self, servers: Sequence[RunningServer], *, all_cores: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a session measures with, and the results of a measurement."""
+"""The equipment of a session, and the results of a measurement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pytest_fileperf.versions.source import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rig:
-    """What a session measures with. Its maker closes it."""
+    """The equipment of a session. Its maker closes it."""
 
     progress: ProgressSink = field(default_factory=SilentProgress)
     servers: ServerPool = field(default_factory=ServerPool)
@@ -69,8 +69,8 @@ class Rig:
     def telling(self, title: str, total_s: float | None, boots: int = 1) -> Callable[[int, int, RunProgress], None]:
         """Returns a function that reports a load's progress as part of a whole measurement, which begins now.
 
-        It takes the start-up's number, from 1 on, and the requests of earlier loads. `total_s` is None if the
-        measurement ends by a count.
+        It takes the start-up's number, from 1 on, and the requests of earlier loads. Without `total_s` the measurement
+        ends by a count.
         """
         begun_s = self.clock()
 
@@ -95,7 +95,7 @@ class Rig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     results: tuple[Result, ...]
-    """The whole load's, then those of each measured part and step; their verdicts lack the limits."""
+    """The whole load's, then each measured part's and step's; their verdicts lack the limits."""
     log: tuple[str, ...] = ()
     """A server's last log lines, if a status was 500 or more: only the log says why."""
     loaded: LoadedFiles = field(default_factory=LoadedFiles)
@@ -105,7 +105,7 @@ class Measured:
     why_not: Reason | None = None
     """Why there was nothing to compare."""
     notes: tuple[str, ...] = ()
-    """What a user must know about an old version that could not be measured; each may have several lines."""
+    """Facts for the user about an old version that could not be measured; each may have several lines."""
 
     def judged(
         self, judge: Callable[[Result], Result], why_not: Reason | None = None, notes: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Measured:
 
 
 def notes_of(server: RunningServer) -> tuple[Note, ...]:
-    """Returns what a reader must know about what the server serves."""
+    """Returns facts that a reader must know about the served app."""
     found = (
         Note(kind=NoteKind.SET_BY_TEST, texts=tuple(map(" ".join, server.changed))),
         Note(kind=NoteKind.NOT_AS_MADE, texts=tuple(f"{name} ({why})" for name, why in server.own)),
@@ -131,7 +131,7 @@ def notes_of(server: RunningServer) -> tuple[Note, ...]:
 def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[Result, ...]:
     """Returns the whole load's result, then one for each part and step with figures.
 
-    What limited the load is known for the whole load only.
+    The bottleneck is known for the whole load only.
     """
     parts, run = [], whole.measurement
     for subject in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
@@ -172,7 +172,7 @@ def _parts_seen(plan: Plan, runs: Sequence[Run]) -> tuple[SubjectName, ...]:
 
 
 def _why_not(subject: SubjectName, reached: set[SubjectName]) -> str:
-    """Returns why a step has no figures; `reached` are the load's steps, including those of the warm-up."""
+    """Returns why a step has no figures; `reached` are the load's steps, even from the warm-up."""
     own, *names = ("#".join(filter(None, each)) for each in (subject, *reached))
     if subject in reached:
         return (

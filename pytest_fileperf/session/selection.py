@@ -23,7 +23,7 @@ class Selection:
     """The choice of one session, made before any test runs."""
 
     def __init__(self, since: CodeTree, source: Source, baselines: Path, rootdir: Path, ini: Path | None) -> None:
-        """Raises PlanError if nobody can tell what has changed."""
+        """Raises PlanError if the changes cannot be found."""
         if since.commit is None:
             raise PlanError("it is no Git ref: name a branch, a tag or a commit")
         self._store = BaselineStore(baselines)

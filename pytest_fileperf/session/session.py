@@ -53,7 +53,7 @@ from pytest_fileperf.versions.tree import CodeTree
 #
 #     1 generator | saturated? free cores? | 2 generators | saturated? free cores? | 4 generators | …
 #
-# Each step is a short load of the code here on the start-up that serves, which then is the measurement's first.
+# Each step is a short load of the code here on the serving start-up. It then is the measurement's first.
 
 _NO_CORE = "no core is free for another one"
 _PROBE_NS, _WARMUP_NS = 300_000_000, 100_000_000
@@ -335,9 +335,9 @@ class Session:
         )
 
     def settle(self, nodeid: str | None = None, *, passed: bool) -> None:
-        """Stores a test's measurements as baselines if it has passed; without a name, those of all tests that are left.
+        """Stores a test's measurements as baselines if it has passed; without a name, all tests' that are left.
 
-        Tries all, then raises the first BaselineError. The results say what was not stored.
+        Tries all, then raises the first BaselineError. The results say why a baseline was not stored.
         """
         problems: list[FilePerfError] = []
         for place, (without, store) in tuple(self._to_store.items()):

@@ -1,4 +1,4 @@
-"""What a test does on each start-up of the server: its setup before the load, its teardown after it."""
+"""A test's setup and teardown, which run on each start-up of the server before and after its load."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WITHOUT = (
 LEAST_LIMIT_S = 60.0
 """A setup or teardown may take this long, or as long as `timeout` if that is longer."""
 _LONGEST = 4_000
-"""Characters kept of an error's message, which may hold a whole answer."""
+"""Characters kept of an error's message, which may contain a whole answer."""
 _GRACE_S = 1.0
 """Extra time for a plain function; an async one ends itself."""
 Step = Callable[..., object]
@@ -73,7 +73,7 @@ def work_on(server: RunningServer, pool: ServerPool, work: Work, settings: Setti
 
 @contextmanager
 def set_up(settings: Settings, server: RunningServer, base: str = "") -> Iterator[object]:
-    """Runs the setup, gives its result, and runs the teardown at the end of the block, even if the block failed.
+    """Runs the setup, gives its result, and runs the teardown after the block, even if the block failed.
 
     If the server is a comparison's old version, `base` is its title, and SetupError becomes BaseSetupError. If block
     and teardown fail, the block's error is raised, with the other one as a note.
@@ -87,7 +87,7 @@ def set_up(settings: Settings, server: RunningServer, base: str = "") -> Iterato
 
     try:
         yield value
-    except BaseException as error:  # pytest's time limit and Ctrl-C are no Exceptions
+    except BaseException as error:  # pytest's time limit and Ctrl-C aren't Exceptions
         try:
             down()
         except SetupError as failed:

@@ -71,7 +71,7 @@ def title_of(entry: Entry, code: str = "") -> str:
 def measure_other_version(plan: Plan, base: CodeTree, budget: ErrorBudget, rig: Rig) -> Measured:
     """Measures both alternately and judges; or only the code here, if there is nothing to compare.
 
-    The latter is NEW if one version lacks what is measured, INCONCLUSIVE if it gives other answers, and PASS if both
+    The latter is NEW if one version lacks the endpoint. It is INCONCLUSIVE if one gives other answers, and PASS if both
     have the same code. Raises PlanError for versions that cannot be compared.
     """
     why_not: Reason | None = None
@@ -118,7 +118,7 @@ def _unless_same_files(measured: Measured, tree: CodeTree, rig: Rig) -> Measured
 # --- Stored baselines: the figures that earlier runs have stored, and their code
 
 Keeping: TypeAlias = list[tuple[Result, Callable[[], None] | None]]
-"""Results as they are once stored, each with the function that stores it; None if it is not stored."""
+"""Results as they are once stored, each with the function that stores it, if any."""
 
 
 class Baselines:
@@ -176,8 +176,8 @@ class Baselines:
     def keep(self, plan: Plan, found: Entry | None, results: Sequence[Result]) -> Keeping:
         """Returns the results with the functions that store them, or no results.
 
-        Results say what is stored, or why not. Storing may raise BaselineError. Figures from a comparison differ from
-        those of code alone, so the code is measured again before it is stored. Parts are stored with the whole load.
+        Results say whether they are stored, and why not. Storing may raise BaselineError. Code alone has other figures
+        than in a comparison, so it is measured again before it is stored. Parts are stored with the whole load.
         """
         whole = results[0]
         if not self._is_wanted(found, results) or whole.never_fit:
@@ -207,7 +207,7 @@ class Baselines:
     def _kept(
         self, plan: Plan, found: Entry | None, result: Result, level: Result, *, also: Sequence[str]
     ) -> tuple[Result, Callable[[], None]]:
-        """Returns how to store one level. `also` are files that changed meanwhile, though no server loaded them."""
+        """Returns how to store one result. `also` are files that changed meanwhile, though no server loaded them."""
         gated = [comparison.metric for comparison in result.verdict.comparisons]
         test, is_whole, source = result.test, not result.test.own, self._rig.source
         evidence, ran = evidence_of(level.recording), self._loaded_here()
@@ -327,7 +327,7 @@ class Baselines:
             others = list(used_by_both(measured.loaded, tree))
         return f"its old code ran with {format_names(others)} as of now, {_not_kept(others)}" if others else ""
 
-    # --- what figures say
+    # --- verdicts by figures alone
 
     def _judged_by_figures(
         self, plan: Plan, measured: Measured, found: Entry | None, why: Note | None, notes: tuple[str, ...] = ()
@@ -391,7 +391,7 @@ class Baselines:
         comparisons = [item for result in results for item in result.verdict.comparisons]
         reasons = {item.reason.kind for item in comparisons if item.reason}
         if reasons and reasons <= {ReasonKind.OTHER_MACHINE, ReasonKind.OTHER_WORK, ReasonKind.OTHER_ROWS}:
-            return True  # there is nothing to compare, so no worse level would replace a better one
+            return True  # there is nothing to compare, so no worse figures would replace better ones
         is_better = results[0].base is not None and any(item.outcome is Outcome.IMPROVED for item in comparisons)
         return self._options.update == "passed" and is_better and not any(map(may_be_worse, comparisons))
 
@@ -443,7 +443,7 @@ def _others(now: Digests, stored: Digests) -> list[str]:
 def _changed(source: Source, loaded: LoadedFiles) -> tuple[str, list[str]]:
     """Returns a text if files of the code changed during the measurement, and which other files did.
 
-    The code's files are those that the server loaded. A command's files are unknown, so the whole tree counts.
+    The server's loaded files are the code's. A command's files are unknown, so the whole tree counts.
     """
     changed = source.changed()
     of_code = [name for name in changed if not loaded.is_known or loaded.has(source.path(name))]

@@ -130,7 +130,7 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
 
 
 def judged_by(name: str, keys: Mapping[str, object], gate: object = "none") -> Subject:
-    """Returns what a part or step is judged by, with its own limits only. Raises PlanError."""
+    """Returns the criteria for a part or step, with its own limits only. Raises PlanError."""
     own = for_one_load(resolve(verb={"gate": gate, **keys}))
     limits = {key: limit for key, limit in own.limits.items() if key in keys}
     return Subject(name=name, gate=own.gate, watch=own.watch, tolerances=own.tolerances, limits=limits)
@@ -139,7 +139,7 @@ def judged_by(name: str, keys: Mapping[str, object], gate: object = "none") -> S
 # --- arguments
 
 EXPECTATIONS = ("expect_status", "expect_bytes", "expect_body")
-"""The keywords for what a good answer is."""
+"""The keywords for the expected answer."""
 
 NO_APP = (
     'no app to test. Name it in pyproject.toml or pytest.ini (fileperf_app = "package.module:app"), '
@@ -397,12 +397,12 @@ def _type_of(filename: str) -> str:
     return mimetypes.guess_type(filename)[0] or "application/octet-stream"
 
 
-# --- Reads the arguments of the verb `stream`: a request, its pieces, and what ends it
+# --- Reads the arguments of the verb `stream`: a request, its pieces, and its end
 
 STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
 """The keywords of `stream` that no other verb has."""
 STREAM_GATE = ("event_rate", "first_event_p50")
-"""The test itself decides how many streams end in a second and how long they take, so their events say more."""
+"""The test decides how many streams end in a second, and how long they take. Their events say more."""
 _OF_A_FEED = "a stream is of one request, and a feed makes many: read the streams of a feed in a journey"
 _UNIQUE = (
     "a stream sends one request again and again, and what is unique makes another one of it each time: leave that out, "

@@ -126,7 +126,7 @@ def _ramp(value: object) -> Ramp:
 
 
 def _stage(item: object) -> tuple[Stage, bool | None]:
-    """Returns a stage, and whether its target is a rate; None for a plain 0, which fits connections as well."""
+    """Returns a stage, and whether its target is a rate; None for a plain 0, which also fits connections."""
     if not isinstance(item, list | tuple) or len(item) != 2:
         raise ValueError(f"stage {item!r} is not a time and a target: {_RAMP_FORM}")
     length, target = item

@@ -38,7 +38,7 @@ _WithValue: TypeAlias = (
 Teardown: TypeAlias = "_WithValue | Callable[[Never, Never], object] | Setup"
 _OfAny: TypeAlias = "Callable[[Never], Awaitable[object]] | Callable[[Never, Never], Awaitable[object]]"
 Journey: TypeAlias = "Callable[[Client], Awaitable[object]] | Callable[[Client, Never], Awaitable[object]] | _OfAny"
-# A function of any `httpx.AsyncClient` fits as well. A function may make the rows, with the setup's result or without.
+# A function of any `httpx.AsyncClient` also fits. A function may make the rows, with the setup's result or without.
 Feed: TypeAlias = "Iterable[object] | Callable[[Never], Iterable[object]] | Callable[[], Iterable[object]]"
 
 Part: TypeAlias = "PartOfLoad | Journey"

@@ -36,7 +36,7 @@ _PROFILE_NS = 2_000 * _MS
 """One look of two: 800 samples of a busy worker show a function that costs a twentieth of a request."""
 _LEAST_PROBED_NS = 750 * _MS
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
-"""What slows a machine lasts for some tenths of a second. Turns shorter than that share it."""
+"""Slow moments of a machine last for some tenths of a second. Turns shorter than that share them."""
 _HANDOVER_LATENCIES = 1.25
 """The other version's last requests come just before its turn ends. Most are answered a latency later, some later still
 if both versions share a core."""
@@ -45,7 +45,7 @@ _TURN_HANDOVERS = 8.4
 the slower version, except for the slowest requests. Requests sent together are answered together, and chance should
 rarely decide whether these answers are in a turn."""
 _TURN_LENGTHS = tuple((latencies + 0.5) / 10.5 for latencies in range(7, 14))
-"""A cycle's turns get one of these lengths by chance, as shares of the usual one: whole latencies more or less."""
+"""Random lengths of a cycle's turns, as shares of the usual one: whole latencies more or less."""
 _LEAST_TURN_HANDOVERS = 3
 """For the slowest requests, so that two latencies count."""
 _MOST_TURNS = 12
@@ -55,7 +55,7 @@ _SEARCHED_PAIRS = 4.5
 _SEARCH_ROUNDS = 3
 """For each load of a search: with fewer rounds `limit_of` cannot see whether a backlog grows."""
 _LEAST_PATIENCE_NS, _PATIENCE_LATENCIES = 5_000 * _MS, 20
-"""A search must end even if a server hangs: a request that takes 5 s, or 20 times a limit, has failed."""
+"""A search must end even if a server hangs. A request fails after 5 s, or 20 times a limit."""
 _RATE_TURN_NS = 1_000 * _MS
 _RATE_TURN_REQUESTS = 20
 _PAUSES_A_TURN = 3
@@ -63,7 +63,7 @@ _PAUSES_A_TURN = 3
 
 
 def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
-    """Returns what is judged: the whole load, each part of it, and each step of a journey that has keys."""
+    """Returns the judged subjects: the whole load, each part of it, and each step of a journey with keys."""
     whole = Subject(
         name="", gate=settings.gate, watch=settings.watch, tolerances=settings.tolerances, limits=settings.limits
     )
@@ -87,12 +87,12 @@ class Plan:
     settings: Settings
     app: AppSpec | None
     cores: frozenset[int] | None = None
-    """The server's. Both are None if there are not enough cores for server and generator."""
+    """The server's. Without enough cores for server and generator, both are None."""
     generator_cores: frozenset[int] | None = None
     generators: int = 1
     """At most this many processes make the load together."""
     said: tuple[str, ...] = ()
-    """What a reader must know about how it is measured, as sentences without a full stop."""
+    """Facts that a reader must know about the measurement, as sentences without a full stop."""
     alpha: float = 0.0
     """The level of each gate."""
     smoke: bool = False
@@ -106,14 +106,14 @@ class Plan:
     in_half: bool = False
     """Whether only half of the time is used, because another measurement follows."""
 
-    # --- what is judged
+    # --- judged subjects
 
     @cached_property
     def subjects(self) -> dict[SubjectName, Subject]:
         return subjects_of(self.work, self.settings)
 
     def subject(self, name: SubjectName) -> Subject:
-        """Returns what a subject is judged by: nothing for a step that the test does not name."""
+        """Returns the criteria for a subject: none for a step that the test does not name."""
         return self.subjects.get(name, Subject(name=name[1]))
 
     def title_of(self, name: SubjectName) -> str:
@@ -189,7 +189,7 @@ class Plan:
         """After this time, start-ups included, no further start-up is made."""
         return max(self.settings.max_duration_ns, 2 * self.settings.duration_ns) // (2 if self.in_half else 1)
 
-    # --- a search for the highest rate that holds some limits, alone or for each version alternately
+    # --- a search for the highest rate that meets some limits, alone or for each version alternately
 
     @property
     def searches(self) -> bool:
@@ -249,8 +249,8 @@ class Plan:
     def alone(self, *, spent_ns: int | None) -> Plan:
         """Returns the plan for the code here on one start-up, after a comparison that compared nothing.
 
-        If no answer came in the time that was spent, the load may end 1 s late: half of the time is left for an answer,
-        however long servers took to start. `spent_ns` is None if something else was missing.
+        If no answer came in the time that was spent, the load may end 1 s late. Half of the time is left for an answer,
+        however long servers took to start. Without `spent_ns` something else was missing.
         """
         settings = self.settings
         timeout_ns, warmup_ns, duration_ns = settings.timeout_ns, settings.warmup_ns, settings.duration_ns
@@ -264,7 +264,7 @@ class Plan:
         return replace(self, settings=settings, profiles=False)
 
     def _timeout_ns(self, longest_ns: int) -> int:
-        """Returns how long to wait for a request: at most all the time there is, unless a test asks for more."""
+        """Returns how long to wait for a request: at most the comparison's time, unless a test asks for more."""
         timeout_ns = self.settings.timeout_ns
         return min(timeout_ns, longest_ns) if timeout_ns == DEFAULT_TIMEOUT_NS else timeout_ns
 
@@ -343,7 +343,7 @@ class Plan:
 
     @property
     def turn(self) -> LoadPlan | None:
-        """The load of one turn if that is a load of its own; None if turns are part of one closed loop."""
+        """The load of one turn if it is a load of its own; None if turns belong to one closed loop."""
         settings = self.settings
         if settings.is_whole:
             return self._whole_load(1, self._patience_ns)
@@ -450,7 +450,7 @@ def cores_of(settings: Settings, generators: int | None = None) -> tuple[frozens
 
 
 def load_identity(plan: LoadPlan) -> dict[str, object]:
-    """Returns what must be equal for two loads to compare, as JSON values."""
+    """Returns the values that two loads must share to be compared, as JSON."""
     shape = {"requests": plan.requests, "burst": plan.burst, "rate": plan.rate}
     load: dict[str, object] = {"connections": plan.connections}
     if (generators := generators_used(plan)) > 1:

@@ -64,7 +64,7 @@ class Options:
     smoke: bool = False
     """Each test makes a few requests, and only their success is judged."""
     update: str | None = None
-    """`new` stores missing baselines, `passed` also those of passed tests, `all` every one; None stores nothing."""
+    """`new` stores missing baselines, `passed` also baselines of passed tests, `all` every one; None stores nothing."""
     reason: str | None = None
     """Why baselines are stored, on one line, for their reviewers and for later regressions."""
     prune: bool = False
@@ -106,7 +106,7 @@ class Options:
     cluster: str | None = None
     """The scheduler of the Dask cluster whose workers make the load; None for processes of this machine."""
     network: Network = LOCAL
-    """Where servers listen, and where load may go."""
+    """The servers' address, and allowed destinations of load."""
     group_by: tuple[str, ...] = DEFAULT_GROUP_BY
     """Labels that define which tests are ranked together."""
     command_line: Mapping[str, object] = field(default_factory=dict)
@@ -137,14 +137,14 @@ class Settings:
     """How long each connection waits before its next request."""
     duration_ns: int = 4_000_000_000
     """For the whole measurement, over all start-ups, without warm-up. By default a test alone takes at most seven
-    seconds: three start-ups, their warm-ups, and two starts of half a second."""
+    seconds, with three start-ups, their warm-ups, and two starts of half a second."""
     rounds: int = 12
     """Spread over the start-ups: by default a third of a second each. Shorter rounds have too few requests, and fewer
     rounds show too little."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
     """The longest comparison of two versions, with start-ups. It ends earlier when it is sure."""
     capacity: bool = False
-    """Search for the highest rate that holds the limits; see `for_capacity`."""
+    """Search for the highest rate that meets the limits; see `for_capacity`."""
     search_connections: int = DEFAULT_OPEN_CONNECTIONS
     """At most this many connections are open in a load of a search."""
     search_ns: int = DEFAULT_SEARCH_NS
@@ -331,7 +331,7 @@ _FIELDS = {"duration": "duration_ns", "max_duration": "max_duration_ns", "warmup
 """Keys whose field has its unit in the name."""
 
 
-# --- Settings of a search for the capacity, from those of any measurement
+# --- Settings of a search for the capacity, from any measurement's settings
 
 
 def for_capacity(settings: Settings) -> Settings:

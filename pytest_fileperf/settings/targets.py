@@ -79,7 +79,7 @@ def _plain(method: str) -> Operation:
     return Operation(method=method.upper(), url="")
 
 
-# --- what a request may be
+# --- forms of a request
 
 
 def _ones(given: object) -> Iterator[_One]:
