@@ -586,7 +586,6 @@ class Pair:
     base: BootEvidence
     now: BootEvidence
     stabilised: tuple[str, ...] = ()
-    """The stabilised properties."""
     base_boots_anew: bool = True
     """Whether each pair has its own start-up of the old version, not one for all pairs."""
 

@@ -84,7 +84,7 @@ class RankedGroup:
 
 
 def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple[Metric, list[Evidence]]:
-    """Returns the metric that ranks the loads, and their evidence; `limits` are what limited each load."""
+    """Returns the metric that ranks the loads, and their evidence; `limits` are the loads' bottlenecks."""
     rate, median = METRICS["rps"], METRICS["p50"]
     sides = [evidence_of(recording) for recording in recordings]
     if all(limit.kind is LimitKind.RATE for limit in limits) and all(

@@ -61,7 +61,6 @@ class Recorder:
         """When answers ended in each round, by tally, if that is kept. Empty for handovers and drains."""
         self._done: list[Round] = []
         self.tallies = tuple(Tally(self, name) for name in parts or ("",))
-        """One for each part, in order."""
         self._steps: dict[tuple[str, str], Tally] = {}
         """By part and name, in the order of first use."""
         self.next_tally: Callable[[], Tally] = lambda: self.tallies[0]

@@ -29,7 +29,6 @@ class Again:
         """Each test's properties from before its run."""
         self._running: pytest.Item | None = None
         self._setup: pytest.TestReport | None = None
-        """The running test's setup report."""
         self._told = 0
         """How many of its reports were already sent."""
 

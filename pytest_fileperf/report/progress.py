@@ -23,7 +23,6 @@ class ProgressLine:
     """A moment of a measurement."""
 
     title: str
-    """The test's title."""
     run: RunProgress
     """The current load's progress."""
     boot: int

@@ -124,7 +124,6 @@ def brief_reasons(result: Result) -> list[Why]:
 
 
 def undecided_texts(result: Result) -> Sequence[str]:
-    """Returns a text for each undecided metric."""
     if not result.standing.is_undecided:
         return ()
     further = f" ({result.test.further})" * bool(result.test.further)
