@@ -12,6 +12,8 @@ from pytest_fileperf.units import format_rate
 
 
 class CapacityEnd(StrEnum):
+    """The end of a search for the capacity."""
+
     FOUND = "found"
     """Loads below this rate met the limits, and loads above it did not."""
     GENERATOR = "load generator"
