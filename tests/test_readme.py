@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDES = sorted((ROOT / "examples").glob("*/README.md"))
 QUICKSTART = ROOT / "examples" / "quickstart" / "test_performance.py"
-MOST_LINES = 200
+MOST_LINES = 150
 FILES = {"app/main.py": "from fastapi", "tests/performance/test_files.py": "import pytest"}
 """The files that the first test is made of, each with how its sample begins."""
 
@@ -77,9 +77,8 @@ def test_the_failure_that_is_shown_is_what_a_regression_says() -> None:
     assert shown == f"pytest_fileperf.errors.RegressionError: {raised.value}"
 
 
-@pytest.mark.parametrize("readme", ["README.md", "examples/quickstart/README.md"])
-def test_the_quickstart_is_made_slower_by_one_line_of_its_code(readme: str) -> None:
-    text = (ROOT / readme).read_text(encoding="utf-8")
+def test_the_quickstart_is_made_slower_by_one_line_of_its_code() -> None:
+    text = (ROOT / "examples" / "quickstart" / "README.md").read_text(encoding="utf-8")
     (found,) = re.findall(r"^\$ sed -i\.bak 's/\^(.+)/(.+)/' (\S+)", text, re.MULTILINE)
     before, after, app = found
     lines = (ROOT / app).read_text(encoding="utf-8").splitlines()
@@ -98,7 +97,9 @@ def test_the_first_tests_run_as_they_are_pasted(pytester: pytest.Pytester) -> No
         path.parent.mkdir(parents=True, exist_ok=True)
         # A busy machine may take longer; what is tested here is that it runs.
         path.write_text(sample.replace("< 0.2 ", "< 20 "), encoding="utf-8")
-    assert len(samples("python")) == len(FILES)
+    first, *others = samples("python")
+    assert first in (pytester.path / "tests" / "performance" / "test_files.py").read_text(encoding="utf-8")
+    assert len(others) == len(FILES)
     pytester.runpytest_subprocess("tests/performance").assert_outcomes(skipped=3)
     result = pytester.runpytest_subprocess("--fileperf-smoke", "-p", "no:randomly", "tests/performance")
     result.assert_outcomes(passed=3)
