@@ -23,31 +23,32 @@ PACKAGE = ROOT / "pytest_fileperf"
 _HEAD = """\
 # Reference
 
-Every option, ini setting, key, fixture, figure and outcome. This page is made from the code by
-`python tests/reference.py`. The fields of a JSON file are [on a page of their own](json.md).
+For everyone who looks up an option, ini setting, key, fixture, figure or outcome. `pytest --help` has the options too.
+The JSON file has [its own page](json.md). The code makes this page:
+
+```console
+$ python tests/reference.py
+```
 """
 _KEYS_HEAD = """\
-A key is written in the marker, `@pytest.mark.fileperf(connections=64)`, on a test, a class or a module (`pytestmark`),
-or as a keyword of a verb, `fileperf.get("/", connections=64)`. The verb wins over the marker, the marker over the
-command line, and the command line over the ini file. Unknown keys and wrong values are a usage error that lists all of
-them.
+Write a key in the marker, `@pytest.mark.fileperf(connections=64)`, for a test, a class or a module (`pytestmark`). Or
+give it to a verb: `fileperf.get("/", connections=64)`. The verb wins over the marker, the marker over the command line,
+and that over the ini file. A usage error lists all unknown keys and wrong values.
 """
 _REQUEST_HEAD = """\
-A verb takes these besides the keys of the marker. `fileperf.run(journey)` takes the keys of the marker, `steps`
-and `http2`.
+Verbs also take these keywords. `fileperf.run(journey)` takes the keys of the marker, `steps` and `http2`.
 """
 _RUN_HEAD = """\
-`fileperf.run(journey)` and `part.run(journey)` take these besides their keys of the marker. A step takes {keys}.
+`fileperf.run(journey)` and `part.run(journey)` also take these. A step takes {keys}.
 """
 _STREAM_HEAD = """\
-`fileperf.stream(url)` takes these besides the keywords of a request and the keys of the marker.
+`fileperf.stream(url)` takes these, the keywords of a request, and the keys of the marker.
 """
 _RESULT_HEAD = """\
 A verb returns a `Measurement`. Times are in seconds, sizes in bytes, and shares from 0 to 1. `print(result)` is short.
 """
 _METRICS_HEAD = """\
-These are the words for `gate`, and for `tolerance` by metric. p99 needs at least 299 requests on either side; other
-percentiles need more or fewer, as the table says.
+`gate`, `watch` and `tolerance` take these names. A percentile needs so many requests for each version.
 """
 
 

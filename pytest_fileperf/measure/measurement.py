@@ -78,18 +78,18 @@ class ServerUse:
     cpu_share: float | None
     """CPU seconds per second of the rounds: 1.0 is one core."""
     worker_cpu_shares: tuple[float, ...]
-    """CPU seconds per second of each worker, the busiest first; empty where the workers are not known."""
+    """CPU seconds per second of each worker, the busiest first. Empty if the workers are unknown."""
     children_cpu_share: float | None = None
-    """CPU seconds per second of children that work for the workers, such as a pool's; it is in `cpu_share`."""
+    """CPU seconds per second of the workers' child processes, such as a pool's. `cpu_share` includes it."""
     cores: int | None = None
     """How many cores all its processes together may use."""
     peak_rss: int | None
-    """Bytes: the sum over its processes of each one's own peak, on the boot with the highest."""
+    """Bytes: the sum of its processes' own peaks, for the start-up with the highest."""
     startup: float | None = None
-    """Seconds from the start of its process until it answers, the import of the app and its lifespan among them: the
-    median of fresh starts. None unless `gate` or `max_startup` asks for it."""
+    """Seconds from the start of its process to its first answer, with the app's import and lifespan. The median of
+    fresh starts. None unless `gate` or `max_startup` asks for it."""
     queries: float | None = None
-    """Database queries of an HTTP request: the mean of all but the 5 % with the most and the 5 % with the fewest. None
+    """Database queries per HTTP request: the mean without the 5 % with the most and the 5 % with the fewest. None
     unless `gate`, `max_queries` or `--fileperf-queries` asks for it."""
 
 
@@ -102,9 +102,9 @@ class ClientUse:
     engine: str
     """`replay`, `client`, `http2` or `in-process`."""
     why_engine: str
-    """Why the engine is not replay; empty for replay."""
+    """Why the engine isn't replay; empty for replay."""
     generators: tuple[GeneratorUse, ...] = ()
-    """What each generator did; empty where there was one."""
+    """What each generator did; empty if there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +112,13 @@ class EventSummary:
     """The events of streams: server-sent events, lines, or pieces of a given size. All 0 without streams."""
 
     count: int
-    """Those of all streams, also of streams that failed later."""
+    """Events of all streams, also of streams that failed later."""
     rate: float
-    """Per second over the rounds, of all streams together."""
+    """Events per second of the rounds, from all streams together."""
     first: LatencySummary
-    """To the first event of each stream, from where its latency counts."""
+    """Time to each stream's first event, from where its latency counts."""
     gap: LatencySummary
-    """Between two events of a stream; 0.0 for those that came together."""
+    """Time between two events of a stream; 0.0 if they came together."""
 
 
 _SAME = (
@@ -135,68 +135,67 @@ class Measurement:
     """One load: counts, rates per second, bytes and seconds."""
 
     rps: float
-    """Successful requests per second of the rounds; of an open loop, of the rounds and the wait for what was under way
-    at their end, while `done_rate` is per second of attack and wait. In a closed loop a request counts by the share of
-    its time that lies in the rounds; with time for few requests it is the number under way ÷ their mean latency. A run
-    of a journey, an iteration, counts as one request: `http_rps` counts those that it makes."""
+    """Successful requests per second of the rounds. In an open loop, the time includes the wait for requests under way
+    at their end. In a closed loop a request counts by the share of its time that lies in the rounds. With time for few
+    requests, it is the number under way ÷ their mean latency. A journey's iteration counts as one request."""
     requests: int
-    """Successful requests, with those that were answered after the last round. Of a journey its iterations."""
+    """Successful requests, including those answered after the last round. For a journey, its iterations."""
     errors: int
     """Failed requests."""
     success_ratio: float
-    """The share of requests that succeeded; 0.0 when there were none."""
+    """The share of requests that succeeded; 0.0 if there were none."""
     error_kinds: Mapping[str, int]
     """Failed requests by kind, most frequent first."""
     failures: tuple[Failure, ...] = field(repr=False)
-    """Failed requests by kind with the first example of each, most frequent first."""
+    """Failed requests by kind, each with its first example, most frequent first."""
     statuses: Mapping[int, int]
     """All answers by status code."""
     http_requests: int
-    """HTTP requests that were answered, well or not. A journey may make several in an iteration, and a request with
-    redirects or an authentication does, too. Else it is one for each of `requests` and for each failed answer."""
+    """HTTP requests that were answered, well or not. A journey's iteration may make several, and so may redirects and
+    auth. Otherwise one for each of `requests` and each failed answer."""
     http_rps: float
     """HTTP requests that were answered per second, over the same time as `rps`."""
     latency: LatencySummary
     """How long successful requests took, in seconds."""
     ttfb: LatencySummary
-    """The same, to the first byte of the answer."""
+    """The time to the answer's first byte, with the same figures."""
     service: LatencySummary
-    """Open loop: from when requests began, while `latency` counts from when they were due. A request begins with its
-    first byte, or when the connection that it needs is to be opened."""
+    """Open loop: the time since requests began, while `latency` counts from when they were due. A request begins with
+    its first byte, or with the opening of its connection."""
     send_delay: LatencySummary
-    """Open loop: from when requests were due to when they began."""
+    """Open loop: the time from when requests were due to when they began."""
     events: EventSummary = NO_EVENTS
     """Of streams: `fileperf.stream`, or journeys that read some."""
     open_loop: bool
-    """Whether requests were due at given instants (`rate`, `burst`), however slow the server was."""
+    """Whether requests were due at given times (`rate`, `burst`), however slow the server was."""
     due: int | None
-    """How many requests should have been sent after the warm-up; None in a closed loop for a time."""
+    """How many requests should have been sent after the warm-up. None in a closed loop for a time."""
     late: int
     """Open loop: requests sent more than a millisecond after they were due."""
     dropped: int
-    """Open loop: requests never sent, as no connection was free within the time limit; they count as failed."""
+    """Open loop: requests never sent, because no connection was free within the time limit. They have failed."""
     cut_off: int = 0
-    """Answers that came before the server had taken the whole request; `bytes_sent` has only what was sent."""
+    """Answers that came before the server had taken the whole request. `bytes_sent` has only the bytes sent."""
     out_of_step: int = 0
     """Connections given up because the server sent more than the answer."""
     closed_unsaid: int = 0
-    """Connections that the server closed after an answer that did not announce it (`Connection: close`)."""
+    """Connections that the server closed after an answer without announcing it (`Connection: close`)."""
     closed_said: int = 0
-    """Connections that the server closed after an answer that announced it."""
+    """Connections that the server closed after announcing it."""
     opened: int = 0
-    """Connections that were opened after the warm-up."""
+    """Connections opened after the warm-up."""
     most_open: int = 0
-    """The most connections that were open at one time; 0 if that is not known, as for a part of a load."""
+    """The most connections that were open at one time. 0 if unknown, as for a part of a load."""
     duration: float
     """Seconds of the rounds together."""
     attack: float
-    """Seconds from the first to the last request that was due; of a closed loop the rounds."""
+    """Seconds from the first to the last request that was due. In a closed loop, the rounds."""
     wait: float
     """Seconds from then to the last answer."""
     bytes_sent: int
-    """Bodies of successful requests, as far as they were sent, without heads and framing."""
+    """Sent bytes of successful requests' bodies, without heads and framing."""
     bytes_received: int
-    """Bodies of the answers to them, without heads and framing."""
+    """Bytes of their answers' bodies, without heads and framing."""
     bytes_sent_per_second: float
     """Bytes sent per second of the rounds."""
     bytes_received_per_second: float
@@ -208,19 +207,19 @@ class Measurement:
     connections: int
     """How many connections made requests at the same time."""
     limit: Limit
-    """What set the pace, with the figures that say so; `limit.kind` is `unclear` where nothing is sure."""
+    """What set the pace, with evidence. `limit.kind` is `unclear` if nothing is sure."""
     saturated: bool
-    """Whether the generator, or one of several, used so much of its core that the figures are not the server's."""
+    """Whether a generator used so much of its core that the figures aren't the server's."""
     busy: Busy
-    """What other processes took from server and generator: then the figures are true, but not of the server alone."""
+    """What other processes took from server and generator. The figures then show more than the server."""
     law: LittlesLaw | None = None
-    """What Little's law says of a closed loop for a time; None of other loads."""
+    """Little's law for a closed loop for a time. None for other loads."""
 
     parts: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
-    """The figures of each part of the load by its name, where it has parts; CPU and limit are those of all of it."""
+    """Each part's figures by name. CPU and limit are those of the whole load."""
     steps: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
-    """The figures of each step of a journey by its name: `requests` and `rps` count how often it went well, `latency`
-    is without pauses. CPU and limit are those of the whole load. Those of a part are in `parts["visit"].steps`."""
+    """Each step's figures by name. `requests` and `rps` count its successes, `latency` leaves out pauses. CPU and limit
+    are those of the whole load. Steps of a part are in `parts["visit"].steps`."""
 
     def __str__(self) -> str:
         if not self.requests:
@@ -243,12 +242,12 @@ class Measurement:
 
     @property
     def due_rate(self) -> float | None:
-        """Requests due per second; None where that is not known, or all were due at once."""
+        """Requests due per second. None if unknown, or if all were due at once."""
         return self.due / self.attack if self.due is not None and self.attack else None
 
     @property
     def done_rate(self) -> float | None:
-        """Successful requests per second of `elapsed`: vegeta's throughput; None where that is 0."""
+        """Successful requests per second of `elapsed` (vegeta's throughput). None if that is 0."""
         return self.requests / self.elapsed if self.elapsed else None
 
 

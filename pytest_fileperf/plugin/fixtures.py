@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def fileperf(
     request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
 ) -> FilePerf:
-    """Loads the app under test: get, post, put, patch, delete, request and run, each returning a Measurement."""
+    """Loads the app under test. Each verb (get, post, put, patch, delete, request, run …) returns a Measurement."""
     from pytest_fileperf.plugin.verbs import FilePerf
 
     return FilePerf(_to_measure(request, app=fileperf_app, setup=fileperf_setup, teardown=fileperf_teardown))
@@ -30,7 +30,7 @@ def fileperf(
 def afileperf(
     request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
 ) -> AsyncFilePerf:
-    """The verbs of `fileperf` for async tests: awaitable, while the test's own event loop goes on."""
+    """The verbs of `fileperf` for async tests: awaitable. The test's own event loop goes on meanwhile."""
     from pytest_fileperf.plugin.verbs import AsyncFilePerf
 
     return AsyncFilePerf(_to_measure(request, app=fileperf_app, setup=fileperf_setup, teardown=fileperf_teardown))
@@ -38,7 +38,7 @@ def afileperf(
 
 @pytest.fixture
 def fileperf_app(request: pytest.FixtureRequest) -> object:
-    """The app under test, as marker, command line or ini file name it. Override it to give an app object or factory."""
+    """The app under test, from marker, command line or ini file. Override it to return an app object or factory."""
     __tracebackhide__ = True
     app = app_named_in(request.node)
     # A verb may still name the app, or need none. So only a test that uses this fixture itself fails now.
@@ -52,17 +52,17 @@ def fileperf_app(request: pytest.FixtureRequest) -> object:
 
 @pytest.fixture
 def fileperf_setup() -> object:
-    """What runs on each boot before it is loaded; None for nothing.
+    """A function that runs for each start-up before the load, or None.
 
-    Override it to return an async function of an `httpx.AsyncClient`, or a plain one of an `httpx.Client`, or of one of
-    httpx2.
+    Override it to return a function. It is async and takes an `httpx.AsyncClient`, or plain and takes an
+    `httpx.Client`, or one of httpx2's.
     """
     return None
 
 
 @pytest.fixture
 def fileperf_teardown() -> object:
-    """What runs on each boot after it was loaded, with a client and what the setup returned; None for nothing."""
+    """A function that runs for each start-up after the load, with a client and the setup's result, or None."""
     return None
 
 
@@ -70,10 +70,10 @@ def fileperf_teardown() -> object:
 def fileperf_server(
     request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
 ) -> Iterator[RunningServer]:
-    """The running server: `.url`, `.client()`, `.sync_client()`, `.processes` and `.log`, of the boot that serves now.
+    """The running server: `.url`, `.client()`, `.sync_client()`, `.processes` and `.log`.
 
-    The clients are a new `httpx.AsyncClient` and a new `httpx.Client`, or those of httpx2 (`fileperf_client`). The
-    test's setup has run on it. A measurement boots it anew: what is put on one boot is not on the next one.
+    The clients are a new `httpx.AsyncClient` and a new `httpx.Client`, or httpx2's (`fileperf_client`). The test's
+    setup has run. A measurement starts the server anew, so data put on it before is gone.
     """
     __tracebackhide__ = True
     from pytest_fileperf.errors import FilePerfError

@@ -17,23 +17,23 @@ DEFAULT_BASELINES = ".fileperf"
 CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "confirm": (
         ("always", "never"),
-        "measure the code of a stored baseline again, in turn with the code here (always, the default), or compare "
-        "with its stored figures only (never)",
+        "Measure a baseline's code again, alternately with yours (always, the default), or compare with its stored "
+        "figures only (never).",
     ),
     "base_packages": (
         ("now", "stored"),
-        "packages that the code of a stored baseline runs with: those installed here (now, the default), or those "
-        "that were stored with it (stored)",
+        "Run a baseline's code with the packages installed here (now, the default), or with the packages that were "
+        "stored with it (stored).",
     ),
     "preload": (
         ("auto", "never"),
-        "import the app once in a session and fork for each start-up of uvicorn with one worker, unless something "
-        "keeps the app from that (auto, the default), or import it for each start-up (never)",
+        "Import the app once in a run, and fork for each start-up (auto, the default; uvicorn with one worker, if the "
+        "app allows it). Or import it for each start-up (never).",
     ),
     "client": (
         ("httpx", "httpx2"),
-        "the package whose clients journeys, setups and fileperf_server.client() get: httpx (the default), or httpx2 "
-        "(extra: httpx2); a function whose annotation names a client gets that one",
+        "Give journeys, setups and fileperf_server.client() a client of httpx (the default) or httpx2 (extra: httpx2). "
+        "A function whose annotation names a client gets that one.",
     ),
 }
 """Options and ini values with a few allowed words: the words, the default first, and a help text."""
@@ -41,76 +41,80 @@ OF_BASELINES = ("confirm", "base_packages")
 """Options about comparisons with stored baselines."""
 
 LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
-    "app": ("APP", "string", 'the app under test: "module:attribute", or "module:factory()"'),
+    "app": ("APP", "string", 'Test this app: "module:attribute", or "module:factory()".'),
     "server": (
         "SERVER",
         "string",
-        "what serves it: uvicorn, gunicorn, granian, uvicorn:workers=2,loop=asyncio, inprocess, "
-        '"command:./server --port {port}", or http://… on this machine',
+        "Serve it with this: uvicorn, gunicorn, granian, uvicorn:workers=2,loop=asyncio, inprocess, "
+        '"command:./server --port {port}", or http://… on this machine.',
     ),
-    "workers": ("N", "int", "worker processes of the server"),
-    "connections": ("N", "int", "connections that make requests at the same time (default 32)"),
-    "duration": ("TIME", "string", "how long to measure, over all boots of the server, as in 10s (default 4s)"),
+    "workers": ("N", "int", "Start N worker processes of the server."),
+    "connections": ("N", "int", "Make requests on N connections at the same time (default 32)."),
+    "duration": ("TIME", "string", "Measure for this time, over all start-ups of the server, as in 10s (default 4s)."),
     "max_duration": (
         "TIME",
         "string",
-        "the longest time for a test that is measured in turn with another version, boots included (default 30s), and "
-        "for a search for a capacity (default 60s)",
+        "End a comparison of two versions after this time, start-ups included (default 30s). With fileperf.capacity, "
+        "end the search after it (default 60s).",
     ),
-    "rounds": ("N", "int", "how many rounds the duration is divided into; the statistics count rounds (default 12)"),
-    "boots": ("N", "int", "how many boots of the server share the duration (default 3, and 1 where there is no gate)"),
+    "rounds": ("N", "int", "Divide the duration into N rounds; the statistics count rounds (default 12)."),
+    "boots": (
+        "N",
+        "int",
+        "Start the server N times, and divide the duration among these (default 3; 1 without a gate).",
+    ),
     "generators": (
         "N|auto",
         "string",
-        "processes on this machine that make the load together (default 1), or as many as it takes (auto)",
+        "Make the load with N processes on this machine (default 1), or with as many as it takes (auto).",
     ),
-    "warmup": ("TIME", "string", "how long each boot is loaded before it is measured (default 300ms)"),
-    "timeout": ("TIME", "string", "a request that takes longer has failed (default 30s)"),
+    "warmup": ("TIME", "string", "Load each start-up for this time before measuring it (default 300ms)."),
+    "timeout": ("TIME", "string", "Count a request as failed if it takes longer (default 30s)."),
 }
 """Keys with an option and an ini value: metavar, the ini value's type, and a help text."""
 _HOST_HELP = (
-    "the address of this machine at which servers that are booted listen, and are loaded (default 127.0.0.1); load has "
-    "to be allowed to go there"
+    "Let started servers listen at this address of this machine (default 127.0.0.1). --fileperf-allow-host must allow "
+    "load to go there."
 )
 _COVERAGE_HELP = (
-    "let coverage trace servers and load generators too, where it traces this run (its settings need patch = subprocess"
-    " and sigterm = true); otherwise they run untraced"
+    "Let coverage also trace servers and load generators. Its settings need patch = subprocess and sigterm = true. "
+    "Without this they run untraced."
 )
 _BUDGET_HELP = (
-    "the time for all comparisons together, as in 3min, in place of max_duration: what one does not need is for others,"
-    " and what is undecided is measured once more while time is left"
+    "Limit the time of all comparisons together, as in 3min, in place of max_duration. Time that one test does not "
+    "need is for the others, and undecided tests go on while time is left."
 )
 _HISTORY_HELP = (
-    "append what both versions of each comparison show to a history, for `python -m pytest_fileperf trend` (default "
-    "history.jsonl in the directory of the baselines)"
+    "Append each comparison's ratio to a history, for `python -m pytest_fileperf trend` (default history.jsonl in the "
+    "directory of the baselines)."
 )
-_STRICT_HELP = "tests that are NEW or INCONCLUSIVE fail too"
+_STRICT_HELP = "Fail tests that are NEW or INCONCLUSIVE."
 INI: Mapping[str, tuple[str, str]] = {
     **{key: ("string", help_text) for key, (_, help_text) in CHOICES.items()},
     **{key: (kind, help_text) for key, (_, kind, help_text) in LOAD_OPTIONS.items()},
     "tolerance": (
         "string",
-        "the worsening that gates let pass: a share for all metrics (5%), or by metric (rps=5%, p99=20%); with a floor"
-        " (p99=15% and 2ms) only a loss beyond both fails",
+        "Let this worsening pass: for all metrics (5%), or by metric (rps=5%, p99=20%). With a floor (p99=15% and "
+        "2ms), fail only if the loss is beyond both.",
     ),
-    "gate": ("string", 'the metrics compared with the baseline (default "rps, p99"), or "none"'),
+    "gate": ("string", 'Compare these metrics with the baseline (default "rps, p99"), or "none".'),
     "watch": (
         "string",
-        "other metrics to compare and to show, as in rss, if a test's server has them; none fails a test",
+        "Compare and show these metrics, such as rss, if a test's server has them. They fail no test.",
     ),
-    "baselines": ("string", "directory of the stored baselines, relative to the rootdir (default .fileperf)"),
-    "cluster": ("string", "make the load from the workers of a Dask cluster, as --fileperf-cluster says it"),
+    "baselines": ("string", "Keep baselines in this directory, relative to the rootdir (default .fileperf)."),
+    "cluster": ("string", "Make the load from the workers of a Dask cluster, as --fileperf-cluster does."),
     "host": ("string", _HOST_HELP),
-    "allow_host": ("linelist", "addresses, or names for some, that load may go to besides this machine"),
-    "group_by": ("string", "which tests are ranked together, as --fileperf-group-by says it"),
+    "allow_host": ("linelist", "Let load go to these addresses or names, besides this machine."),
+    "group_by": ("string", "Rank these tests together, as --fileperf-group-by does."),
     "keep_trees": (
         "bool",
-        "keep uncommitted code that a baseline is stored of, under refs/fileperf/ of this repository (default true)",
+        "Keep the uncommitted code of a baseline under refs/fileperf/ of this repository (default true).",
     ),
     "coverage": ("bool", _COVERAGE_HELP),
     "strict": ("bool", _STRICT_HELP),
     "budget": ("string", _BUDGET_HELP),
-    "history": ("string", "the file to which each run appends its line, as --fileperf-history says it"),
+    "history": ("string", "Append a line to this file in each run, as --fileperf-history does."),
 }
 """Every ini value by its key: its type, and a help text."""
 INI_SETTINGS = (*LOAD_OPTIONS, "tolerance", "gate", "watch")
@@ -129,71 +133,72 @@ def add_options(parser: pytest.Parser) -> None:
 
     flag(
         "",
-        "run the load tests, and compare them with their baselines; without this, or an option that writes, stores or "
-        "compares results, they are skipped",
+        "Run the load tests, and compare them with their baselines. Without this option, or one that writes, stores or "
+        "compares results, they are skipped.",
     )
-    flag("-smoke", "run the load tests with a few requests each, and check only that requests succeed")
+    flag("-smoke", "Run the load tests with a few requests each, and check only that requests succeed.")
     option(
         "-update",
-        "store missing baselines, and those of tests that IMPROVED, measured in turn; only missing ones (new), or all "
-        "of them, also what got worse (all)",
+        "Store missing baselines, and those of tests that IMPROVED in an alternating comparison. Or store only missing "
+        "ones (new), or all, slower ones included (all).",
         nargs="?",
         const="passed",
         metavar="all|new",
     )
-    option("-reason", "why baselines are stored: kept with them, and shown where a test regresses", metavar="TEXT")
-    flag("-update-in-ci", "let --fileperf-update store baselines where the environment variable CI is set")
-    flag("-prune", "remove baselines of tests that no longer exist")
+    option("-reason", "Keep this reason with the stored baselines. A later regression shows it.", metavar="TEXT")
+    flag("-update-in-ci", "Let --fileperf-update store baselines although the environment variable CI is set.")
+    flag("-prune", "Remove baselines of tests that no longer exist.")
     option(
         "-against",
-        "compare with another version, measured in turn: a Git ref, a directory, a server that runs on this machine, "
-        "or the same code on another Python",
+        "Compare alternately with another version: a Git ref, a directory, a server that runs on this machine, or the "
+        "same code on another Python.",
         metavar="REF|DIR|URL|python:PATH",
     )
     option(
         "-changed",
-        "measure only tests that a change since this Git ref can affect, by what their servers had loaded when their "
-        "baselines were stored; skip the others",
+        "Measure only tests that a change since this Git ref can affect. Baselines know which files the servers had "
+        "loaded.",
         metavar="REF",
     )
-    flag("-aa", "compare the code with itself: how small a change would show here; only limits are judged")
+    flag("-aa", "Compare the code with itself, to see how small a change shows here. Only limits are judged.")
     option(
         "-cluster",
-        "make the load from the workers of a Dask cluster: the address of its scheduler, or its scheduler file (extra: "
-        "cluster)",
+        "Make the load from the workers of a Dask cluster. Give its scheduler's address or file (extra: cluster).",
         metavar="SCHEDULER",
     )
     option("-host", _HOST_HELP, metavar="ADDRESS")
     option(
         "-allow-host",
-        "an address, or a name for one, that load may go to; without it load goes to this machine only; may be given "
-        "more than once",
+        "Let load go to this address or name. Without it load goes to this machine only. You can give it more than "
+        "once.",
         metavar="ADDRESS",
         action="append",
     )
-    flag("-profile", "say which functions of the app cost most CPU")
-    flag("-queries", "count the database queries of each request, by SQLAlchemy and Django; that costs some requests/s")
+    flag("-profile", "Show which of the app's functions cost most CPU.")
+    flag("-queries", "Count the database queries of each request (SQLAlchemy and Django). This costs some requests/s.")
     flag("-coverage", _COVERAGE_HELP)
     flag("-strict", _STRICT_HELP)
     option("-budget", _BUDGET_HELP, metavar="TIME")
-    option("-json", "write all figures and verdicts to a JSON file", metavar="PATH")
-    option("-html", "write tables and charts to one HTML file (extra: html)", metavar="PATH")
-    option("-markdown", "write a summary for a pull request as Markdown", metavar="PATH")
+    option("-json", "Write all figures and verdicts to a JSON file.", metavar="PATH")
+    option("-html", "Write tables and charts to one HTML file (extra: html).", metavar="PATH")
+    option("-markdown", "Write a summary for a pull request as Markdown.", metavar="PATH")
     option(
         "-save",
-        "save the run in pytest-benchmark's storage, under this name (extra: benchmark)",
+        "Save the run in pytest-benchmark's storage, under this name (extra: benchmark).",
         nargs="?",
         const="",
         metavar="NAME",
     )
     option("-history", _HISTORY_HELP, nargs="?", const="", metavar="PATH")
-    option("-baselines", f"directory of the baselines (default {DEFAULT_BASELINES} in the rootdir)", metavar="DIR")
+    option(
+        "-baselines", f"Keep baselines in this directory (default {DEFAULT_BASELINES} in the rootdir).", metavar="DIR"
+    )
     for key, (words, help_text) in CHOICES.items():
         option(f"-{key.replace('_', '-')}", help_text, metavar="|".join(words))
     option(
         "-group-by",
-        "which tests are ranked together: those of the same group (default), name, func, fullname, fullfunc, param, or "
-        "param:NAME, or several of these joined by commas, as in func,param:size",
+        "Rank tests together that have the same group (default), name, func, fullname, fullfunc, param, or param:NAME. "
+        "Join several by commas, as in func,param:size.",
         metavar="LABELS",
     )
     for key, (metavar, _, help_text) in LOAD_OPTIONS.items():

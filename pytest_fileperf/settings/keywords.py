@@ -52,122 +52,123 @@ class StepKeywords(TypedDict, total=False):
     """What is asked of a step of a journey: limits, and a gate. Nothing of a step is compared unless `gate` says so."""
 
     min_rps: float | None
-    """The least requests per second."""
+    """Fail if requests/s are below this."""
     min_throughput: float | str | None
-    """The least bytes per second, both ways together: `"50MiB/s"`, or a number."""
+    """Fail if bytes per second, both ways together, are below this: `"50MiB/s"`, or a number."""
     max_p50: float | str | None
-    """The greatest median latency: `"80ms"`, or seconds."""
+    """Fail if p50, the median latency, exceeds this: `"80ms"`, or seconds."""
     max_p75: float | str | None
-    """The greatest 75th percentile of the latencies: `"80ms"`, or seconds."""
+    """Fail if p75 exceeds this: `"80ms"`, or seconds."""
     max_p90: float | str | None
-    """The greatest 90th percentile of the latencies: `"80ms"`, or seconds."""
+    """Fail if p90 exceeds this: `"80ms"`, or seconds."""
     max_p95: float | str | None
-    """The greatest 95th percentile of the latencies: `"80ms"`, or seconds."""
+    """Fail if p95 exceeds this: `"80ms"`, or seconds."""
     max_p99: float | str | None
-    """The greatest 99th percentile of the latencies: `"80ms"`, or seconds."""
+    """Fail if p99 exceeds this: `"80ms"`, or seconds."""
     max_p999: float | str | None
-    """The greatest 99.9th percentile of the latencies: `"80ms"`, or seconds."""
+    """Fail if p99.9 exceeds this: `"80ms"`, or seconds."""
     max_mean: float | str | None
-    """The greatest mean latency: `"80ms"`, or seconds."""
+    """Fail if the mean latency exceeds this: `"80ms"`, or seconds."""
     max_latency: float | str | None
-    """The greatest latency of any request: `"80ms"`, or seconds."""
+    """Fail if any request takes longer than this: `"80ms"`, or seconds."""
     max_error_rate: float | str | None
-    """The share of requests that may fail: `"1%"`, or 0.01 (default 0)."""
+    """Fail if a greater share of requests fails: `"1%"`, or 0.01 (default 0)."""
     tolerance: float | str | Mapping[str, float | str] | None
-    """The worsening that passes: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`.
-    With a floor, as in `{"p99": "15% and 2ms"}`, only a loss beyond both fails."""
+    """Let this worsening pass: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`. With
+    a floor, as in `{"p99": "15% and 2ms"}`, fail only if the loss is beyond both."""
     gate: Literal[False] | str | Collection[str] | None
-    """The metrics to compare with the baseline (default `("rps", "p99")`); `"none"` or False for no gate."""
+    """Compare these metrics with the baseline (default `("rps", "p99")`). `"none"` or False switches the gate off."""
     watch: str | Collection[str] | None
-    """Other metrics to compare with the baseline and to show, as in `"rss"`: none of them fails the test."""
+    """Compare and show these metrics, such as `"rss"`. They fail no test."""
 
 
 class _Judged(StepKeywords, total=False):
     max_cpu_per_request: float | str | None
-    """The greatest CPU time of the server per request: `"400us"`, or seconds."""
+    """Fail if the server's CPU time per request exceeds this: `"400us"`, or seconds."""
     max_rss: int | str | None
-    """The greatest peak memory of all server processes together: `"512MiB"`, or bytes."""
+    """Fail if the peak memory of all server processes together exceeds this: `"512MiB"`, or bytes."""
     min_event_rate: float | None
-    """The least events per second, of all streams together."""
+    """Fail if all streams together have fewer events per second than this."""
     max_first_event_p50: float | str | None
-    """The greatest median time to the first event of a stream: `"80ms"`, or seconds."""
+    """Fail if the median time to a stream's first event exceeds this: `"80ms"`, or seconds."""
     max_first_event_p99: float | str | None
-    """The greatest 99th percentile of the times to the first event: `"80ms"`, or seconds."""
+    """Fail if p99 of the times to the first event exceeds this: `"80ms"`, or seconds."""
     max_event_gap_p50: float | str | None
-    """The greatest median time between two events of a stream: `"80ms"`, or seconds."""
+    """Fail if the median time between two events of a stream exceeds this: `"80ms"`, or seconds."""
     max_event_gap_p99: float | str | None
-    """The greatest 99th percentile of the times between two events: `"80ms"`, or seconds."""
+    """Fail if p99 of the times between two events exceeds this: `"80ms"`, or seconds."""
 
 
 class MarkerKeys(_Judged, total=False):
     """Every key of the marker `fileperf`, which are keywords of every verb too; None stands for the default."""
 
     connections: int | str | None
-    """How many connections (default 32). Each one sends its next request as soon as it has its answer. With `rate`,
-    `burst` or `fileperf.capacity` it is the greatest number (default 1000). A load opens no more than it needs."""
+    """Make requests on this many connections (default 32). Each one sends its next request as soon as it has its
+    answer. With `rate`, `burst` or `fileperf.capacity`, open at most this many (default 1000), and no more than
+    needed."""
     requests: int | str | None
-    """A fixed number of requests. `duration` is their time limit; those not sent by then have failed."""
+    """Make this many requests. `duration` is their time limit. Requests that were not sent by then have failed."""
     burst: int | str | None
-    """A number of requests that are all due at once."""
+    """Make this many requests, all due at once."""
     rate: float | str | None
-    """Requests per second of an open loop, whatever the server does: `10`, `"10/s"` or `"300/min"`."""
+    """Make requests at this rate, however slow the server is (open loop): `10`, `"10/s"` or `"300/min"`."""
     ramp: str | Sequence[Sequence[float | str]] | None
-    """A rate or a number of connections that changes: `"10s:100/s, 30s:100/s"`, `"10s:50"`, or pairs such as
+    """Change the rate, or the number of connections, in stages: `"10s:100/s, 30s:100/s"`, `"10s:50"`, or pairs such as
     `[("10s", "100/s"), (30, "100/s")]`."""
     duration: float | str | None
-    """How long to measure over all boots of the server: `"10s"`, or seconds (default 4)."""
+    """Measure for this time, over all start-ups of the server: `"10s"`, or seconds (default 4)."""
     max_duration: float | str | None
-    """The longest time for a test that is measured in turn with another version, boots included: `"30s"`, or
-    seconds (default 30). With `fileperf.capacity` that of a search (default 60), and in turn that of each side."""
+    """End a comparison of two versions after this time, start-ups included: `"30s"`, or seconds (default 30). With
+    `fileperf.capacity`, end the search after it (default 60), for each version of a comparison."""
     rounds: int | str | None
-    """How many rounds the duration is divided into (default 12); the statistics count rounds."""
+    """Divide the duration into this many rounds (default 12). The statistics count rounds."""
     warmup: float | str | None
-    """How long each boot is loaded before it is measured: `"1s"`, or seconds (default 0.3)."""
+    """Load each start-up for this time before measuring it: `"1s"`, or seconds (default 0.3)."""
     pause: float | str | Pause | None
-    """Think time: how long each connection waits between its requests, which counts as no latency: `"1s"`, seconds,
-    `uniform("0.5s", "2s")` or `exponential("1s")`. Of a closed loop only."""
+    """Let each connection wait between its requests (think time): `"1s"`, seconds, `uniform("0.5s", "2s")` or
+    `exponential("1s")`. No latency includes it. Only for closed loops."""
     timeout: float | str | None
-    """A request that takes longer has failed: `"5s"`, or seconds (default 30)."""
+    """Count a request as failed if it takes longer: `"5s"`, or seconds (default 30)."""
     boots: int | str | None
-    """How many boots of the server share the duration (default 3, and 1 where there is no gate)."""
+    """Start the server this many times, and divide the duration among these (default 3; 1 without a gate)."""
     generators: int | str | None
-    """How many processes on this machine make the load together (default 1); `"auto"` begins with one, and adds more
-    where it is used up and cores are free."""
+    """Make the load with this many processes on this machine (default 1). `"auto"` begins with one, and adds more if
+    its core is used up and others are free."""
     app: object
-    """The app to boot: `"app.main:app"`, `"app.main:make()"`, or an app or factory object."""
+    """Test this app: `"app.main:app"`, `"app.main:make()"`, or an app or factory object."""
     server: ServerSpec | str | None
-    """What to boot the app with: `Uvicorn()`, `Gunicorn()`, `Granian()`, `InProcess()`, `Command([…])` or
-    `Url("http://…")`, or a text such as `"uvicorn:workers=2"` (default uvicorn)."""
+    """Serve the app with `Uvicorn()`, `Gunicorn()`, `Granian()`, `InProcess()`, `Command([…])` or `Url("http://…")`, or
+    a text such as `"uvicorn:workers=2"` (default uvicorn)."""
     workers: int | str | None
-    """How many worker processes of uvicorn, gunicorn or granian (default 1)."""
+    """Start this many worker processes of uvicorn, gunicorn or granian (default 1)."""
     max_startup: float | str | None
-    """The longest start-up of the server, from the start of its process until it answers: `"3s"`, or seconds. It counts
-    fresh starts alone, with the import of the app and its lifespan; of several it is the median."""
+    """Fail if the server takes longer to start: `"3s"`, or seconds. The time runs from the start of its process to its
+    first answer, with the app's import and lifespan. Only fresh starts count, and of several the median."""
     max_queries: float | str | None
-    """The most database queries of an HTTP request, counted inside uvicorn, gunicorn or `InProcess()`: `3`. It is the
-    mean of all requests but the 5 % with the most and the 5 % with the fewest."""
+    """Fail if HTTP requests make more database queries than this: `3`. Counted in uvicorn, gunicorn or `InProcess()`.
+    It is the mean without the 5 % of requests with the most and the 5 % with the fewest."""
     min_capacity: float | None
-    """The least capacity, in requests per second: with `fileperf.capacity` only."""
+    """Fail if the capacity is below this, in requests per second. Only with `fileperf.capacity`."""
     setup: Setup | None
-    """What runs on each boot before it is loaded: an async function of an `httpx.AsyncClient`, or a plain one of an
-    `httpx.Client`, or of one of httpx2. What it returns is given to the teardown, and to a journey that takes a second
-    argument."""
+    """Run this function for each start-up before the load. It is async and takes an `httpx.AsyncClient`, or plain and
+    takes an `httpx.Client`, or one of httpx2's. The teardown, and a journey with a second argument, get its result."""
     teardown: Teardown | None
-    """What runs on each boot after it was loaded, with a client and what the setup returned, or with a client only."""
+    """Run this function for each start-up after the load. It takes a client, and the setup's result if it has two
+    arguments."""
     group: str | None
-    """The group of tests that this one is ranked in."""
+    """Rank this test in this group."""
     label: str | None
-    """How the table calls the test."""
+    """Show the test under this name in tables."""
 
 
 class _OfJourney(TypedDict, total=False):
     http2: bool | None
-    """Speak HTTP/2, through the transport of httpx or httpx2 itself (default False). Needs `pip install h2`
-    and a server that speaks it, as Granian does. An answer in HTTP/1.1 is a failure."""
+    """Speak HTTP/2, through the transport of httpx or httpx2 (default False). It needs `pip install h2`, and a server
+    that speaks HTTP/2, such as Granian. An answer in HTTP/1.1 is a failure."""
     steps: Mapping[str, StepKeywords] | None
-    """What is asked of the steps that `client.step(name)` begins in the journey, by their names: limits and gates, as
-    in `{"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`, or nothing: `{"login": {}}`. A step that is named
-    here has to be reached. Steps that are not named have figures, too."""
+    """Judge these steps of the journey (`client.step(name)`) by limits and gates, as in
+    `{"login": {"max_p99": "50ms"}, "download": {"gate": "p50"}}`. `{"login": {}}` only requires that it is reached.
+    Other steps have figures only."""
 
 
 class RunKeywords(MarkerKeys, _OfJourney, total=False):
@@ -176,11 +177,11 @@ class RunKeywords(MarkerKeys, _OfJourney, total=False):
 
 class _Ordering(TypedDict, total=False):
     order: Literal["cycle", "shuffle", "zipf"] | None
-    """The order of the rows: one after the other (default), shuffled, or at random with the first ones more often."""
+    """Take the rows one after the other (default), shuffled, or at random with the first ones more often."""
     seed: int | None
-    """Chooses the order of `shuffle` and `zipf` (default 0)."""
+    """Choose the random order of `shuffle` and `zipf` (default 0)."""
     per_connection: bool | None
-    """Whether each connection goes through all rows by itself, in place of all connections together (default False)."""
+    """Let each connection go through all rows by itself. By default all connections share them."""
 
 
 class RequestsKeywords(MarkerKeys, _Ordering, total=False):
@@ -201,23 +202,23 @@ class _Recipe(_Ordering, total=False):
     files: Files | None
     """The files of a form, as httpx takes them: `{"file": payload("1MiB")}` or `{"file": ("name.txt", b"content")}`."""
     json: object
-    """The body as an object that becomes JSON."""
+    """The body, as an object that becomes JSON."""
     auth: Auth | None
-    """Name and password, or an authentication of httpx or httpx2."""
+    """Name and password, or an auth object of httpx or httpx2."""
     follow_redirects: bool | None
-    """Whether redirects are followed."""
+    """Follow redirects."""
     extensions: Mapping[str, object] | None
     """Extensions of the request, as httpx takes them."""
     expect_status: int | Sequence[int] | AbstractSet[int] | None
-    """A request is a failure unless its status is this, or one of these: `201`, `(200, 404)` (default: any 2xx)."""
+    """Count a request as failed unless its status is this, or one of these: `201`, `(200, 404)` (default: any 2xx)."""
     expect_bytes: int | str | None
-    """A request is a failure unless its body has exactly this length on the wire: `"256KiB"`, or bytes."""
+    """Count a request as failed unless its body has exactly this length on the wire: `"256KiB"`, or bytes."""
     expect_body: str | bytes | bytearray | memoryview | Payload | None
-    """A request is a failure unless its body is equal to this; checking that costs the load generator CPU."""
+    """Count a request as failed unless its body equals this. Checking it costs the load generator CPU."""
     feed: Feed | None
-    """Values for fields such as `{id}` in the URL, the query, headers, cookies and the body: a list of them or of
-    mappings by field, a generator (100,000 rows of it), or a function of what `setup` returned. `{unique}` needs none:
-    it is 48 other characters in every request."""
+    """Fill fields such as `{id}` in the URL, the query, headers, cookies and the body. Give a list of values, or of
+    mappings by field; a generator (100,000 rows of it); or a function of the setup's result. `{unique}` needs no feed:
+    it is another text of 48 characters in every request."""
 
 
 class RequestKeywords(MarkerKeys, _Recipe, total=False):
@@ -230,12 +231,14 @@ class StreamKeywords(RequestKeywords, total=False):
     method: str | None
     """The method of the request (default `"GET"`)."""
     each: str | int | None
-    """What a piece of the answer is: `"event"` for server-sent events (default), `"line"` for lines that are not blank,
-    as in JSON lines, or a size such as `"64KiB"` for long downloads."""
+    """Count these pieces of the answer: server-sent events (`"event"`, the default), lines that are not blank
+    (`"line"`), or pieces of a size such as `"64KiB"`."""
     events: int | None
-    """A stream ends with this event, whatever the server still sends; an answer that ends before is a failure."""
+    """End a stream with this event, even if the server sends more. If the answer ends before, the request has
+    failed."""
     listen_for: float | str | None
-    """A stream ends so long after its request: `"2s"`, or seconds. An answer that ends before is a failure."""
+    """End a stream this long after its request: `"2s"`, or seconds. If the answer ends before, the request has
+    failed."""
 
 
 class _Part(_Judged, total=False):
