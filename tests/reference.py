@@ -32,11 +32,12 @@ $ python tests/reference.py
 """
 _KEYS_HEAD = """\
 Write a key in the marker, `@pytest.mark.fileperf(connections=64)`, for a test, a class or a module (`pytestmark`). Or
-give it to a verb: `fileperf.get("/", connections=64)`. The verb wins over the marker, the marker over the command line,
+give it to a call: `fileperf.get("/", connections=64)`. The call wins over the marker, the marker over the command line,
 and that over the ini file. A usage error lists all unknown keys and wrong values.
 """
 _REQUEST_HEAD = """\
-Verbs also take these keywords. `fileperf.run(journey)` takes the keys of the marker, `steps` and `http2`.
+`fileperf.get` and the others also take these keywords. `fileperf.run(journey)` takes the keys of the marker, `steps`
+and `http2`.
 """
 _RUN_HEAD = """\
 `fileperf.run(journey)` and `part.run(journey)` also take these. A step takes {keys}.
@@ -45,7 +46,8 @@ _STREAM_HEAD = """\
 `fileperf.stream(url)` takes these, the keywords of a request, and the keys of the marker.
 """
 _RESULT_HEAD = """\
-A verb returns a `Measurement`. Times are in seconds, sizes in bytes, and shares from 0 to 1. `print(result)` is short.
+`fileperf.get` and the others return a `Measurement`. Times are in seconds, sizes in bytes, and shares from 0 to 1.
+`print(result)` is short.
 """
 _METRICS_HEAD = """\
 `gate`, `watch` and `tolerance` take these names. A percentile needs so many requests for each version.

@@ -104,7 +104,7 @@ class ClientUse:
     why_engine: str
     """Why the engine isn't replay; empty for replay."""
     generators: tuple[GeneratorUse, ...] = ()
-    """What each generator did; empty if there was one."""
+    """Each generator's figures; empty if there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,16 +207,16 @@ class Measurement:
     connections: int
     """How many connections made requests at the same time."""
     limit: Limit
-    """What set the pace, with evidence. `limit.kind` is `unclear` if nothing is sure."""
+    """The limit that set the pace, with evidence. `limit.kind` is `unclear` if nothing is sure."""
     saturated: bool
     """Whether a generator used so much of its core that the figures aren't the server's."""
     busy: Busy
-    """What other processes took from server and generator. The figures then show more than the server."""
+    """The cores that other processes took from server and generator. The figures then show more than the server."""
     law: LittlesLaw | None = None
     """Little's law for a closed loop for a time. None for other loads."""
 
     parts: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
-    """Each part's figures by name. CPU and limit are those of the whole load."""
+    """Each part's figures by name. CPU and limit belong to the whole load."""
     steps: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
     """Each step's figures by name. `requests` and `rps` count its successes, `latency` leaves out pauses. CPU and limit
     are those of the whole load. Steps of a part are in `parts["visit"].steps`."""

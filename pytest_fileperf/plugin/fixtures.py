@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def fileperf(
     request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
 ) -> FilePerf:
-    """Loads the app under test. Each verb (get, post, put, patch, delete, request, run …) returns a Measurement."""
+    """Loads the app under test. `get`, `post`, `run` and the other methods return a Measurement."""
     from pytest_fileperf.plugin.verbs import FilePerf
 
     return FilePerf(_to_measure(request, app=fileperf_app, setup=fileperf_setup, teardown=fileperf_teardown))
@@ -30,7 +30,7 @@ def fileperf(
 def afileperf(
     request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
 ) -> AsyncFilePerf:
-    """The verbs of `fileperf` for async tests: awaitable. The test's own event loop goes on meanwhile."""
+    """The methods of `fileperf` for async tests: awaitable. The test's own event loop goes on meanwhile."""
     from pytest_fileperf.plugin.verbs import AsyncFilePerf
 
     return AsyncFilePerf(_to_measure(request, app=fileperf_app, setup=fileperf_setup, teardown=fileperf_teardown))

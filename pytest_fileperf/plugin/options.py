@@ -22,13 +22,13 @@ CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     "base_packages": (
         ("now", "stored"),
-        "Run a baseline's code with the packages installed here (now, the default), or with the packages that were "
-        "stored with it (stored).",
+        "Run a baseline's code with the packages installed here (now, the default). Or run it with the packages that "
+        "were stored with it (stored).",
     ),
     "preload": (
         ("auto", "never"),
-        "Import the app once in a run, and fork for each start-up (auto, the default; uvicorn with one worker, if the "
-        "app allows it). Or import it for each start-up (never).",
+        "Import the app once in a run, and fork for each start-up (auto, the default). This needs uvicorn with one "
+        "worker, and an app that allows it. Or import the app for each start-up (never).",
     ),
     "client": (
         ("httpx", "httpx2"),
@@ -139,7 +139,7 @@ def add_options(parser: pytest.Parser) -> None:
     flag("-smoke", "Run the load tests with a few requests each, and check only that requests succeed.")
     option(
         "-update",
-        "Store missing baselines, and those of tests that IMPROVED in an alternating comparison. Or store only missing "
+        "Store baselines of tests that are NEW, or that IMPROVED in an alternating comparison. Or store only missing "
         "ones (new), or all, slower ones included (all).",
         nargs="?",
         const="passed",
@@ -150,8 +150,8 @@ def add_options(parser: pytest.Parser) -> None:
     flag("-prune", "Remove baselines of tests that no longer exist.")
     option(
         "-against",
-        "Compare alternately with another version: a Git ref, a directory, a server that runs on this machine, or the "
-        "same code on another Python.",
+        "Compare with another version, alternately: a Git ref, a directory, a URL on this machine, or another Python "
+        "for the same code.",
         metavar="REF|DIR|URL|python:PATH",
     )
     option(

@@ -74,8 +74,8 @@ class StepKeywords(TypedDict, total=False):
     max_error_rate: float | str | None
     """Fail if a greater share of requests fails: `"1%"`, or 0.01 (default 0)."""
     tolerance: float | str | Mapping[str, float | str] | None
-    """Let this worsening pass: `"5%"` or 0.05 for all gated metrics, or by metric: `{"rps": "5%", "p99": "20%"}`. With
-    a floor, as in `{"p99": "15% and 2ms"}`, fail only if the loss is beyond both."""
+    """Let this worsening pass: `"5%"` or 0.05 for all gated metrics, or one for each, `{"rps": "5%", "p99": "20%"}`.
+    With a floor, as in `{"p99": "15% and 2ms"}`, fail only if the loss is beyond both."""
     gate: Literal[False] | str | Collection[str] | None
     """Compare these metrics with the baseline (default `("rps", "p99")`). `"none"` or False switches the gate off."""
     watch: str | Collection[str] | None
@@ -113,7 +113,7 @@ class MarkerKeys(_Judged, total=False):
     rate: float | str | None
     """Make requests at this rate, however slow the server is (open loop): `10`, `"10/s"` or `"300/min"`."""
     ramp: str | Sequence[Sequence[float | str]] | None
-    """Change the rate, or the number of connections, in stages: `"10s:100/s, 30s:100/s"`, `"10s:50"`, or pairs such as
+    """Change the rate, or the number of connections, in stages: `"10s:100/s, 30s:100/s"`, `"10s:50"`, or a list such as
     `[("10s", "100/s"), (30, "100/s")]`."""
     duration: float | str | None
     """Measure for this time, over all start-ups of the server: `"10s"`, or seconds (default 4)."""
@@ -217,8 +217,8 @@ class _Recipe(_Ordering, total=False):
     """Count a request as failed unless its body equals this. Checking it costs the load generator CPU."""
     feed: Feed | None
     """Fill fields such as `{id}` in the URL, the query, headers, cookies and the body. Give a list of values, or of
-    mappings by field; a generator (100,000 rows of it); or a function of the setup's result. `{unique}` needs no feed:
-    it is another text of 48 characters in every request."""
+    mappings by field. Or give a generator (100,000 rows of it), or a function of the setup's result. `{unique}` needs
+    no feed: it is another text of 48 characters in every request."""
 
 
 class RequestKeywords(MarkerKeys, _Recipe, total=False):
@@ -231,8 +231,8 @@ class StreamKeywords(RequestKeywords, total=False):
     method: str | None
     """The method of the request (default `"GET"`)."""
     each: str | int | None
-    """Count these pieces of the answer: server-sent events (`"event"`, the default), lines that are not blank
-    (`"line"`), or pieces of a size such as `"64KiB"`."""
+    """Count these pieces of the answer: server-sent events (`"event"`, the default), or lines that are not blank
+    (`"line"`). A size, such as `"64KiB"`, counts pieces of that size."""
     events: int | None
     """End a stream with this event, even if the server sends more. If the answer ends before, the request has
     failed."""
