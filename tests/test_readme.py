@@ -98,7 +98,7 @@ def test_the_first_tests_run_as_they_are_pasted(pytester: pytest.Pytester) -> No
         # A busy machine may take longer; what is tested here is that it runs.
         path.write_text(sample.replace("< 0.2 ", "< 20 "), encoding="utf-8")
     first, *others = samples("python")
-    assert first in (pytester.path / "tests" / "performance" / "test_files.py").read_text(encoding="utf-8")
+    assert first.strip() in (pytester.path / "tests" / "performance" / "test_files.py").read_text(encoding="utf-8")
     assert len(others) == len(FILES)
     pytester.runpytest_subprocess("tests/performance").assert_outcomes(skipped=3)
     result = pytester.runpytest_subprocess("--fileperf-smoke", "-p", "no:randomly", "tests/performance")
