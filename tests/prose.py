@@ -62,7 +62,8 @@ RULES = {
         "common words: contain, keep, noisy, throughput, environment, alternately, at most",
     ),
     "no": (
-        rf"(?<!there )\b{_BE} (?:(?-i:none)\b(?! of\b)|no (?!longer\b|more\b|less\b|later\b|fewer\b|worse\b|better\b))",
+        rf"(?<!there )(?<!there would )(?<!there will )\b{_BE} (?:(?-i:none)\b(?! of\b)"
+        r"|no (?!longer\b|more\b|less\b|later\b|fewer\b|worse\b|better\b))",
         "“isn't a …”, “has no …”",
     ),
     "trailing": (r"(?:, too|\b(?:also|as well))(?=[.;:)]|$)", "“even”, “also”, “at most” before the verb"),
@@ -74,7 +75,8 @@ RULES = {
     "chain": (r"\S \S+:\s[^()]*:\s|;[^()]*;", "no chain of colons or semicolons"),
     "long": (r"(?!)", f"one claim, at most {MOST_WORDS} words"),
     "repeats": (
-        rf"[;,] (?:empty|none|0|nothing) (?:if|where|when) (?:there|it|that|this) {_BE} (?:not?|none|gone)\b",
+        rf"[;,] (?:empty|none|0|nothing) (?:if|where|when) (?:there|it|that|this) {_BE} "
+        r"(?:none|gone|not(?: known| there| so)?)(?=[.;,]|$)",
         "a docstring that repeats its name goes, or says why a value can be missing",
     ),
 }

@@ -1,1 +1,1 @@
-"""Boots the app under test: specs, launchers, readiness, logs, cores and a clean end."""
+"""Serves the app under test: specs, launchers, readiness, logs, cores and a clean end."""

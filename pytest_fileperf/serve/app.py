@@ -1,4 +1,4 @@
-"""Which app to serve: an import string if there is one, else the object itself. Imports it, and says what is wrong."""
+"""The app to serve: an import string if there is one, else the object itself. Its import, and why it fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pytest_fileperf.serve.made import Made, made_of
 _HOW = 'put it in a module of its own and give it as "module:attribute" (or "module:factory()")'
 
 _TESTS = frozenset({"test", "tests", "testing"})
-"""Packages whose names for an app are taken only if there is no other."""
+"""Packages whose name for an app counts only if there is no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class AppSpec:
     """An app to serve, or the zero-argument factory that makes it."""
 
     target: object
-    """`"package.module:attribute"`, or an app or factory that no importable module holds."""
+    """`"package.module:attribute"`, or an app or factory that is in no importable module."""
     factory: bool = False
     made: Made | None = None
-    """What the test has made of the app object; None for a name, a factory, or an app that needs no comparison."""
+    """The test's changes to the app object. None for a name, a factory, or an app that needs no comparison."""
     databases: Databases = field(default_factory=Databases)
 
     @property
@@ -55,13 +55,13 @@ class AppSpec:
         return (target, self.factory, None if self.made is None else self.made.key, self.databases)
 
     def load(self, check: Callable[[], None] = lambda: None) -> object:
-        """Returns the app, imported or made in this process; `check` is called in between. Raises AppLoadError."""
+        """Imports or makes the app in this process, with a call of `check` in between. Raises AppLoadError."""
         found, name = (_found(self.target), self.target) if isinstance(self.target, str) else (self.target, self.name)
         check()
         return make_app(found, name) if self.factory else check_app(found, name)
 
     def pickled(self, *, workers: int) -> bytes:
-        """Returns the object for the process that serves it. Raises AppLoadError, with advice to give it by name."""
+        """Returns the object for its server process. Raises AppLoadError, with advice to give it by name."""
         if workers > 1:
             raise AppLoadError(f"{self.name} cannot be imported by {workers} workers: {_HOW}")
         try:
@@ -73,10 +73,10 @@ class AppSpec:
 
 
 def app_spec(app: object) -> AppSpec:
-    """Returns the spec for an import string, an app object or a zero-argument factory function.
+    """Takes an import string, an app object or a zero-argument factory function.
 
-    An object in an imported module (but no test module, conftest or `__main__`) becomes its import string, so that any
-    number of workers can load it. Raises AppLoadError for what cannot be an app.
+    An object in an imported module becomes its import string, so that any number of workers can load it. Test modules,
+    conftest and `__main__` do not count. Raises AppLoadError for an object that cannot be an app.
     """
     if isinstance(app, AppSpec):
         return app
@@ -87,7 +87,7 @@ def app_spec(app: object) -> AppSpec:
             form = "write module:attribute, without quotes" if {'"', "'"} & {*app} else 'write "module:attribute"'
             raise AppLoadError(f'{app!r} does not name an app: {form}, or "module:factory()"')
         return AppSpec(target, app.strip().endswith("()"))
-    # A function without arguments. A class is no factory: its instance was meant.
+    # A function without arguments. A class isn't a factory: its instance was meant.
     factory = callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
     if not factory:
         check_app(app, AppSpec(app).name)
@@ -102,7 +102,7 @@ def app_spec(app: object) -> AppSpec:
 
 
 def as_made(spec: AppSpec, app: object) -> AppSpec:
-    """Returns the spec for a server in another process, which has to serve the app as it is now in this one."""
+    """Returns the spec for a server in another process, which has to serve the app in its current state."""
     made = spec.made
     if not (spec.factory or isinstance(app, str | AppSpec)):
         tests = _test_modules()
@@ -113,7 +113,7 @@ def as_made(spec: AppSpec, app: object) -> AppSpec:
 
 @contextmanager
 def _by_value(tests: Mapping[str, ModuleType]) -> Iterator[None]:
-    """Within the block, cloudpickle sends what another process can rebuild: the code of these modules, not names."""
+    """Makes cloudpickle send these modules' code, which other processes rebuild, instead of names."""
     import cloudpickle
 
     # Sent in another way: the `__getattr__` of a state alone would call itself for ever, included routers have a lock.
@@ -139,7 +139,7 @@ def _by_value(tests: Mapping[str, ModuleType]) -> Iterator[None]:
 
 
 def _modules() -> Iterator[tuple[str, ModuleType]]:
-    modules: dict[str, object] = dict(sys.modules)  # may also hold None, and objects that are no modules
+    modules: dict[str, object] = dict(sys.modules)  # may also contain None, and objects that are not modules
     for name, module in modules.items():
         if isinstance(module, ModuleType) and module.__name__ == name:
             yield name, module
@@ -159,7 +159,7 @@ def _is_test_module(name: str, module: ModuleType) -> bool:
 
 
 def _is_importable(name: str) -> bool:
-    """Whether any process can import it. pytest itself loads all modules of its plugins, each of which is asked for."""
+    """Whether any process can import it: asks all finders but pytest's, as pytest also loads its plugins' modules."""
     parent = name.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", None)
     if parent and (path is None or not _is_importable(parent)):
@@ -175,10 +175,10 @@ def _found(target: str) -> object:
     """Returns the app or factory of this name. Raises AppMissingError, or AppLoadError if its import fails."""
     module_name, _, path = target.partition(":")
     try:
-        __import__(module_name)  # `python -X importtime` tells how long this takes, and of `import_module` nothing
+        __import__(module_name)  # `python -X importtime` times this, but not `import_module`
         found: object = sys.modules[module_name]
     except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
-        # Not if it imports another module that is not there.
+        # Not if it imports another module that is missing.
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
             where = f"the sys.path of the test run, in {Path.cwd()}"
             to_do = "name the directory that it is in in pytest's ini file, as in pythonpath = ."
@@ -197,13 +197,13 @@ def _found(target: str) -> object:
 
 
 def module_file(module: object) -> str | None:
-    """Returns where a module was loaded from: its file, or the directory of a package without one; None if built in."""
+    """Returns a module's file, or the directory of a package without one; None if built in."""
     file = getattr(module, "__file__", None)
     return str(file) if file else next(iter(getattr(module, "__path__", ())), None)
 
 
 def make_app(factory: object, name: str) -> object:
-    """Returns the app a zero-argument factory makes; raises AppLoadError if it fails or makes something else."""
+    """Calls a zero-argument factory; raises AppLoadError if it fails or does not return an app."""
     if not callable(factory):
         raise AppLoadError(f'app factory "{name}()" is not callable: it is {_kind(factory)}')
     if takes(factory, 0) is False:
@@ -221,7 +221,7 @@ def make_app(factory: object, name: str) -> object:
 
 
 def check_app(app: object, name: str) -> object:
-    """Returns the app as it is; raises AppLoadError, saying what it is, where it cannot be an ASGI app."""
+    """Returns the app as it is. Raises AppLoadError, which describes it, if it cannot be an ASGI app."""
     problem = why_not_asgi(app)
     if problem:
         raise AppLoadError(f'"{name}" is not an ASGI app: {problem}')
@@ -229,7 +229,7 @@ def check_app(app: object, name: str) -> object:
 
 
 def why_not_asgi(app: object) -> str | None:
-    """Returns what keeps the object from being an ASGI app, or None; one without a readable signature may be one."""
+    """Returns why the object cannot be an ASGI app, or None. One without a readable signature may be one."""
     if isinstance(app, ModuleType):
         return f'it is a module: name the app in it, as in "{app.__name__}:app"'
     if not callable(app):
@@ -266,7 +266,7 @@ def _describe(error: BaseException) -> str:
         if not frame.filename.startswith("<frozen") and frame.filename not in (__file__, importlib.__file__)
     ]
     text = "".join(traceback.format_exception_only(error)).strip()
-    # The innermost frames say where it went wrong; the outer ones belong to the import.
+    # The innermost frames show the fault; the outer ones belong to the import.
     lines = "".join(traceback.format_list(frames[-5:])).rstrip() + "\n" + text
     return _summary(error) + "".join(f"\n  | {line}" for line in lines.strip("\n").splitlines())
 
@@ -287,13 +287,13 @@ def _parameters(function: object) -> str:
     return f"({', '.join(parameters)})" if parameters else "no arguments"
 
 
-# --- Notes which files an app reads while it is imported and started: its data is part of what is compared
+# --- Notes which files an app reads while it is imported and started: its data is part of the comparison
 
 _WRITES = frozenset("wax+")
 
 
 class FilesRead:
-    """What stands for `open` meanwhile. It is no function: as an attribute of a class it would become a method."""
+    """Replaces `open` meanwhile. It isn't a function, which would become a method as an attribute of a class."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
@@ -307,7 +307,7 @@ class FilesRead:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Notes what is read in the block, by Python's `open` and `pathlib`."""
+        """Notes each file that Python's `open` and `pathlib` read in the block."""
         before = builtins.open, io.open
         builtins.open = io.open = self  # type: ignore[assignment]
         try:

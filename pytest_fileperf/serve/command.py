@@ -1,4 +1,4 @@
-"""Any program as a server: started with a free port, and asked until it answers. Who listens proves that it is ours."""
+"""Any program as a server: it gets a free port, and must answer there. Its listening socket proves that it is ours."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ for name in sys.argv[1:]:
     if found is not None and found.origin:
         print(found.origin)
 """
-"""Where a Python would find these modules; it imports none of them."""
+"""Finds these modules' files, as a Python would, and imports none of them."""
 
 
 def _resolved(
     words: Sequence[str], spec: Command, env: Mapping[str, str], code_tree: CodeTree
 ) -> tuple[list[str], Path, Path]:
-    """Returns words of a spec as the tree has them, the working directory, and the program. Raises PlanError."""
+    """Returns a spec's words in their form for the tree, the working directory, and the program. Raises PlanError."""
     words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
     directory = code_tree.path(code_tree.cwd() / (spec.cwd or ""))
     if not directory.is_dir():
@@ -62,7 +62,7 @@ def _resolved(
 
 
 def _require_difference(spec: Command, directory: Path, program: Path, code_tree: CodeTree) -> None:
-    """Raises PlanError if no part of the command depends on its tree or interpreter: both sides would be the same."""
+    """Raises PlanError if no part of the command depends on its tree or interpreter, so that nothing would differ."""
     if code_tree.is_here:
         return
     if code_tree.there is not None:
@@ -82,10 +82,10 @@ def _require_difference(spec: Command, directory: Path, program: Path, code_tree
 def _loaded_by(
     words: Sequence[str], directory: Path, program: Path, *, search_path: str, code_tree: CodeTree
 ) -> LoadedFiles:
-    """Returns where the code is that a command runs, as far as that is known: its directory, program and named files.
+    """Returns a command's code, as far as it is known: its directory, program and named files.
 
-    Programs beside the interpreter are left out: they belong to its packages. It names the installed files in whose
-    place the tree has code of the same name, as the command's Python finds it.
+    Programs beside the interpreter are left out: they belong to its packages. The result includes installed files that
+    the command's Python finds instead of the tree's code with the same name.
     """
     named = [path for path in map(Path, words[1:]) if path.is_absolute() and path.is_file()]
     programs = Path(code_tree.interpreter).parent
@@ -101,7 +101,7 @@ def _loaded_by(
 
 @cache
 def _found_by(python: str, directory: str, search_path: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the files of the packages that are found outside the directory; it asks once."""
+    """Returns the packages' files that Python finds outside the directory; it asks once."""
     env = {**os.environ, **({"PYTHONPATH": search_path} if search_path else {})}
     try:
         done = run([python, "-c", _ASK, *names], cwd=Path(directory), env=env, timeout_s=20.0)
@@ -114,7 +114,7 @@ def _found_by(python: str, directory: str, search_path: str, names: tuple[str, .
 
 
 def _python_of(program: Path) -> str | None:
-    """Returns the Python that runs a program: itself, or what its first line names; None for none."""
+    """Returns the Python that runs a program: itself, or the one in its first line; None for none."""
     if program.name.startswith("python"):
         return str(program)
     try:
@@ -127,7 +127,7 @@ def _python_of(program: Path) -> str | None:
 
 
 def _find_program(name: str, directory: Path, search_path: str | None) -> str:
-    """Returns the program's path, found as a shell in this directory finds it."""
+    """Returns the program's path, as a shell in this directory finds it."""
     if os.sep not in name:
         found = shutil.which(name, path=search_path)
         if found is None:
@@ -145,24 +145,24 @@ def _find_program(name: str, directory: Path, search_path: str | None) -> str:
     return str(path)
 
 
-# --- What has to be built before a command can serve. Each build runs once in a test run, for each side
+# --- Builds for commands. Each runs once in a test run, for the old and for the new code
 
 BUILD_S = 600.0
 """Long enough for a large project, and an end for a build that waits for an answer."""
 
 
 Builds: TypeAlias = dict[tuple[object, ...], ServerStartError | None]
-"""How the builds went that were made; None for well."""
+"""Finished builds; None for success."""
 
 
 def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerStartError | None:
-    """Runs a build to its end; returns why it failed, with its last lines. Raises PlanError if there is no program."""
+    """Runs a build to its end. Returns why it failed, with its last lines. Raises PlanError if there is no program."""
     title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
         given = dict(spec.env)
         whole = code_tree.env(base_env(spec), given=given)
-        # There is no boot and no port yet.
+        # There is no start-up and no port yet.
         env = {name: value for name, value in whole.items() if not (name in given and has_names(value))}
         with Child("build") as child:
             resolved, directory, program = _resolved(words, spec, env, code_tree)
@@ -181,7 +181,7 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerSt
 
 
 def granian_command(spec: Granian, app: AppSpec) -> Command:
-    """Returns what serves the app. Raises PlanError if Granian is missing; an app without a name is refused later."""
+    """Raises PlanError if Granian is missing. An app without a name is refused later."""
     if importlib.util.find_spec("granian") is None:
         why = f'granian is not installed in {sys.prefix}: `pip install "pytest-fileperf[granian]"`'
         raise PlanError(why, where="Granian")
@@ -203,21 +203,21 @@ def granian_command(spec: Granian, app: AppSpec) -> Command:
     )
 
 
-# --- One boot of a command, and the program that answers
+# --- One start-up of a command, and the program that answers
 
 _CONNECT_TIMEOUT_S = 1.0
 _IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECASE)
 
 
 def without_temporary_paths(command: str) -> str:
-    """Returns the command with `{tmp}` for each temporary path: it is another one in each run."""
+    """Returns the command with `{tmp}` for each temporary path, which differs in each run."""
     given = Path(tempfile.gettempdir())
     tops = "|".join(re.escape(str(top)) for top in sorted({given, given.resolve()}, key=lambda top: -len(str(top))))
     return re.sub(rf"(?<![\w.-])(?:{tops})(?:/[^\s:;,?&'\"]*)?(?![\w.-])", "{tmp}", command)
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """Returns a port of this address that is free at this moment. Raises ServerStartError where it is not ours."""
+    """Returns a port of this address that is free now. Raises ServerStartError if the address isn't ours."""
     try:
         with _listener(host, 0) as listener:
             port: int = listener.getsockname()[1]
@@ -244,7 +244,7 @@ class CommandLaunch(ProcessLaunch[Command]):
         self._env: Mapping[str, str] = {}
 
     def prepare(self, run_directory: Path) -> Invocation:
-        if not scratch.IS_SUPERVISED:  # without process groups and signals nothing would end it for sure
+        if not scratch.IS_SUPERVISED:  # without process groups and signals nothing could reliably end it
             raise PlanError(
                 f"{self.spec.name} does not run on this system: start the server yourself, and give "
                 'server=Url("http://127.0.0.1:…")',
@@ -284,12 +284,12 @@ class CommandLaunch(ProcessLaunch[Command]):
             raise ServerStartError(what, log=log)
         if not self._accepts():
             return None
-        if not self.spec.uds:  # that is in a directory which no other program knows
+        if not self.spec.uds:  # no other program knows the socket's directory
             endpoints = endpoints_of(self.process.tree())
             if endpoints is not None and not is_reached(endpoints, self._host, self._port):  # another program listens
                 return None
             others = set(listeners(self._host, self._port)).difference(one.pid for one in self.process.tree())
-            if others:  # then it is chance who answers a connection
+            if others:  # chance then decides who answers a connection
                 shared = f"{self.spec.name} shares port {self._port} with process {min(others)}"
                 raise PortTakenError(shared, log=self.process.log)
         if self.spec.ready is not None and self._http_problem(self.spec.ready, within_s):
@@ -298,14 +298,14 @@ class CommandLaunch(ProcessLaunch[Command]):
         running = RunningCommand(self.spec, self.process, self._reach, self._host, self._port)
         running.answers_from_ns = answers_from_ns
         running.tracer = tracer_in(self._env)
-        # Files that are named for one boot are not its code: the names in braces stay.
+        # A file whose name contains braces belongs to one start-up, and isn't code.
         code = _resolved(self.spec.command, self.spec, self._env, self.code_tree)
         search_path = self._env.get("PYTHONPATH", "")
         running.loaded = _loaded_by(*code, search_path=search_path, code_tree=self.code_tree)
         return running
 
     def why_late(self) -> str:
-        """Returns where it listens instead, or what its answer was."""
+        """Returns where it listens instead, or its wrong answer."""
         endpoints, uds = sorted(endpoints_of(self.process.tree()) or ()), self._reach.uds
         asked = f"the Unix socket {uds}" if uds else f"{self._host} port {self._port}"
         if self._accepts() if uds else is_reached(endpoints, self._host, self._port):
@@ -328,7 +328,7 @@ class CommandLaunch(ProcessLaunch[Command]):
             return False
 
     def _http_problem(self, path: str, timeout_s: float) -> str | None:
-        """Returns why no HTTP answer comes, or None when one does, whatever it is."""
+        """Returns why no HTTP answer comes, or None after any answer."""
         connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
         origin = Origin("https" if self.spec.is_tls else "http", self._host, self._port)
         try:
@@ -359,8 +359,8 @@ class RunningCommand(RunningProcess):
     def worker_pids(self) -> tuple[int, ...]:
         """The processes that accept connections, without a parent that shares its listening socket with them.
 
-        Some programs accept in the parent and hand connections over. So if fewer processes accept than workers were
-        asked for, and the innermost processes of the tree are enough, it is those.
+        Some programs accept in the parent and hand connections over. So if fewer processes accept than there should be
+        workers, the innermost processes count if they are enough.
         """
         workers = self._spec.workers
         if len(self._workers) < workers or not all(map(is_alive, self._workers)):
@@ -381,7 +381,7 @@ class RunningCommand(RunningProcess):
 
 
 def _innermost(processes: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:
-    """Returns those that are not the parent of another of them."""
+    """Returns the processes that are not a parent of another one."""
     parents = set()
     for process in processes:
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Databases of a server: none is loaded that tests are kept from, and the queries of requests are counted."""
+"""A server's databases: a guard for real ones, and a count of each request's queries."""
 
 from __future__ import annotations
 
@@ -22,29 +22,28 @@ from typing import Any
 
 from pytest_fileperf.versions.tree import is_of_the_user
 
-# --- No load goes into Django's real database where tests are kept from it
+# --- No load goes into Django's real database if pytest-django keeps tests from it
 
 SETTINGS = "DJANGO_SETTINGS_MODULE"
 _GUARD = "pytest_django.plugin"
-"""A module that pytest loads with pytest-django, which keeps tests without a test database from any other."""
+"""Pytest loads this module with pytest-django, which keeps tests without a test database from any other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Databases:
-    """The databases of Django in the test process."""
+    """Django's databases in the test process."""
 
     names: tuple[tuple[str, str], ...] = ()
-    """Alias and name of each."""
+    """Each one's alias and name."""
     settings: str = ""
-    """The module of its settings, as the environment names it."""
+    """Its settings module, as the environment names it."""
     guarded: bool = False
     """Whether pytest-django guards them in this process."""
 
     def refusal(self, theirs: Databases, chosen: Sequence[str], *, server: str = "Uvicorn(") -> str | None:
         """Returns why a server with these databases should not be loaded; None if it may be.
 
-        `chosen` are the values of the environment variables that the user gave the server: who names the database in
-        them has chosen.
+        `chosen` are the values of the user's environment variables for the server: a database named there is a choice.
         """
         if self.settings != theirs.settings:
             return None
@@ -69,7 +68,7 @@ class Databases:
 
     @contextmanager
     def checking(self, check: Callable[[], None]) -> Iterator[None]:
-        """Within the block, `check` is called when Django has connected to a database; it may raise, to end that."""
+        """Calls `check` in the block once Django has connected to a database; it may raise, to end that."""
         connected = None
         if self.names:
             with suppress(ImportError):
@@ -88,7 +87,7 @@ class Databases:
 
 
 def databases_here(*, by_settings: bool = False) -> Databases:
-    """Returns the databases of this process; it imports Django only with `by_settings`, if the environment has them."""
+    """Imports Django only with `by_settings`, if the environment has settings."""
     by_settings &= bool(os.environ.get(SETTINGS))
     if by_settings:
         with suppress(ImportError):
@@ -104,9 +103,9 @@ def databases_here(*, by_settings: bool = False) -> Databases:
 
 
 def _names(value: str, name: str) -> bool:
-    """Returns whether the value of a variable names the database: it is its name, the end of its URL, or its directory.
+    """Returns whether a variable's value is the database's name, directory, or a URL that ends with it.
 
-    A part of the name is not enough: Django's test database of `shop` is `test_shop`.
+    A part of the name is not enough: Django's test database for `shop` is `test_shop`.
     """
     if not value or not name:
         return False
@@ -138,28 +137,28 @@ def _advice(mine: str, settings: str, server: str) -> str:
     )
 
 
-# --- Queries, counted in the server's processes by the request that makes them
+# --- Queries, counted in the server's processes for each request
 #
-# SQLAlchemy and Django tell of each statement that they execute on a cursor, by hooks that are public. A context
-# variable has the request: tasks, and threads of anyio and asgiref, inherit it. What runs elsewhere belongs to none.
+# SQLAlchemy and Django report each statement that they execute on a cursor, through public hooks. A context variable
+# has the request: tasks, and threads of anyio and asgiref, inherit it. Statements elsewhere belong to no request.
 
 SLICE_NS = 50_000_000
-"""So long after a request its queries are told at the latest, unless the event loop is held up."""
+"""A request's queries are reported at most so long after it, unless the event loop is blocked."""
 _TRIMMED = 20
-"""One request in so many, at each end, is not typical: it fills a cache, or is the first on a connection."""
+"""The share at each end, as 1/n, that is not typical: requests that fill a cache, or open a connection."""
 _DIVIDED = 0.1
 """How far off all queries ÷ requests may be, as a share: requests/s differ so between two start-ups."""
 _MOST_STATEMENTS, _LONGEST = 500, 200
-"""Texts that have literals in them may be different in every request."""
+"""A statement with literals in it may be different in every request."""
 _NO_TEXT = re.compile(
-    r"/\*.*?\*/|--[^\n]*"  # comments may hold the id of a trace
+    r"/\*.*?\*/|--[^\n]*"  # comments may contain a trace id
     r"|'(?:[^'\\]|''|\\.)*(?:'|$)|\$(\w*)\$.*?(?:\$\1\$|$)"  # strings
     r"|(?<![\w.])\d[\w.]*"
     r"|%\(\w+\)s|%s|(?<!:):\w+|\$\d+(?:::\w+)?",  # parameters
     re.DOTALL,
 )
 _QUOTED = re.compile(r'(\.|\b(?:FROM|JOIN|INTO|UPDATE|AS) )?"[^"]*(?:"(?=(\.)?)|$)')
-"""Where quotes are not around the name of a table or a column, they may be around a string, in some databases."""
+"""In some databases, quotes that are not around a table's or column's name may be around a string."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +168,7 @@ class Statement:
     text: str
     """Without parameters, literals and comments."""
     place: str
-    """A line of the user's code that ran it: `app/shop.py:31 in read`; empty where that is not known."""
+    """A line of the user's code that ran it, such as `app/shop.py:31 in read`; empty if unknown."""
     count: int
 
 
@@ -190,14 +189,14 @@ class Queries:
 
     @property
     def is_divided(self) -> bool:
-        """Whether all queries ÷ requests are the figure: most queries run where their request is not known.
+        """Whether the figure is all queries ÷ requests, because most queries run where their request is unknown.
 
-        Jobs that run by the clock then make it depend on how many requests there were.
+        Periodic jobs then make it depend on the number of requests.
         """
         return self.outside > sum(count * made for count, made in self.counts)
 
     def mean(self) -> tuple[float, float]:
-        """Returns the mean of the requests but 5 % at each end, exact where it is whole, and its variance.
+        """Returns the mean without the extreme 5 % at each end, exact if it is whole, and its variance.
 
         Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974) 165-170.
         """
@@ -218,7 +217,7 @@ class Queries:
 
     @classmethod
     def summed(cls, parts: Iterable[Queries | None]) -> Queries | None:
-        """Returns those of all parts; None if no request is among them."""
+        """Returns the sum of all parts; None if they contain no request."""
         counts, ran, places, outside = Counter[int](), Counter[str](), dict[str, str](), 0
         for part in filter(None, parts):
             counts.update(dict(part.counts))
@@ -233,7 +232,10 @@ class Queries:
 
     @classmethod
     def read(cls, lines: Iterable[str], since_ns: int) -> Queries | None:
-        """Returns those of requests that ended since then; None if there are none, or nothing that could count them."""
+        """Returns the queries of requests that ended since then.
+
+        None without such a request, or without a library whose queries can be counted.
+        """
         told = [json.loads(line) for line in lines]
         return cls.summed(
             cls(
@@ -259,14 +261,14 @@ class QueryCounter:
         self._outside = itertools.count()  # threads count at once
         self._outside_seen = 0
         self._places: dict[str, tuple[str, str]] = {}
-        """Text and place by the statement as it was executed."""
+        """Text and place for each executed statement."""
         self._placed: set[str] = set()
-        """Those that ran in this slice: the place is that of the load, and not that of a setup before it."""
+        """Statements that ran in this slice: their place is from the load, not from a setup before it."""
         self._endings: dict[str, Callable[[], object]] = {}
-        """What ends to listen to a library that is loaded, by its name."""
+        """For each loaded library, a function that removes its hooks."""
 
     def around(self, app: Any) -> Any:
-        """Returns the ASGI app that counts what `app` queries for a request, until it returns."""
+        """Returns an ASGI app that counts `app`'s queries for a request, until it returns."""
 
         async def counted(scope: Any, receive: Any, send: Any) -> None:
             if not self._ended:
@@ -316,7 +318,7 @@ class QueryCounter:
                 self._places[statement] = (text_of(statement) if known is None else known[0], _users_line())
 
     def _listen(self) -> None:
-        """Begins to listen to libraries that were loaded since the last time."""
+        """Adds hooks to libraries that were loaded since the last call."""
         if "sqlalchemy" not in self._endings and "sqlalchemy.engine" in sys.modules:
             event, engine = (importlib.import_module(f"sqlalchemy.{name}") for name in ("event", "engine"))
 
@@ -339,7 +341,7 @@ class QueryCounter:
 
             def wrap(connection: Any, **_: object) -> None:
                 if getattr(connection, "fileperf_counter", None) is not self:
-                    # It lasts as long as it is held. The connection does that, until there is another counter.
+                    # The connection keeps these alive, until another counter replaces them.
                     connection.fileperf_counter, connection.fileperf_wrapper = self, None
                     connection.fileperf_wrapper = connection.execute_wrapper(wrapper)
                     connection.fileperf_wrapper.__enter__()
@@ -351,7 +353,7 @@ class QueryCounter:
 
 
 def text_of(statement: str) -> str:
-    """Returns a statement in one line, at most 200 characters of it, without what may be secret."""
+    """Returns a statement in one line, at most 200 characters of it, without possible secrets."""
     text = _NO_TEXT.sub(lambda found: "" if found[0].startswith(("/*", "--")) else "?", statement)
     text = " ".join(text.split())
     text = _QUOTED.sub(lambda found: found[0] if found[1] or found[2] else "?", text)
@@ -360,7 +362,7 @@ def text_of(statement: str) -> str:
 
 
 def _users_line() -> str:
-    """Returns the line of the user's code that runs now: `app/shop.py:31 in read`; empty where none is found."""
+    """Returns the line of the user's code that runs now, such as `app/shop.py:31 in read`; empty if none is found."""
     frame: FrameType | None = sys._getframe(2)
     greenlet = sys.modules.get("greenlet")
     waiting: Any = None if greenlet is None else greenlet.getcurrent()

@@ -27,7 +27,7 @@ _JSON, _FORM, _MULTIPART, _BYTES = (
 )
 _EVENTS = "text/event-stream"
 _BODIES = (_JSON, _FORM, _MULTIPART, _BYTES, "text/plain")
-"""Kinds of bodies, those first that say most of what is accepted."""
+"""Kinds of bodies, the most specific first."""
 _FORMATS = {
     "date-time": "2026-01-31T12:00:00Z",
     "date": "2026-01-31",
@@ -56,18 +56,18 @@ _FORMATS = {
 _NOT_MODIFIED = 304
 """A browser's answer from its cache; without one, the answer is 200."""
 _AUTHORS_OWN = re.compile(r"password|token|\w+_id|\w*[a-z]Id", re.ASCII)
-"""Names of fields whose values only the author knows: secrets, and rows that must be there."""
+"""Names of fields whose values only the author knows: secrets, and rows that must exist."""
 _PLACES = {"query": "query", "header": "headers", "cookie": "cookies"}
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
-"""What reading a document raises that is not as its format says."""
+"""Errors on reading a malformed document."""
 _SERVED_AT = ("/openapi.json", "/schema/openapi.json")
-"""Where FastAPI and Litestar serve their documents."""
+"""FastAPI and Litestar serve their documents here."""
 _PATIENCE_S = 3.0
 _NO_SLASH = "[^/]+"
 _DEEP = 4
-"""From here on, what may be left out is left out: schemas may hold themselves."""
+"""From this depth on, optional fields are left out: a schema may contain itself."""
 _DEEPEST = 12
-"""Here, what must not be left out is, too."""
+"""At this depth, even required fields are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,28 +79,28 @@ class Endpoint:
     path: str
     """As it is documented: `/items/{item_id}`."""
     url: str
-    """With values in place of parameters that have an example."""
+    """With values for parameters that have an example."""
     summary: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     json: Any = None
     data: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[str] = ()
-    """The names of form fields that are files."""
+    """Names of form fields that are files."""
     has_bytes: bool = False
-    """Whether its body is of any bytes."""
+    """Whether its body may be any bytes."""
     expect_status: int | None = None
     """Its documented answer, if that is a redirect."""
     has_events: bool = False
     """Whether its answer is a stream of events, which may never end."""
     needs: tuple[str, ...] = ()
-    """What nobody but its author knows: `item_id in the path`."""
+    """Values that only its author knows: `item_id in the path`."""
 
 
 def document_of(source: str) -> Mapping[str, Any]:
-    """Returns the OpenAPI document of an app (`"module:attribute"`), or that or the recording in a JSON file.
+    """Returns an app's OpenAPI document (`"module:attribute"`), or the document or recording in a JSON file.
 
-    Raises PlanError for what is neither, and AppLoadError for an app that cannot be imported.
+    Raises PlanError for any other file, and AppLoadError for an app that cannot be imported.
     """
     if source.endswith((".json", ".har")):
         try:
@@ -116,7 +116,7 @@ def document_of(source: str) -> Mapping[str, Any]:
                 f"{source} does not say which endpoints it has, as FastAPI and Litestar do: give its OpenAPI document,"
                 " or a recording of a browser (HAR), as a JSON file"
             )
-        # What its servers are called elsewhere, behind a proxy, is nothing that an app started alone knows.
+        # An app that is started alone knows nothing of its servers' names elsewhere, behind a proxy.
         document = {**made(), "servers": ()}
     if isinstance(document, dict) and "swagger" in document:
         raise PlanError(f"{source} is a Swagger 2.0 document: convert it to OpenAPI 3")
@@ -126,7 +126,7 @@ def document_of(source: str) -> Mapping[str, Any]:
 
 
 def endpoints_of(document: Mapping[str, Any]) -> tuple[Endpoint, ...]:
-    """Returns what a document tells, in its order; raises PlanError if it is not as its format says."""
+    """Returns a document's endpoints in its order; raises PlanError for a malformed one."""
     try:
         return tuple(_recorded(document["log"]) if "log" in document else _documented(document))
     except _MALFORMED as error:
@@ -140,7 +140,7 @@ def _documented(document: Mapping[str, Any]) -> Iterator[Endpoint]:
 
 
 def _operations(schemas: _Schemas) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yields the method and the path of each endpoint, with all that is documented of the path."""
+    """Yields each endpoint's method and path, with the documentation of the path and the method."""
     for path, reference in schemas.document["paths"].items():
         item = schemas.at(reference) if path.startswith("/") else {}  # Others are extensions.
         yield from ((method, path, item) for method in _METHODS if isinstance(item.get(method), dict))
@@ -201,7 +201,7 @@ def _redirect(operation: Mapping[str, Any]) -> int | None:
 
 
 def _told(schema: Mapping[str, Any]) -> Any:
-    """Returns a value that the author gave; None where there is none."""
+    """Returns the author's example, constant, default or first choice; None without any."""
     examples = schema.get("examples")
     if isinstance(examples, list) and examples:
         return examples[0]
@@ -253,7 +253,7 @@ class _Schemas:
         return "" if "{" in path else path
 
     def at(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns what a reference refers to."""
+        """Follows a reference."""
         for _ in range(_DEEPEST):
             if "$ref" not in value:
                 break
@@ -264,7 +264,7 @@ class _Schemas:
         return value
 
     def whole(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns a schema with what it takes over: all of `allOf`, and a choice that is not null and the easiest."""
+        """Merges all of `allOf` into a schema, and the easiest choice that is not null."""
         schema = self.at(schema)
         whole: dict[str, Any] = {key: value for key, value in schema.items() if key not in ("allOf", "anyOf", "oneOf")}
         choices = [choice for key in ("anyOf", "oneOf") for choice in schema.get(key, ())]
@@ -290,7 +290,7 @@ class _Schemas:
         return next((one for one in (value.get("example"), *examples) if one is not None), None)
 
     def is_free_text(self, schema: Mapping[str, Any]) -> bool:
-        """Whether only an author knows a useful value: any text is accepted, and no example is given."""
+        """Whether only an author knows a useful value: any text is accepted, and there is no example."""
         own = self.whole(schema)
         if own.get("type") == "array" and _told(own) is None:
             own = self.whole(own.get("items", {}))
@@ -307,7 +307,7 @@ class _Schemas:
         return own.get("format") == "binary" or "contentMediaType" in own
 
     def sample(self, schema: Mapping[str, Any], needs: list[str], name: str, depth: int = 0) -> Any:
-        """Returns a value that the schema accepts; notes the name where only its author knows one."""
+        """Returns a value that the schema accepts. Notes its name if only the author knows a useful one."""
         own = self.whole(schema)
         if (value := _told(own)) is not None:
             return value
@@ -356,7 +356,7 @@ class _Schemas:
 
 
 def _matching(pattern: str, text: str) -> str | None:
-    """Returns a text that matches: the given one, a word of the pattern (`^(asc|desc)$`); None if neither does."""
+    """Returns the given text if it matches, or a word of the pattern (`^(asc|desc)$`); None if neither does."""
     try:
         return next((one for one in (text, *re.findall(r"\w+", pattern), "a", "1") if re.search(pattern, one)), None)
     except re.error:
@@ -364,7 +364,7 @@ def _matching(pattern: str, text: str) -> str | None:
 
 
 def _number(own: Mapping[str, Any], *, whole: bool) -> float:
-    """Returns 1, or a number that is near the ends of what the schema accepts, or between them."""
+    """Returns 1, or an accepted number near the schema's limits, or between them."""
     step = own.get("multipleOf") or 1
     any_fraction = not whole and not own.get("multipleOf")
     keys = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
@@ -425,9 +425,9 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
 
 
 def served_document(running: RunningServer) -> Mapping[str, Any] | None:
-    """Returns the OpenAPI document that a server serves at one of the usual places, an empty one if it serves none.
+    """Returns the OpenAPI document at one of the usual places, or an empty one if there is none.
 
-    None if it did not answer.
+    None if the server did not answer.
     """
     # An app in this process may raise anything.
     with suppress(Exception), running.sync_client(timeout=_PATIENCE_S) as client:
@@ -441,10 +441,10 @@ def served_document(running: RunningServer) -> Mapping[str, Any] | None:
 
 
 def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Mapping[str, bool]:
-    """Returns for each endpoint, `GET /items/{item_id}`, whether requests of these methods and paths go to it.
+    """Returns for each endpoint, such as `GET /items/{item_id}`, whether these methods and paths reach it.
 
-    A path goes to the endpoint with the fewest parameters that it matches, as OpenAPI says; a field of a recipe,
-    `/items/{id}`, stands for any value. Empty for a document that has none, or does not follow its format.
+    A path goes to the endpoint with the fewest parameters that it matches, as OpenAPI says. A recipe's field, as in
+    `/items/{id}`, stands for any value. Empty for a document without endpoints, and for a malformed one.
     """
     try:
         schemas = _Schemas(document)
@@ -457,7 +457,7 @@ def covered(document: Mapping[str, Any], sent: Iterable[tuple[str, str]]) -> Map
         (method, path, re.compile(re.sub(r"\\\{[^/]*?\\\}", _NO_SLASH, re.escape(path))))
         for method, path in sorted(known, key=lambda one: one[1].count("{"))
     ]
-    # A text at the end may have slashes in it, as `{path:path}` of Starlette, which the document does not tell.
+    # A text at the end may contain slashes, as in Starlette's `{path:path}`, which the document does not show.
     last = sorted((one for one in patterns if one[:2] in texts), key=lambda one: -one[1].index("{"))
     patterns += [(method, path, re.compile(one.pattern.removesuffix(_NO_SLASH) + ".+")) for method, path, one in last]
     for method, path in sent:
@@ -475,7 +475,7 @@ def _ends_in_text(schemas: _Schemas, method: str, path: str, item: Mapping[str, 
 
 
 def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Returns the values by name: a list if a name comes more than once."""
+    """Returns the values by name: a list for a repeated name."""
     values: dict[str, list[str]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)

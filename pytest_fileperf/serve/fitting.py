@@ -1,4 +1,4 @@
-"""Makes the app that the server imported like the one the test made, before its lifespan, or says why it cannot."""
+"""Makes the server's imported app like the test's before its lifespan, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -26,22 +26,20 @@ from pytest_fileperf.serve.likeness import (
 )
 from pytest_fileperf.serve.made import Cause, Made, cause_of, loaded, tell_difference, told
 
-# --- What imports of an app in processes of their own gave
+# --- Results of imports of an app in processes of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What one or more imports gave."""
-
     likenesses: tuple[Likeness, ...] = ()
     databases: Databases = field(default_factory=Databases)
-    """Those that Django would use."""
+    """Django would use these."""
     problem: str = ""
-    """Why one gave nothing."""
+    """Why an import failed."""
 
 
 def report_import(run_directory: Path) -> None:
-    """Imports the app of the job in the run directory, in this process, and leaves there what that gave."""
+    """Imports the app of the job in the run directory, in this process, and leaves the result there."""
     follow_starter(str(run_directory))
     job = Job.read(run_directory)
     try:
@@ -53,7 +51,7 @@ def report_import(run_directory: Path) -> None:
 
 
 def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
-    """Asks the test process, in the server's, what other imports give, and waits for what it leaves."""
+    """Asks the test process, from the server's, for the results of other imports, and waits for them."""
     note(ASKED, run_directory)
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
@@ -63,7 +61,7 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
     return Imported(problem="it did not end in time")
 
 
-# --- Sets on the app what the test has set on its own, and looks after the lifespan what is left of it
+# --- Sets the test's values on the app, and checks them after the lifespan
 
 _BY_NAME = (
     "Put that into a module that the server can import, which is no test module and no conftest.py: from there it "
@@ -77,26 +75,26 @@ _WAY_OUT = (
 
 @dataclass(slots=True, kw_only=True)
 class Fitting:
-    """What was set on the app of this process. Each process that serves has its own."""
+    """The test's values on this process's app. Each process that serves has its own."""
 
     made: Made | None = None
     nodes: Mapping[str, object] = field(default_factory=dict)
     found: Likeness | None = None
-    """What the app was like when it was imported."""
+    """The app right after its import."""
     set: tuple[Part, ...] = ()
     """The parts that have the test's values."""
     left: Mapping[Part, str] = field(default_factory=dict)
-    """The parts that are left as they were imported, though the test's are others, and why."""
+    """The parts that stay as imported, though the test's differ, and why."""
     awaited: Mapping[Part, str] = field(default_factory=dict)
-    """Parts that cannot be set, which the app's lifespan has to set as it did in the test's process, and why."""
+    """Parts that only the app's lifespan can set, as it did in the test's process, and why."""
     watched: list[_Noting] = field(default_factory=list)
-    """Notes which items of a state the lifespan sets: those are its own."""
+    """Notes which items of a state the lifespan sets: these are its own."""
 
     def fit(self, app: object, run_directory: Path, imports: Callable[[], Imported], *, env: bool) -> None:
-        """Sets on the app what the test has set. Raises AppLoadError if that cannot be.
+        """Sets the test's changes on the app. Raises AppLoadError for a change that cannot be set.
 
-        `imports` gives what other imports of the app gave; it is asked only if something differs. `env` says whether
-        the user gave this server environment variables that the test run does not have.
+        `imports` gives other imports' results, and is called only if something differs. `env` says whether the user
+        gave this server environment variables that the test run does not have.
         """
         self.made = made = next(iter(left(Made, run_directory)), None)
         if made is None:
@@ -113,7 +111,7 @@ class Fitting:
                 failed = f"an import without that env would tell, and it failed: {imported.problem}"
                 raise self._refused(part, made, found, failed if imported.problem else cause.value)
         self.left = {part: cause.value for part, cause in causes.items() if cause is not Cause.TEST}
-        # What can be set is set; then a second look, as an attribute may stay as it is.
+        # It sets all that can be set, then looks again, as an attribute may stay as it is.
         to_set, values = [part for part in differing if part not in self.left], loaded(made)
         for part in to_set:
             may_remove = not made.parts.get(part) and part[1].startswith(("config.", "state."))
@@ -132,7 +130,7 @@ class Fitting:
                 self.watched.append(_Noting(held, where, getattr(node, "state", None)))
 
     def started(self) -> None:
-        """Looks what the app's lifespan has set. Raises AppLoadError if the test's app had something else."""
+        """Checks the app after its lifespan. Raises AppLoadError if the test's app had something else."""
         written = {part for noting in self.watched for part in noting.end()}
         made, found = self.made, self.found
         if made is None or found is None or not (self.set or self.awaited):
@@ -144,16 +142,16 @@ class Fitting:
         self.set = tuple(part for part in self.set if part not in written and now.agrees(made.likeness, part))
 
     def changed(self) -> tuple[tuple[str, str], ...]:
-        """Returns what the server's app has from the test: the name of each part, and its entries."""
+        """Returns the parts that the server's app has from the test: each one's name, and its entries."""
         parts = {} if self.made is None else self.made.parts
         return tuple((_title(part), told(part, parts.get(part, ())) or "none") for part in self.set)
 
     def own(self) -> tuple[tuple[str, str], ...]:
-        """Returns what differs from the test's app and is left so: the name of each part, and why."""
+        """Returns the parts that still differ from the test's app: each one's name, and why."""
         return tuple((_title(part), why) for part, why in self.left.items())
 
     def _await_or_refuse(self, part: Part, why: str, made: Made, now: Likeness) -> None:
-        """If a lifespan may have run in the test's process, that may have set it, or requests have changed it."""
+        """Accepts a part if a lifespan or requests may have set it in the test's process."""
         if not made.has_run:
             raise self._refused(part, made, now, why)
         self.awaited = {**self.awaited, part: why}
@@ -166,10 +164,10 @@ class Fitting:
 
 
 def _is_as_in_the_test(part: Part, mine: Likeness, found: Likeness, now: Likeness, *, was_set: bool) -> bool:
-    """Returns whether a part is left that the test need not have set.
+    """Returns whether an unset part is right.
 
-    What the lifespan has set is of the type that it has in the test: more cannot be known, since it is used since.
-    What it has not set was there, and differs only in what use changes.
+    A part from the lifespan must have the same type as in the test. More is unknown, since it has been used since then.
+    Any other part must have existed, and differ only by its use.
     """
     if was_set or not now.agrees(found, part):
         return mine.agrees(now, part, KIND if is_item(part[1]) else OUTLINE)
@@ -177,7 +175,7 @@ def _is_as_in_the_test(part: Part, mine: Likeness, found: Likeness, now: Likenes
 
 
 class _Noting(dict[str, object]):
-    """What an app's state holds while its lifespan starts: notes what is set."""
+    """An app's state while its lifespan starts: notes each item that is set."""
 
     def __init__(self, held: dict[str, object], where: str, state: object) -> None:
         super().__init__(held)
@@ -190,7 +188,7 @@ class _Noting(dict[str, object]):
         super().__setitem__(key, value)
 
     def end(self) -> frozenset[Part]:
-        """Gives the state what it held before, with what was set since; returns the parts that were set."""
+        """Restores the state's original mapping, with the items set since; returns their parts."""
         self._held.clear()
         self._held.update(self)
         object.__setattr__(self._state, "_state", self._held)

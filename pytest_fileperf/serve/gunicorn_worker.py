@@ -1,4 +1,4 @@
-"""Runs gunicorn in the server process: its arbiter (the supervisor), and workers of the package `uvicorn-worker`."""
+"""Runs gunicorn in the server process: its arbiter (the supervisor), and workers from the package `uvicorn-worker`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_fileperf.serve.start import BACKLOG, ReportingLifespan, WorkerStart,
 
 
 def serve(run_directory: Path) -> None:
-    """Serves the job in the run directory until SIGTERM, or until the process that started it is gone."""
+    """Serves the job in the run directory until SIGTERM, or until its starter is gone."""
     job = Job.read(run_directory)
     listener = listen(job, run_directory)
     start = WorkerStart(job=job, run_directory=run_directory, port=port_of(listener))
@@ -30,7 +30,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
         super().__init__()
 
     def load_config(self) -> None:
-        """Sets what differs from gunicorn's defaults. Its file and its environment variables are not read."""
+        """Sets only differences from gunicorn's defaults. Its file and its environment variables are not read."""
         job = self.start.job
         certificate, key = tls_files(job.spec, self.start.run_directory)
         settings: dict[str, object] = {
@@ -40,14 +40,14 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
             "workers": job.spec.workers,
             "worker_class": _ReportingWorker,
             "backlog": BACKLOG,
-            # By default gunicorn ends a worker that is silent for 30 s, even while that loads the app. One that is held
-            # waits for its own import and for the other version's start, while both imports share a core.
+            # By default gunicorn ends a worker that is silent for 30 s, even while it loads the app. A waiting worker
+            # takes its own import and the other version's start, while both imports share a core.
             "timeout": (4 if (self.start.run_directory / HELD).exists() else 1)
             * max(30, math.ceil(job.spec.start_timeout_s)),
             "graceful_timeout": math.ceil(job.graceful_s),
         }
         if job.spec.access_log:
-            settings["accesslog"] = "-"  # the worker logs to where gunicorn does
+            settings["accesslog"] = "-"  # the worker logs to gunicorn's output
         if "control_socket_disable" in self.cfg.settings:  # newer versions make a socket in the user's home
             settings["control_socket_disable"] = True
         for name, value in settings.items():

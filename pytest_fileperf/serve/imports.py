@@ -1,6 +1,6 @@
-"""What the code of an app alone makes of it: the app is imported again, in processes of their own.
+"""The app as its code alone makes it: imported again, in processes of their own.
 
-These have the environment of the test run, without what a test has set on the app. Their lifespan does not run.
+These have the test run's environment, without the test's changes to the app. Their lifespan does not run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE
 
 Imports: TypeAlias = dict[object, Imported]
-"""What imports gave: an app is imported again once or twice in a test run."""
+"""Results of imports: an app is imported again once or twice in a test run."""
 
 
 def imports_of(
     app: AppSpec | None, count: int, imports: Imports, *, timeout_s: float, env: Mapping[str, str] | None = None
 ) -> Imported:
-    """Returns what so many imports gave. Without an app they only look which databases Django would use."""
+    """Returns the results of `count` imports. Without an app they only find the databases that Django would use."""
     env = base_env(Uvicorn()) if env is None else env
     key = (None if app is None else app.target, tuple(sorted(env.items())))
     known = imports.get(key)
@@ -42,7 +42,7 @@ def imports_of(
 
 
 def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Imported:
-    """Imports the app, one at a time: imports that run together share what the app makes, such as a file."""
+    """Imports the app, one at a time: simultaneous imports would share its files and the like."""
     try:
         with Child("import") as child:
             lent = lend_package(child.directory)
@@ -59,7 +59,7 @@ def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Im
         return Imported(problem=str(error))
 
 
-# --- Keeps a command from loading another app, or another database, than the test holds: it cannot be handed either
+# --- Keeps a command from loading another app, or another database, than the test's: it cannot be handed either
 
 _WAY_OUT_OF_COMMANDS = (
     "Serve it by Uvicorn() or Gunicorn(); or, where the command serves what is to be measured, give the app by its "
@@ -68,7 +68,7 @@ _WAY_OUT_OF_COMMANDS = (
 
 
 def refuse_other_app(spec: Command, app: AppSpec | None, imports: Imports) -> None:
-    """Raises AppLoadError if the test has an app object that is not as its import makes it."""
+    """Raises AppLoadError if the test has an app object that differs from its import."""
     if app is None or (isinstance(app.target, str) and app.made is None):
         return
     if app.made is None or not isinstance(app.target, str):
@@ -83,9 +83,9 @@ def refuse_other_app(spec: Command, app: AppSpec | None, imports: Imports) -> No
 
 
 def refuse_other_databases(spec: Command, imports: Imports) -> None:
-    """Raises AppLoadError if tests are kept from Django's real database, and the command would use that."""
+    """Raises AppLoadError if tests are kept from Django's real database, and the command would use it."""
     here = databases_here()
-    if not here.names or SETTINGS in dict(spec.env):  # who gives settings has chosen
+    if not here.names or SETTINGS in dict(spec.env):  # an explicit settings module is a choice
         return
     env = env_filled(base_env(spec), dict(spec.env), boot=0, port=0, worker=0)
     found = imports_of(None, 1, imports, timeout_s=spec.start_timeout_s, env=env)
@@ -101,7 +101,7 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
 
 
 def _difference(made: Made, found: Imported) -> str:
-    """Returns how the test's app differs from what its code alone makes of it; empty where it does not."""
+    """Returns how the test's app differs from its import; empty if it does not."""
     if found.problem:
         return f"whether the test has set something cannot be known, as an import failed ({found.problem})"
     first, *others = found.likenesses

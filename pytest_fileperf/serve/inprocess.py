@@ -1,4 +1,4 @@
-"""Runs an app in the test process: a thread with its own event loop, the app's lifespan, and a transport to the app."""
+"""An app in the test process: a thread with its own event loop, the app's lifespan, a transport to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.25
-"""How often a wait checks that the loop is still there. Windows notices a Ctrl-C only then."""
+"""How often a wait checks that the loop still runs. Windows notices a Ctrl-C only then."""
 
 
 class RunningInProcess(RunningServer):
@@ -52,7 +52,7 @@ class RunningInProcess(RunningServer):
         self._event_loop = loop
         self.loop = type(loop).__module__.partition(".")[0]
         self.transport = transport
-        """To be used on the loop that `run` runs on: what the app made in its lifespan belongs to that loop."""
+        """Use it on `run`'s loop: all that the app made in its lifespan belongs to that loop."""
         self.title = f"in-process ({self.loop})"
         self.tracer = tracer_now()
         self._told = told
@@ -71,9 +71,9 @@ class RunningInProcess(RunningServer):
             raise ServerDiedError("the event loop of the in-process app has ended")
 
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Runs the function on the server's event loop; returns or raises what it does, or raises ServerDiedError.
+        """Runs the function on the server's event loop, with its result or exception. Raises ServerDiedError.
 
-        Whatever interrupts the wait, such as KeyboardInterrupt, cancels it there before it is raised here.
+        An interrupted wait, as by KeyboardInterrupt, first cancels the function.
         """
         self.check()
         future = asyncio.run_coroutine_threadsafe(function(), self._event_loop)
@@ -94,7 +94,7 @@ class RunningInProcess(RunningServer):
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """Empty: the test process is no server of its own, and what it has started is not the app's."""
+        """Empty: the test process isn't a separate server, and not all of its children are the app's."""
         return ()
 
     def _transport(self) -> httpx.AsyncBaseTransport:
@@ -129,7 +129,7 @@ class InProcessLaunch:
         self._task: asyncio.Task[None] | None = None
         self._end: asyncio.Event | None = None
         self._ending = ""
-        """What was wrong with the app's shutdown."""
+        """Why the app's shutdown failed."""
 
     def start(self) -> None:
         self._thread.start()
@@ -151,7 +151,7 @@ class InProcessLaunch:
                 self._loop.call_soon_threadsafe(self._task.cancel if self._end is None else self._end.set)
 
     def stop(self) -> str:
-        """Ends the app's lifespan and the thread; a thread that does not end within 10 s is left behind, a daemon."""
+        """Ends the app's lifespan and the thread. A thread that does not end within 10 s stays behind, a daemon."""
         running, self._running = self._running, None
         self.ask_to_stop()
         if self._thread.ident is not None:

@@ -1,4 +1,4 @@
-"""What uvicorn or gunicorn is to serve: the test process writes it, the server's process reads it."""
+"""Orders to uvicorn or gunicorn: the test process writes them, the server's process reads them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pytest_fileperf.serve.databases import SETTINGS, Databases, databases_here
 from pytest_fileperf.serve.spec import AsgiSpec
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-# --- What test and server process leave for each other in the run directory: a pickled value for each type and process
+# --- Messages in the run directory between test and server process: a pickled value for each type and process
 
 _T = TypeVar("_T")
 
 
 def leave(value: object, run_directory: Path) -> None:
-    """Leaves a value, under a name of its own at first, so that no reader sees a part of it."""
+    """Leaves a value, under a temporary name at first, so that no reader sees a part of it."""
     unfinished = run_directory / f"unfinished.{os.getpid()}"
     with suppress(FileNotFoundError):  # the run directory is gone: then nobody waits
         unfinished.write_bytes(pickle.dumps(value))
@@ -51,13 +51,13 @@ def noted(what: str, run_directory: Path) -> int:
 
 
 def add_line(what: str, line: str, run_directory: Path) -> None:
-    """Adds a line to what this process tells; does nothing if the run directory is gone."""
+    """Adds a line to this process's file; does nothing if the run directory is gone."""
     with suppress(FileNotFoundError), _name(what, run_directory).open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
 
 
 def lines_of(what: str, run_directory: Path) -> Iterator[str]:
-    """Yields the whole lines that all processes have added."""
+    """Yields the complete lines from all processes."""
     for path in run_directory.glob(f"{what}.*"):
         yield from path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
@@ -66,12 +66,12 @@ def _name(what: str, run_directory: Path) -> Path:
     return run_directory / f"{what.lower()}.{os.getpid()}"
 
 
-# --- What is to be served
+# --- The app and its server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An app and how to serve it. What the first stage of a server needs of it is also in `stage2.json`."""
+    """An app and how to serve it. The server's first stage reads its part from `stage2.json`."""
 
     server: str
     """`uvicorn` or `gunicorn`; `import`: the app is imported only."""
@@ -81,7 +81,7 @@ class Job:
     """Modules that another interpreter needs to serve, and the packages they come from."""
     target: str | None
     value: bytes
-    """The pickled app or factory where there is no `target`."""
+    """The pickled app or factory, if there is no `target`."""
     factory: bool
     app_name: str
     spec: AsgiSpec
@@ -131,22 +131,22 @@ class Job:
 
     @property
     def env_given(self) -> tuple[str, ...]:
-        """The names of the environment variables that the user gave the server."""
+        """Names of the user's environment variables for the server."""
         return tuple(dict(self.spec.env))
 
     @property
     def graceful_s(self) -> float:
-        """How long requests may go on when it is asked to end: those that never end take so long of each start-up."""
+        """How long requests may go on after a request to end. Endless ones take so long at each start-up."""
         return self.spec.stop_timeout_s / 20
 
     def app_file(self) -> str | None:
-        """Returns where the module that names the app was loaded from, in this process; None for a sent object."""
+        """Returns the file of the module that names the app, in this process; None for a sent object."""
         return None if self.target is None else module_file(sys.modules.get(self.target.partition(":")[0]))
 
     def load_app(self, wait: Callable[[], None] = lambda: None) -> object:
-        """Returns the app, imported, made or rebuilt in this process; `wait` is called between import and factory.
+        """Returns the app, imported, made or rebuilt in this process; calls `wait` between import and factory.
 
-        Raises AppLoadError, also before a factory, or a question to it, if it would use a real database of Django.
+        Raises AppLoadError if it would use one of Django's real databases, even before the factory or its queries.
         """
         with self._databases_checked() as check:
             target: object = self.target
@@ -166,14 +166,14 @@ class Job:
             return AppSpec(target, self.factory).load(before_factory)
 
     def import_module(self) -> None:
-        """Imports the module that names the app, and calls no factory. Raises what that raises, or AppLoadError."""
+        """Imports the module that names the app, and calls no factory. Raises the module's errors, or AppLoadError."""
         assert self.target is not None
         with self._databases_checked():
             importlib.import_module(self.target.partition(":")[0])
 
     @contextmanager
     def _databases_checked(self) -> Iterator[Callable[[], None]]:
-        theirs = Databases() if SETTINGS in self.env_given else self.databases  # who gives settings has chosen
+        theirs = Databases() if SETTINGS in self.env_given else self.databases  # explicit settings are a choice
         chosen = [os.environ.get(name, "") for name in self.env_given]
 
         def check() -> None:
@@ -184,13 +184,13 @@ class Job:
             try:
                 yield check
             finally:
-                check()  # also where the app made another error of it
+                check()  # even if the app made another error of it
 
 
 def lend_package(run_directory: Path) -> Path:
     """Returns a directory with only this package, to come first on a server's `sys.path`: both need one version of it.
 
-    Both sides of a comparison get it, so that both find everything after equally many steps.
+    Old and new code get it, so that both find everything after equally many steps.
     """
     lent, package = run_directory / "lent", Path(__file__).parents[1]
     lent.mkdir()
@@ -201,33 +201,33 @@ def lend_package(run_directory: Path) -> Path:
     return lent
 
 
-# --- What server processes tell the test process of their start
+# --- Reports from server processes about their start
 
 QUERIES = "queries"
 """Lines of a `QueryCounter`."""
 STARTED = "started"
 """A process begins to load the app. More of these than workers: one has died and was replaced."""
 HELD = "held"
-"""A file that is there until the test process lets the server start: it imports the app, and waits."""
+"""A file that exists until the test process lets the server start: it imports the app, and waits."""
 IMPORTED = "imported"
-"""A process that is held has imported the app."""
+"""A waiting process has imported the app."""
 ASKED = "asked"
-"""A process has imported an app that differs from the test's, and waits for what other imports give."""
+"""A process has imported an app that differs from the test's, and waits for other imports' results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preloaded:
-    """A process has imported the app, and forks for each boot."""
+    """A process has imported the app, and forks at each start-up."""
 
     why_fresh: str
-    """Why it cannot be forked, in words; empty if it can."""
+    """Why it cannot be forked; empty if it can."""
     stamps: Mapping[str, tuple[int, ...]]
     """Size and time of each file that it has read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A process answers requests, and says what it runs on."""
+    """A process answers requests, and describes itself."""
 
     pid: int
     at_ns: int
@@ -238,16 +238,16 @@ class Ready:
     stabilised: Sequence[str]
     tracer: str
     app_file: str | None
-    """Where the module of the app was loaded from; None for an app that was sent as an object."""
+    """The file of the app's module; None for an app that was sent as an object."""
     files: Sequence[str]
-    """Where its modules were loaded from, without those of this package and of the interpreter."""
+    """Its modules' files, without this package's and the interpreter's."""
     installed: Sequence[str]
-    """The same of installed packages."""
+    """The same for installed packages."""
     read: Sequence[str]
     """Other files that were read while the app was imported and started."""
     changed: tuple[tuple[str, str], ...]
     own: tuple[tuple[str, str], ...]
-    """This, `changed`, `tracer` and `stabilised` are those of `RunningServer`."""
+    """This, `changed`, `tracer` and `stabilised` are as in `RunningServer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,12 +255,15 @@ class Failed:
     """A process gave up before it was ready, or failed as it ended."""
 
     stage: str
-    """`packages` (its Python lacks some), `port` (it is taken), `missing` (there is no such app), `app` (it does not
-    load), `lifespan` (the app's start-up failed) or `shutdown` (its end did)."""
+    """When it failed.
+
+    `packages`: its Python lacks some. `port`: another program has it. `missing`: there is no such app. `app`: it does
+    not load. `lifespan`: the app's start-up failed. `shutdown`: its end failed.
+    """
     message: str
 
 
-# --- What the test process orders from a process that has imported an app
+# --- Orders to a process that has imported an app
 
 MOST_BYTES = 1 << 16
 """Of a message between them."""
@@ -268,9 +271,9 @@ _PACKAGES = f"{os.sep}site-packages{os.sep}"
 
 
 def stamps_of(files: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Returns what changes with each file that is there: its size and times.
+    """Returns values that change with each file: its size and times.
 
-    For a file of a package it is the inode in place of the second time: that changes when uv links the file elsewhere.
+    For a package's file the inode replaces the second time, which changes when uv links the file elsewhere.
     """
     stamps: dict[str, tuple[int, ...]] = {}
     for file in files:

@@ -28,25 +28,25 @@ from pytest_fileperf.versions.tree import HERE, CodeTree
 
 
 class Launch(Protocol):
-    """The steps of one boot. Whoever calls `start` calls `stop`, whatever happens in between."""
+    """The steps of one start-up. Whoever calls `start` calls `stop`, whatever happens in between."""
 
     def start(self) -> None:
-        """Starts it and returns at once; a build is made first, if there is one."""
+        """Returns at once, but makes a build first if there is one."""
 
     def ready(self) -> RunningServer:
         """Waits until it answers requests; raises AppLoadError or ServerStartError."""
         ...
 
     def ask_to_stop(self) -> None:
-        """Asks it to end, and does not wait for it."""
+        """Asks it to end, and returns at once."""
 
     def stop(self) -> str:
-        """Ends it for good, and returns what was wrong with that; empty where nothing was. Can be repeated."""
+        """Ends it for good, and returns what went wrong; empty for success. Can be repeated."""
         ...
 
 
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:
-    """Raises PlanError, with what to do, where the other side of a comparison cannot run this."""
+    """Raises PlanError, with what to do, if this server cannot run old code."""
     if isinstance(spec, Url):
         problem = "a Url boots nothing: start that version yourself, and give its address with --fileperf-against=URL"
     elif isinstance(spec, InProcess):
@@ -64,7 +64,7 @@ def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -
 
 
 def refuse_changed(running: RunningServer, *, title: str) -> None:
-    """Raises PlanError where a test has changed the app here: that of the other side has no such change."""
+    """Raises PlanError if a test has changed the app here: the old code's app would lack the change."""
     if running.changed:
         names = ", ".join(name for name, _ in running.changed)
         raise PlanError(
@@ -75,14 +75,14 @@ def refuse_changed(running: RunningServer, *, title: str) -> None:
 
 
 def refuse_hidden(running: RunningServer, code_tree: CodeTree) -> None:
-    """Raises AppOriginError if an installed copy of the project hides the code that is compared."""
+    """Raises AppOriginError if an installed copy of the project hides the code of the comparison."""
     if file := hidden_by_installed(running.loaded, code_tree):
         raise AppOriginError(
             module="a module of the project", file=file, base=str(code_tree.there), side=code_tree.title
         )
 
 
-# --- The server of a test run, one boot at a time: another boot, or another server, ends the one before
+# --- The server of a test run, one start-up at a time: another one ends the one before
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,9 +94,9 @@ class _Boot:
     launch: Launch
     running: RunningServer
     startup_ns: int | None
-    """How long its start took, which is told of it only if that is asked for; None if that was not measured."""
+    """How long its start took; None if that was not measured. Reported only on request."""
     entered: tuple[object, AbstractContextManager[object], object] | None = None
-    """What is entered: its key, the context manager, and what that gave."""
+    """Its key, the context manager, and the value from entering that."""
 
     def leave(self, error: BaseException | None = None) -> None:
         entered, self.entered = self.entered, None
@@ -106,26 +106,26 @@ class _Boot:
 
 @dataclass(slots=True)
 class ServerPool:
-    """Keeps the boot that serves. Whoever made it closes it, which ends the server.
+    """Keeps the server that runs now. Whoever made it closes it, which ends the server.
 
-    Boots that serve at the same time share what the app shares: the tables that it makes, a file, a port.
+    Servers that run at the same time share the app's outside: the tables that it makes, a file, a port.
     """
 
     network: Network = LOCAL
     coverage: bool = False
-    """Whether that may trace servers."""
+    """Whether coverage may trace servers."""
     preloads: Preloads | None = None
-    """What imports an app once for many boots; None: each imports it anew."""
+    """Imports an app once for many start-ups; None: each imports it anew."""
     family: str = "httpx"
-    """Whose clients its servers make."""
+    """The family of its servers' clients."""
     documents: dict[str, Mapping[str, Any]] | None = None
-    """The OpenAPI documents of apps by their names, empty ones among them; None if nobody wants to know them."""
+    """OpenAPI documents by the apps' names, even empty ones; None if nobody needs them."""
     endings: Counter[str] = field(default_factory=Counter)
-    """What was wrong with the ends of servers, in sentences, and how often."""
+    """Problems at the ends of servers, in sentences, and how often."""
     _imports: Imports = field(default_factory=dict)
     _builds: Builds = field(default_factory=dict)
     _serials: count[int] = field(default_factory=count)
-    """Numbers every boot of the run, also those of comparisons, so that none has the `{boot}` of another."""
+    """Numbers all start-ups in the run, even a comparison's, so that each has its own `{boot}`."""
     _started: set[object] = field(default_factory=set)
     """Servers that were started before one whose time was measured."""
     _serving: _Boot | None = None
@@ -145,13 +145,12 @@ class ServerPool:
         tells_imports: bool = False,
         counts_queries: bool = False,
     ) -> Launch:
-        """Returns the launcher for a boot of the code in its tree, not started yet. Whoever starts it calls `end`.
+        """Returns the launcher for a start-up from a tree's code, not started yet. Whoever starts it calls `end`.
 
-        Boots of one number `boot` are alike. `in_turn` says that it is a side of a comparison. With `forks` it may be
-        a fork of what has imported the app of this `version`. With `is_timed` its start-up is measured; with
-        `tells_imports` its log has the times of imports; with `counts_queries` it counts those of requests.
-        Raises PlanError if it lacks an app, or cannot boot the
-        code of another tree, and AppLoadError if a command cannot be handed the test's app or database.
+        Start-ups with one number `boot` are alike. `in_turn` says that it belongs to a comparison. With `forks` it may
+        be a fork from an import for this `version`. `is_timed` measures its start, `tells_imports` logs how long
+        imports take, and `counts_queries` counts requests' queries. Raises PlanError if it lacks an app, or cannot run
+        another tree's code. Raises AppLoadError if a command cannot be given the test's app or database.
         """
         if not code_tree.is_here:
             refuse_other_version(spec, app, title=code_tree.title)
@@ -192,7 +191,7 @@ class ServerPool:
 
     @property
     def running(self) -> RunningServer | None:
-        """The boot that serves, of whichever server; None where none does."""
+        """The running server, whichever it is."""
         return None if self._serving is None else self._serving.running
 
     def boot(
@@ -205,10 +204,10 @@ class ServerPool:
         is_timed: bool = False,
         counts_queries: bool | None = False,
     ) -> RunningServer:
-        """Returns this boot of the server, after it has ended any other one. One that has died is replaced.
+        """Returns this start-up of the server, after it has ended any other one. Replaces one that has died.
 
-        With `is_timed` it was started afresh, and its start-up was measured: not the first one, which may compile code
-        and read files that are then in memory. It counts queries if `counts_queries`; None is whether it does or not.
+        With `is_timed` it was started afresh, and its start was measured. That is never the first one, which may
+        compile code, and read files that are then in memory. It counts queries if `counts_queries`; None accepts both.
         Raises AppLoadError, PlanError or ServerStartError.
         """
         if self.serving(spec, app) == number:
@@ -235,11 +234,11 @@ class ServerPool:
         return running
 
     def any_boot(self, spec: ServerSpec, app: AppSpec | None, cores: frozenset[int] | None) -> RunningServer:
-        """Returns the boot of the server that serves, whichever it is; starts the first one where none does."""
+        """Returns the server's current start-up, or starts the first one."""
         return self.boot(spec, app, self.serving(spec, app) or 0, cores, counts_queries=None)
 
     def serving(self, spec: ServerSpec, app: AppSpec | None) -> int | None:
-        """Returns which boot of the server serves; None where none does, or where it has died."""
+        """Returns the number of the server's current start-up; None if it does not run, or has died."""
         if self._serving is not None and self._serving.key == _key(spec, app):
             with suppress(ServerDiedError):
                 self._serving.running.check()
@@ -247,9 +246,9 @@ class ServerPool:
         return None
 
     def entered(self, key: object, make: Callable[[RunningServer], AbstractContextManager[object]]) -> object:
-        """Returns what a context manager gives that stays entered on the boot that serves, once for each key.
+        """Enters a context manager on the current start-up, once for each key, and returns its value.
 
-        It is left by `leave`, and before the boot ends.
+        `leave` leaves it, or else the start-up's end.
         """
         serving = self._serving
         assert serving is not None
@@ -264,14 +263,14 @@ class ServerPool:
             self._serving.leave(error)
 
     def close(self) -> None:
-        """Ends the server. Can be repeated, and another boot can follow."""
+        """Ends the server. Can be repeated, and another start-up can follow."""
         serving, self._serving = self._serving, None
         if serving is None:
             return
         try:
             serving.leave()
         except FilePerfError:
-            serving.running.check()  # one that has died could not be left: that is what is to be told
+            serving.running.check()  # a dead server cannot be left: its death is the error to raise
             raise
         finally:
             self.end(serving.launch)
@@ -288,7 +287,7 @@ class ServerPool:
             self.ask(self._serving.app, self._serving.running)
 
     def end(self, launch: Launch) -> None:
-        """Ends one boot, and keeps what was wrong with that."""
+        """Ends a start-up, and keeps its problem."""
         if said := launch.stop():
             self.endings[said] += 1
 
@@ -303,7 +302,7 @@ def _started(launch: Launch) -> RunningServer:
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:
-    """Returns what tells servers apart, and their apps where they need one, or must not have another than the test."""
+    """Distinguishes servers, and their apps if they need one, or must not have another than the test."""
     if isinstance(spec, Command):
         return (spec, None if app is None or app.made is None else app.key, databases_here())
     return (spec, app.key if app is not None and needs_app(spec) else None)

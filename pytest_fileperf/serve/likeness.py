@@ -1,7 +1,7 @@
 """Takes an app apart into parts that can be compared between processes, and set.
 
-A part is found by where it is (empty for the app itself, `/api` for what is mounted there, `.app` for what a wrapper
-holds) and its name: `routes`, `dependency_overrides`, `state.db`. It is described by its entries.
+A part is found by its place and its name. The place is empty for the app itself, `/api` for a mounted app, and `.app`
+within a wrapper. Names are `routes`, `dependency_overrides`, `state.db`. Entries describe a part.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from typing import Any, TypeAlias
 
 # --- Describes values in words that are equal in every process: never by identity, address or the order of a set
 #
-# There are three views of a value. What differs in a finer view may be equal in a coarser one:
+# There are three views of a value. Differences in a finer view may vanish in a coarser one:
 #
-#     describe     Pool(name='orders-7', open=True)      everything that tells it from others
-#     outline      Pool(name='orders-#')                 without what time, chance and use change
+#     describe     Pool(name='orders-7', open=True)      all that distinguishes it from others
+#     outline      Pool(name='orders-#')                 without the effects of time, chance and use
 #     kind_of      shop.Pool                             its type
 
 _LONGEST_TEXT = 200
 _LONGEST = 4_000
 _DEEPEST = 4
 _MOST_VALUES = 5_000
-"""A description of more ends at a smaller depth, so that it stays cheap."""
+"""A larger description ends at a smaller depth, so that it stays cheap."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, bytearray)
 _TEXTS = (str, bytes, bytearray)
 _COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}|\bid='\d+'")
-"""Also how mocks show their identity."""
+"""Mocks show their identity in the second form."""
 _CHANCE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}|\d+")
 """A UUID, a digest or token, a number."""
 _SECRET = ("secret", "password", "passwd", "token", "credential", "apikey", "api_key", "private")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 FRAMEWORKS = ("django", "fastapi", "litestar", "quart", "starlette")
 _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "socket", "ssl", "threading", "weakref")
-"""Modules whose objects tell what goes on in their process; some of Django's ask the database."""
+"""Their objects describe their process; some of Django's query the database."""
 
 
 def describe(value: object, *, is_outline: bool = False) -> str:
-    """Returns what the value is: plain ones as they are written, functions by name, objects by their attributes.
+    """Describes plain values as they are written, functions by name, objects by their attributes.
 
-    An object with a `__repr__` of its own tells it, without addresses. A function made inside another one is told apart
-    by its line, and by what it holds of the outer one.
+    An object's own `__repr__` counts, without addresses. A function within another one is recognised by its line, and
+    by the outer function's values in it.
     """
     for depth in range(_DEEPEST, 0, -1):
         with suppress(_TooMuchError):
@@ -59,12 +59,12 @@ def describe(value: object, *, is_outline: bool = False) -> str:
 
 
 def outline(value: object) -> str:
-    """Returns the description without numbers, flags, tokens, and most of what an object keeps to itself."""
+    """Returns the description without numbers, flags, tokens, and most private attributes."""
     return describe(value, is_outline=True)
 
 
 def kind_of(value: object) -> str:
-    """Returns the name of a function or class, and of other values that of their type."""
+    """Returns a function's or class's name, and for other values their type's."""
     return name_of(value if isinstance(value, type | FunctionType | BuiltinFunctionType) else type(value))
 
 
@@ -73,7 +73,7 @@ def name_of(value: type | FunctionType | BuiltinFunctionType) -> str:
 
 
 def named(name: str, text: str) -> str:
-    """Returns a value's description behind its name; of what has the name of a secret only a digest."""
+    """Returns a value's description behind its name; only a digest if the name is a secret's."""
     return f"{name}=…{digest(text)}" if is_secret(name) and text[:1] in "'\"b" else f"{name}={text}"
 
 
@@ -82,11 +82,11 @@ def is_secret(name: str) -> bool:
 
 
 class _TooMuchError(BaseException):
-    """There are too many values to describe them so deep; that is none of the errors of values."""
+    """There are too many values to describe them so deep. No value raises it."""
 
 
 class _Describer:
-    """One description. An object that is met again at the same depth is not looked at again."""
+    """One description. It does not look again at an object that it has met at the same depth."""
 
     def __init__(self, is_outline: bool) -> None:
         self._is_outline = is_outline
@@ -99,7 +99,7 @@ class _Describer:
             raise _TooMuchError
         try:
             return self._described(value, depth)
-        except Exception:  # some objects stand for others that are not there yet: their type is left
+        except Exception:  # some objects stand for others that do not exist yet: their type is left
             return name_of(type(value))
 
     def _described(self, value: object, depth: int) -> str:
@@ -190,7 +190,7 @@ class _Describer:
 
 
 def _is_in_outline(name: str, value: object) -> bool:
-    """Returns whether an attribute is told in outline: texts are, and of private ones what has a text of its own."""
+    """Returns whether an outline contains an attribute: texts, and private ones with a text of their own."""
     kind = type(value)
     if kind in _PLAIN:
         return kind in _TEXTS
@@ -199,7 +199,7 @@ def _is_in_outline(name: str, value: object) -> bool:
 
 
 def _fields(value: object) -> Mapping[str, object] | None:
-    """Returns the fields that a class declares for its values; None where it declares none."""
+    """Returns the fields that a class declares for its values; None if it declares none."""
     kind = type(value)
     if isinstance(value, SimpleNamespace):
         return vars(value)
@@ -213,7 +213,7 @@ def _fields(value: object) -> Mapping[str, object] | None:
 
 
 def attributes_of(value: object) -> dict[str, object]:
-    """Returns what an object holds, without asking its properties."""
+    """Returns an object's attributes, without asking its properties."""
     found: dict[str, object] = {}
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():
@@ -234,14 +234,14 @@ def _dictionary_of(value: object) -> dict[str, object]:
 
 
 def _in_order(text: str) -> str:
-    """Returns the text of an object with what stands in braces sorted: a set has another order in each process."""
+    """Sorts the content of braces in an object's text: a set has another order in each process."""
     while (found := _BRACES.search(text)) is not None:
         text = f"{text[: found.start()]}\0{', '.join(sorted(found[1].split(', ')))}\1{text[found.end() :]}"
     return text.replace("\0", "{").replace("\1", "}")
 
 
 def _short(text: str, longest: int) -> str:
-    """Returns the text, or its beginning and what tells it from others that begin so."""
+    """Returns the text, or its beginning and a digest that distinguishes it from similar ones."""
     return text if len(text) <= longest else f"{text[:longest]}… ({digest(text)})"
 
 
@@ -250,16 +250,16 @@ def digest(text: str | bytes | bytearray) -> str:
     return hashlib.sha256(data).hexdigest()[:8]
 
 
-# --- What an app, a wrapper or a function holds: its attributes, what it has of an outer function, its arguments
+# --- The content of an app, a wrapper or a function: attributes, an outer function's values, arguments
 
 
 def settable_in(node: object) -> dict[str, object]:
-    """Returns the attributes that can be set; none of a function, a class, or an object that has no dictionary."""
+    """Returns the attributes that can be set. Empty for a function, a class, or an object without a dictionary."""
     return {} if isinstance(node, type | FunctionType | MethodType | partial) else _dictionary_of(node)
 
 
 def held_in(node: object) -> dict[str, object]:
-    """Returns what an app holds: also what a function has of the outer one, and the arguments of a `partial`."""
+    """Returns an app's content, even an outer function's values and a `partial`'s arguments."""
     if isinstance(node, MethodType):
         return {}
     if isinstance(node, partial):
@@ -275,12 +275,12 @@ def held_in(node: object) -> dict[str, object]:
 
 
 def is_of_framework(node: object) -> bool:
-    """Returns whether its class, or one that it is made from, is of a web framework."""
+    """Returns whether its class, or a base class, comes from a web framework."""
     return any(kind.__module__.partition(".")[0] in FRAMEWORKS for kind in type(node).__mro__)
 
 
 def takes(function: object, count: int) -> bool | None:
-    """Whether the callable can be called with so many positional arguments; None where its signature is unknown."""
+    """Whether the callable takes so many positional arguments; None if its signature is unknown."""
     try:
         signature = inspect.signature(function)  # type: ignore[arg-type]  # a TypeError says that it is not callable
     except (TypeError, ValueError):
@@ -295,20 +295,20 @@ def takes(function: object, count: int) -> bool | None:
 # --- The parts of an app and of all apps in it: compared in three views, sent, and set
 
 Part: TypeAlias = tuple[str, str]
-"""Where it is, and its name."""
+"""Its place, and its name."""
 Parts: TypeAlias = Mapping[Part, tuple[str, ...]]
 """The entries of each part, without parts that have none."""
 
 MISSING = object()
-"""In place of a value that is not there."""
+"""Replaces a value that does not exist."""
 
 EXACTLY, OUTLINE, KIND = range(3)
-"""The views of a part, from fine to coarse: in everything, without what time, chance and use change, types only."""
+"""The views of a part, from fine to coarse: everything, without effects of time, chance and use, types only."""
 View: TypeAlias = Callable[[object], str]
 _VIEWS: tuple[View, ...] = (describe, outline, kind_of)
 
 _ON_STARLETTE = ("on_startup", "on_shutdown", "default")
-"""Attributes of the router of Starlette and FastAPI; Litestar has the first two itself."""
+"""Attributes of Starlette's and FastAPI's router; Litestar's app has the first two itself."""
 _WHOLE = (
     "dependency_overrides",
     "exception_handlers",
@@ -326,7 +326,7 @@ _WHOLE = (
 )
 """Attributes of frameworks' apps, most of them mappings and lists, that are set as a whole."""
 _INNER = ("app", "_app", "application", "_application", "asgi", "_asgi", "asgi_app", "_asgi_app", "wsgi_app", "wrapped")
-"""How the attributes are called by which frameworks' apps, and wrappers, hold what they wrap."""
+"""Attributes by which frameworks' apps and wrappers refer to the app in them."""
 _SCALARS = (bool, int, str, PurePath)
 _FOUND_LATER = ("config_checked", "openapi_schema", "middleware_stack")
 """Attributes that an app sets when it answers its first requests."""
@@ -349,7 +349,7 @@ class Likeness:
 
 
 def likeness_of(app: object) -> Likeness:
-    """Returns what an app is like, with all apps in it."""
+    """Describes an app, with all apps in it."""
     nodes = tuple(places(app))
     exactly, in_outline, kinds = (
         {(where, name): entries for where, node in nodes for name, entries in _parts(node, view) if entries}
@@ -359,7 +359,7 @@ def likeness_of(app: object) -> Likeness:
 
 
 def places(app: object) -> Iterator[tuple[str, object]]:
-    """Yields the app, the apps that are mounted in it, and those in wrappers, each with where it is."""
+    """Yields the app, mounted apps, and apps in wrappers, each with its place."""
     waiting, seen = [("", app)], set[int]()
     while waiting:
         where, node = waiting.pop(0)
@@ -372,7 +372,7 @@ def places(app: object) -> Iterator[tuple[str, object]]:
 
 
 def part_of(node: object, name: str) -> object:
-    """Returns the value of a part of one app that can be set; MISSING where there is none."""
+    """Returns the value of a part of one app that can be set; MISSING without one."""
     kind, _, key = name.partition(".")
     holder = _holder(node, kind)
     if key:
@@ -383,7 +383,7 @@ def part_of(node: object, name: str) -> object:
 
 
 def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
-    """Returns the parts that can be set; containers also where they are empty, as the server's may not be."""
+    """Returns the parts that can be set. Includes empty containers, as the server's may not be empty."""
     nodes = list(places(app))
     found = [(where, name) for where, node in nodes for name in _WHOLE if isinstance(part_of(node, name), dict | list)]
     found += [part for part in parts if part[1].startswith(("attribute.", "config.", "state."))]
@@ -391,14 +391,14 @@ def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
         for name in ("lifespan", "default"):
             value = part_of(node, name)
             owner = value.__self__ if isinstance(value, MethodType) else value
-            if not type(owner).__module__.startswith(("starlette.", "fastapi.")):  # their own hold the whole app
+            if not type(owner).__module__.startswith(("starlette.", "fastapi.")):  # their own refer to the whole app
                 found.append((where, name))
     at = dict(nodes)
     return {part: value for part in found if (value := part_of(at[part[0]], part[1])) is not MISSING}
 
 
 def set_part(node: object, name: str, value: object) -> None:
-    """Sets a part of one app, in place where others may hold it; MISSING removes it."""
+    """Sets a part of one app, in place if others may refer to it; MISSING removes it."""
     kind, _, key = name.partition(".")
     if key:
         holder = _holder(node, kind)
@@ -430,7 +430,7 @@ def is_item(name: str) -> bool:
 
 
 def state_of(node: object) -> dict[str, object] | None:
-    """Returns what an app's `state` holds, where that is one as Starlette's and Litestar's."""
+    """Returns the content of an app's `state`, if that is like Starlette's and Litestar's."""
     try:
         held = object.__getattribute__(getattr(node, "state", None), "_state")
     except AttributeError:
@@ -442,7 +442,7 @@ def _parts(node: object, view: View) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "type", (describe(node) if isinstance(node, type) else _kind_of_app(node),)
     routes = tuple(_routes(getattr(node, "routes", None) or (), "", view))
     yield "routes", tuple(sorted(routes)) if type(node).__module__.startswith("litestar.") else routes
-    rules: Iterable[Any] = getattr(getattr(node, "url_map", None), "iter_rules", tuple)()  # of Quart
+    rules: Iterable[Any] = getattr(getattr(node, "url_map", None), "iter_rules", tuple)()  # Quart's
     yield "routes by rule", tuple(f"{','.join(sorted(one.methods or ()))} {one.rule} {one.endpoint}" for one in rules)
     for name in _WHOLE:
         yield name, _entries(part_of(node, name), view)
@@ -470,7 +470,7 @@ def _kind_of_app(node: object) -> str:
 
 
 def _is_told(node: object, name: str, value: object) -> bool:
-    """Returns whether an attribute of an app tells it from others: most of a framework's app are its own affair."""
+    """Returns whether an attribute of an app distinguishes it: most of a framework's are internal."""
     if not is_of_framework(node):
         return True
     has_routes = hasattr(node, "routes") or hasattr(node, "url_map")
@@ -479,7 +479,7 @@ def _is_told(node: object, name: str, value: object) -> bool:
 
 def _entries(value: object, view: View) -> tuple[str, ...]:
     if isinstance(value, Mapping):
-        # A defaultdict has empty lists for what was asked for.
+        # A defaultdict has empty lists for keys that were looked up.
         items = ((key, item) for key, item in value.items() if not (isinstance(item, Sized) and len(item) == 0))
         return tuple(sorted(f"{describe(key)} → {view(item)}" for key, item in items))
     if isinstance(value, list | tuple):
@@ -488,7 +488,7 @@ def _entries(value: object, view: View) -> tuple[str, ...]:
 
 
 def _middleware(value: object, view: View) -> str:
-    """Returns the class and the arguments of a middleware of Starlette's, which tells only names."""
+    """Returns the class and the arguments of Starlette's middleware, whose own text has only names."""
     if not all(hasattr(value, name) for name in ("cls", "args", "kwargs")):
         return view(value)
     kind, args, kwargs = (getattr(value, name) for name in ("cls", "args", "kwargs"))
@@ -547,7 +547,7 @@ def _inner(node: object) -> Iterator[tuple[str, object]]:
 
 
 def _is_app(value: object) -> bool:
-    """Returns whether it is an ASGI app for certain: of a framework, or by the names of its parameters."""
+    """Returns whether it is certainly an ASGI app: by a framework, or by the names of its parameters."""
     if not callable(value) or isinstance(value, type) or takes(value, 3) is not True:
         return False
     return is_of_framework(value) or list(inspect.signature(value).parameters)[:3] == _ASGI

@@ -1,6 +1,6 @@
-"""An app object as the test made it: its description, and its parts by value, for a server that imports the app.
+"""The test's app object: its description, and its parts by value, for a server that imports the app.
 
-References to objects that an importable module holds are sent as such, so that the server's own are used.
+Objects from importable modules are sent as references, so that the server uses its own.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from pytest_fileperf.serve.likeness import (
     values_to_send,
 )
 
-# --- Says which object keeps a value from being sent to the server: what a function of the test holds, and what it is
+# --- Says which object cannot be sent to the server, and which function of the test refers to it
 
 
 def why_unsent(value: object, problem: Callable[[object], str]) -> str:
-    """Returns why a value cannot be sent, by the names that its author gave; `problem` tells it of one object."""
+    """Returns why a value cannot be sent, by the author's names; `problem` explains one object."""
     reason = problem(value)
     titles = [value.__qualname__] if isinstance(value, FunctionType) else []
     for _ in range(5):
@@ -50,7 +50,7 @@ def why_unsent(value: object, problem: Callable[[object], str]) -> str:
         name, value, reason = inner
         title = f"{name} ({kind_of(value)})" if name else f"a {kind_of(value)}"
         title = value.__qualname__ if isinstance(value, FunctionType) else title
-        if title not in titles:  # a decorator's function has the name of the one it holds
+        if title not in titles:  # a decorator's function has the name of the inner one
             titles.append(title)
     if not (reason and titles):
         return reason
@@ -60,7 +60,7 @@ def why_unsent(value: object, problem: Callable[[object], str]) -> str:
 
 
 def held_by(value: object) -> Iterator[tuple[str, object]]:
-    """Yields what a function, a container or a middleware holds, each with its name; nothing of other objects."""
+    """Yields the content of a function, a container or a middleware, with names; nothing for other objects."""
     if isinstance(value, Mapping):
         yield from (("", item) for item in value.values())
     elif isinstance(value, list | tuple):
@@ -82,7 +82,7 @@ def held_by(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _unsent_names(code: CodeType) -> Iterator[str]:
-    """Yields the names that the code, or that of functions in it, may look up among the globals."""
+    """Yields the names that the code, or functions in it, may look up among the globals."""
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -92,10 +92,10 @@ def _unsent_names(code: CodeType) -> Iterator[str]:
 # --- An app by value: its likeness, and the parts that can be sent
 
 _MOST_BYTES = 16 << 20
-"""More is data, and not something that a test sets."""
+"""More is data, and nothing that a test sets."""
 _EQUAL = (NoneType, int, float, str, bytes, tuple, frozenset)
 _BY_THEMSELVES = (type, FunctionType, BuiltinFunctionType, ModuleType, *_EQUAL)
-"""What is sent by its own name, or is equal wherever it is. Other globals are sent as references."""
+"""Sent by its own name, or equal everywhere. Other globals are sent as references."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Made:
     unsent: Mapping[Part, str]
     """Why the other parts cannot be sent."""
     has_run: bool
-    """Whether a lifespan may have run on it in the test process, and have set what it holds."""
+    """Whether a lifespan may have run on it in the test process, and have set some parts."""
 
     @property
     def parts(self) -> Parts:
@@ -120,7 +120,7 @@ class Made:
 def made_of(
     app: object, modules: Mapping[str, ModuleType], by_value: Callable[[], AbstractContextManager[None]]
 ) -> Made:
-    """Returns the app as it is now. Another process can import these modules; `by_value` sends the code of others."""
+    """Returns the app's current state. Another process can import these modules; `by_value` sends others' code."""
     likeness = likeness_of(app)
     values, names = values_to_send(app, likeness.parts), _names(modules)
     with by_value():
@@ -132,7 +132,7 @@ def made_of(
 
 
 def loaded(made: Made) -> Mapping[Part, object]:
-    """Returns the values of the parts that were sent, in the server's process. Raises AppLoadError."""
+    """Returns the sent parts' values, in the server's process. Raises AppLoadError."""
     try:
         values: dict[Part, object] = _Unpickler(io.BytesIO(made.values)).load()
     except Exception as error:  # unpickling imports and calls the user's code: whatever it raises is reported
@@ -184,11 +184,11 @@ def _is_found(key: object, names: Mapping[int, str]) -> bool:
 
 
 def _names(modules: Mapping[str, ModuleType]) -> dict[int, str]:
-    """Returns the names, as in `package.module:name`, of the objects that modules hold, by the objects' ids."""
+    """Returns the names of modules' objects, as in `package.module:name`, by their ids."""
     found: dict[int, str] = {}
     for module_name, module in sorted(modules.items(), reverse=True):
         for name, value in list(vars(module).items()):
-            kind = type(value)  # no `isinstance`: that asks what some globals stand for
+            kind = type(value)  # no `isinstance`: some globals are proxies, which it would ask for their object
             nameless = kind is FunctionType and "<" in value.__qualname__
             if name.isidentifier() and not name.startswith("__") and (nameless or not issubclass(kind, _BY_THEMSELVES)):
                 found[id(value)] = f"{module_name}:{name}"
@@ -216,25 +216,25 @@ class _Limited(io.BytesIO):
 
 class _Unpickler(pickle.Unpickler):
     def persistent_load(self, name: str) -> object:
-        """Returns the object that a module of the server's process holds."""
+        """Returns an object from a module in the server's process."""
         module, _, attribute = name.partition(":")
         found: object = getattr(importlib.import_module(module), attribute)
         return found
 
 
-# --- Why a part of the test's app differs from that of the app that the server imported, and how to say so
+# --- Why a part of the test's app differs from the server's import, and how to say so
 #
-# Two imports of the same code, in processes of their own, show what the code alone makes of a part. What the test's app
-# has in common with them, the test has not set: then the server's environment makes the difference, or chance does.
+# Two imports of the same code, in processes of their own, show what the code alone makes of a part. If they agree with
+# the test's app, the test has not set the part. Then the server's environment makes the difference, or chance does.
 
 _MOST_TOLD = 3
 _LONGEST_TOLD = 100
 _PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):((?!…)[^@/\s]+)@")
-"""In a URL: the user, and the password, unless there is a digest in its place."""
+"""In a URL: the user, and the password, unless a digest has replaced it."""
 
 
 class Cause(Enum):
-    """What makes a part of the server's app another one than that of the test's."""
+    """Why a part of the server's app differs from the test's."""
 
     TEST = "the test has set it"
     ENV = "the server's env sets it"
@@ -243,10 +243,10 @@ class Cause(Enum):
 
 
 def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Likeness], *, env: bool) -> Cause:
-    """Returns why the app of the test and that of the server differ in a part.
+    """Returns why the test's app and the server's differ in a part.
 
-    `imports` are of the same code, in the environment of the test run. `env` says whether the server has another one.
-    What differs between imports is compared only as closely as they agree.
+    `imports` are from the same code, in the test run's environment. `env` says whether the server has another one.
+    Parts that vary between imports are compared only as closely as these agree.
     """
     if not imports:
         return Cause.TEST
@@ -264,7 +264,7 @@ def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Lik
 def tell_difference(
     part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], *, other: str = "the one that the server imports"
 ) -> str:
-    """Returns in words how a part of the test's app differs from that of the other one."""
+    """Returns in words how a part of the test's app differs from the other one's."""
     where, title = f" at {part[0]}" if part[0] else "", part[1].removeprefix("attribute.").removeprefix("held.")
     # Before they are cut, so that no part of a password is left.
     mine, theirs = (tuple(map(_without_passwords, entries)) for entries in (mine, theirs))
@@ -295,12 +295,12 @@ def told(part: Part, entries: tuple[str, ...]) -> str:
 
 
 def _without_passwords(entry: str) -> str:
-    """Returns it with digests in the place of passwords, so that another password is seen as another one."""
+    """Replaces passwords by digests, so that different ones still differ."""
     return _PASSWORD.sub(lambda found: f"{found[1]}:…{digest(found[2])}@", entry)
 
 
 def _from_where_they_differ(mine: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the entries; two long ones that begin alike without most of what they share."""
+    """Returns the entries; two long ones that begin alike without most of their common start."""
     if not len(mine) == len(theirs) == 1:
         return mine, theirs
     same = next((at for at, (one, other) in enumerate(zip(mine[0], theirs[0], strict=False)) if one != other), 0)

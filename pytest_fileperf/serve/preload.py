@@ -1,4 +1,4 @@
-"""Processes that have imported an app, from the test process: they fork for each boot, in place of another import."""
+"""Processes that have imported an app, from the test process: they fork at each start-up, instead of another import."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, left, lend_pac
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
 _MOST = 10
-"""So many are held at once: two imports of two versions and one of the code alone, of two apps. Each has the memory of
-its app."""
+"""The most to keep: for two apps, two imports of two versions and one of the code alone.
+
+Each uses as much memory as its app.
+"""
 _KILLED = -9
 
 
 class Fork:
-    """A fork, as `subprocess.Popen` shows a process."""
+    """A fork, in the form of a `subprocess.Popen`."""
 
     def __init__(self, pid: int, preload: _Preload, leave: Callable[[str], None]) -> None:
         self.pid = pid
@@ -39,9 +41,9 @@ class Fork:
         self._preload.has_served = True
 
     def give_up(self, why: str, *, hangs: bool) -> bool:
-        """Says that it did not become ready; returns whether a fresh start is worth a try.
+        """Notes that it did not become ready; returns whether a fresh start is worth a try.
 
-        A fork may fail because an earlier one has the file that the import named, by the time or the process.
+        A fork may fail if the import chose a file by time or process: an earlier fork then has it.
         """
         if self._preload.has_served and hangs:
             return False
@@ -50,17 +52,17 @@ class Fork:
 
     @property
     def returncode(self) -> int | None:
-        """How it ended, as far as that was waited for."""
+        """None until `wait` has returned."""
         return self._preload.ended.get(self.pid)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Returns how it ended; raises subprocess.TimeoutExpired where it still runs after so many seconds."""
+        """Returns the exit code; raises subprocess.TimeoutExpired."""
         until_s = time.monotonic() + (math.inf if timeout is None else timeout)
         while (returncode := self.returncode) is None:
             left_s = max(0.0, until_s - time.monotonic())
             if self._preload.hear(min(left_s, 1.0)):
                 continue
-            if not psutil.pid_exists(self.pid):  # how it ended is about to be told, if Ctrl-C did not come in between
+            if not psutil.pid_exists(self.pid):  # its exit code will come, unless Ctrl-C came in between
                 if not self._preload.hear(1.0):
                     self._preload.ended.setdefault(self.pid, _KILLED)
             elif left_s == 0:
@@ -73,12 +75,12 @@ class _Preload:
     process: Child
     channel: socket.socket
     until_s: float
-    """So long its import may take, by the monotonic clock."""
+    """Its import may take so long, by the monotonic clock."""
     report: Preloaded | None = None
-    """What it has said of its import, once it has imported."""
+    """Its report, once it has imported."""
     ended: dict[int, int] = field(default_factory=dict)
     living: set[int] = field(default_factory=set)
-    """Forks; of others it is known how they ended."""
+    """Forks; the exit codes of others are known."""
     has_served: bool = False
     """Whether a fork became ready."""
 
@@ -93,12 +95,12 @@ class _Preload:
         return self.report.why_fresh or None
 
     def is_current(self) -> bool:
-        """Returns whether it lives, and all files that it has read are as they were."""
+        """Returns whether it lives, and its files are unchanged."""
         stamps = {} if self.report is None else self.report.stamps
         return self.process.ended() is None and stamps_of(stamps) == stamps
 
     def ask_to_serve(self, run_directory: Path, env: Mapping[str, str]) -> bool:
-        """Asks it for a fork with variables of its own, or to serve itself; returns False if it has ended."""
+        """Orders a fork with these variables, or its own service; returns False if it has ended."""
         lines = "".join(f"{line}\n" for line in self.process.log)
         (run_directory / "log.txt").write_text(lines, encoding="utf-8")
         try:
@@ -108,7 +110,7 @@ class _Preload:
         return True
 
     def fork(self, run_directory: Path, env: Mapping[str, str]) -> int | None:
-        """Returns the process id of a fork; None if the process has ended."""
+        """Returns a fork's process id; None if the process has ended."""
         known = frozenset(self.living)
         if not self.ask_to_serve(run_directory, env):
             return None
@@ -134,7 +136,7 @@ class _Preload:
         told = json.loads(message)
         if "forked" in told:
             self.living.add(told["forked"])
-            self.ended.pop(told["forked"], None)  # of an earlier process with this number
+            self.ended.pop(told["forked"], None)  # from an earlier process with this number
         else:
             self.living.discard(told["ended"])
             self.ended[told["ended"]] = os.waitstatus_to_exitcode(told["status"])
@@ -149,12 +151,12 @@ class _Preload:
 
 @dataclass(slots=True)
 class Preloads:
-    """Those of a session, by app, settings and code. Whoever made it closes it."""
+    """A session's imported apps, by app, settings and code. Whoever made it closes it."""
 
     _held: dict[str, _Preload] = field(default_factory=dict)
-    """The one that was used last comes last."""
+    """The most recently used comes last."""
     _spares: dict[str, _Preload] = field(default_factory=dict)
-    """Those that cannot be forked, and have not served."""
+    """Processes that cannot be forked, and have not served."""
     _given: list[_Preload] = field(default_factory=list)
     """Spares that serve: their directories stay as long as they may run."""
     _why_fresh: dict[str, str] = field(default_factory=dict)
@@ -164,10 +166,10 @@ class Preloads:
     def order(
         self, invocation: Invocation, run_directory: Path, *, in_turn: bool, boot: int, version: str, start_s: float
     ) -> str | None:
-        """Begins an import if none was made. Returns a key to ask for it; None if a start-up imports the app anew.
+        """Begins an import if there is none. Returns its key; None if a start-up must import the app anew.
 
-        In turn, boots take turns with two imports of other hash seeds: what is luck of an import is then seen as a
-        difference between pairs. A `version` has imports of its own, also if the code is the same.
+        In comparisons, start-ups alternate between two imports with different hash seeds. An import's luck then shows
+        as a difference between pairs. Each `version` has its own imports, even if the code is the same.
         """
         job = Job.read(run_directory)
         if sys.platform != "linux" or job.target is None or job.spec.workers > 1 or job.server != "uvicorn":
@@ -180,7 +182,7 @@ class Preloads:
             return key
         held = self._held.pop(key, None)
         if held is not None and held.report is not None and not held.is_current():
-            if held.living:  # the import reads what a server of this app writes
+            if held.living:  # the import reads files that a server of this app writes
                 self._held[key] = held
                 return None
             held.close()
@@ -189,14 +191,14 @@ class Preloads:
         return key
 
     def why_anew(self, key: str) -> str | None:
-        """Waits for an import. Returns why the app is imported anew, empty without a reason; None if it is not."""
+        """Waits for an import. Returns why the app is imported anew, empty without a reason; None if it isn't."""
         found = self._imported(key)
         return found if isinstance(found, str) and key not in self._spares else None
 
     def serve(self, key: str, run_directory: Path, env: Mapping[str, str]) -> tuple[Process | None, str]:
-        """Waits for an import. Returns what serves: a fork of it with variables of its own, or what cannot be forked.
+        """Waits for an import. Returns a fork with these variables, or the process itself if it cannot be forked.
 
-        None if the app is to be imported anew. The text says why it is no fork.
+        None means to import the app anew. The text says why it isn't a fork.
         """
         held = self._imported(key)
         if not isinstance(held, str):
@@ -217,11 +219,11 @@ class Preloads:
         return spare.process.given() if spare.ask_to_serve(run_directory, env) else None, held
 
     def _imported(self, key: str) -> _Preload | str:
-        """Returns what has imported an app, once it has, or why that is not forked."""
+        """Returns an app's process after its import, or why it isn't forked."""
         if key in self._why_fresh:
             return self._why_fresh[key]
         held = self._held.get(key)
-        if held is None:  # too many were held
+        if held is None:  # there were too many
             return ""
         is_new = held.report is None
         why = held.why_not_imported()
@@ -273,7 +275,7 @@ class Preloads:
 
 
 def _key(job: Job, invocation: Invocation, run_directory: Path, version: str) -> str:
-    """Returns what is equal where one import serves, wherever this package is lent."""
+    """Returns a text that is equal for start-ups that can share an import, wherever this package is lent."""
     words = [word for word in invocation.command if word not in map(str, (run_directory, run_directory.parent))]
     env = {name: value for name, value in invocation.env.items() if name not in (SEED, LAYOUT)}
     told = {**asdict(job), "value": None, "sys_path": job.sys_path[1:]}

@@ -1,10 +1,10 @@
-"""Imports an app once in this process, and forks for each boot that the test process orders.
+"""Imports an app once in this process, and forks for each start-up that the test process orders.
 
     supervisor ── this process ─┬─ supervisor of a fork ── fork: socket, app from here, lifespan, uvicorn
                                 └─ …
 
-A fork is what a fresh process is after its import: with a session, a log, a supervisor and a socket of its own. What it
-cannot have of its own keeps this process from forking: threads, sockets, shared memory.
+A fork equals a fresh process after its import, with its own session, log, supervisor and socket. It cannot have its own
+threads, sockets or shared memory: if the import makes these, this process does not fork.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pytest_fileperf.serve.stability import move_heap
 
 
 def serve(run_directory: Path) -> None:
-    """Imports the app of the job in the run directory, and serves in each fork until SIGTERM; never ends by itself.
+    """Imports the app of the job in the run directory, and serves in each fork until SIGTERM.
 
     If it cannot be forked it serves itself, once, when it is asked to.
     """
@@ -47,14 +47,14 @@ def serve(run_directory: Path) -> None:
 
     async def no_app(scope: object, receive: object, send: object) -> None: ...
 
-    # Imports what uvicorn takes for its loop and protocols.
+    # Imports uvicorn's loop and protocols.
     Config(no_app, interface="asgi3", loop=job.spec.loop, http=job.spec.http, log_config=None).load()
     if job.spec.loop != "asyncio":
         with suppress(ImportError):
             importlib.import_module("uvloop")
     modules, installed = start.loaded_files()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()  # else each fork would write it again
+        stream.flush()  # otherwise each fork would write it again
     why = _why_no_forks(before)
     leave(Preloaded(why_fresh=why, stamps=stamps_of((*modules, *installed, *read.paths))), run_directory)
     order = channel.recv(MOST_BYTES) if why else _forked(channel)
@@ -66,14 +66,14 @@ def serve(run_directory: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    if not why:  # a fork removes nothing: that is for our own supervisor, which knows whether the test process is gone
+    if not why:  # a fork removes nothing: our own supervisor does, which knows whether the test process is gone
         supervise(owner, directory)
     os.environ.update(env)
     start.serve(Path(directory), read)
 
 
 def _forked(channel: socket.socket) -> bytes:
-    """Forks for each order, and tells how forks end. Returns in a fork, with its order."""
+    """Forks for each order, and reports how forks end. Returns in a fork, with its order."""
     poller, forks = select.poll(), dict[int, int]()
     ended = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the channel ends it, after its forks
     poller.register(channel, select.POLLIN)
@@ -104,7 +104,7 @@ def _forked(channel: socket.socket) -> bytes:
 
 
 def _tell(channel: socket.socket, **what: int) -> None:
-    with suppress(OSError):  # the test process is gone: its end of the channel tells that too
+    with suppress(OSError):  # the test process is gone: its end of the channel also shows that
         channel.send(json.dumps(what).encode())
 
 
@@ -120,11 +120,11 @@ def _end(forks: Collection[int]) -> NoReturn:
     os._exit(0)
 
 
-# --- What an import may have left that cannot be forked
+# --- Results of an import that cannot be forked
 
 
 def _why_no_forks(before: dict[int, str]) -> str:
-    """Returns what the import has left that a fork cannot have of its own; empty for nothing."""
+    """Returns the import's results that a fork cannot have of its own; empty for none."""
     names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if names:
         return f"its import starts a thread ({', '.join(names)})"
@@ -146,13 +146,13 @@ def _why_no_forks(before: dict[int, str]) -> str:
 
 
 def _open_files() -> dict[int, str]:
-    """Returns what is open that forks would share, in words; empty for files that are only added to."""
+    """Describes open files that forks would share. Leaves out files that are only appended to."""
     found = {}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 # names
         try:
             target, about = os.readlink(f"/proc/self/fd/{name}"), os.fstat(int(name))  # noqa: PTH115
             flags = Path(f"/proc/self/fdinfo/{name}").read_text(encoding="ascii").split("flags:")[1].split()[0]
-        except OSError:  # the one that lists them
+        except OSError:  # the directory that lists them
             continue
         found[int(name)] = _in_words(target, about.st_mode, int(flags, 8))
     return found
@@ -162,7 +162,7 @@ def _in_words(target: str, mode: int, flags: int) -> str:
     if stat.S_ISCHR(mode) or stat.S_ISDIR(mode):
         return ""
     if stat.S_ISREG(mode):
-        # Forks share its position, which does not matter if it is only added to. libffi keeps its own file to map it.
+        # Forks share its position, which does not matter for appending. libffi keeps its own file to map it.
         is_harmless = flags & os.O_APPEND or Path(target).name.startswith("libffi.so")
         return "" if is_harmless else f"{Path(target).name} and keeps it open"
     kind, _, what = target.partition(":")

@@ -1,6 +1,6 @@
 """Starts and ends a server process with everything below it, from the test process, for all kinds of servers.
 
-What differs between them is in `workers` for uvicorn and gunicorn, and in `command` for any other program.
+`workers` has the differences for uvicorn and gunicorn, and `command` for any other program.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
 STAGES = Path(__file__).parent
-"""Where the scripts lie that a server's process runs on its start."""
+"""The directory of scripts that start a server's process."""
 _ENDED_AS_ASKED = (0, -2, -15, 130, 143)
-"""How programs end that got SIGTERM, or SIGINT from a supervisor of their own: some return what shells do."""
+"""Exit codes after SIGTERM, or SIGINT from a program's own supervisor. Some programs return a shell's."""
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 Spec = TypeVar("Spec", bound=ProcessSpec)
 
 
-# --- What clients need to know of a server that we start: its Unix socket, and the certificate that it has
+# --- Clients need this of a server that we start: its Unix socket, and its certificate
 
 _LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103
 
 
 def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
-    """Returns how clients reach a start-up, whose certificate it writes where the server looks for it.
+    """Returns how clients reach a start-up. Writes its certificate into the server's place for it.
 
-    Raises PlanError, with what to do, for files that no server can use. `where` is what the user wrote: a Granian is
+    Raises PlanError, with what to do, for files that no server can use. `where` is the user's text, as a Granian is
     started as a command.
     """
     where, uds = where or type(spec).__name__, socket_file(spec, run_directory)
@@ -65,15 +65,15 @@ def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
         for path, content in zip((certificate, key), _made_certificate(), strict=True):
             assert path is not None
             Path(path).write_bytes(content)
-    elif key is not None or isinstance(spec, AsgiSpec):  # else the program has its key
+    elif key is not None or isinstance(spec, AsgiSpec):  # otherwise the program has its key
         _check_certificate(certificate, key, where)
-    own, *_ = certificates_in(certificate, "ssl_certfile", where=where)  # then those that have signed it
+    own, *_ = certificates_in(certificate, "ssl_certfile", where=where)  # its signers follow
     return Reach(uds=uds, trusted=own, is_own=True)
 
 
 @cache
 def _made_certificate() -> tuple[bytes, bytes]:
-    """Returns a certificate and its key, the same for all start-ups of a test run."""
+    """Returns a certificate and its key, the same for all start-ups in a test run."""
     try:
         import trustme
     except ImportError:
@@ -104,7 +104,7 @@ def _check_certificate(certificate: str, key: str | None, where: str) -> None:
 
 class RunningProcess(RunningServer):
     answers_from_ns: int | None = None
-    """Since when it answers, by the monotonic clock; None if its start waited for what the test process did."""
+    """Since when it answers, by the monotonic clock. None if its start waited for the test process."""
 
     def __init__(self, spec: ProcessSpec, process: Child, reach: Reach, host: str, port: int) -> None:
         self._process = process
@@ -126,7 +126,7 @@ class RunningProcess(RunningServer):
         return self._process.whole_log()
 
     def check(self) -> None:
-        """Raises ServerDiedError when it has ended. One that is ending gets a moment to do so. Shortens its log."""
+        """Raises ServerDiedError if it has ended. One that is ending gets a moment to do so. Shortens its log."""
         self._process.shorten_log()
         is_ending = self._program is None or not is_alive(self._program)
         # A process that has ended can be collected a moment later, and so can the supervisor above it.
@@ -141,30 +141,30 @@ class PortTakenError(ServerStartError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
-    """One boot among those of a test run: of which code, and where."""
+    """One start-up in a test run: its code, and its place."""
 
     number: int
-    """Boots of one number have the same hash seed and layout of memory."""
+    """Start-ups with one number have the same hash seed and memory layout."""
     cores: frozenset[int] | None
     host: str = LOOPBACK
-    """The address of this machine that the server listens at."""
+    """This machine's address that the server listens at."""
     serial: int = 0
-    """What `{boot}` becomes."""
+    """The value of `{boot}`."""
     in_turn: bool = False
-    """Whether it is a side of a comparison."""
+    """Whether it belongs to a comparison."""
     code_tree: CodeTree = HERE
     coverage: bool = False
-    """Whether that may trace it."""
+    """Whether coverage may trace it."""
     version: str = ""
-    """Start-ups of two versions are no forks of one import, also if the code is the same."""
+    """Start-ups of two versions never share an import, even if the code is the same."""
     is_timed: bool = False
     """Whether its time is measured."""
     counts_queries: bool = False
     tells_imports: bool = False
-    """Whether its log has how long each import takes (`python -X importtime`), which takes time of its own."""
+    """Whether its log shows how long each import takes (`python -X importtime`), which takes time of its own."""
 
     def env(self, spec: ProcessSpec) -> dict[str, str]:
-        """Returns the environment that the server begins with: on its tree, and with what stabilises the boot."""
+        """Returns the server's first environment: on its tree, with its stabilising variables."""
         stabilising = stabilising_env(self.number, in_turn=self.in_turn) if spec.stabilise else {}
         found = base_env(spec, coverage=self.coverage, stabilising=stabilising)
         if self.tells_imports:
@@ -173,21 +173,21 @@ class StartUp:
 
 
 class ProcessLaunch(ABC, Generic[Spec]):
-    """One boot of a program. It is started again, with another port, where another program takes its port."""
+    """One start of a program. If another program takes its port, it starts again with a new one."""
 
     def __init__(
         self, spec: Spec, start_up: StartUp, preloads: Preloads | None = None, *, can_be_held: bool = False
     ) -> None:
-        """Without `preloads` it is never a fork. One that can be held may import the app ahead of its start."""
+        """Without `preloads` it is never a fork. With `can_be_held` it may import the app ahead of its start."""
         self.spec = spec
         self.start_up = start_up
         self.code_tree = start_up.code_tree
         self._preloads = preloads
         self._key: str | None = None
-        """Of the import that was ordered for it; None without one."""
+        """The key of its import; None without one."""
         self._can_be_held = can_be_held
         self._held_s: float | None = None
-        """When it was started to be held, by the monotonic clock."""
+        """When it was started to wait, by the monotonic clock."""
         self._started_ns = 0
         self._invocation: Invocation | None = None
         self._forked: Fork | None = None
@@ -197,10 +197,10 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
     @abstractmethod
     def prepare(self, run_directory: Path) -> Invocation:
-        """Returns what to start, after writing what it needs into its run directory.
+        """Returns the command to start, after it has written the necessary files into the run directory.
 
-        Raises PlanError for what is missing, AppLoadError for an app that cannot be sent, ServerStartError for a build
-        that fails, and OSError.
+        Raises PlanError for missing programs, AppLoadError for an app that cannot be sent, ServerStartError for a
+        failed build, and OSError.
         """
 
     @abstractmethod
@@ -212,12 +212,12 @@ class ProcessLaunch(ABC, Generic[Spec]):
         """Returns the message for a server that was not ready in time."""
 
     def import_ahead(self) -> None:
-        """Begins to import the app if it is to be forked, and returns at once. Raises what `start` raises."""
+        """Begins to import the app if it is to be forked, and returns at once. Raises as `start` does."""
         if self._preloads is not None:
             self._prepare()
 
     def hold(self) -> None:
-        """Starts the process if it is no fork: it imports the app, and waits for `start`. Raises what that raises."""
+        """Starts the process unless it is a fork: it imports the app, and waits for `start`. Raises as `start` does."""
         if not self._can_be_held:
             return
         child, invocation = self._prepare()
@@ -231,7 +231,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
                 child.start(invocation)
 
     def start(self) -> None:
-        """Raises what `prepare` raises; ServerStartError also for an error of the system."""
+        """Raises as `prepare` does, but ServerStartError for an error of the system."""
         child, invocation = self._prepare()
         with self._told():
             if self._held_s is not None:  # it may share its core with another import
@@ -254,7 +254,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
                 child.adopt(process)
 
     def _prepare(self) -> tuple[Child, Invocation]:
-        """Returns what is to be started, which is prepared once."""
+        """Prepares once, and returns the result again."""
         with self._told():
             self._child = self._child or Child("server")
             if self._invocation is None:
@@ -267,7 +267,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Raises an error of the system within the block as one of the start."""
+        """Turns an error of the system within the block into one of the start."""
         try:
             yield
         except OSError as error:
@@ -283,7 +283,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             was_held = self._held_s is not None and not hangs
             if not (was_held if self._forked is None else self._forked.give_up(str(error), hangs=hangs)):
                 raise
-            self._again()  # afresh: perhaps it cannot be forked, or imported while another version is
+            self._again()  # afresh: a fork may fail, and so may an import beside another version's
             running = self._on_a_port()
         running.is_forked, running.why_fresh = self._forked is not None, self._why_fresh
         if self.start_up.is_timed and running.answers_from_ns is not None:
@@ -314,7 +314,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             self._child.ask_to_end()
 
     def stop(self) -> str:
-        """Ends the process tree: asks, waits, kills what is left, removes the run directory. Can be repeated."""
+        """Ends the process tree: asks, waits, kills the rest, removes the run directory. Can be repeated."""
         running, self._running = self._running, None
         child, patience_s = self._child, self.spec.stop_timeout_s if running else PATIENCE_S
         if child is None:
@@ -351,7 +351,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
 
 def base_env(spec: ProcessSpec, *, coverage: bool = False, stabilising: Mapping[str, str] = {}) -> dict[str, str]:
-    """Returns the environment of the test run, untraced, what stabilises a boot, and what the spec asks for."""
-    # The server outlives the test that boots it, and the size of the environment moves the stack.
+    """Returns the test run's environment, untraced, with the stabilising variables and the spec's."""
+    # The server outlives the test that starts it, and the size of the environment moves the stack.
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return {**untraced(env, coverage=coverage), **stabilising, **dict(spec.env)}

@@ -1,4 +1,4 @@
-"""A running server, as the rest of the package sees it, and tests as `fileperf_server`."""
+"""A running server, for the rest of the package, and for tests as `fileperf_server`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ClientOptions(TypedDict, total=False):
     """The keywords of `httpx.AsyncClient` that make sense when the server is chosen, and `family`."""
 
     family: str
-    """Whose client it is, `"httpx"` or `"httpx2"`; by default that of `fileperf_client`."""
+    """The client's package, `"httpx"` or `"httpx2"`; by default the one of `fileperf_client`."""
     auth: Auth
     params: Mapping[str, str | int | float | bool | None] | list[tuple[str, str | int | float | bool | None]]
     headers: Headers
@@ -45,7 +45,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class RunningServer(ABC):
-    """One boot of a served app."""
+    """A running server, from one start-up of an app."""
 
     url: str
     """Without a slash at its end."""
@@ -54,40 +54,40 @@ class RunningServer(ABC):
     workers: int | None = None
     loop: str | None = None
     http: str | None = None
-    """What it runs on, as far as that is known."""
+    """Its HTTP parser. Like `workers` and `loop` it is None if nobody knows."""
     access_log: bool = False
-    """Whether uvicorn logs each request; False also where that is not known."""
+    """Whether uvicorn logs each request. False for servers that do not report it."""
     title: str
-    """How a report calls it: `uvicorn ×1 (uvloop, httptools)`."""
+    """For reports: `uvicorn ×1 (uvloop, httptools)`."""
     stabilised: tuple[str, ...] = ()
-    """What is really equal between boots: some of `hash seed`, `addresses`."""
+    """Really equal between start-ups: some of `hash seed`, `addresses`."""
     tracer: str = ""
-    """What traces it, such as `coverage`; empty for nothing, and where that is not known."""
+    """The tracer in the server, such as `coverage`. Empty for none, and for servers that do not report it."""
     loaded: LoadedFiles = LoadedFiles()
-    """What its code is, when it was ready."""
+    """Its code, when it was ready."""
     supervisor: int | None = None
-    """Our own process above it, which gets the CPU time of what ends below it; None without one."""
+    """Our own process above it, which gets the CPU time of processes that end below it; None without one."""
     changed: tuple[tuple[str, str], ...] = ()
-    """What the test has set on the app that the server imported: the name of each part, and what it holds."""
+    """The test's changes to the app that the server imported: each part's name and content."""
     is_forked: bool = False
     """Whether it is a fork of a process that had imported the app."""
     startup_ns: int | None = None
-    """How long it took from the start of its process until it answered; None if that was not to be measured."""
+    """From the start of its process until it answered; None if that was not to be measured."""
     counts_queries: bool = False
     """Whether the queries of its requests are counted."""
     why_fresh: str = ""
-    """Why each boot imports the app anew; empty where one import serves many, and where that was not tried."""
+    """Why each start-up imports the app anew. Empty if one import serves many, and if none was tried."""
     family: str = "httpx"
-    """Whose clients it makes where no other ones are asked for."""
+    """The package of its clients by default."""
     reach: Reach = Reach()
     """How clients reach it, besides its URL."""
     own: tuple[tuple[str, str], ...] = ()
-    """What differs from the test's app, and is as the server imported it: the name of each part, and why."""
+    """Differences from the test's app that stay as the server imported them: each part's name, and why."""
 
     @property
     @abstractmethod
     def processes(self) -> tuple[psutil.Process, ...]:
-        """The live process tree, supervisor and workers; empty where the system does not tell."""
+        """The live process tree, supervisor and workers. Empty on systems that do not report it."""
 
     @property
     def uds(self) -> str | None:
@@ -96,7 +96,7 @@ class RunningServer(ABC):
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """How it is reached if not by plain TCP: some of `TLS`, `Unix socket`."""
+        """The ways besides plain TCP that it needs: some of `TLS`, `Unix socket`."""
         return (*(("TLS",) if self.is_tls else ()), *(("Unix socket",) if self.uds else ()))
 
     @property
@@ -112,22 +112,22 @@ class RunningServer(ABC):
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The process ids of the live process tree."""
+        """The live process tree's ids."""
         return tuple(process.pid for process in self.processes)
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """The topmost processes: with all that is below them they are the server."""
+        """The topmost processes: they and all their descendants are the server."""
         return self.pids if self.supervisor is None else (self.supervisor,)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """The process ids of those that serve requests; all process ids where that is not known."""
+        """Ids of the processes that serve requests, or of all if nobody knows which do."""
         return self.pids
 
     @property
     def log(self) -> tuple[str, ...]:
-        """The last lines of its output; empty where we cannot read it."""
+        """The last lines of its output. Empty for a server whose output we do not get."""
         return ()
 
     def queries_since(self, at_ns: int) -> Queries | None:
@@ -138,7 +138,7 @@ class RunningServer(ABC):
         return None
 
     def identity(self) -> dict[str, object]:
-        """Returns what a comparison with another run depends on, as JSON values: without the port."""
+        """Returns facts that two comparable runs share, as JSON values: without the port."""
         changed = {"set by the test": [name for name, _ in self.changed]} if self.changed else {}
         return {
             "kind": self.kind,
@@ -154,7 +154,7 @@ class RunningServer(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raises ServerDiedError, with how it ended and the end of its log, when it is no longer alive."""
+        """Raises ServerDiedError, with its exit and the end of its log, if it no longer runs."""
 
     def client(self, **options: Unpack[ClientOptions]) -> httpx.AsyncClient:
         """Returns a client with this server as its base URL, over the transport made for load."""
@@ -172,7 +172,7 @@ class RunningServer(ABC):
         return cast("httpx.Client", SyncFamilyClient(base_url=self.url, transport=transport, **options))
 
     def _sync_transport(self, family: ModuleType) -> httpx.BaseTransport:
-        # Else it reads the certificates that the environment names, which may not be there, also where none is needed.
+        # Otherwise it reads the environment's certificates, which may be missing, even for plain HTTP.
         tls = {"verify": self.ssl_context()} if self.is_tls else {"trust_env": False}
         return cast("httpx.BaseTransport", family.HTTPTransport(uds=self.uds, **tls))
 
@@ -186,7 +186,7 @@ _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-
 
 
 def certificates_in(path: str, name: str, *, where: str) -> tuple[str, ...]:
-    """Returns the certificates in a PEM file, and no key that may be beside them. Raises PlanError for none."""
+    """Returns the certificates in a PEM file, without any key beside them. Raises PlanError for none."""
     try:
         found = _CERTIFICATES.findall(Path(path).read_text(encoding="ascii", errors="replace"))
     except OSError as error:
@@ -196,11 +196,11 @@ def certificates_in(path: str, name: str, *, where: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-# --- A server that already runs. Its processes are found and watched, and neither started nor ended
+# --- A server that already runs. We find and watch its processes, but neither start nor end them
 
 
 class RunningUrl(RunningServer):
-    """A server that the user started. Runs on it compare only with each other: little of it is known."""
+    """A server that the user started. Its runs compare only with each other, as little of it is known."""
 
     kind = "url"
 
@@ -220,7 +220,7 @@ class RunningUrl(RunningServer):
 
     @property
     def processes(self) -> tuple[psutil.Process, ...]:
-        """The processes that listen on its port with all their children; empty where the system does not tell."""
+        """The processes that listen on its port, with all their children. Empty on systems that do not report them."""
         trees = self._trees()
         if not trees:
             self._roots = having_unix_socket(self.uds) if self.uds else listeners(self._host, self._port)
@@ -230,7 +230,7 @@ class RunningUrl(RunningServer):
     def connect(self, *, tls: bool) -> None:
         """Opens a connection, with a TLS handshake or without one, and closes it.
 
-        Raises OSError, and PlanError where load may not go.
+        Raises OSError, and PlanError if load may not go there.
         """
         from pytest_fileperf.wire.connect import Origin, dial
 
@@ -298,23 +298,23 @@ class UrlLaunch:
         return ""
 
 
-# --- What tests get as `fileperf_server`: whichever boot of a server serves at the moment. Measurements change boots
+# --- The fixture `fileperf_server`: the server that runs at the moment. Measurements restart servers
 
 
 @RunningServer.register
 class _ServingServer:
-    """Whatever it is asked for, it asks the boot that serves, also for methods that are called later."""
+    """Passes all questions on to the server that runs now, even methods that are called later."""
 
     def __init__(self, now: Callable[[], RunningServer]) -> None:
         self._now = now
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("_"):  # a copy has no `_now` yet, and no look at it is to boot a server
+        if name.startswith("_"):  # a copy has no `_now` yet, and a look at it must not start a server
             raise AttributeError(name)
         found = getattr(self._now(), name)
         return (lambda *args, **kwargs: getattr(self._now(), name)(*args, **kwargs)) if callable(found) else found
 
 
 def serving_server(now: Callable[[], RunningServer]) -> RunningServer:
-    """Returns a server of which one boot serves at a time. `now` returns that boot; it starts one where none does."""
+    """Returns a server that stands for the current one. `now` returns that, or starts one."""
     return cast(RunningServer, _ServingServer(now))

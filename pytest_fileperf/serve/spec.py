@@ -1,4 +1,4 @@
-"""Which server to boot and how: plain values that `launch` turns into running servers."""
+"""Servers and their settings: plain values that `launch` turns into running servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PYTHON = "{python}"
 
 
 def filled(text: str, **values: object) -> str:
-    """Returns the text with the names whose values are given and not None, such as `boot` and `port`."""
+    """Fills in the names whose values are given and not None, such as `boot` and `port`."""
     for name, value in values.items():  # `{boot}` has four digits: the size of the environment moves the stack
         if value is not None:
             text = text.replace(f"{{{name}}}", str(value).zfill(4) if name == "boot" else str(value))
@@ -40,26 +40,26 @@ def has_names(text: str) -> bool:
 
 
 def env_filled(env: Mapping[str, str], names: Iterable[str], **values: object) -> dict[str, str]:
-    """Returns the environment with these values filled in in the variables of these names."""
+    """Fills in these values in the variables with these names."""
     return {**env, **{name: filled(env[name], **values) for name in names}}
 
 
 def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) -> None:
-    """Fills in what is known only in the process of a worker, in these of its environment variables."""
+    """Fills in values that only a worker's process knows, in these environment variables."""
     left = {name: value for name in names if has_names(value := os.environ.get(name, ""))}
     worker = 0
     while any(WORKER in value for value in left.values()):
         try:
             (run_directory / f"worker-{worker}").touch(exist_ok=False)
             break
-        except FileExistsError:  # another worker of this boot has the number
+        except FileExistsError:  # another worker of this start-up has the number
             worker += 1
     os.environ.update({name: filled(value, port=port, worker=worker) for name, value in left.items()})
 
 
 # --- The kinds of servers
 
-# pytest shows the line of the test, and not what a generated `__init__` was given: that may be secret.
+# pytest shows the line of the test, and not a generated `__init__`'s arguments: these may be secret.
 __tracebackhide__ = True
 
 LOOPS = ("auto", "uvloop", "asyncio")
@@ -76,7 +76,7 @@ FilePath: TypeAlias = str | os.PathLike[str]
 class InProcess:
     """The app runs in the test process, behind a streaming ASGI transport with lifespan: no sockets, no HTTP parsing.
 
-    It shows what the app alone costs. Its figures never compare with those of a served app.
+    It shows the cost of the app alone. Its figures never compare with a served app's.
     """
 
 
@@ -87,25 +87,24 @@ class AsgiSpec:
     name: ClassVar[str]
     workers: int = 1
     loop: str = "auto"
-    """`uvloop` or `asyncio`; `auto` is uvloop where it is installed."""
+    """`uvloop` or `asyncio`; `auto` is uvloop if it is installed."""
     http: str = "auto"
-    """`httptools` or `h11`; `auto` is httptools where it is installed."""
+    """`httptools` or `h11`; `auto` is httptools if it is installed."""
     _: KW_ONLY
     access_log: bool = False
     """Log each request, as uvicorn does by default. Off, it costs nothing and is in no figure."""
     stabilise: bool = True
-    """Boot with a fixed hash seed and fixed addresses, so that two boots behave alike."""
+    """Use a fixed hash seed and fixed addresses, so that two start-ups behave alike."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     env: EnvironmentVariables = field(default=(), repr=False)
     """Environment variables for the server; kept as pairs.
 
-    In values `{boot}` becomes a number that no other boot of the test run has, `{host}` and `{port}` become the address
-    and port that the server listens at, and
-    `{worker}` the number of the worker process within its boot, from 0.
+    In values `{boot}` becomes a number that is unique in the test run. `{host}` and `{port}` become the server's
+    address and port. `{worker}` becomes the number of the worker process within its start-up, from 0.
     """
     uds: bool = False
-    """Listen on a Unix socket in place of a port: each start-up on one of its own, in a temporary directory."""
+    """Listen on a Unix socket instead of a port. Each start-up has its own, in a temporary directory."""
     tls: bool = False
     """Speak TLS, with a certificate that is made for the test run; `pip install "pytest-fileperf[tls]"`."""
     ssl_certfile: FilePath | None = None
@@ -128,12 +127,12 @@ class Uvicorn(AsgiSpec):
 
     name = "uvicorn"
     port: int = 0
-    """0 takes a free one. A fixed port allows one boot at a time, so its runs have a single boot."""
+    """0 takes a free one. A fixed port allows one server at a time, so its runs have a single start-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gunicorn(AsgiSpec):
-    """A real gunicorn with workers of the package `uvicorn-worker`, on a free port of the loopback interface.
+    """A real gunicorn with workers from the package `uvicorn-worker`, on a free port of the loopback interface.
 
     It reads no gunicorn.conf.py: use a `Command` for that. Raises PlanError that names every bad value.
     """
@@ -143,7 +142,7 @@ class Gunicorn(AsgiSpec):
 
 @dataclass(frozen=True, slots=True)
 class Granian(AsgiSpec):
-    """A real granian, which imports the app by its name: a test cannot set anything on the app that it serves.
+    """A real granian. It imports the app by its name, so a test cannot set anything on the served app.
 
     Its HTTP parser is its own, so it takes no `http`. Raises PlanError that names every bad value.
     """
@@ -153,39 +152,40 @@ class Granian(AsgiSpec):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Any program that serves HTTP/1.1 on the port of 127.0.0.1, or the Unix socket, that it is told.
+    """Any program that serves HTTP/1.1 on a given port of 127.0.0.1, or on a given Unix socket.
 
-    In an argument or in the value of an environment variable `{port}` becomes a free port, `{host}` the address to
-    listen at (127.0.0.1, or that of `--fileperf-host`), and `{boot}` a number that no other boot of the test run has;
-    `{python}` in an argument becomes the Python that runs the tests. With `{uds}` in place of `{port}` it listens on a
-    Unix socket, whose path that becomes. `{certfile}` and `{keyfile}` become the files of a certificate and its key:
-    then it speaks TLS. The program has to stay in the foreground. SIGTERM
-    asks it to end, and what is left of it is killed. Raises PlanError that names every bad value.
+    Names are filled in in arguments and in values of environment variables. `{port}` is a free port, and `{host}` the
+    address to listen at (127.0.0.1, or `--fileperf-host`). `{boot}` is a number that is unique in the test run.
+    `{uds}`, in place of `{port}`, is the path of a Unix socket to listen on. `{certfile}` and `{keyfile}` are the files
+    of a certificate and its key: then it speaks TLS. `{python}`, in arguments only, is the Python that runs the tests.
+
+    The program has to stay in the foreground. SIGTERM asks it to end, and then its remaining processes are killed.
+    Raises PlanError that names every bad value.
     """
 
     command: Sequence[str] = field(repr=False)
     """The program and its arguments, kept as a tuple. One text is split as a shell does; no shell runs it."""
     _: KW_ONLY
     env: EnvironmentVariables = field(default=(), repr=False)
-    """Environment variables for the program and its build; kept as pairs. `{worker}` in a value is 0."""
+    """Environment variables for the program and its build. `{worker}` in a value is 0."""
     cwd: str | os.PathLike[str] | None = None
     """The working directory of program and build; a relative one begins at the current one. Kept as text."""
     build: Sequence[str] | None = field(default=None, repr=False)
-    """A command that runs to its end once in a test run, before the first boot."""
+    """A command that runs to its end once in a test run, before the first start-up."""
     ready: str | None = "/"
-    """The path that is asked until any HTTP answer comes, also 404; None waits for a TCP connection only."""
+    """The path to request until any HTTP answer comes, even 404; None waits for a TCP connection only."""
     workers: int = 1
-    """How many cores it gets, and how many processes serve. The program has to be told in `command`."""
+    """How many cores it gets, and how many processes serve. Set the program's own number in `command`."""
     stabilise: bool = True
-    """Boot with fixed addresses and, for Python, a fixed hash seed."""
+    """Use fixed addresses and, for Python, a fixed hash seed."""
     start_timeout_s: float = 30.0
     stop_timeout_s: float = 10.0
     title: str | None = None
     """Its name in reports, test ids and baselines; None: its program (or Python module), and its command."""
     ssl_certfile: FilePath | None = None
-    """The PEM file of the certificate that it speaks TLS with; None makes one if `{certfile}` is anywhere."""
+    """The PEM file of its TLS certificate; None makes one if `{certfile}` is anywhere."""
     ssl_keyfile: FilePath | None = field(default=None, repr=False)
-    """What `{keyfile}` becomes, with `ssl_certfile`."""
+    """The value of `{keyfile}`, with `ssl_certfile`."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -215,17 +215,17 @@ class Command:
 
     @property
     def uds(self) -> bool:
-        """Whether it is told a Unix socket."""
+        """Whether it listens on a Unix socket."""
         return self._has(UDS)
 
     @property
     def is_tls(self) -> bool:
-        """Whether it is told a certificate, or has one of its own."""
+        """Whether it speaks TLS, with a given certificate or its own."""
         return self.ssl_certfile is not None or self._has(CERTFILE)
 
     @property
     def name(self) -> str:
-        """Its title, or else the name of its program: of `python -m granian` that of the module."""
+        """Its title, or else the name of its program, or of its Python module, as in `python -m granian`."""
         if self.title:
             return self.title
         program = PurePath(self.command[0].replace(PYTHON, "python")).name
@@ -235,7 +235,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A server that already runs: on this machine, or where the user lets load go. Raises PlanError for no address."""
+    """A server that already runs, on this machine or on an allowed one. Raises PlanError for an invalid address."""
 
     url: str
     """`http://` or `https://`, a host, a port, and possibly a path that every request starts with.
@@ -265,7 +265,7 @@ ServerSpec: TypeAlias = InProcess | ProcessSpec | Url
 
 
 def worker_count(spec: ServerSpec) -> int | None:
-    """Returns how many workers the server has; None if it has none, or that is not known."""
+    """Returns how many workers the server has. None if it has none, or nobody knows."""
     return None if isinstance(spec, InProcess | Url) else spec.workers
 
 
@@ -279,14 +279,14 @@ def is_only_once(spec: ServerSpec) -> bool:
 
 
 def server_title(spec: ServerSpec) -> str:
-    """Returns how messages call it, whether it runs or not: `uvicorn ×2`."""
+    """For messages, even before it runs: `uvicorn ×2`."""
     if isinstance(spec, InProcess):
         return "in-process"
     return spec.url if isinstance(spec, Url) else f"{spec.name} ×{spec.workers}"
 
 
 def server_id(spec: ServerSpec) -> str:
-    """Returns its part of a test's id: `uvicorn-1`, `gunicorn-2-asyncio`; a command's name; a URL's host and port."""
+    """Its part of a test's id: `uvicorn-1`, `gunicorn-2-asyncio`, a command's name, or a URL's host and port."""
     if isinstance(spec, InProcess):
         return "inprocess"
     if isinstance(spec, Url):
@@ -299,14 +299,14 @@ def server_id(spec: ServerSpec) -> str:
 
 
 def tls_files(spec: ProcessSpec, run_directory: Path) -> tuple[str | None, str | None]:
-    """Returns the certificate and the key that a start-up speaks TLS with; None for both if it does not."""
+    """Returns a start-up's certificate and key; None for both without TLS."""
     if spec.is_tls and spec.ssl_certfile is None:
         return str(run_directory / "cert.pem"), str(run_directory / "key.pem")
     return cast("str | None", spec.ssl_certfile), cast("str | None", spec.ssl_keyfile)
 
 
 def socket_file(spec: ProcessSpec, run_directory: Path) -> str | None:
-    """Returns the Unix socket that a start-up listens on; None for a port."""
+    """Returns a start-up's Unix socket; None for a port."""
     return str(run_directory / "uds") if spec.uds else None
 
 
@@ -400,20 +400,20 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-# --- Which cores the server gets and which the load generator, so that neither takes time from the other
+# --- Cores for the server and for the load generator, so that neither takes time from the other
 #
-# Children that do work for a server inherit its cores, and would share one with it: they get all cores.
+# A server's working children inherit its cores, and would share one with it: they get all cores.
 
 CPUS = Path("/sys/devices/system/cpu")
-"""Where Linux describes them."""
+"""Linux describes them here."""
 
 
 def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], frozenset[int]] | None:
     """Returns the server's cores, one for each worker, and one for each generator.
 
-    None if this process may use fewer cores than workers + 1, or the system has no affinity. Several generators share
-    what the server leaves if that is less than one for each. Two hardware threads of one physical core are used only
-    when there is no other way.
+    None if this process may use fewer cores than workers + 1, or the system has no affinity. If there are not enough
+    for each generator, they share the rest. Two hardware threads of one physical core are used only if there is no
+    other way.
     """
     cores = sorted(cores_of((0,)), key=lambda core: (_rank_on_its_core(core), core))
     if len(cores) < workers + 1:
@@ -423,7 +423,7 @@ def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], froz
 
 
 def give_all_cores(pids: Iterable[int]) -> None:
-    """Lets processes use all cores that this one may, with all their threads. Those that are gone are left out."""
+    """Lets processes use all cores that this one may, with all their threads. Skips ended ones."""
     cores = cores_of((0,))
     for pid in pids if cores else ():
         with suppress(OSError):
@@ -432,7 +432,7 @@ def give_all_cores(pids: Iterable[int]) -> None:
 
 
 def _rank_on_its_core(core: int) -> int:
-    """Returns 0 for the first hardware thread of a physical core, 1 for the second; 0 where that is not known."""
+    """Returns 0 for a physical core's first hardware thread, 1 for the second. 0 on systems that do not report it."""
     path = CPUS / f"cpu{core}" / "topology" / "thread_siblings_list"
     threads: set[int] = set()
     try:
@@ -455,10 +455,10 @@ _YES_OR_NO = {"yes": True, "true": True, "on": True, "1": True, "no": False, "fa
 
 
 def parse_server(text: str) -> ServerSpec:
-    """Returns the server for `"uvicorn"`, `"gunicorn:workers=2,loop=asyncio"`, `"inprocess"`, or an `http://` URL.
+    """Parses `"uvicorn"`, `"gunicorn:workers=2,loop=asyncio"`, `"inprocess"`, or an `http://` URL.
 
-    The rest of `"command:…"` is a command, split as a shell does. Raises PlanError, with every problem and what is
-    valid, for any other text.
+    The rest of `"command:…"` is a command, split as a shell does. Raises PlanError, with every problem and all valid
+    names, for any other text.
     """
     where = f"server {text!r}"
     if text.strip().startswith(URL_STARTS):

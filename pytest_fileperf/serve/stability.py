@@ -1,13 +1,13 @@
-"""What makes two boots of the same code behave alike: the environment that asks for it, and what really holds.
+"""Makes two start-ups of the same code behave alike, by their environment, and checks the result.
 
-Boots with the same number are alike in both. From number to number the hash seed and the layout of memory change,
-so that no boot's luck is that of all boots. Forks share the seed and the layout of their import (`preload`).
+Start-ups with the same number have the same hash seed and memory layout. These change from number to number, so that no
+start-up's luck is common to all. Forks share their import's seed and layout (`preload`).
 
-The allocator keeps its thresholds: with others, large bodies cost up to three times less than in production, and a
-change that costs page faults looks smaller than it is. In a comparison its thread caches are off: blocks that lie in
-them keep glibc from giving memory back, by chance and for as long as the process lives. So requests with a body of
-256 KiB met 7 to 39 page faults, from boot to boot, with a deviation of 8. Without the caches it is 5; the means are 25
-and 27. A boot that is measured alone keeps them: streams cost 15 % more without.
+The allocator keeps its thresholds. With others, large bodies cost up to three times less than in production, and a
+change that costs page faults looks smaller than it is. In a comparison its thread caches are off. Blocks in them keep
+glibc from giving memory back, by chance and for as long as the process lives. So requests with a body of 256 KiB met 7
+to 39 page faults in different start-ups: a deviation of 8. Without the caches it is 5; the means are 25 and 27. A
+start-up that is measured alone keeps them: streams cost 15 % more without.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _POOL_BYTES = 16 << 10
 _SMALL_BYTES = 512
 _STEP_BYTES = 16
 _BALLAST: list[bytes] = []
-"""What moves the heap, for as long as this process lives."""
+"""Moves the heap, for as long as this process lives."""
 
 
 def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
-    """Returns the environment variables that stabilise a boot; `in_turn` of a comparison.
+    """Returns the environment variables that stabilise a start-up; `in_turn` for a comparison.
 
-    A layout of memory may be fast or slow, and with fixed addresses it would be the same in every boot. So it is moved,
-    by the same steps in boot number i of any two runs: further boots then average it out.
+    A memory layout may be fast or slow, and with fixed addresses it would be the same in every start-up. So it is
+    moved, by the same steps in start-up number i of any two runs. More start-ups then average it out.
     """
     moved = "-" * random.Random(boot).randrange(1, 4096)  # noqa: S311 # by less than a page; no secret
     alike = {SEED: str(boot + 1), LAYOUT: moved}
@@ -46,9 +46,9 @@ def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
 
 
 def move_heap() -> None:
-    """Moves what this process will take from the heap, by as much as its boot asks for; to be called before the app.
+    """Moves this process's heap, by its start-up's amount. Call it before the app is loaded.
 
-    The pools of objects from 48 bytes on then begin somewhere else, without gaps, and so does what malloc gives.
+    The pools of objects from 48 bytes on then begin somewhere else, without gaps, and so do malloc's blocks.
     """
     moved = os.environ.get(LAYOUT)
     if moved is None:
@@ -65,7 +65,7 @@ def stabilised_now() -> tuple[str, ...]:
 
 
 def stabilised_in(pid: int) -> tuple[str, ...]:
-    """Returns which of `STABILISERS` hold in a process of any program, as far as that is seen from outside."""
+    """Returns which of `STABILISERS` work in any program's process, as far as the system shows it."""
     try:
         entries = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8", errors="replace").split("\0")
         program = Path(f"/proc/{pid}/exe").readlink().name
@@ -86,8 +86,8 @@ def _held_by(process: int | str, env: Mapping[str, str]) -> tuple[str, ...]:
 
 # --- Tracers, such as coverage's: which variables make a process begin with one, and which trace this process
 #
-# coverage and pytest-cov hand their settings to every process below pytest, by environment variables that a `.pth` file
-# reads when Python starts. A traced server answers half as many requests. Python's own switches for developers (dev
+# coverage and pytest-cov hand their settings to every process below pytest. A `.pth` file reads them from environment
+# variables when Python starts. A traced server answers half as many requests. Python's own switches for developers (dev
 # mode, tracing of allocations) cost as much.
 
 COVERAGE = "coverage"
@@ -100,14 +100,14 @@ _OF_COVERAGE = (
     "COV_CORE_DATAFILE",
     "COV_CORE_SOURCE",
 )
-"""Those of coverage and, up to its version 6, pytest-cov."""
+"""For coverage and, up to its version 6, pytest-cov."""
 _OF_DEVELOPERS = ("PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC")
 _BEGINS = ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START", "COV_CORE_DATAFILE")
-"""With one of these coverage begins by itself; the others say how."""
+"""With one of these coverage begins by itself; the others configure it."""
 
 
 def untraced(env: Mapping[str, str], *, coverage: bool = False) -> dict[str, str]:
-    """Returns the environment without what makes Python slower to watch it; with `coverage` it may trace."""
+    """Returns the environment without variables that slow Python down to watch it; with `coverage` it may trace."""
     left_out = _OF_DEVELOPERS if coverage else (*_OF_DEVELOPERS, *_OF_COVERAGE)
     return {name: value for name, value in env.items() if name not in left_out}
 
@@ -118,7 +118,7 @@ def tracer_in(env: Mapping[str, str]) -> str:
 
 
 def tracer_now() -> str:
-    """Returns what traces this thread of this process: `coverage`; empty where nothing does."""
+    """Returns this thread's tracer: `coverage`; empty for none."""
     functions = (function for function in (sys.gettrace(), sys.getprofile()) if function is not None)
     names = [str(getattr(function, "__module__", type(function).__module__)) for function in functions]
     monitoring = getattr(sys, "monitoring", None)

@@ -1,7 +1,7 @@
 """Stage 2 of a server's start: sets the test run's `sys.path` and hands over to uvicorn or gunicorn.
 
-Run as a script, `python -P stage2_server.py RUN_DIRECTORY [CHANNEL]`, where CHANNEL is a socket from which orders to
-fork come, if the app is to be imported once for many boots: the package may not be importable before `sys.path` is set.
+Run as a script, `python -P stage2_server.py RUN_DIRECTORY [CHANNEL]`: before `sys.path` is set, the package may not be
+importable. CHANNEL is a socket for orders to fork, if the app is to be imported once for many start-ups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _START_FAILED = 3
 
 
 def main(run_directory: Path) -> None:
-    """Serves what the job in the run directory says, until a signal ends it."""
+    """Serves the job in the run directory, until a signal ends it."""
     job = json.loads((run_directory / "stage2.json").read_text(encoding="utf-8"))
     own = list(sys.path)
     sys.path[:] = [path for entry in job["sys_path"] for path in (own if entry is None else [entry])]

@@ -1,4 +1,4 @@
-"""What uvicorn and gunicorn share on their start: the listening socket, the app, reports to the test process."""
+"""Common to uvicorn's and gunicorn's start: the listening socket, the app, reports to the test process."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from pytest_fileperf.serve.stability import move_heap, stabilised_now, tracer_no
 from pytest_fileperf.versions.tree import is_installed, is_of_the_interpreter
 
 _START_FAILED = 3
-"""The exit status that uvicorn and gunicorn use for it: their supervisors do not replace such workers."""
+"""After this exit status the supervisors of uvicorn and gunicorn do not replace a worker."""
 BACKLOG = 4096
-"""What Linux allows by default (net.core.somaxconn), so that a burst of connections is not refused."""
+"""Linux's default limit (net.core.somaxconn), so that a burst of connections is not refused."""
 _OURS = ("pytest_fileperf", "__main__", "__mp_main__")
-"""Modules that belong to what serves, and not to the code that is compared."""
+"""Modules that serve, and do not belong to the compared code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStart:
-    """What every worker needs to start; pickled, or inherited from its supervisor."""
+    """A worker's needs at its start; pickled, or inherited from its supervisor."""
 
     job: Job
     run_directory: Path
@@ -49,7 +49,7 @@ class WorkerStart:
     read: FilesRead = field(default_factory=FilesRead)
 
     def load_app(self) -> object:
-        """Returns the app, loaded in this process and as the test made it; ends the process where that cannot be."""
+        """Returns the app, loaded in this process and with the test's changes. Ends the process if that fails."""
         note(STARTED, self.run_directory)
         allow_profilers()
         for stream in (sys.stdout, sys.stderr):  # to a file, whose buffer a crash would take with it
@@ -75,7 +75,7 @@ class WorkerStart:
                 time.sleep(0.01)
 
     def counted(self, app: Any) -> Any:
-        """Returns the ASGI app, with its queries counted if that was asked for."""
+        """Returns the ASGI app, with a counter of queries if the job wants one."""
         if not self.job.counts_queries:
             return app
         return QueryCounter(lambda line: add_line(QUERIES, line, self.run_directory)).around(app)
@@ -178,13 +178,13 @@ class ReportingLifespan(LifespanOn):
 
 
 def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns where modules were loaded from: those that are not the interpreter's, and those of installed packages.
+    """Returns the files of modules outside of the interpreter, then of installed packages.
 
-    This package is left out.
+    Leaves out this package.
     """
     files: dict[Path, set[str]] = {}
     for name, module in tuple(sys.modules.items()):
-        with suppress(AttributeError):  # `sys.modules` may hold any object; some load others if asked for an attribute
+        with suppress(AttributeError):  # `sys.modules` may contain any object; some load others on access
             file = object.__getattribute__(module, "__dict__").get("__file__")
             if isinstance(file, str) and name.partition(".")[0] not in _OURS:
                 path = Path(file).absolute()
@@ -200,13 +200,13 @@ def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 # --- Runs uvicorn in the server process: one worker in this process, several under uvicorn's own supervisor
 #
-# All hooks are in a subclass of `Config`, because that is what uvicorn sends to its workers.
+# All hooks are in a subclass of `Config`, because uvicorn sends that to its workers.
 
 
 def serve(run_directory: Path, read: FilesRead | None = None) -> None:
-    """Serves the job in the run directory until SIGTERM, or until the process that started it is gone.
+    """Serves the job in the run directory until SIGTERM, or until its starter is gone.
 
-    If the app is imported already, `read` has the files that were read for that.
+    If the app is imported already, `read` has the files that its import read.
     """
     read = read or FilesRead()
     follow_starter(str(run_directory))
@@ -214,8 +214,8 @@ def serve(run_directory: Path, read: FilesRead | None = None) -> None:
     if job.spec.uds and job.spec.workers == 1:  # uvicorn makes it then; in a directory that no other start-up has
         Server(_Config(WorkerStart(job=job, run_directory=run_directory, port=0, read=read))).run()
         return
-    # asyncio disables Nagle's algorithm only on sockets that name their protocol. uvicorn's own listener names it with
-    # one worker and not with several (`Config.bind_socket`). We do as it does, to measure what runs in production.
+    # asyncio disables Nagle's algorithm only on sockets that name their protocol. With one worker uvicorn's own
+    # listener does, with several it does not (`Config.bind_socket`). We do the same, to measure like production.
     listener = listen(job, run_directory, protocol=socket.IPPROTO_TCP if job.spec.workers == 1 else 0)
     start = WorkerStart(job=job, run_directory=run_directory, port=port_of(listener), read=read)
     config = _Config(start)
@@ -223,13 +223,13 @@ def serve(run_directory: Path, read: FilesRead | None = None) -> None:
         Server(config).run(sockets=[listener])
         return
     make: Callable[..., Multiprocess] = Multiprocess
-    if "target" in inspect.signature(Multiprocess).parameters:  # older versions want to know what a worker does
+    if "target" in inspect.signature(Multiprocess).parameters:  # older versions call it for each worker
         make = partial(make, target=Server(config).run)
     make(config, sockets=[listener]).run()
 
 
 class _Config(Config):
-    """Loads the app by our rules and reports how the start goes. It is pickled for every worker."""
+    """Loads the app by our rules and reports its start. It is pickled for every worker."""
 
     def __init__(self, start: WorkerStart) -> None:
         self.start = start
@@ -252,7 +252,7 @@ class _Config(Config):
             backlog=BACKLOG,
             # Less than the seconds since 1970, so that uvicorn notifies at its first tick and not again.
             timeout_notify=1_000_000_000,
-            timeout_graceful_shutdown=cast(Any, job.graceful_s),  # it waits for parts of a second, too
+            timeout_graceful_shutdown=cast(Any, job.graceful_s),  # it even accepts fractions
         )
 
     def load(self) -> None:

@@ -1,4 +1,4 @@
-"""uvicorn and gunicorn, from the test process: what to start, and what their workers report."""
+"""uvicorn and gunicorn, from the test process: their commands, and their workers' reports."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
     def __init__(
         self, spec: AsgiSpec, app: AppSpec, start_up: StartUp, imports: Imports, preloads: Preloads | None = None
     ) -> None:
-        is_alike = not any(map(has_names, dict(spec.env).values()))  # in all its boots
+        is_alike = not any(map(has_names, dict(spec.env).values()))  # in all its start-ups
         can_be_held = is_alike and isinstance(app.target, str)
         super().__init__(spec, start_up, preloads if is_alike else None, can_be_held=can_be_held)
         self._app = app
         self._imports = imports
         self._reach = Reach()
         self._side = "" if start_up.code_tree.is_here else f"{start_up.code_tree.title}: "
-        """How messages begin that are about the other side of a comparison."""
+        """Begins messages about the old code of a comparison."""
 
     def prepare(self, run_directory: Path) -> Invocation:
         """Writes job and app into the run directory. Raises PlanError that names every missing package."""
         needs = _needs(self.spec) if self.code_tree.python else None
-        missing = tuple(_missing(self.spec)) if needs is None else ()  # another interpreter reports what it lacks
+        missing = tuple(_missing(self.spec)) if needs is None else ()  # another interpreter reports its own
         if missing:
             raise PlanError(*missing, where=type(self.spec).__name__)
-        # The app of another version need not be as the test has made that of this one.
+        # Another version's app need not have the test's changes to this one.
         if self._app.made is not None and isinstance(self._app.target, str) and self.code_tree.is_here:
             leave(self._app.made, run_directory)
         at, code_tree = self.start_up, self.code_tree
@@ -93,13 +93,13 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         ready = left(Ready, self.process.directory)
         self._raise_for_failure(returncode)
         if noted(ASKED, self.process.directory) and not left(Imported, self.process.directory):
-            # Where the server has an environment of its own, only two others show what differs from import to import.
+            # If the server has an environment of its own, only two others show how imports vary.
             count = 2 if self.spec.env else 1
             found = imports_of(self._app, count, self._imports, timeout_s=self.spec.start_timeout_s)
             leave(found, self.process.directory)
         if len(ready) < self.spec.workers:
             return None
-        # Python may have taken an old compiled file for that of a source that has changed.
+        # Python may have taken an old compiled file for a changed source's.
         if self.code_tree.python is None and (stale := stale_bytecode(ready[0].files)):
             source, compiled = stale
             raise AppLoadError(
@@ -142,7 +142,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
             raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=self.process.log)
 
     def _raise_for_origin(self, ready: Ready) -> None:
-        """Raises AppOriginError if another tree was asked for and code of this one runs, which would always pass."""
+        """Raises AppOriginError if another tree's server runs this one's code: such a comparison would always pass."""
         code_tree, file, name = self.code_tree, ready.app_file, self._app.name.partition(":")[0]
         if code_tree.there is None:
             return
@@ -189,7 +189,7 @@ class RunningWorkers(RunningProcess):
         return Queries.read(lines_of(QUERIES, self._process.directory), at_ns)
 
     def check(self) -> None:
-        """Raises ServerDiedError also when a worker has ended, which the supervisor replaces."""
+        """Raises ServerDiedError, even for a worker's end, whom the supervisor replaces."""
         ended = [pid for pid, worker in self._processes.items() if worker is None or not is_alive(worker)]
         super().check()
         if ended:
@@ -210,7 +210,7 @@ def _missing(spec: AsgiSpec) -> Iterator[str]:
 
 
 def _needs(spec: AsgiSpec) -> dict[str, str]:
-    """Returns the modules that serve as the spec asks for, and the packages they come from."""
+    """Returns the modules that the spec needs, and the packages they come from."""
     modules = ["uvicorn", *(("gunicorn", "uvicorn_worker") if isinstance(spec, Gunicorn) else ())]
     modules += [name for name in (spec.loop, spec.http) if name not in ("auto", "asyncio")]
     return {name: name.replace("_", "-") for name in modules}
