@@ -231,7 +231,6 @@ class TreeCpu:
         self.ended_ns = 0
         """CPU time of the processes that have ended since the first reading."""
         self.total_ns: int | None = None
-        """From the last reading."""
         self._last: dict[int, _Use] = {}
         self._kept_ns = 0
 
@@ -295,7 +294,6 @@ class CpuSeries:
         self._spent_ns = array("q")
         self._is_known = True
         self._asked_ns: deque[int] = deque()
-        """Future instants to read at."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._main, name="fileperf CPU series", daemon=True)
 

@@ -205,7 +205,6 @@ class _Spy:
         self.pauses = may_pause and threads <= MOST_PAUSED_THREADS
         self._output = self._child.directory / f"{pid}.raw"
         self.problem = ""
-        """Why it shows nothing."""
         self.cpu_before: tuple[int, int] | None = None
         """The CPU time of the process's main thread and of all, when the sampling began."""
 

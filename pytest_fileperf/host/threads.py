@@ -52,7 +52,6 @@ class ThreadWatch:
         self._worked: set[int] = set()
         """Indexes of threads that an observation found in the middle of work."""
         self._complete = True
-        """Whether all threads can be observed."""
 
     def observe(self) -> Observation:
         """Returns the threads' places. Empty if the process has ended, or outside of Linux."""

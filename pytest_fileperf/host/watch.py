@@ -118,7 +118,6 @@ class Watch:
         self.thread_pools: tuple[ThreadUse, ...] = ()
         """For the server's processes that were there at the end."""
         self.failure: Exception | None = None
-        """Set if the watch ended early."""
         self._find_pids = pids
         self._port = port
         self._find_generators = generators

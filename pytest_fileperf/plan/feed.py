@@ -156,7 +156,6 @@ class Requests:
     """Of each recipe. Requests with the same name get figures together, besides the whole load's."""
     order: Order = field(default_factory=Order)
     columns: Columns = field(default_factory=dict)
-    """The fields' values, one a row."""
     make: Maker | None = None
     """Makes the rows at each start-up from the setup's result; before that there are none."""
     urls: tuple[str, ...] = ()

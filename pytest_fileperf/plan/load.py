@@ -69,7 +69,7 @@ class LoadPlan:
 
     @property
     def opened_first(self) -> int:
-        """How many connections are open at the start: all that work at once from then on.
+        """How many connections to open at the start: each is busy from then on.
 
         Others are opened when a request needs one, as unused connections change the server.
         """

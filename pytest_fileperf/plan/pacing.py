@@ -99,7 +99,7 @@ class Share:
         return total // self.of + (self.place < total % self.of)
 
     def number(self, own: int) -> int:
-        """Returns the number among all connections or due times for its own one; both count from 0."""
+        """Takes the number of its own connection or due time, and returns the one among all; both count from 0."""
         return own * self.of + self.place
 
     def first(self, period: int) -> int:

@@ -154,7 +154,7 @@ def _described(key: str, value: object, is_stored: bool) -> object:
 
 
 def _of_payload(known: Mapping[str, object]) -> dict[str, object]:
-    """Returns a payload's identity. A file's digest is sealed, as it may contain a secret."""
+    """Returns a payload's identity. A file may contain a secret, so its digest is marked to be sealed."""
     return {**known, "sha256": f"{PLAIN}{known['sha256']}"} if known["kind"] == "file" else dict(known)
 
 
@@ -321,13 +321,11 @@ class Place(Enum):
     QUERY = auto()
     """In the URL's text."""
     PARAMS = auto()
-    """In a value of `params`."""
     PARAMS_TEXT = auto()
     """In `params` that are a text, which httpx parses and writes anew."""
     HEADER = auto()
     """In a header, in a cookie, or in a file's content type."""
     FILE_NAME = auto()
-    """In a file's name in a form."""
     TEXT = auto()
     """In a body or a form's part, unchanged."""
     FORM = auto()

@@ -31,8 +31,6 @@ _GUARD = "pytest_django.plugin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Databases:
-    """Django's databases in the test process."""
-
     names: tuple[tuple[str, str], ...] = ()
     """Each one's alias and name."""
     settings: str = ""
@@ -174,8 +172,6 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
-    """The queries of HTTP requests."""
-
     counts: tuple[tuple[int, int], ...]
     """Numbers of queries, ascending, and how many requests made so many."""
     statements: tuple[Statement, ...] = ()

@@ -86,9 +86,7 @@ class Endpoint:
     json: Any = None
     data: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[str] = ()
-    """Names of form fields that are files."""
     has_bytes: bool = False
-    """Whether its body may be any bytes."""
     expect_status: int | None = None
     """Its documented answer, if that is a redirect."""
     has_events: bool = False

@@ -80,9 +80,7 @@ class Fitting:
     made: Made | None = None
     nodes: Mapping[str, object] = field(default_factory=dict)
     found: Likeness | None = None
-    """The app right after its import."""
     set: tuple[Part, ...] = ()
-    """The parts that have the test's values."""
     left: Mapping[Part, str] = field(default_factory=dict)
     """The parts that stay as imported, though the test's differ, and why."""
     awaited: Mapping[Part, str] = field(default_factory=dict)

@@ -113,11 +113,9 @@ class ServerPool:
 
     network: Network = LOCAL
     coverage: bool = False
-    """Whether coverage may trace servers."""
     preloads: Preloads | None = None
     """Imports an app once for many start-ups; None: each imports it anew."""
     family: str = "httpx"
-    """The family of its servers' clients."""
     documents: dict[str, Mapping[str, Any]] | None = None
     """OpenAPI documents by the apps' names, even empty ones; None if nobody needs them."""
     endings: Counter[str] = field(default_factory=Counter)
@@ -191,7 +189,6 @@ class ServerPool:
 
     @property
     def running(self) -> RunningServer | None:
-        """The running server, whichever it is."""
         return None if self._serving is None else self._serving.running
 
     def boot(
@@ -287,7 +284,6 @@ class ServerPool:
             self.ask(self._serving.app, self._serving.running)
 
     def end(self, launch: Launch) -> None:
-        """Ends a start-up, and keeps its problem."""
         if said := launch.stop():
             self.endings[said] += 1
 

@@ -349,7 +349,6 @@ class Likeness:
 
 
 def likeness_of(app: object) -> Likeness:
-    """Describes an app, with all apps in it."""
     nodes = tuple(places(app))
     exactly, in_outline, kinds = (
         {(where, name): entries for where, node in nodes for name, entries in _parts(node, view) if entries}

@@ -82,7 +82,6 @@ class _Preload:
     living: set[int] = field(default_factory=set)
     """Forks; the exit codes of others are known."""
     has_served: bool = False
-    """Whether a fork became ready."""
 
     def why_not_imported(self) -> str | None:
         """Waits for its import. Returns None if it can be forked, else why not; empty if it only failed."""
@@ -160,7 +159,6 @@ class Preloads:
     _given: list[_Preload] = field(default_factory=list)
     """Spares that serve: their directories stay as long as they may run."""
     _why_fresh: dict[str, str] = field(default_factory=dict)
-    """Why some are not forked."""
     _seed: int = field(default_factory=lambda: secrets.randbelow(1 << 20))
 
     def order(

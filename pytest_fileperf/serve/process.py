@@ -147,18 +147,15 @@ class StartUp:
     """Start-ups with one number have the same hash seed and memory layout."""
     cores: frozenset[int] | None
     host: str = LOOPBACK
-    """This machine's address that the server listens at."""
     serial: int = 0
     """The value of `{boot}`."""
     in_turn: bool = False
     """Whether it belongs to a comparison."""
     code_tree: CodeTree = HERE
     coverage: bool = False
-    """Whether coverage may trace it."""
     version: str = ""
     """Start-ups of two versions never share an import, even if the code is the same."""
     is_timed: bool = False
-    """Whether its time is measured."""
     counts_queries: bool = False
     tells_imports: bool = False
     """Whether its log shows how long each import takes (`python -X importtime`), which takes time of its own."""
@@ -184,7 +181,6 @@ class ProcessLaunch(ABC, Generic[Spec]):
         self.code_tree = start_up.code_tree
         self._preloads = preloads
         self._key: str | None = None
-        """The key of its import; None without one."""
         self._can_be_held = can_be_held
         self._held_s: float | None = None
         """When it was started to wait, by the monotonic clock."""

@@ -77,7 +77,6 @@ def python_of(environment: Path) -> Path:
 
 
 def packages_of(environment: Path) -> Path:
-    """Returns the site-packages of a virtual environment."""
     return _place(environment, "purelib")
 
 

@@ -212,7 +212,6 @@ class Snapshots:
             )
 
     def _update(self, paths: Iterable[str], *words: str, ends_at: float | None = None) -> None:
-        """Updates our index at these paths."""
         if given := b"".join(os.fsencode(path) + b"\0" for path in paths):
             self.ask(*_FAST, "update-index", *words, "-z", "--stdin", given=given, ends_at=ends_at)
 

@@ -15,8 +15,6 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[^\n]*)?[ \t]*\r")
 
 
 class _Line(Enum):
-    """The next line of a chunked body."""
-
     SIZE = auto()
     AFTER_DATA = auto()
     """The empty one that ends a chunk."""
@@ -30,9 +28,7 @@ class ChunkedReader:
 
     def __init__(self) -> None:
         self.left = 0
-        """Bytes of the current chunk still to come."""
         self.received = 0
-        """Bytes of content so far."""
         self._line = bytearray()
         self._next = _Line.SIZE
         self._trailers = b""

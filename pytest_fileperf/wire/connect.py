@@ -19,8 +19,6 @@ _FULL_PAUSE_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Scheme, host and port of a server."""
-
     scheme: str
     host: str
     port: int

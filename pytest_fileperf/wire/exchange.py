@@ -73,7 +73,6 @@ class Sockets:
 
     def __init__(self) -> None:
         self.open = 0
-        """Now."""
         self.most_open = 0
         """The most at one time, since its reader has set it."""
         self.opened = 0

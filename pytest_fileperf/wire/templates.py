@@ -32,8 +32,6 @@ _JOINED_BYTES = 64 * 1024
 
 
 class _Filled(Enum):
-    """Made anew for each request."""
-
     UNIQUE = auto()
     """A text that no other request has."""
     LENGTH = auto()
