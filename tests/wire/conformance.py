@@ -16,7 +16,7 @@ import httpx
 from families import FAMILIES
 from wire.scripted import Pause, Request, Script, ScriptedServer, Send
 
-from pytest_fileperf.wire.family import FamilyClient
+from pytest_fileperf import Client
 
 _WHOLE_BODY_BYTES = 200
 """Longer bodies are compared by length and digest."""
@@ -185,7 +185,7 @@ async def run_case(
                 max_connections=case.max_connections,
             )
             url = server.url.replace("127.0.0.1", "localhost") if case.over == "tls wrong name" else server.url
-            made = FamilyClient(family=family, transport=transport, base_url=url, trust_env=False, timeout=5)
+            made = Client(family=family, transport=transport, base_url=url, trust_env=False, timeout=5)
             async with made as client:
                 if case.act is not None:
                     answers = await case.act(client, server)

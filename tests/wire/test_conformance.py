@@ -26,7 +26,7 @@ from wire.conformance import (
     run_case,
 )
 
-from pytest_fileperf.wire.transport import LoadTransport
+from pytest_fileperf import LoadTransport
 
 CASES: tuple[Case, ...] = cases_responses.CASES + cases_connections.CASES + cases_requests.CASES
 
