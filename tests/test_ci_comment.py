@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from pytest_fileperf.__main__ import main
+from command import command
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = (ROOT / "examples" / "ci" / "comment.yml").read_text(encoding="utf-8")
@@ -312,8 +311,8 @@ class Runner:
             is_shell = code.startswith("echo")
             if alone:
                 patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
-                command = ["bash", "-e", "-c", code] if is_shell else [sys.executable, "-c", code]
-                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+                words = ["bash", "-e", "-c", code] if is_shell else [sys.executable, "-c", code]
+                done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
                 sys.stdout.write(done.stdout + done.stderr)
                 return done.returncode
             try:
@@ -324,7 +323,7 @@ class Runner:
                 assert echo.startswith('echo "::stop-commands::$(')
                 program, *arguments = shlex.split(os.path.expandvars(command_line))
                 assert [program, *arguments[:2]] == ["python", "-m", "pytest_fileperf"]
-                return main(arguments[2:])
+                return command(*arguments[2:])
             except SystemExit as ended:
                 if isinstance(ended.code, str):
                     sys.stderr.write(f"{ended.code}\n")

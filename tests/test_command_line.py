@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,12 +15,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from command import command
 from contracts.project import Project
 
-import pytest_fileperf
-from pytest_fileperf.plugin.outcomes import collects_all
-
-MAIN = Path(pytest_fileperf.__file__).with_name("__main__.py")
 GOLDEN = Path(__file__).parent / "report" / "golden" / "every_kind"
 RUN = str(GOLDEN / "run.json")
 SHOWN = dict(re.findall(r"^=== (.+)\n((?:(?!===).*\n)*)", (GOLDEN / "terminal.txt").read_text(encoding="utf-8"), re.M))
@@ -32,17 +28,9 @@ Main = Callable[..., int]
 
 @pytest.fixture
 def main(monkeypatch: pytest.MonkeyPatch) -> Main:
-    """Runs the command in this process; returns its exit code."""
+    """Runs the command, whose pages are without a library of some MiB."""
     monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* plotly.js */")
-
-    def run(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["pytest_fileperf", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(MAIN), run_name="__main__")  # pytest rewrites modules, and finds none for runpy
-        assert isinstance(ended.value.code, int)
-        return ended.value.code
-
-    return run
+    return command
 
 
 def test_without_a_command_it_prints_help(main: Main, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,17 +184,6 @@ def test_new_writes_a_test_for_each_endpoint_which_work_at_once(
     assert main("new", "app_of_new:app") == 1
     assert "exists and is not overwritten" in capsys.readouterr().err
     assert written.read_text(encoding="utf-8") == NEW
-
-
-def test_only_a_run_of_all_tests_tells_which_endpoints_have_one(pytester: pytest.Pytester) -> None:
-    """With `testpaths`, these are all tests."""
-    for name in ("a", "b1", "b2"):
-        pytester.mkdir(name)
-    given = {"": True, "a": False, "a/test_a.py": False, "a b1 b2": False, ".": True, ". --ignore=b1": False}
-    assert {args: collects_all(pytester.parseconfig(*args.split())) for args in given} == given
-    pytester.makeini("[pytest]\ntestpaths = a b*")
-    given |= {"a b1 b2": True}
-    assert {args: collects_all(pytester.parseconfig(*args.split())) for args in given} == given
 
 
 HOSTILE = '\\ """\nimport os\n"""\x00\x0c\x85\u2028\ud800\' {x} # \\'

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command import command
 
 ROOT = Path(__file__).parents[1]
 GUIDES = sorted((ROOT / "examples").glob("*/README.md"))
@@ -81,14 +82,12 @@ def _texts_of_the_package() -> Iterator[str]:
 def test_the_quickstart_shows_what_new_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pytest_fileperf.__main__ import main
-
     guide = ROOT / "examples" / "quickstart"
     text = (guide / "README.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(guide))
     monkeypatch.delitem(sys.modules, "app", raising=False)
-    assert main(["new", "app:app"]) == 0
+    assert command("new", "app:app") == 0
     monkeypatch.delitem(sys.modules, "app", raising=False)
     assert f"$ python -m pytest_fileperf new app:app\n{capsys.readouterr().out}$ " in text
     (shown,) = re.findall(r"^```text\n(def .*?)^```", text, re.MULTILINE | re.DOTALL)

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from pytest_fileperf.__main__ import main
-from pytest_fileperf.judge.history import Run, TestRatios, line_of, time_text
+from command import command
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "trend" / "push_history.sh"
 BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
@@ -35,7 +33,7 @@ def trend(directory: Path, *words: str) -> tuple[int, str, str]:
     """Runs the command, where `directory` is; returns its exit code and both outputs."""
     out, complaint = io.StringIO(), io.StringIO()
     with contextlib.chdir(directory), contextlib.redirect_stdout(out), contextlib.redirect_stderr(complaint):
-        status = main(["trend", *words])
+        status = command("trend", *words)
     return status, out.getvalue(), complaint.getvalue()
 
 
@@ -60,20 +58,20 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
         same = {"rps": (rng.normal(0, 0.005), 0.005, 6)}
         tests = {
-            "test_api.py::test_upload": TestRatios(old="0" * 12, work="w", ratios=metrics),
-            **{f"test_api.py::test_{name}": TestRatios(old="0" * 12, work="w", ratios=same) for name in "abcd"},
+            "test_api.py::test_upload": {"old": "0" * 12, "work": "w", "ratios": metrics},
+            **{f"test_api.py::test_{name}": {"old": "0" * 12, "work": "w", "ratios": same} for name in "abcd"},
         }
-        run = Run(
-            at=time_text(BEGIN + timedelta(days=100)),
-            made=time_text(BEGIN + timedelta(days=day)),
-            commit=commit,
-            branch="main",
-            tree=f"{day + 1:012d}",
-            machine="linux",
-            packages="p",
-            tests=tests,
-        )
-        lines.append(line_of(run))
+        run = {
+            "at": (BEGIN + timedelta(days=100)).isoformat(),
+            "made": (BEGIN + timedelta(days=day)).isoformat(),
+            "commit": commit,
+            "branch": "main",
+            "tree": f"{day + 1:012d}",
+            "machine": "linux",
+            "packages": "p",
+            "tests": tests,
+        }
+        lines.append(json.dumps({"v": 1, "id": "", **run}) + "\n")
     (directory / ".fileperf").mkdir()
     (directory / ".fileperf" / "history.jsonl").write_text("".join(lines[::-1]))
     return directory

@@ -7,6 +7,8 @@ import sys
 import pytest
 from plugin.conftest import Run
 
+from pytest_fileperf.plugin.outcomes import collects_all
+
 SHOWN = """
 from pytest_fileperf.plugin.active import ACTIVE
 
@@ -290,6 +292,17 @@ def test_problems_of_all_markers_are_told_before_any_test(pytester: pytest.Pytes
             "  - *::test_both: teardown: <lambda> takes other arguments: write an async function*",
         ]
     )
+
+
+def test_only_a_run_of_all_tests_tells_which_endpoints_have_one(pytester: pytest.Pytester) -> None:
+    """With `testpaths`, these are all tests."""
+    for name in ("a", "b1", "b2"):
+        pytester.mkdir(name)
+    given = {"": True, "a": False, "a/test_a.py": False, "a b1 b2": False, ".": True, ". --ignore=b1": False}
+    assert {args: collects_all(pytester.parseconfig(*args.split())) for args in given} == given
+    pytester.makeini("[pytest]\ntestpaths = a b*")
+    given |= {"a b1 b2": True}
+    assert {args: collects_all(pytester.parseconfig(*args.split())) for args in given} == given
 
 
 # --- what is wrong
