@@ -180,10 +180,11 @@ def test_damage_is_told_by_its_path_and_nothing_is_lost(project: Project) -> Non
     project.write({"app.py": answering(0), "test_b.py": SECOND})
     project.run("--fileperf-update=all")
     (file,) = (project.top / ".fileperf").glob("*-*/test_b.py.json")
-    good = file.read_text(encoding="utf-8")
+    good, key = file.read_text(encoding="utf-8"), '"test_b.py::test_three"'
     for bad, why in (
         (good.replace('"schema": 3', '"schema": 99'), "upgrade pytest-fileperf"),
         (f"<<<<<<< HEAD\n{good}", "conflict markers of a merge, from line 1 on"),
+        (good.replace(key, f"{key}: {{}},\n  {key}"), "a baseline has 'test_b.py::test_three' twice"),
     ):
         file.write_text(bad, encoding="utf-8")
         ran = project.run("--fileperf-update=all", "--tb=short")

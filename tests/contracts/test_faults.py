@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 from contracts.project import Project, results
 
@@ -101,33 +100,6 @@ def test_faults_beside_a_load_are_named_and_other_tests_go_on(project: Project) 
     command = ran.record["asked"]["command"].replace("'", "")
     assert command.startswith("pytest ")
     assert "--api-key … -A… --login … … -o … -vv --fileperf-markdown run.md --fileperf-html=run.html tests" in command
-
-
-def test_an_entry_that_a_merge_doubled_is_named(project: Project) -> None:
-    load = SHORT.replace("boots=1", 'max_duration="3s"')
-    project.write(
-        {"app.py": APP, "test_load.py": f"def test_get(fileperf):\n    fileperf.get('/', {load}, gate='rps')\n"}
-    ).commit()
-    stored = project.run("--fileperf-update=all")
-    assert stored.status == 0, stored.text
-    (file,) = (project.top / ".fileperf").glob("*-*/*.json")
-    _double(file, '"test_load.py::test_get": {')
-
-    ran = project.run()
-
-    assert ran.status == 1, ran.text
-    assert "a baseline has 'test_load.py::test_get' twice" in ran.said, ran.text
-    assert "test_load.py.json" in ran.said, ran.text
-
-
-def _double(file: Path, begin: str) -> None:
-    """Puts the object that begins there before itself once more."""
-    lines = file.read_text(encoding="utf-8").split("\n")
-    first = next(at for at, line in enumerate(lines) if line.strip() == begin)
-    indent = lines[first][: -len(lines[first].lstrip())]
-    last = next(at for at in range(first, len(lines)) if lines[at].rstrip(",") == indent + "}")
-    lines[first:first] = [*lines[first:last], indent + "},"]
-    file.write_text("\n".join(lines), encoding="utf-8")
 
 
 def test_which_side_has_no_answer_is_said(project: Project) -> None:

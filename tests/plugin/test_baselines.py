@@ -148,18 +148,6 @@ def test_nothing_is_removed_where_nobody_knows(
     assert stored.keys() == before
 
 
-def test_baselines_outside_the_root_may_be_of_other_projects(
-    pytester: pytest.Pytester, run: Run, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    shared = tmp_path_factory.mktemp("shared")
-    pytester.makepyfile(test_a=MODULE)
-    baselines = store(shared, STALE)
-    run("--fileperf", "--fileperf-prune", f"--fileperf-baselines={shared}").stdout.fnmatch_lines(
-        ["removed 3 stale baselines"]
-    )
-    assert baselines.keys().keys() == {"test_gone.py::test_x"}
-
-
 def test_a_damaged_file_is_told_once_and_fails_only_where_something_was_to_be_removed(
     pytester: pytest.Pytester, stored: BaselineStore, run: Run
 ) -> None:

@@ -172,15 +172,6 @@ def test_real_facts_and_the_default_name(tmp_path: Path, monkeypatch: pytest.Mon
     assert re.fullmatch(r"0001_0123abc_\d{8}_\d{6}_uncommitted-changes\.json", path.name)
 
 
-def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
-    run = run_of(result())
-    first = save_benchmarks(run, name="a", storage=str(tmp_path))
-    assert first is not None
-    first.rename(first.with_name("0041_a.json"))
-    second = save_benchmarks(run, name="a", storage=str(tmp_path))
-    assert second == first.with_name("0042_a.json")
-
-
 def test_nothing_is_saved_when_there_is_nothing(tmp_path: Path) -> None:
     storage = tmp_path / "saved"
     assert save_benchmarks(run_of(), name="empty", storage=str(storage)) is None

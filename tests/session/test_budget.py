@@ -88,15 +88,6 @@ def test_what_is_undecided_goes_on_with_the_time_that_others_left(sharing: Calla
     assert shared.time.needs_s("hard") == 0  # there is no third time
 
 
-def test_what_is_decided_is_not_measured_again(sharing: Callable[[float, int], Sharing]) -> None:
-    shared = sharing(60, 1)
-    found, _ = shared.measure("easy")
-    booted = len(shared.host.booted)
-    shared.again("easy")
-    assert shared.measure("easy") == (found, 0.0)
-    assert len(shared.host.booted) == booted
-
-
 def test_a_slow_endpoint_gets_the_time_that_it_takes_at_least(sharing: Callable[[float, int], Sharing]) -> None:
     shared = sharing(60, 60)
     slow = App(latency_ns=300 * MS)
