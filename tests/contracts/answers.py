@@ -19,6 +19,9 @@ async def app(scope, receive, send):
         await send({"type": "lifespan.startup.complete"})
         await receive()
         raise RuntimeError("it cannot end, says the app")
+    if scope["type"] == "lifespan" and os.environ.get("BREAK") == "start":
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no database, says the app"})
     if scope["type"] == "lifespan" and os.environ.get("BREAK") == "late":
         await asyncio.sleep(60)
     if scope["type"] == "lifespan" and os.environ.get("BREAK") == "exit":
@@ -58,8 +61,8 @@ async def app(scope, receive, send):
         status, headers = 302, [(b"location", b"http://192.0.2.1:9/")]
     if path == "/never":
         await asyncio.sleep(60)
-    if path == "/nothing":
-        status, answer = 204, b""
+    if path in ("/nothing", "/same"):
+        status, answer = 204 if path == "/nothing" else 304, b""
     elif path == "/cut":  # the server closes the connection
         headers = [(b"content-length", b"10")]
     elif path == "/events":

@@ -160,11 +160,10 @@ def test_only_what_a_change_can_affect_is_measured(project: Project) -> None:
     assert "same code as at base (" in ran.said, ran.text
 
     # Where all tests may have other settings, all are measured.
-    ran = project.write({"pytest.ini": f"{INI}fileperf_tolerance = 9%\n"}).run(
-        "--fileperf-changed=base", "--collect-only", "-v"
-    )
-    assert whys(ran)["plain"] == "pytest.ini changed", ran.text
-    assert "may affect every test: all are measured" in ran.said, ran.text
+    for name, text in (("pytest.ini", f"{INI}fileperf_tolerance = 9%\n"), (".env", "KEY=two")):
+        ran = project.write({name: text}).commit().run("--fileperf-changed=base", "--collect-only", "-v")
+        assert whys(ran)["plain"] == f"{name} changed", ran.text
+        assert "may affect every test: all are measured" in ran.said, ran.text
 
 
 def test_what_is_no_ref_or_does_not_go_with_it_is_refused(project: Project) -> None:

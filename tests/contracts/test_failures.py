@@ -44,7 +44,7 @@ def test_teardown(fileperf):
     fileperf.get("/", teardown=empty)
 
 def test_keys(fileperf):
-    fileperf.get("/", conections=3, timeout="soon", rate=1, burst=2, pause="1s", server="http://me:canary@127.0.0.1:9")
+    fileperf.get("/", conections=3, timeout="soon", rate=1, burst=2, pause="1s", gate="rsp", server="http://a:canary@127.0.0.1:9")
 
 def test_nothing(fileperf):
     pass
@@ -150,8 +150,12 @@ def test_what_failed_otherwise_is_in_every_file(project: Project, failed: Ran) -
     told = {one["name"]: one["message"] for one in failed.record["failed"]}
     assert set(told) == set(NOT_BY_FIGURES), told
     assert not [name for name, words in NOT_BY_FIGURES.items() if words not in told[name]], told
-    for words in ("burst and rate are different shapes of load", "pause is what users do who wait for answers"):
-        assert words in told["test_keys"], "every problem is told at once"
+    at_once = (
+        "burst and rate are different shapes of load",
+        "pause is what users do who wait for answers",
+        "unknown metric 'rsp'",
+    )
+    assert not [words for words in at_once if words not in told["test_keys"]], told["test_keys"]
     assert "canary" not in told["test_keys"]
     markdown, page = (project.top / "target.md").read_text(), (project.top / "run.html").read_text()
     assert not [name for name in told if name not in markdown or name not in page], markdown
@@ -179,10 +183,16 @@ def test_nothing_is_left_behind(project: Project, failed: Ran) -> None:
     assert not [*(project.top / "tmp").iterdir(), *project.top.rglob(".fileperf*")]
 
 
-def test_a_file_that_cannot_be_written_fails_a_run_that_passed(project: Project) -> None:
+def test_a_file_that_cannot_be_written_fails_a_run_that_passed_and_no_other_file_is_replaced(project: Project) -> None:
     written = ("--fileperf-smoke", "--fileperf-markdown=target.md/it.md")
     ran = project.run("tests/test_it.py", *written, "-k", "test_good")
     assert (ran.status, "cannot write" in ran.said, "1 passed" in ran.said) == (1, True, True), ran.text
+
+    notes = project.top / "notes.md"
+    notes.write_text("# Mine", encoding="utf-8")
+    ran = project.run("--fileperf-markdown=notes.md")
+    assert (ran.status, "that is another file, which it would replace" in ran.said) == (4, True), ran.text
+    assert notes.read_text(encoding="utf-8") == "# Mine"
 
 
 def test_a_smoke_run_in_several_processes_is_told_once(project: Project) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from command import command
 from contracts.project import Project, results
 
 APP = """
@@ -28,6 +29,15 @@ def test_a_run_is_shown_and_recorded_and_stores_nothing_unasked(project: Project
     nothing = project.run("test_plain.py")
     assert (nothing.status, "python -m pytest_fileperf new" in nothing.said) == (0, True), nothing.text
     (project.top / "test_plain.py").unlink()
-    for options, said in (((), "1 skipped"), (("--fileperf-smoke",), "1 passed")):
+
+    # Tests that are written work, and delete nothing.
+    project.write({"api.json": '{"paths": {"/item": {"get": {}, "delete": {}}}}'})
+    new = project.top / "test_new.py"
+    assert command("new", str(project.top / "api.json"), f"--output={new}") == 0
+    deleting = [line for line in new.read_text(encoding="utf-8").splitlines() if "delete" in line]
+    assert deleting
+    assert all(line.startswith("# ") for line in deleting), deleting
+
+    for options, said in (((), "2 skipped"), (("--fileperf-smoke",), "2 passed")):
         ran = project.run(*options, asked=False)
         assert (ran.status, said in ran.said) == (0, True), ran.text

@@ -68,11 +68,14 @@ def test_wrong(fileperf):
 
 def test_elsewhere(fileperf):
     fileperf.get("/", server="http://192.0.2.1:9")
+
+def test_elsewhere_by_name(fileperf):
+    fileperf.get("/", server="http://any.invalid:9")
 """
 BROKEN = """
 import sys
 import pytest
-from pytest_fileperf import Command, Granian, Gunicorn, Uvicorn
+from pytest_fileperf import Command, Granian, Gunicorn, InProcess, Uvicorn
 
 pytestmark = pytest.mark.fileperf(connections=2, requests=6, boots=1, warmup=0, timeout="2s")
 START = "{python} -m uvicorn app:app --port={port}"
@@ -95,6 +98,10 @@ def test(fileperf, path, monkeypatch):
     monkeypatch.setitem(sys.modules, path.removeprefix("/without/"), None)
     fileperf.get(path, server=SERVERS[path])
 
+def test_start(fileperf, monkeypatch):
+    monkeypatch.setenv("BREAK", "start")
+    fileperf.get("/", server=InProcess())
+
 def test_shutdown(fileperf):
     fileperf.get("/", server=Uvicorn(env={"BREAK": "shutdown"}))
 
@@ -103,6 +110,7 @@ def test_exit(fileperf):
 """
 TOLD = {
     "/end": "exit code 9.*a line",
+    "test_start": "the app's lifespan failed at startup: no database, says the app",
     "/import": "no settings, says the app",
     "/no-certificate": "Granian: ssl_certfile: there is no file .*none.pem",
     "/no-key": "no-key.pem is no certificate with a key .*give the file of its key as ssl_keyfile",
@@ -145,9 +153,14 @@ def test_each_kind_serves_what_it_was_told(project: Project) -> None:
             running.terminate()
     shutil.rmtree(where)
 
-    assert {one["name"] for one in ran.record["failed"]} == {"test_elsewhere", "test_wrong"}, ran.text
+    assert {one["name"] for one in ran.record["failed"]} == {
+        "test_elsewhere",
+        "test_elsewhere_by_name",
+        "test_wrong",
+    }, ran.text
     assert re.search(r"a certificate that is not trusted \(.*\): has .*other.pem signed it\?", ran.said), ran.text
-    assert "load only goes to this machine" in ran.said, ran.text
+    for host in ("192.0.2.1", "any.invalid"):
+        assert f"'http://{host}:9' is not on this machine: load only goes to this machine" in ran.said, ran.text
     assert (project.top / "builds.txt").read_text() == "x"
     servers = {name: one["identity"]["server"] for name, one in results(ran).items()}
     two = servers["test_kinds[uvicorn-2-asyncio-h11-tls]"]

@@ -69,6 +69,7 @@ def test_requests(fileperf, seen):
     assert (method, query, headers["x-own"], headers["cookie"]) == ("PATCH", "q=1", "h", "c=d")
     assert headers["authorization"].startswith("Basic ") and body.replace(" ", "") == '{"a":1}'
     assert fileperf.get("/nothing", requests=4).statuses == {204: 4}
+    assert fileperf.get("/same", expect_status=304, requests=4).statuses == {304: 4}
     assert fileperf.request("HEAD", "/head", requests=4).bytes_received == 0
     moved = fileperf.delete("/moved", follow_redirects=True, requests=3)
     assert (moved.requests, moved.http_requests, len(seen("/new"))) == (3, 6, 3)
@@ -88,6 +89,8 @@ def test_good_answers(fileperf):
     rows = ["good", "never", "good", "cut", "moved"]
     result = fileperf.get("/{way}", feed=rows, requests=5, timeout="1s", max_error_rate=0.6)
     assert dict(result.error_kinds) == {"disconnected": 1, "status 302": 1, "timeout": 1}
+    with pytest.raises(AssertionError, match="none of 8 requests succeeded"):  # also if it comes before a look at it
+        fileperf.get("/wait", requests=8, timeout="10ms", max_error_rate=1)
     result = fileperf.get("/wait", requests=500, duration="0.2s", max_error_rate=1)
     assert (result.requests + result.errors, result.error_kinds) == (500, {"not sent": result.errors})
 
