@@ -57,7 +57,7 @@ def test_three(fileperf):
 """
 IN_TURN = """
 def test_get(fileperf):
-    fileperf.get("/", connections=4, gate="rps", duration="0.5s", max_duration="10s", warmup="0.1s")
+    fileperf.get("/", connections=4, gate="rps", duration="0.5s", max_duration="30s", warmup="0.1s")
 """
 
 
