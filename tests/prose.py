@@ -72,7 +72,7 @@ RULES = {
         r"|bases?(?! class| directory| image| path| URL))\b",
         "the glossary's words: start-up, old and new code, measurement, test",
     ),
-    "chain": (r"\S \S+:\s[^()]*:\s|;[^()]*;", "no chain of colons or semicolons"),
+    "chain": (r"\S \S+(?<!\"):\s[^()]*(?<!\"):\s|;[^()]*;", "no chain of colons or semicolons"),
     "long": (r"(?!)", f"one claim, at most {MOST_WORDS} words"),
     "repeats": (
         rf"[;,] (?:empty|none|0|nothing) (?:if|where|when) (?:there|it|that|this) {_BE} "

@@ -219,7 +219,7 @@ def _is_of(path: Path, tree: Path, other: Path) -> bool:
 
 @cache
 def _directories(_prefix: str, _user_packages: str, *, with_library: bool = True) -> frozenset[Path]:
-    """Returns this Python's directories, with links followed. The two texts are for the cache: a program may change them."""
+    """Returns this Python's directories, links followed. The texts are for the cache: a program may change them."""
     found = set(_package_directories())
     if with_library:
         standard = Path(sysconfig.get_path("stdlib"))
