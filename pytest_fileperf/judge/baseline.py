@@ -326,10 +326,7 @@ def is_digest(value: object) -> bool:
 
 
 def of_earlier_schema(identity: Mapping[str, object]) -> dict[str, object]:
-    """Converts an identity of schema 1 or 2, which has readable values, to today's form.
-
-    Raises ValueError if it is not in the earlier form.
-    """
+    """Converts an identity of schema 1 or 2, with readable values, to today's form. Raises ValueError."""
     found = dict(identity)
     if isinstance(work := found.get("work"), dict):
         try:
@@ -380,10 +377,7 @@ _PROFILES = "*-" + "[0-9a-f]" * 8
 
 @dataclass(frozen=True, slots=True)
 class BaselineStore:
-    """The files under one directory.
-
-    Methods raise BaselineError with the file's name if a file is damaged, too new or not readable.
-    """
+    """The files under one directory. Methods raise BaselineError for a damaged, too new or unreadable file."""
 
     directory: Path
 

@@ -341,8 +341,8 @@ CLIMB = 1.35
 GENERATOR_NEAR = 0.88
 """If the generator failed at a rate within this factor above a good one, it can go no higher."""
 LEAST_LOAD_S, LATENCIES_A_LOAD, EXPECTED_BEYOND, LOADS_A_SEARCH = 1.0, 10, 3, 8
-"""A long load: least seconds, multiple of the slowest limit, and requests beyond a limit at capacity. And the least
-number of loads in a search."""
+"""A long load: least seconds, multiple of the slowest limit, and requests beyond a limit; and a search's least
+loads."""
 ROUGH_LOAD = 0.7
 """Length of a load before the capacity is roughly known, as a share of a long load's."""
 WARMUP_S, LATENCIES_A_WARMUP, LONGEST_WARMUP = 0.3, 4, 0.3
@@ -352,8 +352,7 @@ FITS = 0.6
 MOST_MORE = 1.5
 """Most variance of a start-up's own loads, as a factor of the posterior's: few loads say nothing by themselves."""
 _DEVIATIONS_90 = 2.0
-"""More than a normal distribution's 1.64. With it 89 to 100 % of simulated searches contain the truth, except for
-servers with a heavy tail."""
+"""A normal distribution has 1.64. With 2.0, 89 to 100 % of simulated searches are right, but not for heavy tails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

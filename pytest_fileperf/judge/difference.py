@@ -137,10 +137,7 @@ class Differences:
 
 
 def decide(found: Differences, threshold: Threshold) -> tuple[Outcome | None, Difference | None]:
-    """Returns the outcome (None if undecided), and the guard if it decided alone.
-
-    The texts of `gate` and `paired` define each outcome.
-    """
+    """Returns the outcome by the rules in `gate` and `paired`, None if undecided; and the guard if it decided alone."""
     main, *guard = (difference.is_worse(part) for difference, part in found.parts(threshold))
     if main:
         return Outcome.REGRESSED, None

@@ -340,8 +340,7 @@ class Level:
     rounds: tuple[tuple[float, ...], ...]
     """The known round values of each of these start-ups."""
     sampling: float | None
-    """Mean variance within a start-up, from a percentile's finite number of requests or a capacity's finite number of
-    loads."""
+    """Mean variance within a start-up, from a percentile's number of requests or a capacity's number of loads."""
 
     @property
     def mean(self) -> float:

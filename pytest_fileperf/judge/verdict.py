@@ -139,8 +139,7 @@ class Reason:
     jump: tuple[tuple[float, float], tuple[float, float]] | None = None
     """The percentiles before and after a jump of the latency, each with its seconds."""
     differences: tuple[str, ...] = ()
-    """`cores was 2, is 4`, one for each difference from the baseline except packages. If a version lacks the endpoint:
-    its answer."""
+    """`cores was 2, is 4`, one per difference from the baseline except packages; or the answer of a lacking version."""
     packages: tuple[str, ...] = ()
     """`starlette 1.0 → 1.1`, one for each package that changed since the baseline."""
     busy: Busy | None = None

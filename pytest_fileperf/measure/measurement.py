@@ -60,10 +60,7 @@ class LatencySummary:
         )
 
     def percentile(self, percent: float) -> float:
-        """Returns any percentile in seconds.
-
-        Raises ValueError outside 0 to 100, and for figures that were read from a file.
-        """
+        """Returns seconds. Raises ValueError outside 0 to 100, and for figures that were read from a file."""
         if self.count and not self.histogram.count:
             raise ValueError("these figures were read from a file, which has no other percentiles")
         return self.histogram.percentile_ns(percent) / 1e9
@@ -339,8 +336,7 @@ def measurement_of(
 _FELT = 0.02
 """Share of a core from which it is reported: it costs the other version as much of its rate."""
 _DOUBT = 0.02
-"""Chance of a false report. One late reading on a busy machine, or one slow request, shows in few turns. Background
-work shows in most."""
+"""Chance of a false report. One late reading or slow request shows in few turns, background work in most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,20 +160,19 @@ class Round:
     generators: tuple[GeneratorRound, ...] = ()
     """Each generator's part; empty if there was one."""
     service: Histogram = EMPTY
-    """Open loop: nanoseconds to the last byte read, from when the request began. Empty in a closed loop, whose latency
-    it is."""
+    """Open loop: nanoseconds to the last byte read, from when the request began. Empty in a closed loop: see
+    `latency`."""
     send_delay: Histogram = EMPTY
     """Open loop: nanoseconds from when a request was due to when it began; empty in a closed loop."""
     events: int | None = None
-    """Pieces of streams: server-sent events, lines, or pieces of a given size. Streams that failed later count too.
-    None if no stream has begun."""
+    """Events of streams, or pieces of a given size, even from streams that failed later. None if no stream has
+    begun."""
     first_event: Histogram = EMPTY
     """Nanoseconds to the first event of each stream, from the same instant as its latency."""
     event_gap: Histogram = EMPTY
     """Nanoseconds between two events of a stream; 0 for events that were read together."""
     answers: int | None = None
-    """HTTP requests that were answered, including failed ones, if one of `requests` may make several, as a journey
-    does. None if each makes one."""
+    """Answered HTTP requests, good or failed, if one of `requests` may make several. None if each makes one."""
     typical_rps: float | None = None
     """Requests/s by the median time of a fixed number of answers, so a stall does not change it. The number is the
     connections', or its least multiple from 16 on. With few answers it is smaller. None in a turn with hardly any

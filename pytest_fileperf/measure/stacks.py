@@ -88,8 +88,7 @@ class Profile:
     """The samples of one version's worker processes under load."""
 
     stacks: Mapping[Stack, float]
-    """Samples of each stack, summed over threads that ran. Main threads' samples, and all others', have the weight of
-    their CPU time."""
+    """Samples of each stack, over all threads. Main threads', and all others', have the weight of their CPU time."""
     samples: int
     requests: int
     """Answered while the profiler looked."""
@@ -223,10 +222,7 @@ def _are_known(seen: Counter[Stack], expected: float) -> bool:
 
 
 def threads_fit(look: Sampled) -> bool:
-    """Returns whether the samples of threads beside the main one stand for most of their CPU time.
-
-    Threads with next to no CPU time always pass.
-    """
+    """Returns whether other threads' samples stand for most of their CPU time; true if they have next to none."""
     for _, text, spent in _texts([look]):
         expected = spent[1] * RATE_HZ if spent is not None and _work(spent) else 0.0
         if _seen(text, Threads.SEEN)[1].total() < _MOST_SEEN * expected - 1.5 * math.sqrt(expected):

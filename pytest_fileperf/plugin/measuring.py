@@ -212,7 +212,7 @@ class Measuring:
         self.has_measured = False
         """Whether a measurement was made or raised an error; not if it was cancelled."""
         self.async_verbs: list[tuple[str, Coroutine[object, None, object], Event]] = []
-        """Calls of async verbs: the call as `tests/test_app.py:12: GET /upload`, its coroutine, and the event for its
+        """Calls of async verbs: `tests/test_app.py:12: GET /upload`, the coroutine, and the event for its
         cancellation."""
 
     def measure(self, call: VerbCall, turn: Turn | None = None) -> Measurement:
@@ -297,10 +297,7 @@ class Measuring:
     def to_be_awaited(
         self, call: VerbCall, coroutine: Coroutine[object, None, _T], given_up: Event
     ) -> Coroutine[object, None, _T]:
-        """Notes an async verb's coroutine, because the test fails if nobody awaits it.
-
-        `given_up` is set if it is cancelled.
-        """
+        """Notes an async verb's coroutine: the test fails if nobody awaits it. Cancelling it sets `given_up`."""
         place = _calling_place(self._item.config.rootpath)
         self.async_verbs.append((f"{place}: {call.where}", coroutine, given_up))
         return coroutine

@@ -1,7 +1,4 @@
-"""Options and ini values, and whether load tests are on.
-
-Every pytest run imports this module.
-"""
+"""Options and ini values, and whether load tests are on. Every pytest run imports this module."""
 
 from __future__ import annotations
 

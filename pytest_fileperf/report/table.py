@@ -270,10 +270,7 @@ def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> lis
 
 
 def grid_lines(grid: Grid, group: RankedGroup, screen: Screen) -> list[str]:
-    """Returns the grid below its two parameters, with the ranked metric in its cells and the best marked.
-
-    It is turned or left out to fit.
-    """
+    """Returns the grid below its parameters, with the best cells marked; turned or left out to fit."""
     metric, places = METRICS[group.metric], {place.member: place for place in group.places}
     for each in (grid, turned(grid)):
         (row_name, column_name), members = each

@@ -29,8 +29,7 @@ from pytest_fileperf.session.setup import setup_identity, work_on
 from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 
 LONGEST_S, MOST_TIMES = 60.0, 12
-"""Limits of a baseline's time: seconds, and a multiple of the test's other measurements. `max_duration` is a limit
-too."""
+"""Limits of a baseline's time besides `max_duration`: seconds, and a multiple of the test's other measurements."""
 
 
 def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:

@@ -129,10 +129,7 @@ def notes_of(server: RunningServer) -> tuple[Note, ...]:
 
 
 def with_parts(plan: Plan, runs: Sequence[Run], whole: Result) -> tuple[Result, ...]:
-    """Returns the whole load's result, then one for each part and step with figures.
-
-    The bottleneck is known for the whole load only.
-    """
+    """Returns the whole load's result, then each part's and step's, which have the whole load's bottleneck."""
     parts, run = [], whole.measurement
     for subject in _parts_seen(plan, runs) if runs else ():  # a search has no figures of parts
         own, test = recording_of(runs, *subject), whole.test.of(subject)

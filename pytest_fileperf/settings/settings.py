@@ -139,8 +139,7 @@ class Settings:
     """For the whole measurement, over all start-ups, without warm-up. By default a test alone takes at most seven
     seconds, with three start-ups, their warm-ups, and two starts of half a second."""
     rounds: int = 12
-    """Spread over the start-ups: by default a third of a second each. Shorter rounds have too few requests, and fewer
-    rounds show too little."""
+    """Spread over the start-ups, by default a third of a second each. Shorter rounds have too few requests."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
     """The longest comparison of two versions, with start-ups. It ends earlier when it is sure."""
     capacity: bool = False
@@ -155,8 +154,7 @@ class Settings:
     boots: int | None = None
     """None: `DEFAULT_BOOTS` with a gate, else one."""
     generators: int | str | None = None
-    """At most this many generators make the load together; or `AUTO`. None: one process here, or all workers of a
-    cluster."""
+    """At most this many generators make a load; or `AUTO`. None: one process here, or all workers of a cluster."""
     app: object | None = None
     """An import string, an app or a factory; None if nobody named one."""
     server: ServerSpec = field(default_factory=Uvicorn)
