@@ -294,7 +294,6 @@ journey's code may keep it from reporting."""
 
 
 Member: TypeAlias = "Generator | RemoteHandle"
-"""A generator, wherever it runs."""
 
 
 class Generators:
@@ -398,7 +397,6 @@ class _Together:
         self._check = check
         self._messages: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
         self._waited_for = set(self._generators)
-        """Generators that have not answered."""
         self._ready: set[int] = set()
         self._begun = False
         self._heard_s: dict[int, float] = {}

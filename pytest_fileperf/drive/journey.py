@@ -281,7 +281,6 @@ class Client(LoadClient):
         self.fileperf_slot: ClientSlot | None = None
         """The slot that runs its journeys; None outside of a load, where no step is measured."""
         self._tallies: dict[str, Tally | None] = {}
-        """The tally of each step by its name."""
 
     async def pause(self, time: float | str | Pause) -> None:
         """Waits like a user who reads or thinks: `"1s"`, seconds, `uniform(…)` or `exponential(…)`.

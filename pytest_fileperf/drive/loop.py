@@ -125,7 +125,6 @@ class LoadLoop:
         self.timeout_ns = timeout_ns
         """Time limit of a piece of work, and of its wait for a slot before that."""
         self.too_late = f"no complete answer within the time limit of {format_duration(timeout_ns)}"
-        """The message about a piece of work that took longer."""
         self._loop = asyncio.get_running_loop()
         self._origin_ns = 0
         self.started = 0

@@ -177,8 +177,6 @@ _Answer = TypeVar("_Answer")
 
 
 class RemoteHandle:
-    """A generator on its own worker."""
-
     tracer = ""
     is_elsewhere = True
 

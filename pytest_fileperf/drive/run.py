@@ -40,8 +40,6 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Results of one load on one target."""
-
     plan: LoadPlan | Alternation
     boot: Boot
     """The generator fills only `leads`. The test process adds the rest."""

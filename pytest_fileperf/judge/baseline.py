@@ -230,7 +230,6 @@ class LongFile(Mapping[str, object]):
         if at < 0 or not data.endswith(_CLOSED):
             raise ValueError("it is laid out otherwise")
         self.content: object = json.loads(data[: at + len(_OPENED)] + b"}}")
-        """Everything except the entries."""
         self._data = data
         self._begins = at + len(_OPENED) - 1
         self._ends = len(data) - len(_CLOSED)
@@ -473,7 +472,6 @@ class BaselineStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keeps other runs from storing meanwhile."""
         with ExitStack() as held:
             try:
                 ignored = self.directory / _LOCAL / ".gitignore"

@@ -357,14 +357,11 @@ _DEVIATIONS_90 = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """The limits of a search, and its time."""
-
     limits: Mapping[str, float]
     """By name, in SI units; at least one limits a latency."""
     start: float
     """The first rate, near the closed loop's."""
     total_s: float
-    """Time for all loads."""
 
     @property
     def slowest_s(self) -> float:
@@ -381,8 +378,6 @@ class NextLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """An estimate of the capacity's logarithm."""
-
     mean: float
     sd: float
     """Uncertainty that the loads leave."""

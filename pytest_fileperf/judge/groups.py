@@ -44,14 +44,11 @@ from pytest_fileperf.measure.recording import Recording
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A member's place in its group."""
-
     member: int
     """Its index among the ranked members."""
     rank: int | None
     """1 + the number of members that are certainly better; None without a value."""
     shared: bool = False
-    """Another member has the same rank."""
     value: float | None = None
     """Its value of the metric, in SI units."""
     ratio: float | None = None
@@ -208,7 +205,6 @@ class SessionRecord:
 
     @property
     def alone(self) -> tuple[Result, ...]:
-        """The results outside ranked groups."""
         ranked = {id(result) for group in self.groups for result in group.results}
         return tuple(result for result in self.results if id(result) not in ranked)
 

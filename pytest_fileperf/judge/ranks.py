@@ -201,7 +201,6 @@ class _Tail:
         return self.first + self.shares.size - 1
 
     def above(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns the share of the requests above each step."""
         return np.asarray(self.shares[np.minimum(np.maximum(steps - self.first, 0), self.shares.size - 1)])
 
 

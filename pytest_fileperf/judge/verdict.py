@@ -15,8 +15,6 @@ from pytest_fileperf.plan.request import Tolerance
 
 
 class Outcome(StrEnum):
-    """A gate's result for one metric."""
-
     PASS = "PASS"  # noqa: S105 - an outcome, not a password
     IMPROVED = "IMPROVED"
     REGRESSED = "REGRESSED"
@@ -317,8 +315,6 @@ def unless_far_worse(comparison: MetricComparison) -> MetricComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitCheck:
-    """One absolute limit, in the metric's SI unit."""
-
     name: str
     """As the user wrote it: `min_rps`, `max_p99`."""
     metric: str
@@ -332,8 +328,6 @@ class LimitCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """All verdicts about one measurement."""
-
     limits: tuple[LimitCheck, ...] = ()
     comparisons: tuple[MetricComparison, ...] = ()
     against: str = ""

@@ -251,7 +251,6 @@ def _types(values: Sequence[object], arguments: Sequence[object]) -> Sequence[ob
 
 
 def _present(arguments: Sequence[object]) -> object:
-    """Returns the type in `TYPE | None`."""
     (type_,) = (type_ for type_ in arguments if type_ is not NoneType)
     return type_
 

@@ -35,12 +35,10 @@ class Served:
     latency_s: float
     """The mean. In a closed loop: the time between two requests of a connection, including pauses."""
     cpu_s: float
-    """CPU time of the whole server."""
     connections: int
     rate: float | None = None
     """Open loop: answers per second. None in a closed loop."""
     cores: int = 1
-    """Cores that the server can use."""
     core_delay: float = 1.0
     """By which factor others on its cores may have stretched this CPU time."""
 

@@ -121,8 +121,6 @@ RATE_TOLERANCE = 0.03
 
 
 class Unit(StrEnum):
-    """The unit of a metric's float."""
-
     PER_SECOND = "1/s"
     SECONDS = "s"
     BYTES = "B"
@@ -133,8 +131,6 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A figure of a load, in SI units."""
-
     name: str
     title: str
     """Column heading."""

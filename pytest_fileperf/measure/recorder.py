@@ -71,7 +71,6 @@ class Recorder:
         self.opened_ns = 0
         """When the current round began; 0 in the warm-up."""
         self.boundary_ns = _NEVER_NS
-        """When the current round ends."""
         self.leads = Leads()
         self.measured_from_ns = _NEVER_NS
         self._server_cpu_mark: int | None = None
@@ -79,7 +78,6 @@ class Recorder:
         self.sockets = Sockets()
         self._opened_mark = self._closed_mark = 0
         self.finished_requests = 0
-        """Successful requests in finished rounds."""
         self.due_count = 0
         """Open loop: requests that were due since the warm-up, including dropped ones."""
         self.first_due_ns = self.last_due_ns = 0
@@ -93,7 +91,6 @@ class Recorder:
         self.paths_left = MOST_PATHS
 
     def begin(self, first_round_ns: int) -> None:
-        """Says when the warm-up ends."""
         self.boundary_ns = self.measured_from_ns = first_round_ns
         self.leads = Leads(first_round_ns, self._stretches[-1][0] if self._stretches else 0)
 

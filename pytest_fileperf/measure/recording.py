@@ -113,8 +113,6 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One kind of failed request, with its first example."""
-
     kind: str
     """`connect`, `timeout`, `disconnected`, `protocol`, `status 500`, `size`, `digest`, `assertion`, `cancelled`,
     `stream` (an unexpected stream), `not sent`, `dropped`, or an exception's class. `dropped`: no connection of an open
@@ -315,7 +313,6 @@ class BootCapacity:
     """The highest rate at which a start-up met its limits, as a search found it."""
 
     rate: float
-    """Requests per second."""
     variance: float
     """Uncertainty of the rate's logarithm."""
 
@@ -470,7 +467,6 @@ class Recording:
 
     @property
     def most_open(self) -> int:
-        """The most connections open at one time."""
         return max((round_.most_open for round_ in self.rounds), default=0)
 
     def counted(self) -> tuple[Round, ...]:

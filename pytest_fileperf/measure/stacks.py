@@ -30,7 +30,6 @@ _LIBRARIES = (
 )
 """Files outside the project; the group is the file's name within its library."""
 _THREAD = re.compile(r"thread \(\w+\)(?:: [^;]*)?(?:;|\Z)")
-"""How a stack begins."""
 _FEW_SAMPLES = 10
 """Too few samples of one kind of thread to tell its functions. A look pauses the main thread first. Other threads that
 work for less time than a pause takes are then hardly ever seen."""
@@ -54,8 +53,6 @@ must run for a moment before it waits again. It may still wait for the core at t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """One function on a stack."""
-
     function: str
     """With its class and outer functions, as in `Cart.total`. py-spy before 0.4.3 knows only `total`."""
     file: str

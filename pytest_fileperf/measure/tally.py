@@ -57,7 +57,6 @@ class Durations:
         self._min, self._max, self._sum, self._squares = HIGHEST_NS, 0, 0, 0.0
 
     def fold(self) -> None:
-        """Moves the block into the counts."""
         if not self.block:
             return
         self._folded = True
@@ -317,7 +316,6 @@ class Tally:
             self._event_gap.fold()
 
     def end_warm_up(self) -> None:
-        """Moves the current counts to the warm-up."""
         self._warm_requests += self.requests
         ended = merge_failures((*self._warm_failures.values(), *self._failures.values()))
         self._warm_failures = {failure.kind: failure for failure in ended}

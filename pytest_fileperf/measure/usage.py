@@ -121,7 +121,6 @@ class CoreUse:
     ran: float
     """With all its threads."""
     main_ran: float = 0.0
-    """Its main thread."""
     main_waited: float = 0.0
     """Its main thread could have run, but had no core. 0.0, as above, also if the system does not report it."""
 

@@ -116,8 +116,6 @@ def _is_distributed(config: pytest.Config) -> bool:
 
 
 class Active:
-    """The load tests of one test session."""
-
     def __init__(
         self,
         config: pytest.Config,
@@ -422,4 +420,3 @@ def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> t
 
 
 ACTIVE = pytest.StashKey[Active]()
-"""Where pytest's config keeps the active part."""

@@ -22,7 +22,6 @@ class Again:
         self._active = active
         self._time = time
         self._to_come: set[str] = set()
-        """The node ids of tests that have not run."""
         self._held: dict[pytest.Item, Sequence[pytest.TestReport]] = {}
         """Undecided tests, with their reports in case they do not run again."""
         self._properties: dict[pytest.Item, list[tuple[str, object]]] = {}

@@ -96,7 +96,6 @@ class Turn:
     """A place in the line."""
 
     test: str
-    """The test's node id."""
     where: str
     """The call, for messages: `GET /upload`."""
     given_up: Event = field(default_factory=Event)
@@ -161,7 +160,6 @@ class Turns:
             self.leave(turn)
 
     def _before(self, turn: Turn, *, patient: bool) -> Turn | None:
-        """Returns the turn to wait for."""
         if self._running is not None:
             return self._running
         earlier = self._line[: self._line.index(turn)]

@@ -46,7 +46,6 @@ class Outcomes:
         self._partial: set[str] = set()
         """Modules with tests that were not collected or not run."""
         self.left_out = False
-        """Whether a load test was deselected."""
         self.lacks_some = False
         """Whether a load test did not pass, or may be in a module that was skipped."""
         self._tests: set[str] = set()
@@ -68,7 +67,6 @@ class Outcomes:
             self._partial.add(_module_of(report.nodeid))
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Notes a test, which may still be deselected."""
         self._tests.add(item.nodeid)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:

@@ -29,7 +29,6 @@ from pytest_fileperf.units import format_bytes, format_count, format_duration, f
 NOTABLE = 1.1
 """Ratio from which two times are shown separately."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
-"""The figures that are shown for a latency."""
 
 
 def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:

@@ -20,11 +20,8 @@ _PHASES = {"warm-up": "warming up", "round": "measuring", "drain": "waiting for 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressLine:
-    """A moment of a measurement."""
-
     title: str
     run: RunProgress
-    """The current load's progress."""
     boot: int
     """Counts from 1."""
     boots: int

@@ -25,7 +25,6 @@ _FIRST = 0.75
 _AHEAD = 1.5
 """Multiple of the time that a comparison is likely to need: chance decides its real need."""
 _LEAST_S = 2.0
-"""Servers hardly start in less."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -37,7 +36,6 @@ class TimeBudget:
     """Whether this is the second pass."""
     clock: Callable[[], float] = monotonic
     _begun_s: float | None = None
-    """When the first measurement began."""
     _kept: dict[str, tuple[str, Comparison]] = field(default_factory=dict)
     """Undecided comparisons by the node id of their call; each with its test's."""
     _decided: dict[str, tuple[Result, ...]] = field(default_factory=dict)

@@ -313,13 +313,10 @@ class Comparison:
         self._rig = rig
         self._cores = plan.generator_cores
         self._gates: dict[SubjectName, Sequential] = {}
-        """Undecided gates."""
         self._found: dict[SubjectName, tuple[MetricComparison, ...]] = {}
-        """Results of the decided gates."""
         self._begun_s = rig.clock()
         self.work = plan.work.identity()
         self.spent_s = 0.0
-        """How long it took, once it has ended."""
         self._open_gates({WHOLE_LOAD, *(name for name, subject in plan.subjects.items() if subject.compared)})
         self._runs: tuple[list[Run], list[Run]] = ([], [])
         """Each version's."""

@@ -35,8 +35,6 @@ _MOST_LEFT_S = 3.0
 
 
 class ServerTree:
-    """The processes of one server during one load."""
-
     def __init__(self, server: RunningServer) -> None:
         self._server = server
         self.cpu = TreeCpu(server.roots)
@@ -62,7 +60,6 @@ class ServerTree:
 
     @property
     def is_watched(self) -> bool:
-        """Whether it has processes to look at."""
         return self._began_ns is not None
 
     def look(self) -> None:

@@ -41,7 +41,6 @@ class Rig:
     chance: random.Random = field(default_factory=random.SystemRandom)
     """Not the generator that test suites seed: two sessions must not have the same luck."""
     source: Source = field(default_factory=lambda: Source(Path.cwd(), Path(".fileperf")))
-    """Finds the code of stored baselines."""
     time: TimeBudget | None = None
     """Shared by all comparisons; None if each has its own `max_duration`."""
 
@@ -103,7 +102,6 @@ class Measured:
     base_alone: Recording | None = None
     """The old version loaded alone, if two versions were measured alternately and the plan wanted it."""
     why_not: Reason | None = None
-    """Why there was nothing to compare."""
     notes: tuple[str, ...] = ()
     """Facts for the user about an old version that could not be measured; each may have several lines."""
 

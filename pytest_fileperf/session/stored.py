@@ -436,7 +436,6 @@ def _noted(kind: NoteKind, texts: Iterable[str]) -> tuple[Note, ...]:
 
 
 def _others(now: Digests, stored: Digests) -> list[str]:
-    """Returns the files that have changed."""
     return [name for name, digest in sorted(now.items()) if stored.get(name) != digest]
 
 

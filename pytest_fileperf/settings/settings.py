@@ -60,7 +60,6 @@ class Options:
     """Options of a whole run from command line, ini file and environment. Read once, before any test."""
 
     baselines: Path
-    """Directory of the stored baselines."""
     smoke: bool = False
     """Each test makes a few requests, and only their success is judged."""
     update: str | None = None
