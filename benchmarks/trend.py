@@ -57,7 +57,7 @@ def series(
     return ratios, stated, links
 
 
-def alarms(ratios: Floats, errors: Floats, links: Floats, shared_by: int) -> list[list[tuple[int, int]]]:
+def alarms(ratios: Floats, errors: Floats, links: Floats) -> list[list[tuple[int, int]]]:
     """Returns after how many runs, and where, each series has its alarms."""
     told: list[list[tuple[int, int]]] = [[] for _ in ratios]
     for runs in range(TREND.first, ratios.shape[1] + 1):
@@ -65,7 +65,7 @@ def alarms(ratios: Floats, errors: Floats, links: Floats, shared_by: int) -> lis
             Observed(ratios=y[:runs], errors=s[:runs], links=link[:runs], session_sd=TREND.session_sd)
             for y, s, link in zip(ratios, errors, links, strict=True)
         ]
-        for own, course in zip(told, courses_of(seen, shared_by=shared_by), strict=True):
+        for own, course in zip(told, courses_of(seen), strict=True):
             own += [(runs, step.at) for step in course.steps if all(abs(step.at - at) > NEAR for _, at in own)]
     return told
 
@@ -73,18 +73,17 @@ def alarms(ratios: Floats, errors: Floats, links: Floats, shared_by: int) -> lis
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--series", type=int, default=100, help="how many of each kind")
-    parser.add_argument("--shared-by", type=int, default=1, help="so many series share a decision's error")
     given = parser.parse_args()
     rng = np.random.default_rng(1)
     print("| noise | false alarms in 1,000 runs |\n| --- | ---: |")
     for name, noise in NOISES.items():
-        found = alarms(*series(rng, given.series, noise), given.shared_by)
+        found = alarms(*series(rng, given.series, noise))
         print(f"| {name} | {sum(map(len, found)) / given.series / 100 * 1000:.2f} |", flush=True)
     print("\n| change | found after 10, 20, 40 runs | median runs |\n| --- | ---: | ---: |")
     for errors, (low, high) in {"1 to 3 %": (0.01, 0.03), "0.5 to 1.5 %": (0.005, 0.015)}.items():
         for name, change in CHANGES.items():
             begun, near = (40, 99) if "creep" in change else (60, 10)
-            found = alarms(*series(rng, given.series, change, low=low, high=high), given.shared_by)
+            found = alarms(*series(rng, given.series, change, low=low, high=high))
             own = [[at for at, place in one if at > begun and abs(place - begun) <= near] for one in found]
             late = np.array([one[0] - begun if one else math.inf for one in own])
             shares = ", ".join(f"{np.mean(late <= runs):.0%}" for runs in (10, 20, 40))

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -37,20 +38,39 @@ def trend(directory: Path, *words: str) -> tuple[int, str, str]:
     return status, out.getvalue(), complaint.getvalue()
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository of 40 commits, each with a run: −2 % at 15, −5 % at 25, and ten times −0.5 % from 28 on."""
-    directory, rng = tmp_path_factory.mktemp("project"), np.random.default_rng(4)
+def committed(directory: Path, days: int) -> list[str]:
+    """Makes a repository with a commit a day, and returns these."""
     git(directory, "init", "-q", "-b", "main")
     commits = b"".join(
         f"commit refs/heads/main\ncommitter x <x@example.org> {int((BEGIN + timedelta(days=day)).timestamp())} +0000\n"
         f"data 1\nx\nM 100644 inline file\ndata {len(str(day))}\n{day}\n".encode()
-        for day in range(40)
+        for day in range(days)
     )
     git(directory, "fast-import", "--quiet", given=commits)
-    git(directory, "tag", "v1", "main~19")
+    git(directory, "reset", "-q", "--hard")
+    return git(directory, "rev-list", "--reverse", "main").split()
+
+
+def line_of(day: int, commit: str, tests: Mapping[str, object], machine: str = "linux") -> str:
+    run = {
+        "at": (BEGIN + timedelta(days=100)).isoformat(),
+        "made": (BEGIN + timedelta(days=day)).isoformat(),
+        "commit": commit,
+        "branch": "main",
+        "tree": f"{day + 1:012d}",
+        "machine": machine,
+        "packages": "p",
+        "tests": tests,
+    }
+    return json.dumps({"v": 1, "id": "", **run}) + "\n"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of 40 commits, each with a run: −2 % at 15, −5 % at 25, and ten times −0.5 % from 28 on."""
+    directory, rng = tmp_path_factory.mktemp("project"), np.random.default_rng(4)
     lines = []
-    for day, commit in enumerate(git(directory, "rev-list", "--reverse", "main").split()):
+    for day, commit in enumerate(committed(directory, 40)):
         level = -0.02 * (day >= 15) - 0.05 * (day >= 25) - 0.005 * min(max(day - 27, 0), 10)
         metrics = {
             "rps": (level + rng.normal(0, 0.005), 0.005, 6),
@@ -61,17 +81,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "test_api.py::test_upload": {"old": "0" * 12, "work": "w", "ratios": metrics},
             **{f"test_api.py::test_{name}": {"old": "0" * 12, "work": "w", "ratios": same} for name in "abcd"},
         }
-        run = {
-            "at": (BEGIN + timedelta(days=100)).isoformat(),
-            "made": (BEGIN + timedelta(days=day)).isoformat(),
-            "commit": commit,
-            "branch": "main",
-            "tree": f"{day + 1:012d}",
-            "machine": "linux",
-            "packages": "p",
-            "tests": tests,
-        }
-        lines.append(json.dumps({"v": 1, "id": "", **run}) + "\n")
+        lines.append(line_of(day, commit, tests))
+    git(directory, "tag", "v1", "main~19")
     (directory / ".fileperf").mkdir()
     (directory / ".fileperf" / "history.jsonl").write_text("".join(lines[::-1]))
     return directory
@@ -109,6 +120,37 @@ def test_a_loss_since_a_release_fails_where_it_is_sure(project: Path) -> None:
     assert "change [90 %] since v1" in said
     assert trend(project, "--since=2026-10-21", "--fail-over=20%", "--metric=rps")[0] == 0
     assert trend(project, "--since=v1", "--fail-over=5%", "-k", "test_b")[0] == 0
+
+
+def test_two_kinds_of_machine_and_a_renewed_baseline_make_no_step(tmp_path: Path) -> None:
+    """Eight unchanged tests: runs 0 to 59 on a laptop, from 20 on by turns in CI, where ratios are 0.7 % higher.
+
+    From 40 on all compare with the code of run 35, which was stored because it looked 2 % better.
+    """
+    rng, commits = np.random.default_rng(6), committed(tmp_path, 60)
+    files: dict[str, list[str]] = {"laptop": [], "ci": []}
+    for day, commit in enumerate(commits):
+        machine = "ci" if day >= 20 and day % 2 else "laptop"
+        is_lucky, is_renewed = day == 35, day >= 40
+        tests = {}
+        for name in "abcdefgh":
+            error = rng.uniform(0.005, 0.015)
+            ratio = rng.normal(0.007 * (machine == "ci"), error) + 0.02 * is_lucky
+            tests[f"test_api.py::test_{name}"] = {
+                "old": f"{36:012d}" if is_renewed else "0" * 12,
+                "work": "w",
+                "ratios": {"rps": (ratio, error, 6), "p99": (rng.normal(0, 0.06), 0.05, 6)},
+                "stored": is_lucky,
+            }
+        files[machine].append(line_of(day, commit, tests, machine))
+    for name, lines in files.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    status, said, complaint = trend(tmp_path, "laptop.jsonl", "ci.jsonl", "--json=trend.json")
+    assert (status, complaint, "left out" in said) == (0, "", False), said
+    found = json.loads((tmp_path / "trend.json").read_text())
+    assert [(one["test"], one["metric"]) for one in found if one["steps"]] == [], said
+    assert (len(found), {len(one["runs"]) for one in found}) == (16, {60})
+    assert sum(one["low"] < 0 < one["high"] for one in found) >= 12, "the link's error is in the total"
 
 
 def test_wrong_words_are_refused(project: Path, tmp_path: Path) -> None:

@@ -21,24 +21,25 @@ History: 1 is the first.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from itertools import accumulate
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pytest_fileperf.errors import RecordError
 from pytest_fileperf.host.scratch import locked
 from pytest_fileperf.judge.baseline import slow_digest
 from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.rules import TREND
-from pytest_fileperf.judge.trend import Course, Observed
+from pytest_fileperf.judge.trend import Course, Floats, Observed
 from pytest_fileperf.judge.verdict import ReasonKind
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.units import format_count
@@ -64,7 +65,7 @@ _OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
 """Keys of an identity that may differ between runs whose ratios compare; beside them how start-ups are stabilised."""
 _SALT = hashlib.sha256(b"pytest-fileperf history").hexdigest()[:32]
 _UNKNOWN_LINK = 1.0
-"""Standard error of a link that nobody has measured: the level behind it may be any."""
+"""Variance of a link that nobody has measured: the level behind it may be any."""
 _LUCK = 2.0
 """A baseline that was stored because it was better carries luck: the errors of its link count so many times."""
 
@@ -85,7 +86,7 @@ class TestRatios:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One line. Times are ISO 8601, in UTC."""
+    """One line. Times are ISO 8601, with their offset from UTC."""
 
     at: str
     tree: str
@@ -135,10 +136,6 @@ def work_of(identity: Mapping[str, object]) -> str:
     return slow_digest(json.dumps(held, sort_keys=True, default=str), _SALT)[-8:]
 
 
-def time_text(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="seconds")
-
-
 def line_of(run: Run) -> str:
     """Returns the run as one line, with its end."""
     content = asdict(run)
@@ -149,15 +146,17 @@ def append(path: Path, run: Run) -> None:
     """Adds a run to the file, wholly or not at all. Raises RecordError for one that is no history or not writable."""
     line = line_of(run).encode()
     try:
-        with locked(path, within_s=_LOCK_S), path.open("r+b") as file:
+        # Without a buffer: what is left in one would be written when the file is closed.
+        with locked(path, within_s=_LOCK_S), path.open("r+b", buffering=0) as file:
             there = file.read()
-            if there.strip() and not any(map(_parsed, there.decode("utf-8", "replace").splitlines())):
+            if there.strip() and not any(_parsed(own)[0] for own in there.decode("utf-8", "replace").splitlines()):
                 raise RecordError(f"{path} isn't a history: name another file with --fileperf-history=PATH")
             if line in there:
                 return
+            left = memoryview(line if not there or there.endswith(b"\n") else b"\n" + line)
             try:
-                file.write(line if not there or there.endswith(b"\n") else b"\n" + line)
-                file.flush()
+                while left:
+                    left = left[file.write(left) :]
             except OSError:
                 file.truncate(len(there))
                 raise
@@ -179,17 +178,13 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
             raise RecordError(f"the history {path} cannot be read: {error.strerror or error}") from error
         newer, bad = 0, []
         for number, line in enumerate(lines, 1):
-            content = _parsed(line)
-            if content is None:
-                bad += [number] if line.strip() else []
-            elif content["v"] > SCHEMA:
+            version, content = _parsed(line)
+            if version > SCHEMA:
                 newer += 1
-            else:
-                own = {key: value for key, value in content.items() if key not in ("v", "id")}
-                try:
-                    found[_id_of(own)] = _run_of(own)
-                except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-                    bad.append(number)
+            elif (run := _run_of(content)) is not None:
+                found[_id_of(content)] = run
+            elif line.strip():
+                bad.append(number)
         if bad:
             more = "" if len(bad) == 1 else f" and {len(bad) - 1} more"
             said.append(f"{path}: line {bad[0]}{more} left out: this is no run, maybe the rest of a merge")
@@ -198,42 +193,42 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     return sorted(found.values(), key=lambda run: (run.time, run.at)), said
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
+def _parsed(line: str) -> tuple[int, dict[str, Any]]:
+    """Returns the version of a line's form and its content; 0 and nothing if it is no run."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
-        return None
+        content = None
     if not isinstance(content, dict) or not isinstance(content.get("tests"), dict) or "id" not in content:
-        return None
-    version = content.get("v")
-    return content if isinstance(version, int) and not isinstance(version, bool) and version >= 1 else None
+        return 0, {}
+    version = content.pop("v", None)
+    del content["id"]
+    is_known = isinstance(version, int) and not isinstance(version, bool) and version >= 1
+    return (version, content) if is_known else (0, {})
 
 
-def _run_of(content: Mapping[str, Any]) -> Run:
-    """Raises ValueError, TypeError, KeyError, AttributeError or OverflowError for a line of another form."""
-    tests = {}
-    for nodeid, own in content["tests"].items():
-        ratios = {name: tuple(value) for name, value in own["ratios"].items() if name in METRICS}
-        in_range = all(
-            abs(ratio) < _MOST and 0 < error < _MOST and pairs >= 0 for ratio, error, pairs in ratios.values()
+def _run_of(content: Mapping[str, Any]) -> Run | None:
+    """Returns the run; None if a value is not of the right form."""
+    try:
+        tests = {}
+        for nodeid, own in content["tests"].items():
+            ratios = {name: tuple(value) for name, value in own["ratios"].items() if name in METRICS}
+            tests[nodeid] = TestRatios(**{**own, "ratios": ratios})
+        run = Run(**{**content, "tests": tests})
+        figures = [figures for test in tests.values() for figures in test.ratios.values()]
+        fits = (
+            all(abs(ratio) < _MOST and 0 < error < _MOST and pairs >= 0 for ratio, error, pairs in figures)
+            and isinstance(content.get("dirty", False), bool)
+            and all(datetime.fromisoformat(text).tzinfo for text in (run.at, run.made or run.at))
+            and all(_TREE.fullmatch(code) for code in (run.tree, *(test.old for test in tests.values())))
+            and _COMMIT.fullmatch(run.commit)
+            # A test's name goes to pytest and to terminals.
+            and "".join((run.machine, run.branch, *tests, *(test.work for test in tests.values()))).isprintable()
+            and not any(nodeid.startswith("-") for nodeid in tests)
         )
-        # A test's name goes to pytest and to terminals.
-        if not in_range or not nodeid.isprintable() or nodeid.startswith("-"):
-            raise ValueError(nodeid)
-        tests[nodeid] = TestRatios(**{**own, "ratios": ratios})
-    run = Run(**{**content, "tests": tests})
-    times = [datetime.fromisoformat(text) for text in (run.at, run.made or run.at)]
-    olds = [test.old for test in tests.values()]
-    if (
-        not isinstance(content.get("dirty", False), bool)
-        or any(time.tzinfo is None for time in times)
-        or not all(_TREE.fullmatch(tree) for tree in (run.tree, *olds))
-        or not _COMMIT.fullmatch(run.commit)
-        or not (run.machine + run.branch).isprintable()
-        or not all(isinstance(test.work, str) for test in tests.values())
-    ):
-        raise ValueError(run.at)
-    return run
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None
+    return run if fits else None
 
 
 def _id_of(content: Mapping[str, object]) -> str:
@@ -248,57 +243,39 @@ def _text(content: Mapping[str, object]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class Series(Observed):
     """One metric of one test over all runs that made the same load, the oldest code first."""
 
     nodeid: str
     metric: str
     runs: tuple[Run, ...]
-    ratios: tuple[float, ...]
-    """Log ratios to the first old code: those to later ones are linked to it."""
-    errors: tuple[float, ...]
-    links: tuple[float, ...]
-    """Variances, as `Observed` has them."""
     olds: tuple[str, ...]
-    """The old code of each run."""
+    """The old code of each run. Ratios are to the first of them: those to later ones are linked to it."""
     far: float
     """Variance of the links between the first old code and the last."""
-    unlinked: tuple[str, ...]
-    """Old codes that no run compares with one before."""
+    unlinked: tuple[tuple[str, str], ...]
+    """Old codes that no runs link to the one before, with that one first."""
     others: int
     """Runs of the same test that made another load."""
 
-    @property
-    def observed(self) -> Observed:
-        return Observed(ratios=self.ratios, errors=self.errors, links=self.links, session_sd=_session_sd(self.metric))
+    def change_since(
+        self, begun: int, tree: str, course: Course, *, of_last_run: bool = False
+    ) -> tuple[float, float] | None:
+        """Returns the log ratio of the last level, or of the last run, over what was before a run, and its error.
 
-    def change_since(self, begun: int, tree: str, course: Course) -> tuple[float, float] | None:
-        """Returns the log ratio of the last level over the one before a run, and its error; None without runs.
-
-        If the first old code is this `tree`, it is what the level is compared with.
+        If the first old code is this `tree`, it is compared with that. Without runs it returns None.
         """
         if begun >= len(self.runs):
             return None
+        now, error = course.level(begun, len(self.runs))
+        if of_last_run:
+            now, error = self.ratios[-1], math.hypot(self.errors[-1], self.session_sd)
         if tree and tree == self.olds[0]:
-            return course.levels[-1], math.hypot(course.errors[-1], math.sqrt(self.far))
+            return now, math.hypot(error, math.sqrt(self.far))
         if begun == 0:
             return None
-        between = math.sqrt(sum(self.links[begun:]))
-        change = course.levels[-1] - course.levels[begun - 1]
-        return change, math.hypot(course.errors[-1], course.errors[begun - 1], between)
-
-
-def _session_sd(metric: str) -> float:
-    return TREND.session_sd if METRICS[metric].percentile is None else TREND.tail_session_sd
-
-
-def in_order(runs: Sequence[Run], commits: Sequence[str]) -> list[Run]:
-    """Returns runs by the order of their commits, the oldest first; those of other commits by their time."""
-    places = {commit: place for place, commit in enumerate(commits)}
-    known = sorted((run for run in runs if run.commit in places), key=lambda run: (places[run.commit], run.at))
-    times = accumulate((run.time for run in known), max)
-    keys = {id(run): (time, places[run.commit], run.at) for run, time in zip(known, times, strict=True)}
-    return sorted(runs, key=lambda run: keys.get(id(run), (run.time, -1, run.at)))
+        before, error_before = course.level(0, begun)
+        return now - before, math.hypot(error, error_before, math.sqrt(sum(self.links[begun:])))
 
 
 def series_of(runs: Sequence[Run], links: Sequence[Run] = ()) -> list[Series]:
@@ -323,68 +300,69 @@ def series_of(runs: Sequence[Run], links: Sequence[Run] = ()) -> list[Series]:
 
 
 def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run], links: Sequence[Run]) -> Series:
-    every = [(run, run.tests[nodeid]) for run in runs if metric in run.tests.get(nodeid, _NOTHING).ratios]
+    def of_test(some: Sequence[Run]) -> list[tuple[Run, TestRatios]]:
+        return [(run, run.tests[nodeid]) for run in some if metric in run.tests.get(nodeid, _NOTHING).ratios]
+
+    every = of_test(runs)
     own = [(run, test) for run, test in every if test.work == work]
-    beside = [(run, run.tests[nodeid]) for run in links if metric in run.tests.get(nodeid, _NOTHING).ratios]
-    offsets, ways = _offsets(own[0][1].old, metric, [*own, *(pair for pair in beside if pair[1].work == work)])
-    ratios, variances, unlinked = [], [], []
-    machines: list[str] = []
-    before = own[0][1].old
-    for run, test in own:
-        if (old := test.old) not in offsets:
-            offsets[old], ways[old] = offsets[before], ways[before] | {(old, _UNKNOWN_LINK)}
-            unlinked.append(old)
-        is_new = machines and run.machine not in machines[-TREND.machine_runs :]
-        moved = sum(variance for _, variance in ways[old] ^ ways[before])
-        variances.append(moved + (TREND.machine_sd**2 if is_new else 0.0))
-        machines.append(run.machine)
-        ratios.append(test.ratios[metric][0] + offsets[old])
-        before = old
+    olds = [test.old for _, test in own]
+    session_sd = TREND.session_sd if METRICS[metric].percentile is None else TREND.tail_session_sd
+    places, offsets, spread = _linked(
+        metric, [*own, *(one for one in of_test(links) if one[1].work == work)], session_sd
+    )
+
+    def apart(old: str, new: str) -> float:
+        """Returns the variance of the link between two old codes."""
+        one, other = places[old], places[new]
+        return max(0.0, min(_UNKNOWN_LINK, float(spread[one, one] + spread[other, other] - 2 * spread[one, other])))
+
+    variances = [0.0, *(apart(*both) for both in pairwise(olds))]
+    for at, (run, _) in enumerate(own):
+        if at and all(run.machine != before.machine for before, _ in own[max(0, at - TREND.machine_runs) : at]):
+            variances[at] += TREND.machine_sd**2
     return Series(
         nodeid=nodeid,
         metric=metric,
+        session_sd=session_sd,
         runs=tuple(run for run, _ in own),
-        ratios=tuple(ratios),
+        ratios=tuple(test.ratios[metric][0] + float(offsets[places[test.old]]) for _, test in own),
         errors=tuple(test.ratios[metric][1] for _, test in own),
         links=tuple(variances),
-        olds=tuple(test.old for _, test in own),
-        far=sum(variance for _, variance in ways[before]),
-        unlinked=tuple(unlinked),
+        olds=tuple(olds),
+        far=apart(olds[0], olds[-1]),
+        unlinked=tuple(both for both in pairwise(dict.fromkeys(olds)) if apart(*both) == _UNKNOWN_LINK),
         others=len(every) - len(own),
     )
 
 
-def _offsets(
-    first: str, metric: str, measured: Iterable[tuple[Run, TestRatios]]
-) -> tuple[dict[str, float], dict[str, frozenset[tuple[str, float]]]]:
-    """Returns how far each code is from the first old one, as a log ratio, and the links on the way: names, variances.
+def _linked(
+    metric: str, measured: Sequence[tuple[Run, TestRatios]], session_sd: float
+) -> tuple[dict[str, int], Floats, Floats]:
+    """Returns places of codes, and by these how far each is from the first old one, as log ratios with covariances.
 
-    The way is the one that is known best (Dijkstra).
+    Weighted least squares over all runs. What nobody has compared with the old code before may be anywhere: a tie with
+    hardly any weight.
     """
-    links: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    ties = []
     for run, test in measured:
         ratio, stated, _ = test.ratios[metric]
-        variance = (stated * (_LUCK if test.stored else 1)) ** 2 + _session_sd(metric) ** 2
-        for between, sign in (((test.old, run.tree), 1), ((run.tree, test.old), -1)):
-            links.setdefault(between, []).append((sign * ratio, variance))
-    beside: dict[str, list[tuple[str, float, float]]] = {}
-    for (one, other), own in links.items():
-        weight = sum(1 / variance for _, variance in own)
-        mean = sum(ratio / variance for ratio, variance in own) / weight
-        beside.setdefault(one, []).append((other, mean, 1 / weight))
-    offsets: dict[str, float] = {}
-    ways: dict[str, frozenset[tuple[str, float]]] = {}
-    ahead: list[tuple[float, str, float, frozenset[tuple[str, float]]]] = [(0.0, first, 0.0, frozenset())]
-    while ahead:
-        variance, code, offset, way = heapq.heappop(ahead)
-        if code in offsets:
-            continue
-        offsets[code], ways[code] = offset, way
-        for other, ratio, more in beside.get(code, ()):
-            if other not in offsets:
-                name = "…".join(sorted((code, other)))
-                heapq.heappush(ahead, (variance + more, other, offset + ratio, way | {(name, more)}))
-    return offsets, ways
+        ties.append((test.old, run.tree, ratio, (stated * (_LUCK if test.stored else 1)) ** 2 + session_sd**2))
+    olds = dict.fromkeys(test.old for _, test in measured)
+    ties += [(old, new, 0.0, 100 * _UNKNOWN_LINK) for old, new in pairwise(olds)]
+    beside: dict[str, set[str]] = {}
+    for old, new, *_ in ties:
+        beside.setdefault(new, set()).add(old)
+    # Code that was compared with one other only tells nothing about old codes.
+    ties = [tie for tie in ties if tie[1] in olds or len(beside[tie[1]]) > 1]
+    places = {code: at for at, code in enumerate(dict.fromkeys((*olds, *(new for _, new, *_ in ties))))}
+    design = np.zeros((len(ties), len(places)))
+    for row, (old, new, *_) in zip(design, ties, strict=True):
+        row[places[old]] -= 1
+        row[places[new]] += 1
+    ratios, weights = np.array([tie[2] for tie in ties]), 1 / np.array([tie[3] for tie in ties])
+    spread, others = np.zeros((len(places),) * 2), design[:, 1:]
+    spread[1:, 1:] = np.linalg.inv((others.T * weights) @ others)
+    return places, spread[:, 1:] @ ((others.T * weights) @ ratios), spread
 
 
 _NOTHING = TestRatios(old="", work="", ratios={})

@@ -21,7 +21,7 @@ Noise
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -57,10 +57,18 @@ class Course:
     steps: tuple[Step, ...]
     levels: tuple[float, ...]
     """The level at each run, as a log ratio to the first run's old code."""
-    errors: tuple[float, ...]
-    """Their standard errors."""
     noise: float
     """Standard deviation of one run, as a log ratio."""
+    begins: tuple[int, ...]
+    """The first run of each level."""
+    judged: tuple[Floats, Floats, Floats]
+    """Ratios, variances and links, with odd runs drawn to the others."""
+
+    def level(self, begun: int, end: int) -> tuple[float, float]:
+        """Returns the level of the last run before `end`, by runs from `begun` on, and its standard error."""
+        first = max(begun, *(each for each in self.begins if each < end))
+        _, levels, variances = _filtered(*(each[first:end] for each in self.judged))
+        return float(levels[-1]), math.sqrt(variances[-1])
 
     def runs_to_show(self, change: float) -> int | None:
         """Returns after how many runs a step of this size (a log ratio) shows in 8 of 10 cases; None for over 100."""
@@ -83,8 +91,7 @@ class Observed:
     session_sd: float
 
 
-def courses_of(every: Sequence[Observed], *, shared_by: int = 1) -> list[Course]:
-    """Returns the course of each series. With `shared_by`, one decision's error is shared by so many series."""
+def courses_of(every: Sequence[Observed]) -> list[Course]:
     found: dict[int, Course] = {}
     by_length: dict[int, list[int]] = {}
     for at, one in enumerate(every):
@@ -97,8 +104,9 @@ def courses_of(every: Sequence[Observed], *, shared_by: int = 1) -> list[Course]
         v = errors**2 + np.array([[one.session_sd**2] for one in own])
         scale = scale_of(y, v, link)
         z = clipped(y, np.sqrt(v * scale[:, None]))
-        penalty = (TREND.penalty + 2 * math.log(shared_by)) * scale
-        back = partition(z, v, link, penalty) if length >= TREND.first else np.zeros((len(own), 1), np.int64)
+        back = np.zeros((len(own), 1), np.int64)
+        if length >= TREND.first:
+            back = partition(z, v, link, TREND.penalty * scale)
         for row, at in enumerate(places):
             found[at] = _course(z[row], v[row] * scale[row], link[row], [0, *points(back[row])])
     return [found[at] for at in range(len(every))]
@@ -106,22 +114,33 @@ def courses_of(every: Sequence[Observed], *, shared_by: int = 1) -> list[Course]
 
 def _course(y: Floats, v: Floats, link: Floats, begins: Sequence[int]) -> Course:
     """Returns the course of one series, by the first run of each level."""
-    segments = [_Segment(y[a:b], v[a:b], link[a:b]) for a, b in pairwise((*begins, len(y)))]
+    ends = (*begins, len(y))
+
+    def part(first: int, last: int) -> _Segment:
+        """Returns the runs of some levels as one segment, up to but not with the last."""
+        runs = slice(ends[first], ends[last])
+        return _Segment(y[runs], v[runs], link[runs])
+
+    segments = [part(place, place + 1) for place in range(len(begins))]
     steps = []
-    for before, after, begun, at in zip(segments, segments[1:], begins, begins[1:], strict=False):
-        earliest, latest = before.and_after(after).places(at - begun)
+    for place, (before, after) in enumerate(pairwise(segments)):
+        begun, at = ends[place : place + 2]
+        earliest, latest = part(place, place + 2).places(at - begun)
         error = math.sqrt(before.variances[-1] + after.variances[0] + link[at])
         change = float(after.levels[0] - before.levels[-1])
         steps.append(Step(at=at, earliest=begun + earliest, latest=begun + latest, change=change, error=error))
     return Course(
-        steps=tuple(_with_slow_changes(steps, segments)),
+        steps=tuple(_with_slow_changes(steps, begins, part)),
         levels=tuple(float(level) for segment in segments for level in segment.levels),
-        errors=tuple(math.sqrt(variance) for segment in segments for variance in segment.variances),
         noise=math.sqrt(float(np.median(v))),
+        begins=tuple(begins),
+        judged=(y, v, link),
     )
 
 
-def _with_slow_changes(steps: Sequence[Step], segments: Sequence[_Segment]) -> Iterator[Step]:
+def _with_slow_changes(
+    steps: Sequence[Step], begins: Sequence[int], part: Callable[[int, int], _Segment]
+) -> Iterator[Step]:
     """Yields the steps, with a slow change in place of those that it explains; of many ways the one with most steps."""
     at = 0
     while at < len(steps):
@@ -132,21 +151,16 @@ def _with_slow_changes(steps: Sequence[Step], segments: Sequence[_Segment]) -> I
             and steps[last + 1].at - steps[last].at <= TREND.slow_runs
         ):
             last += 1
+        found, begun = steps[at], begins[at]
         for end in range(last, at - 1, -1):
-            whole = segments[at]
-            for later in segments[at + 1 : end + 2]:
-                whole = whole.and_after(later)
-            begun = 0 if at == 0 else steps[at - 1].at
-            slow = whole.slow_change(steps[at].at - begun, steps[end].at - begun)
-            cost = sum(segment.cost for segment in segments[at : end + 2])
+            slow = part(at, end + 2).slow_change(steps[at].at - begun, steps[end].at - begun)
+            cost = sum(part(place, place + 1).cost for place in range(at, end + 2))
             if slow is not None and slow[0] <= cost - TREND.slow_gain:
                 _, first, final, change, error = slow
                 first, final = first + begun, final + begun
-                yield Step(at=first, earliest=first, latest=final, change=change, error=error, is_slow=True)
+                found = Step(at=first, earliest=first, latest=final, change=change, error=error, is_slow=True)
                 break
-        else:
-            yield steps[at]
-            end = at
+        yield found
         at = end + 1
 
 
@@ -216,9 +230,6 @@ class _Segment:
         weight = np.append(1 / (back_sure[1:] + link[1:]), 0.0)
         self.variances = 1 / (1 / sure + weight)
         self.levels = self.variances * (ahead / sure + weight * later)
-
-    def and_after(self, after: _Segment) -> _Segment:
-        return _Segment(*(np.concatenate(both) for both in zip(self._runs, after._runs, strict=True)))
 
     @property
     def cost(self) -> float:

@@ -243,6 +243,9 @@ class MetricComparison:
     """Its standard error. For few pairs it is widened so that 1.6449 of it still are the 90 % interval."""
     after_requests: int | None = None
     """For memory: the number of requests of each start-up after which both versions are compared."""
+    since_release: tuple[str, float, float, float] | None = None
+    """The newest tag before this code, if a history knows the change since then: its name, the change, and the change's
+    90 % interval."""
 
     @classmethod
     def of(

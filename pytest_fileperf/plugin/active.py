@@ -99,7 +99,8 @@ def activate(config: pytest.Config) -> None:
 def _source(config: pytest.Config, options: Options) -> Source:
     from pytest_fileperf.versions.source import Source
 
-    return Source(config.rootpath, options.baselines, keeps_trees=options.keeps_trees, outputs=options.files)
+    outputs = filter(None, (*options.files, options.history))
+    return Source(config.rootpath, options.baselines, keeps_trees=options.keeps_trees, outputs=outputs)
 
 
 def _listed(*problems: str) -> str:
@@ -300,11 +301,11 @@ class Active:
             if session.exitstatus in _ENDED:
                 self._said += (f"fileperf: {note}" for note in self._session.notes)
             self._session.settle(passed=False)  # baselines that an interrupted test was about to store
+            if self.options.history is not None:
+                failed = self._add_to_history(self._session, self.options.history, session.exitstatus in _ENDED)
             self.results += self._session.results
             if self._untraced and any(not boot.tracer for one in self.results for boot in one.recording.boots):
                 self._said.append(self._untraced)
-            if self.options.history is not None and session.exitstatus in _ENDED:
-                failed = self._add_to_history(self._session, self.options.history)
             if self._ran_all(session):
                 self._add_endpoints(self._session.covered())
         self._close()
@@ -314,10 +315,11 @@ class Active:
         elif (self._finish(session) or failed) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def _add_to_history(self, session: Session, path: Path) -> bool:
+    def _add_to_history(self, session: Session, path: Path, has_ended: bool) -> bool:
         """Returns whether it failed."""
         try:
-            self._written.append(f"fileperf: {session.add_to(path)}")
+            interrupted = f"nothing was added to {path}: the run was interrupted"
+            self._written.append(f"fileperf: {session.add_to(path) if has_ended else interrupted}")
         except FilePerfError as error:
             self._written.append(f"fileperf: {error}")
             return True

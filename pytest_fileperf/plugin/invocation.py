@@ -157,7 +157,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     baselines = _optional_path(directory, given("baselines")) or config.rootpath / str(
         ini.get("baselines") or DEFAULT_BASELINES
     )
-    history = None if (written := ini.get("history")) is None else config.rootpath / str(written)
+    history = config.rootpath / str(written) if (written := ini.get("history")) else None
     if given("history") is not None:
         history = _optional_path(directory, given("history") or None) or baselines / "history.jsonl"
     options = Options(

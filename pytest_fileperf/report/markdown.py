@@ -59,6 +59,9 @@ def markdown_report(record: SessionRecord, *, limit_bytes: int = STEP_LIMIT_BYTE
         rows = [row for result in urgent for row in _gate_rows(result)]
         blocks += ([*_table(_GATE_HEADINGS, rows), ""], *(_about(result, common) for result in urgent))
     if calm:
+        lost = [(result, text) for result in calm for text in remarks.release_texts(result, only_losses=True)]
+        if lost:
+            blocks.append([*(f"- {_code(result.test.nodeid)}: {_escaped(text)}" for result, text in lost), ""])
         blocks.append(_calm(calm, common))
     blocks += map(_ranked, record.groups)
     if common:

@@ -21,13 +21,14 @@ from pytest_fileperf.report.wording import (
     COUNTING,
     NO_BASELINE,
     base_name,
+    change_text,
     note_text,
     notes_text,
     typical_text,
     untold_code,
 )
 from pytest_fileperf.serve.stability import STABILISERS
-from pytest_fileperf.units import format_bytes, format_count, format_rate, format_share
+from pytest_fileperf.units import format_bytes, format_change, format_count, format_rate, format_share
 
 _WELL = (Standing.PASS, Standing.IMPROVED, Standing.UNGATED)
 _BRIEFLY = (NoteKind.SET_BY_TEST, NoteKind.ELSEWHERE, NoteKind.CHANGED_MEANWHILE)
@@ -86,6 +87,7 @@ def notes(result: Result) -> tuple[str, ...]:
         _processes_text(result),
         _one_core_text(result),
         *_growth_texts(result),
+        *release_texts(result),
         traced_text(result),
         busy_text(result),
         _left_text(result),
@@ -112,6 +114,7 @@ def brief_notes(result: Result) -> list[str]:
         _one_core_text(result),
         _left_text(result),
         *_growth_texts(result),
+        *release_texts(result, only_losses=True),
         *(note_text(note) for note in result.notes if note.kind in _BRIEFLY),
         "" if result.standing in _WELL else _background(result),
         *(plain(note_text(note)) for note in code if is_told and note.kind in _OF_FIGURES),
@@ -133,6 +136,21 @@ def _not_stored_text(result: Result) -> str:
     """Returns why it did not become a baseline although the user asked for it, unless a reason says so."""
     said = any(item.reason and item.reason.kind in NO_BASELINE for item in result.verdict.comparisons)
     return f"nothing was stored: {plain(result.not_stored)}" if result.not_stored and not said else ""
+
+
+def release_texts(result: Result, *, only_losses: bool = False) -> Iterator[str]:
+    """Yields changes since a release, if a history tells them; or only losses that are sure."""
+    verdict = result.verdict
+    old = verdict.against if base_name(verdict) == "base" else "the last baseline"
+    for item in verdict.comparisons:
+        if item.since_release is None:
+            continue
+        release, change, *bounds = item.since_release
+        if only_losses and min(METRICS[item.metric].worse_sign * bound for bound in bounds) <= 0:
+            continue
+        low, high = (format_change(bound, unit=False) for bound in bounds)
+        since = f"{item.metric} {format_change(change)} since {plain(release)} [90 %: {low}, {high}]"
+        yield f"{since}, {change_text(item)} since {plain(old)}"
 
 
 # --- The server's way with connections

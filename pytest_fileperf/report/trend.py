@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -16,6 +16,7 @@ from statistics import fmean
 
 from pytest_fileperf.judge.difference import as_share
 from pytest_fileperf.judge.history import Run, Series
+from pytest_fileperf.judge.rules import TREND
 from pytest_fileperf.judge.trend import Course, Step
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.text import Screen, Style, cells, pad, paint, plain, shorten
@@ -39,24 +40,24 @@ class Trend:
 
     series: Series
     course: Course
+    total: tuple[float, float]
+    """The change since the first old code, or since a commit or day that was asked for: log ratio, standard error."""
     begun: int = 0
     """The first run that is shown."""
-    since: tuple[float, float] | None = None
-    """The change since a commit or a day that was asked for, a log ratio, and its standard error."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
         return tuple(step for step in self.course.steps if step.at >= self.begun)
 
     @property
-    def total(self) -> tuple[float, float]:
-        """The change since the first old code, or since what was asked for; its standard error."""
-        return self.since or (self.course.levels[-1], math.hypot(self.course.errors[-1], math.sqrt(self.series.far)))
-
-    @property
     def newest(self) -> datetime:
         """When the code of its last step was made; long ago without a step."""
         return max((self.series.runs[step.at].time for step in self.steps), default=datetime.min.replace(tzinfo=UTC))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether runs link all old codes that the change is over: one link that nobody measured has an error of 1."""
+        return self.total[1] < 1
 
     def loses(self, share: float) -> bool:
         """Returns whether a loss beyond this share is sure, at 95 %."""
@@ -109,13 +110,11 @@ def trend_values(trends: Sequence[Trend]) -> list[dict[str, object]]:
         {
             "test": trend.series.nodeid,
             "metric": trend.series.metric,
-            "change": as_share(trend.total[0]),
-            **_interval(*trend.total),
+            **_values(*trend.total),
             "noise": trend.course.noise,
             "steps": [
                 {
-                    "change": as_share(step.change),
-                    **_interval(step.change, step.error),
+                    **_values(step.change, step.error),
                     "slow": step.is_slow,
                     "commit": trend.series.runs[step.at].commit,
                     "after": trend.series.runs[step.at - 1].commit,
@@ -138,24 +137,26 @@ def trend_values(trends: Sequence[Trend]) -> list[dict[str, object]]:
 
 def commit_text(run: Run) -> str:
     """Returns `1a2b3c4 of 2026-10-12`."""
-    return f"{run.commit[:7] or run.tree[:7]} of {run.time:%Y-%m-%d}"
+    return f"{_code(run)} of {run.time:%Y-%m-%d}"
+
+
+def _code(run: Run) -> str:
+    return run.commit[:7] or run.tree[:7]
 
 
 def step_text(step: Step, series: Series) -> str:
-    text, first = change_text(step.change, step.error), series.runs[step.at]
-    before = series.runs[step.at - 1]
+    text, first = change_text(step.change, step.error), commit_text(series.runs[step.at])
     if step.is_slow:
-        last = series.runs[step.latest]
         runs = format_count(step.latest - step.at + 1, "run")
-        return f"{text} slowly, in {runs} from {commit_text(first)} to {last.commit[:7] or last.tree[:7]}"
+        return f"{text} slowly, in {runs} from {first} to {_code(series.runs[step.latest])}"
     unsure = max(step.at - step.earliest, step.latest - step.at)
     about = f", ±{format_count(unsure, 'run')}" if unsure else ""
-    return f"{text} by {commit_text(first)}, after {before.commit[:7] or before.tree[:7]}{about}"
+    return f"{text} by {first}, after {_code(series.runs[step.at - 1])}{about}"
 
 
 def _quiet_text(trend: Trend) -> str:
-    if len(trend.series.runs) < 10:
-        return f"{format_count(len(trend.series.runs), 'run')} so far; steps are looked for from 10 runs on"
+    if len(trend.series.runs) < TREND.first:
+        return f"{format_count(len(trend.series.runs), 'run')} so far; steps are looked for from {TREND.first} runs on"
     for change in _ASKED:
         runs = trend.course.runs_to_show(math.log1p(change))
         if runs is not None and runs <= _SOON:
@@ -167,13 +168,20 @@ def _is_worse(trend: Trend) -> bool:
     return METRICS[trend.series.metric].worse_sign * trend.total[0] > 0
 
 
+def shares(change: float, error: float) -> tuple[float, float, float]:
+    """Returns a change and its 90 % interval, as shares of a log ratio and its standard error."""
+    low, middle, high = (as_share(change + sign * SURE * error) for sign in (-1, 0, 1))
+    return middle, low, high
+
+
 def change_text(change: float, error: float) -> str:
-    low, high = (format_change(as_share(change + sign * SURE * error), unit=False) for sign in (-1, 1))
-    return f"{format_change(as_share(change))} [{low}, {high}]"
+    middle, *interval = shares(change, error)
+    low, high = (format_change(bound, unit=False) for bound in interval)
+    return f"{format_change(middle)} [{low}, {high}]"
 
 
-def _interval(change: float, error: float) -> Mapping[str, float]:
-    return {"low": as_share(change - SURE * error), "high": as_share(change + SURE * error)}
+def _values(change: float, error: float) -> dict[str, float]:
+    return dict(zip(("change", "low", "high"), shares(change, error), strict=True))
 
 
 def _scales(trends: Sequence[Trend]) -> dict[str, tuple[float, float]]:
@@ -191,7 +199,7 @@ def _scales(trends: Sequence[Trend]) -> dict[str, tuple[float, float]]:
 
 def _means(trend: Trend) -> list[float]:
     values = trend.series.ratios[trend.begun :]
-    weights = [1 / (error**2 + trend.series.observed.session_sd**2) for error in trend.series.errors[trend.begun :]]
+    weights = [1 / (error**2 + trend.series.session_sd**2) for error in trend.series.errors[trend.begun :]]
     count = min(_CELLS, len(values))
     edges = [round(len(values) * at / count) for at in range(count + 1)]
     return [fmean(values[a:b], weights[a:b]) for a, b in pairwise(edges)]

@@ -7,7 +7,8 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from pytest_fileperf.errors import FilePerfError, PlanError
 from pytest_fileperf.host import scratch
 from pytest_fileperf.host.child import run
 from pytest_fileperf.judge.difference import as_share
-from pytest_fileperf.judge.history import Run, in_order, read, series_of
+from pytest_fileperf.judge.history import Run, read, series_of
+from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.trend import Step, courses_of
 from pytest_fileperf.judge.verdict import MetricComparison
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.record_file import read_record
-from pytest_fileperf.report.trend import Trend
+from pytest_fileperf.report.trend import Trend, shares
+from pytest_fileperf.report.wording import sentence
 from pytest_fileperf.units import format_change, format_count, format_names
 from pytest_fileperf.versions.repository import GitError, Repository, find_repository
 from pytest_fileperf.versions.source import Source
@@ -29,60 +32,64 @@ from pytest_fileperf.versions.source import Source
 
 
 def trends_of(
-    paths: Sequence[Path], *, name: str = "", metric: str | None = None, since: str | None = None
+    paths: Sequence[Path],
+    *,
+    name: str = "",
+    metric: str | None = None,
+    since: str | None = None,
+    now: Run | None = None,
 ) -> tuple[list[Trend], list[str], str]:
     """Returns the trend of each test and metric, sentences about runs left out, and tests with an unknown change.
 
-    `since` is a commit, a name for one, or a day. Raises FilePerfError.
+    `since` is a commit, a name for one, or a day. The change is that of the last level; or of the run `now`, which then
+    is the last one, wherever its code belongs. Raises FilePerfError.
     """
-    read_runs, said = read(paths)
+    every, said = read(paths)
     repository = find_repository(Path.cwd())
     listed = None if repository is None else repository.answers("rev-list", "--first-parent", "--reverse", "HEAD")
-    commits = listed.split() if listed else []
-    runs = [run for run in in_order(read_runs, commits) if not run.dirty]
-    known_here = frozenset(commits)
-    here = [run for run in runs if run.commit in known_here]
-    if here:
-        runs = here
-    if beside := len(read_runs) - len(runs):
+    places = {commit: place for place, commit in enumerate((listed or "").split())}
+    clean = [run for run in every if not run.dirty and run != now]
+    runs = sorted((run for run in clean if run.commit in places), key=lambda run: (places[run.commit], run.at)) or clean
+    if beside := len(every) - len(runs) - (now in every):
         said.append(f"{format_count(beside, 'run')} of uncommitted code or other branches left out")
+    if now is not None:
+        runs.append(now)
     shown = set(map(id, runs))
-    every = [
+    found = [
         series
-        for series in series_of(runs, [run for run in read_runs if id(run) not in shown])
+        for series in series_of(runs, [run for run in every if id(run) not in shown])
         if name.lower() in series.nodeid.lower() and metric in (None, series.metric)
     ]
-    if (name or metric) and runs and not every:
+    if (name or metric) and runs and not found:
         known = sorted({test for run in runs for test in run.tests})
         raise PlanError(f"no test and metric of this history is selected; its tests are {format_names(known)}")
-    tree, is_later = "", None
-    if since is not None:
-        tree, is_later = _since(since, repository, commits)
-    found, unknown = [], []
-    for series, course in zip(every, courses_of([series.observed for series in every]), strict=True):
-        begun, change = 0, None
+    tree, is_later = ("", None) if since is None else _since(since, repository, places)
+    trends, unknown = [], []
+    for series, course in zip(found, courses_of(found), strict=True):
+        begun = 0
         if is_later is not None:
-            begun = next((at for at, run in enumerate(series.runs) if is_later(run)), len(series.runs))
-            if (change := series.change_since(begun, tree, course)) is None:
-                said.append(f"{series.nodeid}: {series.metric} has no runs both before and after {since}")
-                unknown.append(series.nodeid)
-                continue
-            if series.unlinked:
-                unknown.append(series.nodeid)
-        found.append(Trend(series=series, course=course, begun=begun, since=change))
+            begun = next((at for at, run in enumerate(series.runs) if run is now or is_later(run)), len(series.runs))
+        change = series.change_since(
+            begun, tree if is_later else series.olds[0], course, of_last_run=series.runs[-1] is now
+        )
+        if change is None:
+            said.append(f"{series.nodeid}: {series.metric} has no runs both before and after {since}")
+            unknown.append(series.nodeid)
+            continue
+        trends.append(Trend(series=series, course=course, total=change, begun=begun))
+        unknown += [series.nodeid] * (not trends[-1].is_known)
         if series.others:
             others = format_count(series.others, "run")
             said.append(f"{series.nodeid}: {others} with another load or request left out of {series.metric}")
         if series.unlinked:
             said.append(f"{series.nodeid}: no run compared a renewed baseline with the one before; `--link` does")
-    return found, list(dict.fromkeys(said)), format_names(list(dict.fromkeys(unknown)))
+    return trends, list(dict.fromkeys(said)), format_names(list(dict.fromkeys(unknown)))
 
 
-def _since(since: str, repository: Repository | None, commits: Sequence[str]) -> tuple[str, Callable[[Run], bool]]:
-    """Returns the tree of a commit, if it is one, and what tells whether a run is of that code or of later code."""
-    commit = (
-        None if repository is None else repository.answers("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
-    )
+def _since(since: str, repository: Repository | None, places: Mapping[str, int]) -> tuple[str, Callable[[Run], bool]]:
+    """Returns the tree of a commit, if it is one, and what tells whether a run is of later code."""
+    words = ("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
+    commit = None if repository is None else repository.answers(*words)
     if commit is None or repository is None:
         try:
             day = datetime.fromisoformat(since).astimezone(UTC)
@@ -90,12 +97,39 @@ def _since(since: str, repository: Repository | None, commits: Sequence[str]) ->
             raise PlanError(f"--since={since}: neither a commit nor a day such as 2026-11-20") from None
         return "", lambda run: run.time >= day
     made = datetime.fromisoformat(repository.ask("show", "-s", "--format=%cI", commit))
-    places = {one: place for place, one in enumerate(commits)}
     with Source(Path.cwd(), Path(".fileperf")) as source:
         tree = source.tree_of(commit)[:12]
-    if commit not in places:
-        return tree, lambda run: run.time > made
-    return tree, lambda run: places[run.commit] > places[commit] if run.commit in places else run.time > made
+    ordered = places.keys()
+    return tree, lambda run: places[run.commit] > places[commit] if {run.commit, commit} <= ordered else run.time > made
+
+
+def with_release(results: Sequence[Result], history: Path, run: Run, source: Source) -> list[Result]:
+    """Returns the results of a run with their changes since the newest tag before its code, as the history has them.
+
+    A comparison with that tag's own code says it itself. Raises FilePerfError.
+    """
+    repository = find_repository(source.rootdir) if history.exists() else None
+    words = ("describe", "--tags", "--abbrev=0", "HEAD" if run.dirty else "HEAD^")
+    tag = None if repository is None else repository.answers(*words)
+    if not tag:
+        return [*results]
+    tree = source.tree_of(f"refs/tags/{tag}")
+    changes = {
+        (trend.series.nodeid, trend.series.metric): (tag, *shares(*trend.total))
+        for trend in trends_of([history], since=tag, now=run)[0]
+        if trend.series.runs[-1] is run and trend.is_known
+    }
+    return [
+        result.having(
+            comparisons=tuple(
+                replace(item, since_release=changes.get((result.test.nodeid, item.metric)))
+                for item in result.verdict.comparisons
+            )
+        )
+        if result.verdict.old_tree != tree
+        else result
+        for result in results
+    ]
 
 
 # --- Measures a test at two commits again, alternately, in a clone
@@ -173,7 +207,8 @@ def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
 def _answer(found: MetricComparison | None, step: Step) -> str:
     """Returns whether a comparison confirms a step."""
     if found is None or found.change is None or found.low is None or found.high is None:
-        return "not decided, as both commits could not be compared"
+        why = sentence(found.reason) if found is not None else ""
+        return f"not decided: {why or 'both commits could not be compared'}"
     low, high = (format_change(bound, unit=False) for bound in (found.low, found.high))
     seen, half = f"{format_change(found.change)} [{low}, {high}], measured again", as_share(step.change / 2)
     sign = math.copysign(1, step.change)
@@ -189,26 +224,24 @@ def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
         yield f"  it is {after[:10]}, the only commit between both runs"
     if between in (None, "0", "1"):
         return
-    half, test = abs(as_share(step.change / 2)), shlex.quote(_item_of(nodeid))
+    half = abs(as_share(step.change / 2))
     yield f"  one of {between} commits; this finds it:"
     yield f"  git bisect start {after[:10]} {before[:10]}"
-    options = f"--fileperf-against={before[:10]} -o fileperf_tolerance={100 * half:.2g}%"
-    yield f"  git bisect run python -m pytest --fileperf {options} {test}"
+    options = (
+        f"--fileperf-against={before[:10]} --fileperf-max-duration={_TIME} -o fileperf_tolerance={100 * half:.2g}%"
+        " -o fileperf_history="  # a history that is committed would change, and Git then checks nothing out
+    )
+    yield f"  git bisect run python -m pytest --fileperf {options} {shlex.quote(_item_of(nodeid))}"
 
 
 def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
-    """Measures how far renewed baselines are apart where nobody has, and appends it to the first history."""
-    runs, _ = read(paths)
-    commits = {run.tree: run.commit for run in runs if run.commit and not run.dirty}
-    trends, _, _ = trends_of(paths, name=name)
-    wanted = {
-        (series.nodeid, old, series.olds[series.olds.index(old) - 1])
-        for series in (trend.series for trend in trends)
-        for old in series.unlinked
-    }
+    """Measures how far renewed baselines are apart if no run tells, and appends it to the first history."""
+    commits = {run.tree: run.commit for run in read(paths)[0] if run.commit and not run.dirty}
+    series = [trend.series for trend in trends_of(paths, name=name)[0]]
+    wanted = sorted({(own.nodeid, *both) for own in series for both in own.unlinked})
     if not wanted:
         yield "every renewed baseline is linked to the one before"
-    for nodeid, new, old in sorted(wanted):
+    for nodeid, old, new in wanted:
         if not commits.keys() >= {new, old}:
             yield f"{nodeid}: no run has the commits of both baselines, so they cannot be measured"
             continue

@@ -24,7 +24,7 @@ from pytest_fileperf.errors import (
 )
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget, unless_left, unless_lost, unless_other_answers
-from pytest_fileperf.judge.history import Run, append, ratios_of, time_text
+from pytest_fileperf.judge.history import Run, append, ratios_of
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Note, NoteKind, ReasonKind, as_the_run_shows, check_limits
 from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
@@ -39,6 +39,7 @@ from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import InProcess, worker_count
 from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.capacity import smoke_capacity
+from pytest_fileperf.session.history import with_release
 from pytest_fileperf.session.rig import Measured, Rig
 from pytest_fileperf.session.setup import entered, left, work_on
 from pytest_fileperf.session.stored import Baselines, measure_other_version
@@ -166,27 +167,32 @@ class Session:
         self._rig.close()
 
     def add_to(self, history: Path) -> str:
-        """Appends this session's comparisons to a history; returns a sentence about it. Raises FilePerfError."""
+        """Appends this session's comparisons to a history, and adds their changes since the newest tag to the results.
+
+        Returns a sentence about it. Raises FilePerfError.
+        """
         source, environment = self._rig.source, Environment.current()
         tests, here, commit = ratios_of(self.results), source.here, source.commit_info() or {}
-        if branch := other_branch(os.environ):
-            return f"nothing was added to {history}: runs of {branch} only read it"
         if not tests or isinstance(here, str):
             why = here if isinstance(here, str) else "no comparison of new code with old code was complete"
             return f"nothing was added to {history}: {why}"
-        made = commit.get("time")
         run = Run(
-            at=time_text(datetime.now(UTC)),
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
             tree=here.tree[:12],
             machine=environment.profile,
             packages=hashlib.sha256(repr(sorted(environment.packages.items())).encode()).hexdigest()[:8],
             tests=tests,
             commit=here.commit or "",
             dirty=here.dirty,
-            made=time_text(datetime.fromisoformat(made)) if isinstance(made, str) else "",
+            made=str(commit.get("time", "")),
             branch=str(commit.get("branch", "")),
         )
-        append(history, run)
+        branch = other_branch(os.environ)
+        if not branch:
+            append(history, run)
+        self.results = with_release(self.results, history, run, source)
+        if branch:
+            return f"nothing was added to {history}: runs of {branch} only read it"
         return f"added {format_count(len(tests), 'test')} to {history}"
 
     def end(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -174,6 +175,18 @@ def test_what_got_better_keeps_its_baseline_if_only_new_ones_are_asked_for(proje
     of_test = line["tests"]["test_it.py::test_get"]
     assert of_test["old"] == before["test_it.py::test_get"]["tree"][:12]
     assert (line["dirty"], 1 < of_test["ratios"]["rps"][0] < 4) == (True, True), line
+
+    # The committed code was measured once, against the same baseline, and has a tag.
+    (head,) = re.findall("[0-9a-f]{40}", (project.top / ".git" / "logs" / "HEAD").read_text(encoding="utf-8"))[-1:]
+    ratios = {**of_test, "ratios": {"rps": [-0.9, 0.01, 6]}}
+    told = {**line, "dirty": False, "tree": "0" * 12, "tests": {"test_it.py::test_get": ratios}, "id": "another"}
+    with (directory / "history.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(told) + "\n")
+    subprocess.run(["git", "tag", "v1", head], cwd=project.top, check=True, timeout=60)
+    ran = project.run("--fileperf-history", "-v", tls, width=240)
+    assert re.search(r"rps \+[\d,. ]+% since v1 \[90 %: \+.*\], \+[\d,. ]+% since the last baseline", ran.said), (
+        ran.text
+    )
 
 
 def test_damage_is_told_by_its_path_and_nothing_is_lost(project: Project) -> None:

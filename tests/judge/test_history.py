@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import resource
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,12 +19,10 @@ from pytest_fileperf.judge.history import (
     Run,
     TestRatios,
     append,
-    in_order,
     line_of,
     ratios_of,
     read,
     series_of,
-    time_text,
     work_of,
 )
 from pytest_fileperf.judge.trend import courses_of
@@ -39,8 +39,8 @@ def run_of(day: int, ratio: float = 0.0, *, old: str = "a" * 12, **given: object
         stored=bool(given.pop("stored", False)),
     )
     facts: Mapping[str, object] = {
-        "at": time_text(BEGIN + timedelta(days=day, hours=1)),
-        "made": time_text(BEGIN + timedelta(days=day)),
+        "at": (BEGIN + timedelta(days=day, hours=1)).isoformat(),
+        "made": (BEGIN + timedelta(days=day)).isoformat(),
         "tree": f"{day:012d}",
         "machine": "linux",
         "packages": "p",
@@ -74,6 +74,24 @@ def test_ten_writers_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
     for writer in writers:
         writer.join(timeout=60)
     assert sorted(run.tree for run in read([path])[0]) == [f"{day:012d}" for day in range(10)]
+
+
+def _append_in_vain(path: Path) -> None:
+    """Appends where the file may grow by a few bytes only, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100,) * 2)
+    append(path, run_of(1))
+
+
+def test_without_room_the_file_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    append(path, run_of(0))
+    before = path.read_bytes()
+    with (
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool,
+        pytest.raises(RecordError, match=r"history\.jsonl cannot be written: File too large"),
+    ):
+        pool.submit(_append_in_vain, path).result(timeout=60)
+    assert path.read_bytes() == before
 
 
 def test_what_merges_leave_is_skipped_and_told(tmp_path: Path) -> None:
@@ -128,36 +146,35 @@ def test_no_other_file_is_written_to_and_none_is_replaced(tmp_path: Path) -> Non
         read([tmp_path / "none.jsonl"])
 
 
-def test_runs_are_in_the_order_of_their_commits_whenever_these_were_made() -> None:
-    runs = [run_of(day) for day in (5, 1, 3)]
-    commits = [runs[place].commit for place in (0, 1)]
-    other = run_of(2, commit="f" * 40)
-    assert in_order([*runs, other], commits) == [other, runs[2], runs[0], runs[1]]
-
-
 def test_codes_are_linked_by_the_runs_between_them_in_either_direction() -> None:
-    first, second, third = "a" * 12, f"{3:012d}", "c" * 12
+    second, third = f"{3:012d}", "c" * 12
     runs = [run_of(0), run_of(4, 0.01, old=second), run_of(6, 0.02, old=third)]
     beside = [run_of(3, -0.10, dirty=True), run_of(3, 0.05, old=third)]
     (series,) = series_of(runs, beside)
-    assert series.ratios == pytest.approx((0, -0.09, -0.10 - 0.05 + 0.02))
-    assert (series.unlinked, first) == ((), series.olds[0])
-    assert series.links == pytest.approx((0, 2e-4, 2e-4))
+    assert series.ratios == pytest.approx((0, -0.09, -0.10 - 0.05 + 0.02), rel=1e-4)
+    assert series.unlinked == ()
+    assert series.links == pytest.approx((0, 2e-4, 2e-4), rel=1e-4)
 
 
 def test_ratios_to_a_renewed_baseline_are_linked_to_the_first_one() -> None:
     new = f"{3:012d}"
     linked = [run_of(0), run_of(3, -0.10), run_of(4, 0.01, old=new), run_of(5, -0.11)]
     (series,) = series_of(linked)
-    assert series.ratios == pytest.approx((0, -0.10, -0.09, -0.11))
-    assert series.links == pytest.approx((0, 0, 2e-4, 2e-4)), "an error of 1 %, and sessions that differ by 1 %"
+    assert series.ratios == pytest.approx((0, -0.10, -0.09, -0.11), rel=1e-4)
+    assert series.links == pytest.approx((0, 0, 2e-4, 2e-4), rel=1e-4), (
+        "an error of 1 %, and sessions that differ by 1 %"
+    )
     assert series.unlinked == ()
 
     (lucky,) = series_of([run_of(0), run_of(3, -0.10, stored=True), run_of(4, 0.01, old=new)])
-    assert lucky.links[2] == pytest.approx(5e-4), "stored because it was better"
+    assert lucky.links[2] == pytest.approx(5e-4, rel=1e-4), "stored because it was better"
 
     (alone,) = series_of([run_of(0), run_of(3, -0.10), run_of(4, 0.01, old="b" * 12)])
-    assert (alone.unlinked, alone.links[2]) == (("b" * 12,), 1.0)
+    assert (alone.unlinked, alone.links[2]) == ((("a" * 12, "b" * 12),), 1.0)
+
+    twice = [run_of(day, -0.1 + error, tree=new) for day, error in ((3, 0.02), (4, -0.02))]
+    (known,) = series_of([run_of(0), *twice, run_of(5, 0.01, old=new)])
+    assert (known.links[3], known.ratios[3]) == pytest.approx((1e-4, -0.09), rel=1e-4), "two runs tell it better"
 
 
 def test_another_load_is_another_series_and_another_machine_a_link() -> None:
@@ -171,13 +188,20 @@ def test_another_load_is_another_series_and_another_machine_a_link() -> None:
 def test_the_change_since_a_run_is_that_of_the_levels() -> None:
     runs = [run_of(day, 0.0) for day in range(20)] + [run_of(day, -0.04) for day in range(20, 40)]
     (series,) = series_of(runs)
-    (course,) = courses_of([series.observed])
-    error = math.sqrt(2e-4 / 20)
-    assert series.change_since(20, "", course) == pytest.approx((-0.04, math.sqrt(2) * error))
-    assert series.change_since(25, "", course) == pytest.approx((0, math.sqrt(2) * error)), "a step before it"
+    (course,) = courses_of([series])
+    sd = math.sqrt(2e-4)
+    assert series.change_since(20, "", course) == pytest.approx((-0.04, sd * math.sqrt(1 / 20 + 1 / 20)))
+    assert series.change_since(25, "", course) == pytest.approx((0, sd * math.sqrt(1 / 15 + 1 / 5))), "a step before it"
     assert series.change_since(0, "", course) is None
     assert series.change_since(40, "a" * 12, course) is None
-    assert series.change_since(0, "a" * 12, course) == pytest.approx((-0.04, error))
+    assert series.change_since(0, "a" * 12, course) == pytest.approx((-0.04, sd / math.sqrt(20)))
+    (hard,) = series_of([run_of(day, -0.01 * (day >= 5)) for day in range(9)])
+    (course,) = courses_of([hard])
+    assert course.steps == ()
+    assert hard.change_since(5, "", course) == pytest.approx((-0.01, sd * math.sqrt(1 / 5 + 1 / 4)))
+    assert hard.change_since(8, "", course, of_last_run=True) == pytest.approx(
+        (-0.01 + 0.03 / 8, sd * math.sqrt(1 + 1 / 8))
+    )
 
 
 def test_what_differs_between_runs_of_one_load_and_what_makes_another() -> None:

@@ -1,0 +1,72 @@
+"""What a run's results say of the newest release, by a history in a repository."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from report.samples import result
+
+from pytest_fileperf.judge.groups import SessionRecord
+from pytest_fileperf.judge.history import Run, TestRatios, append, ratios_of, work_of
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome
+from pytest_fileperf.report import remarks
+from pytest_fileperf.report.markdown import markdown_report
+from pytest_fileperf.session.history import with_release
+from pytest_fileperf.versions.source import Source
+
+BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
+
+
+def git(directory: Path, *words: str) -> str:
+    identity = ("-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", *identity, *words], cwd=directory, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def run_of(day: int, commit: str, tests: Mapping[str, TestRatios]) -> Run:
+    return Run(
+        at=(BEGIN + timedelta(days=100)).isoformat(),
+        made=(BEGIN + timedelta(days=day)).isoformat(),
+        commit=commit,
+        tree=f"{day + 1:012d}",
+        machine="linux",
+        packages="p",
+        tests=tests,
+    )
+
+
+def test_a_report_tells_the_change_since_the_newest_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten runs before v1, and ten after it that lost 4 %, against the baseline "0"; this one against that of run 15."""
+    for words in (("init", "-q"), *(("commit", "-q", "--allow-empty", "-m", str(day)) for day in range(21))):
+        git(tmp_path, *words)
+    commits, history = git(tmp_path, "rev-list", "--reverse", "HEAD").split(), tmp_path / "history.jsonl"
+    found = MetricComparison(
+        metric="rps", outcome=Outcome.PASS, tolerance=0.03, pairs=6, change=-0.002, log_ratio=-0.002, log_error=0.005
+    )
+    seen = result().having(comparisons=(found,), old_tree=f"{16:012d}" + "0" * 28)
+    nodeid, work = seen.test.nodeid, work_of(seen.identity)
+    for day, commit in enumerate(commits[:20]):
+        ratios = TestRatios(old="0" * 12, work=work, ratios={"rps": (-0.04 * (day >= 10), 0.005, 6)})
+        append(history, run_of(day, commit, {nodeid: ratios}))
+    git(tmp_path, "tag", "v0", commits[3])
+    git(tmp_path, "tag", "v1", commits[9])
+    git(tmp_path, "tag", "of-this-code", commits[20])
+    monkeypatch.chdir(tmp_path)
+    run = run_of(20, commits[20], ratios_of([seen]))
+    with Source(tmp_path, Path(".fileperf")) as source:
+        (told,) = with_release([seen], history, run, source)
+        (again,) = with_release([told], tmp_path / "none.jsonl", run, source)
+    said = "rps −4.1 % since v1 [90 %: −6.6, −1.5], −0.2 % since the last baseline"
+    assert said in remarks.notes(told)
+    assert said in remarks.brief_notes(told)
+    page = markdown_report(SessionRecord(results=(told,)))
+    assert page.index("v1 \\[90 %") < page.index("<details>"), "a loss is not folded"
+    assert again == told
+    gain = told.having(comparisons=(replace(found, since_release=("v1", 0.04, 0.03, 0.05)),))
+    assert "rps +4.0 % since v1 [90 %: +3.0, +5.0], −0.2 % since the last baseline" in remarks.notes(gain)
+    assert not any("since v1" in note for note in remarks.brief_notes(gain))
