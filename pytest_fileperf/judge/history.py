@@ -65,7 +65,7 @@ _OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
 """Keys of an identity that may differ between runs whose ratios compare; beside them how start-ups are stabilised."""
 _SALT = hashlib.sha256(b"pytest-fileperf history").hexdigest()[:32]
 _UNKNOWN_LINK = 1.0
-"""Variance of a link that nobody has measured: the level behind it may be any."""
+"""Variance of a link that nobody has measured: the ratios behind it may be any."""
 _LUCK = 2.0
 """A baseline that was stored because it was better carries luck: the errors of its link count so many times."""
 
@@ -143,10 +143,10 @@ def line_of(run: Run) -> str:
 
 
 def append(path: Path, run: Run) -> None:
-    """Adds a run to the file, wholly or not at all. Raises RecordError for one that is no history or not writable."""
+    """Adds a run to the file, wholly or not at all. Raises RecordError if it isn't a history, or isn't writable."""
     line = line_of(run).encode()
     try:
-        # Without a buffer: what is left in one would be written when the file is closed.
+        # A buffer would write its rest when the file is closed.
         with locked(path, within_s=_LOCK_S), path.open("r+b", buffering=0) as file:
             there = file.read()
             if there.strip() and not any(_parsed(own)[0] for own in there.decode("utf-8", "replace").splitlines()):
@@ -194,7 +194,7 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 
 def _parsed(line: str) -> tuple[int, dict[str, Any]]:
-    """Returns the version of a line's form and its content; 0 and nothing if it is no run."""
+    """Returns the version of a line's form and its content; 0 and nothing for a line without a run."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
@@ -261,9 +261,9 @@ class Series(Observed):
     def change_since(
         self, begun: int, tree: str, course: Course, *, of_last_run: bool = False
     ) -> tuple[float, float] | None:
-        """Returns the log ratio of the last level, or of the last run, over what was before a run, and its error.
+        """Returns the change from the runs before one to those since, or to the last run, with its error: log ratios.
 
-        If the first old code is this `tree`, it is compared with that. Without runs it returns None.
+        If the first old code is this `tree`, the change is since that code. Without runs it is None.
         """
         if begun >= len(self.runs):
             return None
@@ -279,7 +279,7 @@ class Series(Observed):
 
 
 def series_of(runs: Sequence[Run], links: Sequence[Run] = ()) -> list[Series]:
-    """Returns the series of runs in their order, of each test and metric, with the load that most recent runs made.
+    """Returns the series of each test and metric, with the load that most recent runs made.
 
     `links` are more runs: they only tell how far two old codes are apart.
     """
@@ -338,10 +338,9 @@ def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run], links: Seq
 def _linked(
     metric: str, measured: Sequence[tuple[Run, TestRatios]], session_sd: float
 ) -> tuple[dict[str, int], Floats, Floats]:
-    """Returns places of codes, and by these how far each is from the first old one, as log ratios with covariances.
+    """Returns places of codes, and by these their log ratios to the first old code, with covariances.
 
-    Weighted least squares over all runs. What nobody has compared with the old code before may be anywhere: a tie with
-    hardly any weight.
+    Weighted least squares over all runs. A tie with hardly any weight stands for a link that nobody has measured.
     """
     ties = []
     for run, test in measured:

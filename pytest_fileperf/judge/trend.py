@@ -60,12 +60,12 @@ class Course:
     noise: float
     """Standard deviation of one run, as a log ratio."""
     begins: tuple[int, ...]
-    """The first run of each level."""
+    """The first run after each step, and run 0."""
     judged: tuple[Floats, Floats, Floats]
     """Ratios, variances and links, with odd runs drawn to the others."""
 
     def level(self, begun: int, end: int) -> tuple[float, float]:
-        """Returns the level of the last run before `end`, by runs from `begun` on, and its standard error."""
+        """Returns the mean log ratio before `end`, by runs since `begun` and the last step, and its standard error."""
         first = max(begun, *(each for each in self.begins if each < end))
         _, levels, variances = _filtered(*(each[first:end] for each in self.judged))
         return float(levels[-1]), math.sqrt(variances[-1])
@@ -113,11 +113,11 @@ def courses_of(every: Sequence[Observed]) -> list[Course]:
 
 
 def _course(y: Floats, v: Floats, link: Floats, begins: Sequence[int]) -> Course:
-    """Returns the course of one series, by the first run of each level."""
+    """`begins` are the first run and those after each step."""
     ends = (*begins, len(y))
 
     def part(first: int, last: int) -> _Segment:
-        """Returns the runs of some levels as one segment, up to but not with the last."""
+        """Returns the runs between two of these steps as one segment."""
         runs = slice(ends[first], ends[last])
         return _Segment(y[runs], v[runs], link[runs])
 
@@ -225,7 +225,7 @@ class _Segment:
         moves = np.append(link[1:], 0.0)
         costs, back, back_sure = (one[::-1] for one in _filtered(y[::-1], v[::-1], moves[::-1]))
         self._behind = costs
-        # What later runs say of each level: nothing of the last one.
+        # Later runs add to the estimate of each level, but for the last one.
         later = np.append(back[1:], 0.0)
         weight = np.append(1 / (back_sure[1:] + link[1:]), 0.0)
         self.variances = 1 / (1 / sure + weight)

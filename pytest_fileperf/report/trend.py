@@ -41,7 +41,7 @@ class Trend:
     series: Series
     course: Course
     total: tuple[float, float]
-    """The change since the first old code, or since a commit or day that was asked for: log ratio, standard error."""
+    """The change since the first old code, or since a given commit or day: log ratio and standard error."""
     begun: int = 0
     """The first run that is shown."""
 
@@ -56,7 +56,7 @@ class Trend:
 
     @property
     def is_known(self) -> bool:
-        """Whether runs link all old codes that the change is over: one link that nobody measured has an error of 1."""
+        """Whether runs link all old codes in it: a link that nobody measured has an error of 1."""
         return self.total[1] < 1
 
     def loses(self, share: float) -> bool:

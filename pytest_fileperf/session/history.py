@@ -41,8 +41,8 @@ def trends_of(
 ) -> tuple[list[Trend], list[str], str]:
     """Returns the trend of each test and metric, sentences about runs left out, and tests with an unknown change.
 
-    `since` is a commit, a name for one, or a day. The change is that of the last level; or of the run `now`, which then
-    is the last one, wherever its code belongs. Raises FilePerfError.
+    `since` is a commit, a name for one, or a day. Changes end with the last runs, or with the run `now` alone. That one
+    comes last, even if its code doesn't. Raises FilePerfError.
     """
     every, said = read(paths)
     repository = find_repository(Path.cwd())
@@ -87,7 +87,7 @@ def trends_of(
 
 
 def _since(since: str, repository: Repository | None, places: Mapping[str, int]) -> tuple[str, Callable[[Run], bool]]:
-    """Returns the tree of a commit, if it is one, and what tells whether a run is of later code."""
+    """Returns the tree of a commit, or an empty text for a day, and a function that tells whether a run is later."""
     words = ("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
     commit = None if repository is None else repository.answers(*words)
     if commit is None or repository is None:
@@ -104,9 +104,9 @@ def _since(since: str, repository: Repository | None, places: Mapping[str, int])
 
 
 def with_release(results: Sequence[Result], history: Path, run: Run, source: Source) -> list[Result]:
-    """Returns the results of a run with their changes since the newest tag before its code, as the history has them.
+    """Adds to a run's results their changes since the newest tag before its code, by the history.
 
-    A comparison with that tag's own code says it itself. Raises FilePerfError.
+    A comparison with that tag's own code has them already. Raises FilePerfError.
     """
     repository = find_repository(source.rootdir) if history.exists() else None
     words = ("describe", "--tags", "--abbrev=0", "HEAD" if run.dirty else "HEAD^")
