@@ -220,10 +220,7 @@ class NotMeasuredError(PerformanceError):
 
 
 def log_block(lines: Sequence[str]) -> str:
-    """Returns the lines as an indented block for the end of a message.
-
-    If a line says that the disk is full, the block begins with that.
-    """
+    """Returns an indented block for the end of a message. If a line says that the disk is full, so does its start."""
     if not lines:
         return ""
     full = "\na disk that it writes to is full, as its log says: make room there" * any(map(_FULL.search, lines))

@@ -41,10 +41,7 @@ def _split(text: str) -> tuple[float, str] | None:
 
 
 def parse_duration_ns(value: str | float) -> int:
-    """Returns nanoseconds for `"80ms"`, `"10s"`, `"2m"` or a number of seconds.
-
-    Raises ValueError for anything else, for negative or infinite numbers, and for more than a million hours.
-    """
+    """Parses `"80ms"`, `"10s"`, `"2m"` or seconds, up to a million hours. Raises ValueError for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not 0 <= value < math.inf:
             raise ValueError(f"{value!r} is not a duration: it must be finite and not negative")

@@ -112,7 +112,7 @@ def hits_in(text: Text) -> Iterator[tuple[str, str]]:
     """Yields kinds of hits with their sentences."""
     if text.name and _repeats(text):
         yield "repeats", text.words
-    for sentence in re.split(r"(?<=[.!?])[\"')\]”]*\s+(?=[A-Z0-9*\"'(“[])", text.words):
+    for sentence in re.split(r"(?<!e\.g\.)(?<!i\.e\.)(?<! al\.)(?<! vs\.)(?<=[.!?])[\"')\]”]*\s+", text.words):
         if sum(bool(re.search(r"\w", word)) for word in sentence.split()) > MOST_WORDS:
             yield "long", sentence
         for kind, pattern in _PATTERNS.items():

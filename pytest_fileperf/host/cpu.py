@@ -1,7 +1,4 @@
-"""CPU time and peak memory of other processes, read in microseconds and, on Linux, without psutil.
-
-The load generator calls this between rounds, in its own process.
-"""
+"""CPU time and peak memory of other processes, in microseconds and without psutil on Linux: generators call it."""
 
 from __future__ import annotations
 
@@ -211,8 +208,7 @@ else:
 _UNSEEN_NS = 30_000_000
 """An uncounted process may have used so much: Linux reports ended children's time in steps of 10 ms, twice."""
 _MOST_READINGS = 5
-"""If there are children, until two readings agree: a child that ends between its reading and its parent's counts twice.
-"""
+"""Until two agree: a child that ends between its own reading and its parent's counts twice."""
 
 
 class TreeCpu:
@@ -283,10 +279,7 @@ _INTERVAL_S = 0.02
 
 
 class CpuSeries:
-    """Reads the CPU time of process trees within the `with` block, every 20 ms and at requested instants.
-
-    Between two readings it takes the time to be spent evenly.
-    """
+    """Reads process trees' CPU time in its block, every 20 ms and at requested instants. Interpolates between."""
 
     def __init__(self, roots: Sequence[int]) -> None:
         self._tree = TreeCpu(roots)

@@ -1,14 +1,14 @@
 """Profiles server processes from outside: one py-spy for each reads the process's memory as it runs.
 
 py-spy pauses a process at each sample, so that its stacks show one moment. At 200 samples a second an async server
-loses some 5 % of its requests; its CPU time per request stays the same. But a pause wakes every thread: a server
-with a pool of 34 threads falls to a fifth. A process with many threads is therefore not paused. py-spy then reads one
-function after the other while they run. The innermost is right, but its callers may show a later moment.
+loses some 5 % of its requests. Its CPU time per request stays the same. But a pause wakes every thread: a server with a
+pool of 34 threads falls to a fifth. A process with many threads is therefore not paused. py-spy then reads one function
+after the other while they run. The innermost is right, but its callers may show a later moment.
 
 A sample contains the threads that run or wait for a core. If several compute, it includes threads that wait for
 Python's lock, and misses calls that are shorter than a pause. `by_lock` looks at the thread that has the lock, and
-pauses nothing. Four threads ran 0.2 ms of Python each: it saw 1.42 s of 1.47 s, paused samples one in 400. It
-does not see C code that releases the lock.
+pauses nothing. Four threads ran 0.2 ms of Python each: it saw 1.42 s of 1.47 s, paused samples one in 400. It does not
+see C code that releases the lock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pytest_fileperf.host.sample import read_start
 RATE_HZ = 200
 """Takes a fifth of the generator's core, and gives 400 samples in two seconds of a busy worker."""
 MOST_PAUSED_THREADS = 8
-"""A process with more threads is not paused: each takes 0.3 ms to stop, and more to come to rest again."""
+"""A process with more threads is not paused: each takes 0.3 ms to stop, and then has to rest again."""
 MOST_LOOKED_AT = 4
 """The most processes to profile, if children of the server's workers are among them."""
 LEAST_CHILD_NS = 50_000_000

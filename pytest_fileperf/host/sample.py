@@ -127,10 +127,9 @@ class ThreadUse:
     """
 
 
-# --- How long each core of this machine was busy, for any process, and how long the machine's host gave it to others
+# --- How long each core was busy, for any process, and how long a virtual machine's host gave it to others
 #
-# Read before and after a load, this shows how long other processes used a core: its busy time without the server's own.
-# On Linux only.
+# Read before and after a load, this shows the other processes' use: all that the server didn't use. On Linux only.
 
 _MOST_BYTES = 1 << 18
 """Enough for the lines of 2,000 cores, which come first."""

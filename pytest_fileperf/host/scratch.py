@@ -43,10 +43,7 @@ _HELD = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
 
 @contextmanager
 def locked(path: Path, *, within_s: float) -> Iterator[None]:
-    """Locks this file, which is made and stays, against other processes and threads.
-
-    Raises TimeoutError if somebody else keeps the lock for longer, and OSError if the file cannot be made.
-    """
+    """Locks this file, which is made and stays. Raises TimeoutError if others keep it for longer, and OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         until_s = time.monotonic() + within_s
@@ -58,10 +55,7 @@ def locked(path: Path, *, within_s: float) -> Iterator[None]:
 
 
 def take(descriptor: int, *, without_locks: bool = True) -> bool:
-    """Takes the lock, which ends when the file is closed; returns False if somebody else has it.
-
-    On file systems without locks it returns `without_locks`.
-    """
+    """Locks until the file is closed; False if somebody else has the lock. Without locks: `without_locks`."""
     try:
         if sys.platform == "win32":
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)

@@ -67,10 +67,7 @@ def main(arguments: list[str]) -> None:
 
 
 def supervise(owner: int, directory: str) -> None:
-    """Forks: this process becomes the supervisor, and never returns; the call returns in its child.
-
-    Call it before any thread starts. It does nothing on Windows.
-    """
+    """Forks before any thread starts: this process becomes the supervisor, and the call returns in its child."""
     if os.name != "posix":
         return
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans of the program become our children, and not init's
@@ -117,10 +114,7 @@ def _fix_addresses() -> None:
 
 
 def allow_profilers() -> None:
-    """Lets the same user's profilers read this process: Yama's ptrace_scope=1 allows only its parents.
-
-    It survives exec, but children do not inherit it: each worker has to call this.
-    """
+    """Lets the user's profilers in, despite Yama's ptrace_scope=1. Each worker calls it: children do not inherit it."""
     _prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from pytest_fileperf.host.sample import MainThread, ProcessUse, read_start
 
 MOST_THREADS = 128
-"""If a process has more, only its main thread is judged: each costs 2 µs each time, and an open file."""
+"""With more, only the main thread is judged: each costs 2 µs a time, and an open file."""
 _STATES_EACH_TIME = 8
 """Threads whose state is read in one observation. Over several, they show which share waits for storage."""
 _PAGE = 0xFFF
@@ -31,10 +31,7 @@ RUNNING: _Place = (-2, 0)
 
 
 Observation: TypeAlias = tuple[tuple[_Place | None, ...], Mapping[int, bool]]
-"""Places of the threads, the main one first, and for some of them, by index, whether it waits for storage.
-
-The order is the one of discovery. None if a thread has ended, or may not be read.
-"""
+"""Places of threads, the main one first (None: ended, or unreadable), and which wait for storage, by index."""
 
 
 class ThreadWatch:

@@ -1,7 +1,4 @@
-"""Samples a server under load, a few times a second: its processes, the generator, the sockets between.
-
-It only reads, in a thread of the test process. `measure.limiting` judges the samples.
-"""
+"""Samples a server under load: its processes, the generator, the sockets between. `measure.limiting` judges them."""
 
 from __future__ import annotations
 
@@ -125,8 +122,7 @@ class Watch:
         self._pids: tuple[int, ...] = ()
         self._threads: dict[int, ThreadWatch] = {}
         self._moments: list[tuple[partial[Sample], list[tuple[ProcessUse, Observation]]]] = []
-        """Samples without the server's processes, and these with their threads' places. The end shows which were busy.
-        """
+        """Samples without the server's processes, and these with their threads' places."""
         self._pids_ration = _Ration(PIDS_SHARE)
         self._queues_ration = _Ration(_QUEUES_SHARE)
         self._over = threading.Event()

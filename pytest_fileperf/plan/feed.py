@@ -28,10 +28,7 @@ Maker: TypeAlias = Callable[[object], object]
 
 
 def columns_of(feed: object, fields: Collection[str]) -> Columns:
-    """Returns the values of these fields. A row is a mapping, or the value itself if there is only one field.
-
-    Raises PlanError for a feed with no rows or too many, and for a missing or unusable value.
-    """
+    """Raises PlanError for a feed with no rows or too many, and for a missing or unusable value."""
     if inspect.iscoroutine(feed):
         feed.close()  # nobody will await it, which would be a warning
     if inspect.isawaitable(feed) or isinstance(feed, AsyncIterable):

@@ -53,10 +53,7 @@ class LoadPlan:
     pause: Pause | None = None
     """How long each connection waits before its next request; closed loops only."""
     close: bool = False
-    """Whether it looks for a cause instead of figures.
-
-    The server is then sampled often enough to show a stall of its event loop. The load keeps each answer's end.
-    """
+    """Whether it looks for a cause: samples then show the server's stalls, and each answer's end is kept."""
     generators: int = 1
     """The most processes that make it together; `split` gives each its part."""
     share: Share = WHOLE
@@ -69,10 +66,7 @@ class LoadPlan:
 
     @property
     def opened_first(self) -> int:
-        """How many connections to open at the start: each is busy from then on.
-
-        Others are opened when a request needs one, as unused connections change the server.
-        """
+        """How many connections to open at the start. Others open on demand: unused ones change the server."""
         if self.rate is not None or self.ramp is not None or self.pause is not None:
             return 0
         return min(number for number in (self.connections, self.requests, self.burst) if number is not None)
@@ -171,10 +165,7 @@ class Alternation:
     timeout_ns: int
     """A request that takes longer counts as failed."""
     warm_firsts: tuple[Side, ...] = (Side.BASE,)
-    """For each warm-up cycle, the server that begins; the cycles share its time.
-
-    The first turn also warms up the machine and the generator, so several cycles are fairer than one.
-    """
+    """For each warm-up cycle, the server that begins. Several are fairer: the first turn warms up the machine."""
     generators: int = 1
     """The most processes that make it together; they have the same turns."""
     share: Share = WHOLE

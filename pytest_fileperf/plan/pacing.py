@@ -48,10 +48,7 @@ def instants(rate: float, duration_ns: int, seed: int) -> NDArray[np.int64]:
 
 
 def crowding(due_ns: NDArray[np.int64], service_ns: float, *, from_ns: int = 0) -> float:
-    """Returns the mean wait in nanoseconds in a queue that takes requests one after the other, equally long each.
-
-    Requests that are due before `from_ns` are in the queue, but not in the mean.
-    """
+    """Returns the mean wait of requests due from `from_ns` on, in ns, in a queue with this service time."""
     import numpy as np
 
     before_ns = service_ns * np.arange(due_ns.size)
@@ -67,10 +64,7 @@ def place_of(number: int, begin: float) -> float:
 def spread_seed(
     chance: random.Random, place: float, *, rate: float, duration_ns: int, from_ns: int, busy_rate: float
 ) -> int:
-    """Returns the seed of a draw at this quantile of crowding.
-
-    `busy_rate` is about how many requests per second the server can answer; `from_ns` is when the warm-up ends.
-    """
+    """Returns the seed of a draw at this quantile of crowding; `busy_rate` is the server's limit in requests/s."""
     expected = max(1.0, rate * duration_ns / _SECOND_NS)
     seeds = [chance.randrange(_SEEDS) for _ in range(max(1, min(_CANDIDATES, int(_MOST_INSTANTS / expected))))]
     service_ns = _SECOND_NS / max(busy_rate, _NEARLY_BUSY * rate)

@@ -1,7 +1,4 @@
-"""Request bodies by size, kind and seed: content changes a parser's cost, so it is part of a result.
-
-Decides the bytes; `wire` decides how they travel (from memory, or from a file by `sendfile`).
-"""
+"""Request bodies by size, kind and seed: content changes a parser's cost. `wire` decides how they travel."""
 
 from __future__ import annotations
 

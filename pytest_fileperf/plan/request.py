@@ -91,10 +91,7 @@ def described_url(url: str) -> dict[str, object]:
 
 
 def described_argument(key: str, value: object, *, is_stored: bool = False) -> object:
-    """Returns a request's argument as JSON values.
-
-    `is_stored` gives the form of baselines with schema 1 or 2: long texts by size and digest, and payloads.
-    """
+    """Returns a request's argument as JSON values; `is_stored` in the form of baselines with schema 1 or 2."""
     if key == "auth":
         return value if is_stored else type(value).__qualname__
     if key == "follow_redirects":

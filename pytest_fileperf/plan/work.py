@@ -50,10 +50,7 @@ class Mix:
 
 
 def turns(weights: Sequence[float], share: Share = WHOLE) -> Iterator[int]:
-    """Returns endless indexes of the weights, in proportion to them and as evenly spread as possible.
-
-    It is nginx's smooth weighted round robin: whoever has waited most is next.
-    """
+    """Yields evenly spread indexes of the weights, without end: nginx's smooth weighted round robin."""
     exact = [Fraction(weight).limit_denominator(_FINEST) for weight in weights]
     shares = [int(part * lcm(*(other.denominator for other in exact))) for part in exact]
     shares = [max(1, share // gcd(*shares)) for share in shares]

@@ -101,10 +101,7 @@ def databases_here(*, by_settings: bool = False) -> Databases:
 
 
 def _names(value: str, name: str) -> bool:
-    """Returns whether a variable's value is the database's name, directory, or a URL that ends with it.
-
-    A part of the name is not enough: Django's test database for `shop` is `test_shop`.
-    """
+    """Returns whether a variable's value is the database's name, its directory, or a URL that ends with it."""
     if not value or not name:
         return False
     last = value.partition("?")[0].rpartition("/")[2]
@@ -185,10 +182,7 @@ class Queries:
 
     @property
     def is_divided(self) -> bool:
-        """Whether the figure is all queries ÷ requests, because most queries run where their request is unknown.
-
-        Periodic jobs then make it depend on the number of requests.
-        """
+        """Whether the figure is all queries ÷ requests: most queries run where their request is unknown."""
         return self.outside > sum(count * made for count, made in self.counts)
 
     def mean(self) -> tuple[float, float]:
@@ -228,10 +222,7 @@ class Queries:
 
     @classmethod
     def read(cls, lines: Iterable[str], since_ns: int) -> Queries | None:
-        """Returns the queries of requests that ended since then.
-
-        None without such a request, or without a library whose queries can be counted.
-        """
+        """Returns None without a request that ended since then, or without a library whose queries can be counted."""
         told = [json.loads(line) for line in lines]
         return cls.summed(
             cls(

@@ -423,10 +423,7 @@ def _recorded(log: Mapping[str, Any]) -> Iterator[Endpoint]:
 
 
 def served_document(running: RunningServer) -> Mapping[str, Any] | None:
-    """Returns the OpenAPI document at one of the usual places, or an empty one if there is none.
-
-    None if the server did not answer.
-    """
+    """Returns the document from a usual place, or an empty one if there is none. None if the server did not answer."""
     # An app in this process may raise anything.
     with suppress(Exception), running.sync_client(timeout=_PATIENCE_S) as client:
         for path in _SERVED_AT:

@@ -1,7 +1,4 @@
-"""The app as its code alone makes it: imported again, in processes of their own.
-
-These have the test run's environment, without the test's changes to the app. Their lifespan does not run.
-"""
+"""The app as its code alone makes it: imported again in other processes, without a lifespan or a test's changes."""
 
 from __future__ import annotations
 

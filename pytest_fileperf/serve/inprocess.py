@@ -71,10 +71,7 @@ class RunningInProcess(RunningServer):
             raise ServerDiedError("the event loop of the in-process app has ended")
 
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Runs the function on the server's event loop, with its result or exception. Raises ServerDiedError.
-
-        An interrupted wait, as by KeyboardInterrupt, first cancels the function.
-        """
+        """Runs the function on the server's event loop; an interrupt cancels it there. Raises ServerDiedError."""
         self.check()
         future = asyncio.run_coroutine_threadsafe(function(), self._event_loop)
         try:

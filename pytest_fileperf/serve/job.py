@@ -144,10 +144,7 @@ class Job:
         return None if self.target is None else module_file(sys.modules.get(self.target.partition(":")[0]))
 
     def load_app(self, wait: Callable[[], None] = lambda: None) -> object:
-        """Returns the app, imported, made or rebuilt in this process; calls `wait` between import and factory.
-
-        Raises AppLoadError if it would use one of Django's real databases, even before the factory or its queries.
-        """
+        """Calls `wait` between import and factory. Raises AppLoadError, even if it would use Django's real database."""
         with self._databases_checked() as check:
             target: object = self.target
             if target is None:
@@ -188,10 +185,7 @@ class Job:
 
 
 def lend_package(run_directory: Path) -> Path:
-    """Returns a directory with only this package, to come first on a server's `sys.path`: both need one version of it.
-
-    Old and new code get it, so that both find everything after equally many steps.
-    """
+    """Returns a directory with only this package, first on each server's `sys.path`: all need one version of it."""
     lent, package = run_directory / "lent", Path(__file__).parents[1]
     lent.mkdir()
     try:
@@ -271,10 +265,7 @@ _PACKAGES = f"{os.sep}site-packages{os.sep}"
 
 
 def stamps_of(files: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Returns values that change with each file: its size and times.
-
-    For a package's file the inode replaces the second time, which changes when uv links the file elsewhere.
-    """
+    """Returns each file's size and times; for packages the inode, which uv changes, replaces one."""
     stamps: dict[str, tuple[int, ...]] = {}
     for file in files:
         with suppress(OSError):

@@ -243,10 +243,7 @@ class ServerPool:
         return None
 
     def entered(self, key: object, make: Callable[[RunningServer], AbstractContextManager[object]]) -> object:
-        """Enters a context manager on the current start-up, once for each key, and returns its value.
-
-        `leave` leaves it, or else the start-up's end.
-        """
+        """Enters a context manager on the current start-up, once for each key, until `leave` or its end."""
         serving = self._serving
         assert serving is not None
         if serving.entered is None or serving.entered[0] != key:

@@ -1,7 +1,4 @@
-"""The test's app object: its description, and its parts by value, for a server that imports the app.
-
-Objects from importable modules are sent as references, so that the server uses its own.
-"""
+"""The test's app object by value, for a server that imports the app. Importable objects are sent as references."""
 
 from __future__ import annotations
 

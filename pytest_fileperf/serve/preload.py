@@ -22,10 +22,7 @@ from pytest_fileperf.serve.job import MOST_BYTES, Job, Preloaded, left, lend_pac
 from pytest_fileperf.serve.stability import LAYOUT, SEED, stabilising_env
 
 _MOST = 10
-"""The most to keep: for two apps, two imports of two versions and one of the code alone.
-
-Each uses as much memory as its app.
-"""
+"""For two apps, two imports of two versions and one of the code alone. Each uses as much memory as its app."""
 _KILLED = -9
 
 
@@ -41,10 +38,7 @@ class Fork:
         self._preload.has_served = True
 
     def give_up(self, why: str, *, hangs: bool) -> bool:
-        """Notes that it did not become ready; returns whether a fresh start is worth a try.
-
-        A fork may fail if the import chose a file by time or process: an earlier fork then has it.
-        """
+        """Returns whether a fresh start may help: an earlier fork may have the file that the import chose."""
         if self._preload.has_served and hangs:
             return False
         self._leave(f"a fork of it does not start: {why.splitlines()[0]}")
@@ -194,10 +188,7 @@ class Preloads:
         return found if isinstance(found, str) and key not in self._spares else None
 
     def serve(self, key: str, run_directory: Path, env: Mapping[str, str]) -> tuple[Process | None, str]:
-        """Waits for an import. Returns a fork with these variables, or the process itself if it cannot be forked.
-
-        None means to import the app anew. The text says why it isn't a fork.
-        """
+        """Returns a fork, or the process itself if it cannot be forked, and why. None: import the app anew."""
         held = self._imported(key)
         if not isinstance(held, str):
             leave = partial(self._leave, key)

@@ -34,10 +34,7 @@ from pytest_fileperf.serve.stability import move_heap
 
 
 def serve(run_directory: Path) -> None:
-    """Imports the app of the job in the run directory, and serves in each fork until SIGTERM.
-
-    If it cannot be forked it serves itself, once, when it is asked to.
-    """
+    """Serves in each fork until SIGTERM, or itself, once, if it cannot be forked."""
     channel = socket.socket(fileno=int(sys.argv[2]))
     channel.set_inheritable(False)
     job, read, before, owner = Job.read(run_directory), FilesRead(), _open_files(), os.getpid()

@@ -1,7 +1,4 @@
-"""Starts and ends a server process with everything below it, from the test process, for all kinds of servers.
-
-`workers` has the differences for uvicorn and gunicorn, and `command` for any other program.
-"""
+"""Starts and ends a server process with everything below it. `workers` and `command` have the differences."""
 
 from __future__ import annotations
 

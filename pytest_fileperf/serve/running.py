@@ -228,10 +228,7 @@ class RunningUrl(RunningServer):
         return tuple(trees.values())
 
     def connect(self, *, tls: bool) -> None:
-        """Opens a connection, with a TLS handshake or without one, and closes it.
-
-        Raises OSError, and PlanError if load may not go there.
-        """
+        """Opens a connection, perhaps with TLS, and closes it. Raises OSError, and PlanError for forbidden hosts."""
         from pytest_fileperf.wire.connect import Origin, dial
 
         origin = Origin("https" if tls else "http", self._host, self._port)

@@ -3,11 +3,11 @@
 Start-ups with the same number have the same hash seed and memory layout. These change from number to number, so that no
 start-up's luck is common to all. Forks share their import's seed and layout (`preload`).
 
-The allocator keeps its thresholds. With others, large bodies cost up to three times less than in production, and a
-change that costs page faults looks smaller than it is. In a comparison its thread caches are off. Blocks in them keep
-glibc from giving memory back, by chance and for as long as the process lives. So requests with a body of 256 KiB met 7
-to 39 page faults in different start-ups: a deviation of 8. Without the caches it is 5; the means are 25 and 27. A
-start-up that is measured alone keeps them: streams cost 15 % more without.
+The allocator keeps its thresholds. With others, large bodies cost up to three times less than in production. Changes
+that cost page faults look smaller. In a comparison its thread caches are off. Blocks in them keep glibc from giving
+memory back, by chance and for as long as the process lives. So requests with a body of 256 KiB met 7 to 39 page faults,
+depending on the start-up. Their deviation was 8, and is 5 without the caches; the means are 25 and 27. A start-up that
+is measured alone keeps them: streams cost 15 % more without.
 """
 
 from __future__ import annotations
@@ -46,10 +46,7 @@ def stabilising_env(boot: int, *, in_turn: bool = False) -> dict[str, str]:
 
 
 def move_heap() -> None:
-    """Moves this process's heap, by its start-up's amount. Call it before the app is loaded.
-
-    The pools of objects from 48 bytes on then begin somewhere else, without gaps, and so do malloc's blocks.
-    """
+    """Moves this process's heap, both pymalloc's pools and malloc's blocks. Call it before the app is loaded."""
     moved = os.environ.get(LAYOUT)
     if moved is None:
         return

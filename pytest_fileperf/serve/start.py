@@ -105,10 +105,7 @@ class WorkerStart:
 
 
 def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket:
-    """Returns the socket that listens at the job's port, or its Unix socket.
-
-    Reports a port that cannot be used, and ends the process.
-    """
+    """Returns a socket at the job's port, or its Unix socket. Reports an unusable port, and ends the process."""
     if (path := socket_file(job.spec, run_directory)) is not None:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
@@ -178,10 +175,7 @@ class ReportingLifespan(LifespanOn):
 
 
 def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the files of modules outside of the interpreter, then of installed packages.
-
-    Leaves out this package.
-    """
+    """Returns the files of modules outside of the interpreter and this package, then of installed packages."""
     files: dict[Path, set[str]] = {}
     for name, module in tuple(sys.modules.items()):
         with suppress(AttributeError):  # `sys.modules` may contain any object; some load others on access
@@ -204,10 +198,7 @@ def loaded_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def serve(run_directory: Path, read: FilesRead | None = None) -> None:
-    """Serves the job in the run directory until SIGTERM, or until its starter is gone.
-
-    If the app is imported already, `read` has the files that its import read.
-    """
+    """Serves the job until SIGTERM, or until its starter is gone. `read` has the files from an earlier import."""
     read = read or FilesRead()
     follow_starter(str(run_directory))
     job = Job.read(run_directory)

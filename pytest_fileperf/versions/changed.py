@@ -72,10 +72,7 @@ class Change:
                 yield path
 
     def _is_named(self, path: str, reached: Iterable[str], directories: Collection[str]) -> bool:
-        """Returns whether a reached file names this file, or a directory above it.
-
-        At the top, beside modules, the suffix is enough: code may build the name, or look for all such files.
-        """
+        """Returns whether a reached file names this one, or a directory above it. At the top the suffix is enough."""
         *above, name = path.split("/")
         is_beside = not above and "" in directories
         of_name = set(_WORD.findall(PurePosixPath(name).suffix if is_beside else name))

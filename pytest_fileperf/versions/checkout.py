@@ -35,10 +35,7 @@ _PATIENCE_S = 30.0
 
 
 def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against") -> CodeTree:
-    """Parses `python:INTERPRETER`, a URL, a directory relative to `cwd`, or a commit.
-
-    Checks that it exists. Raises PlanError, which says what to do.
-    """
+    """Parses `python:INTERPRETER`, a URL, a directory from `cwd` on, or a commit. Raises PlanError if there is none."""
     text = text.strip()
     try:
         if not text:
@@ -267,10 +264,7 @@ _FILES = (
 
 
 def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
-    """Returns a sentence for each file at the top of both trees that names different dependencies.
-
-    In pyproject.toml only the tables with dependencies count, in the other files every byte.
-    """
+    """Returns a sentence for each file at the top of both trees that names different dependencies."""
     return tuple(
         f"{name} differs between the sides, and both run with the packages installed here: "
         "use --fileperf-against=python:… to compare dependencies"

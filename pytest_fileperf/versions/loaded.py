@@ -142,10 +142,7 @@ def is_among_packages(path: Path) -> bool:
 
 
 def stale_bytecode(files: Iterable[str]) -> tuple[str, str] | None:
-    """Returns a source that differs from the compiled file that Python runs, and that file; None for none.
-
-    Python trusts a compiled file if its source's seconds and size agree.
-    """
+    """Returns a source with an outdated compiled file, and that file: Python trusts equal seconds and size."""
     for file in files:
         with suppress(OSError, ValueError, SyntaxError, EOFError, TypeError, NotImplementedError):
             source = Path(file)

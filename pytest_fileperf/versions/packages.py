@@ -200,7 +200,7 @@ def _run(command: Sequence[str], packages: Mapping[str, str], *, deadline_s: flo
     """Runs a command to its end. Raises PlanError if it fails, cannot start or misses the deadline."""
     left_s, env = max(0.05, deadline_s - time.monotonic()), env_for_tools(os.environ)
     try:
-        # To a file: a build may leave a daemon behind that would keep a pipe open, such as a compiler's cache.
+        # To a file: a daemon that a build leaves behind, such as a compiler's cache, would keep a pipe open.
         with tempfile.TemporaryFile() as log:
             done = run(command, env=env, timeout_s=left_s, stdout=log, stderr=subprocess.STDOUT)
             log.seek(0)

@@ -25,10 +25,7 @@ _OF_ONE_REPOSITORY = frozenset((
     "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 ))  # fmt: skip
-"""Git sets these variables for its hooks (`git rev-parse --local-env-vars`).
-
-Pytest may run in a hook of another repository.
-"""
+"""Git's hooks have these (`git rev-parse --local-env-vars`): pytest may run in one of another repository."""
 _QUIET = (
     "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.sparseCheckout=false",
     "-c", "core.splitIndex=false",
@@ -90,10 +87,7 @@ class Repository:
         return self.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
 
     def how_to_get_history(self, fetch: str = "") -> str | None:
-        """Returns how to get the missing part of the history, or None if it is complete.
-
-        `fetch` is another command that helps, with a comma behind it.
-        """
+        """Returns how to get the missing history, or None if it is complete. `fetch` is a command that also helps."""
         if self.answers("rev-parse", "--is-shallow-repository") != "true":
             return None
         in_ci = ""
@@ -109,10 +103,7 @@ class Repository:
         _git("checkout", "--quiet", "--detach", commit, directory=place)
 
     def copy(self, commit: str, tree: Path, *, index: Path) -> tuple[str, ...]:
-        """Writes the files of a commit or tree into a directory, as a checkout does; returns submodules without files.
-
-        It makes the `index` file. Raises PlanError if something cannot be copied.
-        """
+        """Writes a commit's or tree's files; returns submodules without files. Makes `index`. Raises PlanError."""
         tree.mkdir(exist_ok=True)
         # With the new tree as Git's working tree, attributes (line ends, LFS) are read from the commit.
         where = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(tree), "GIT_INDEX_FILE": str(index)}
@@ -168,10 +159,7 @@ def is_git_installed() -> bool:
 
 
 def find_repository(directory: Path) -> Repository | None:
-    """Returns the directory's repository. None outside of one, or without Git.
-
-    Raises PlanError for one without a working tree, and for one that Git refuses to read.
-    """
+    """Returns None outside of one, or without Git. Raises PlanError for a bare one, or one that Git refuses."""
     if not is_git_installed():
         return None
     try:

@@ -51,10 +51,7 @@ class Snapshots:
     def __init__(
         self, repository: Repository, directory: Path, *, left_out: Iterable[str], outputs: Iterable[str]
     ) -> None:
-        """Takes the paths of baselines and outputs, from the repository's top on, with `/`; both are left out.
-
-        If an output is a directory, its Python files still count.
-        """
+        """Takes paths to leave out, from the repository's top on. Python files in outputs still count."""
         self.repository = repository
         self.left_out = tuple(left_out)
         baselines = "|".join(map(re.escape, self.left_out)) or r"\Z."
@@ -240,10 +237,7 @@ class Snapshots:
         return tuple(later[:_MOST_NAMED])
 
     def share(self, there: Path) -> tuple[str, ...]:
-        """Copies these files to another tree's checkout, if their names are free: the same code runs there.
-
-        Returns sentences about files that were not copied.
-        """
+        """Copies these files to free names in another tree's checkout; returns sentences about the others."""
         left_bytes = _MOST_BESIDE_BYTES
         large, failed = [], []
         try:

@@ -85,8 +85,8 @@ _GREP = ("grep", "-F", "-h", "-o", "--text", "--no-line-number", "--no-column", 
 def needed_among(repository: Repository, trees: Iterable[str], baselines: Path) -> set[str]:
     """Returns the trees that a JSON file names, as each baseline does. If in doubt, returns them all.
 
-    Such a file may lie in the baselines' directory, in any working tree (even if Git ignores it), or in its commit. It
-    may also lie in the stash, or on a branch, even a remote's.
+    It may lie in the baselines' directory, in any working tree (even if Git ignores it), or in its commit. It may also
+    lie in the stash, or on a branch, even a remote's.
     """
     trees = set(trees)
     ends_at = time.monotonic() + _NEEDED_PATIENCE_S
@@ -179,10 +179,7 @@ class Source:
     def __init__(
         self, rootdir: Path, baselines: Path, *, keeps_trees: bool = True, outputs: Iterable[Path] = ()
     ) -> None:
-        """Takes the test run's directory, the baselines', and the files and directories that the run writes.
-
-        Relative paths start at the first. Outputs are not code, but Python files in them are.
-        """
+        """Relative paths start at the test run's directory. Python files in outputs still count as code."""
         self.rootdir = rootdir
         self._baselines = baselines
         self._keeps_trees = keeps_trees
@@ -233,11 +230,7 @@ class Source:
         return commit_info(self.rootdir)
 
     def changed(self) -> tuple[str, ...]:
-        """Returns the files that have changed since the first use of `here`, and new ones. Reads them anew.
-
-        Paths start at the repository's top. Unreadable files are described in words. Empty if the current code is
-        unknown.
-        """
+        """Returns files that have changed since the first use of `here`. Empty if that found no code."""
         here = self.here
         if isinstance(here, str):
             return ()
@@ -250,10 +243,7 @@ class Source:
             return (f"the code ({_said(error)})",)
 
     def loaded_beside(self, loaded: LoadedFiles, code_tree: CodeTree | None = None, tree: str = "") -> Digests | None:
-        """Returns digests of loaded files that the code's tree does not have. None if these are unknown.
-
-        The code is the current code, or a baseline's.
-        """
+        """Returns digests of loaded files outside of the baseline's or current code's tree. None if unknown."""
         here = self.here
         paths = None if isinstance(here, str) or not loaded.is_known else self._paths_in(tree or here.tree)
         if paths is None:
@@ -272,10 +262,7 @@ class Source:
             return None
 
     def change_since(self, commit: str) -> Change:
-        """Returns the changes since the history here left the commit's, including new files.
-
-        Raises PlanError, which says why nobody knows.
-        """
+        """Returns the changes since the history here left the commit's. Raises PlanError if nobody knows them."""
         here = self.here
         if isinstance(here, str):
             raise PlanError(here)

@@ -128,10 +128,7 @@ class CodeTree:
         )
 
     def _moved(self, paths: Iterable[Path]) -> tuple[Path, ...]:
-        """Returns the counterparts of the directories of editable installs.
-
-        Another interpreter also gets directories without a counterpart: it lacks this one's editable installs.
-        """
+        """Returns the counterparts of editable installs' directories. Another interpreter needs all of them."""
         return tuple(self.path(path) for path in paths if self.python is not None or self.path(path) != path)
 
     def _counterpart(self, path: Path) -> Path | None:
@@ -157,10 +154,7 @@ HERE = CodeTree()
 
 
 def is_of_the_interpreter(path: Path, *, top: Path | None = None) -> bool:
-    """Returns whether the path belongs to this process's Python: its library, its packages.
-
-    If its virtual environment lies below `top`, all of it counts, even programs.
-    """
+    """Returns whether the path belongs to this Python, or to its virtual environment if that lies below `top`."""
     path = _absolute(path)
     if any(path.is_relative_to(directory) for directory in _directories(sys.prefix, site.getusersitepackages())):
         return True

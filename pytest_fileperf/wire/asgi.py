@@ -3,8 +3,8 @@
     state = Lifespan(app)                              startup and shutdown, once
     StreamingASGITransport(app, state=state.state)     one task for each request of any AsyncClient
 
-Unlike `httpx.ASGITransport` it collects nothing. The app reads the request while the client still makes it, and its
-first chunk is out before it sends the second. So times to first byte and memory are as with a real server.
+Unlike `httpx.ASGITransport` it collects nothing. The app reads the request while the client still makes it, and sends
+its chunks one by one. So times to first byte and memory are as with a real server.
 """
 
 from __future__ import annotations
@@ -109,10 +109,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
 
 
 class _Exchange(httpx.AsyncByteStream):
-    """One request and its response: `receive` and `send` for the app, the response stream for the client.
-
-    Between them is room for one block of the body. `send` returns when the client has taken it.
-    """
+    """One request and its response, with room for one block of the body between app and client."""
 
     def __init__(
         self,

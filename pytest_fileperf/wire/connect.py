@@ -46,11 +46,7 @@ async def open_socket(
     timeout_s: float | None,
     only_to: Network | None = None,
 ) -> socket.socket:
-    """Returns a connected, non-blocking socket, after the TLS handshake for `https`.
-
-    With `only_to` it connects to allowed addresses only, whatever name leads to others. Raises httpx.ConnectError, or
-    httpx.ConnectTimeout after `timeout_s`.
-    """
+    """Returns a connected, non-blocking socket, with TLS for `https`. Raises httpx.ConnectError and ConnectTimeout."""
     try:
         async with asyncio.timeout(timeout_s):
             sock = await _connected(origin, uds, only_to)
@@ -62,10 +58,7 @@ async def open_socket(
 
 
 def dial(origin: Origin, reach: Reach, *, timeout_s: float, address: str = "") -> socket.socket:
-    """Returns a connected socket that blocks, after the TLS handshake for `https`. Raises OSError.
-
-    It goes to this address of the host, or to any.
-    """
+    """Returns a blocking socket to this address of the host, or to any, with TLS for `https`. Raises OSError."""
     if reach.uds is None:
         sock = socket.create_connection((address or origin.host, origin.port), timeout_s)
     else:

@@ -191,10 +191,7 @@ class Connection:
             self._loop.call_soon(self._readable_again)
 
     def _read_to_the_end(self) -> None:
-        """Reads all that arrived before the connection broke, and fails if the answer is incomplete.
-
-        uvloop tells a reader once of bytes and a reset that arrive together, and never again.
-        """
+        """Reads all that arrived before the connection broke: uvloop tells a reader only once of bytes and a reset."""
         while self._exchange is not None and not self._paused:
             before_ns, self.ended_ns = self.ended_ns, 0
             self._readable()

@@ -98,10 +98,7 @@ class HeadReader:
         self._informational = 0
 
     def feed(self, buffer: bytearray, received: int) -> tuple[ResponseHead, memoryview] | None:
-        """Takes the bytes read; returns the final head and the rest after it, or None for "more".
-
-        Raises httpx.RemoteProtocolError.
-        """
+        """Returns the final head and the rest of the bytes, or None for "more". Raises httpx.RemoteProtocolError."""
         data, end, looked_at = buffer, received, 0
         if self.partial:
             # Only new bytes can complete the blank line, with at most two earlier ones.
@@ -125,10 +122,7 @@ class HeadReader:
 
 
 def _head_end(data: bytearray, start: int, end: int) -> int:
-    """Finds the end of a head, after its blank line, between two places. Returns 0 if it goes on after them.
-
-    Its lines may end in LF alone. The earliest end counts: a body may have another one.
-    """
+    """Returns the earliest end of a head between two places, after its blank line; 0 if it goes on."""
     blank = data.find(b"\n\r\n", start, end)
     bare = data.find(b"\n\n", start, blank + 1 if blank >= 0 else end)
     return bare + 2 if bare >= 0 else blank + 3 if blank >= 0 else 0

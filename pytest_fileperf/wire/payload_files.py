@@ -38,10 +38,7 @@ class FileSegment:
 
 
 class PayloadFiles:
-    """The sendable form of each payload, made once. Whoever made it closes it.
-
-    Large generated payloads live in a temporary directory until it is closed, or collected.
-    """
+    """The sendable form of each payload, made once. Large ones are temporary files, until it is closed or collected."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._parent = directory
@@ -52,10 +49,7 @@ class PayloadFiles:
         """The common start of all unique payloads made from one."""
 
     def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
-        """Returns the payload in pieces. A unique one ends differently each time.
-
-        Raises LoadError if its file cannot be written, and PlanError if the user's file is gone.
-        """
+        """Returns pieces. Raises LoadError if a file cannot be written, and PlanError if a user's is gone."""
         if content.unique or content.tail:
             return self._start(replace(content, unique=False, tail=b"")), content.tail or unique_bytes()
         known = self._segments.get(content)

@@ -104,10 +104,7 @@ class BytesOfRequest:
 
 
 def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfRequest | None:
-    """Returns the request as bytes, or None if its body has to be streamed.
-
-    Raises httpx.LocalProtocolError for an invalid request, for example with a wrong content-length.
-    """
+    """Returns None if the body has to be streamed; raises httpx.LocalProtocolError, as for a wrong content-length."""
     if "Transfer-Encoding" in request.headers:
         return None
     if isinstance(request.stream, SegmentStream):

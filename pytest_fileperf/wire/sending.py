@@ -81,10 +81,7 @@ class Sender:
         self._wait_for_socket()
 
     async def drained(self, timeout_s: float | None) -> None:
-        """Returns when the socket has taken everything, or will take no more.
-
-        Raises httpx.WriteTimeout if it takes nothing at all for `timeout_s`.
-        """
+        """Waits until the socket takes all, or no more. Raises httpx.WriteTimeout if it takes nothing for so long."""
         while self._pieces:
             steps = self._steps
             self._waiter = self._loop.create_future()
@@ -98,10 +95,7 @@ class Sender:
                 self._waiter = None
 
     def drop(self) -> None:
-        """Forgets unsent pieces, and the owner.
-
-        Owner and sender refer to each other. Only the garbage collector would free them, and it is off during a load.
-        """
+        """Forgets unsent pieces, and the owner, as no garbage collector runs during a load to break the cycle."""
         self._pieces.clear()
         self._on_failure = lambda _: None
         self._on_refusal = lambda _, __: None

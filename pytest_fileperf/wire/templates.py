@@ -120,10 +120,7 @@ def _joined(run: _Run, place: int, length: int) -> bytes:
 
 
 def compiled(requests: Requests, build: Build) -> tuple[Fill, ...]:
-    """Returns a filler for each recipe.
-
-    Raises PlanError for a value that cannot be written in its place, and any error from `build`.
-    """
+    """Returns a filler for each recipe. Raises PlanError for an unusable value, and any error from `build`."""
 
     @cache
     def values(place: Place | None, name: str) -> _Values:

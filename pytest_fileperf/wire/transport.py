@@ -44,8 +44,8 @@ class LoadTransport(httpx.AsyncBaseTransport):
     `uds` sends everything to a Unix socket. `verify` is an `ssl.SSLContext`, True for httpx's default one, or False.
     `max_connections` makes further requests wait (httpx.PoolTimeout); None, the default, never does: a load decides its
     own concurrency. `only_to` are IP addresses. It connects to them and to this machine, and refuses every other host
-    (httpx.ConnectError): a redirect must not lead a load away. None, the default, refuses none. `scratch` is shared
-    with other transports of the same event loop: thousands need not have buffers each. Needs an asyncio event loop with
+    (httpx.ConnectError). So no redirect leads a load away. None, the default, refuses none. `scratch` is shared with
+    other transports of the same event loop: thousands need not have buffers each. Needs an asyncio event loop with
     `add_reader`: uvloop, or asyncio's selector loop.
     """
 

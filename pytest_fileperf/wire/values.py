@@ -22,10 +22,7 @@ _IN_FILE_NAME = {**{code: f"%{code:02X}" for code in range(32) if code != 27}, 3
 
 
 def written(column: Sequence[object], place: Place | None, what: str) -> list[bytes]:
-    """Returns the values as bytes for a kind of place; for None they are whole URLs.
-
-    Raises PlanError that names the first value which cannot be written.
-    """
+    """Returns the values as bytes for a kind of place (None: whole URLs). Raises PlanError that names a bad one."""
     found: list[bytes] = []
     if place is not Place.JSON_VALUE:
         _require_texts(column, what)
