@@ -7,7 +7,6 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_fileperf.errors import FilePerfError
@@ -24,9 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command is None:
         parser.print_help()
         return 0
-    if given.command == "report" and given.html is not None and find_spec("plotly") is None:
-        sys.stderr.write('--html: its charts need plotly, install it with pip install "pytest-fileperf[html]"\n')
-        return 2
     try:
         return {"report": _report, "new": _new, "trend": _trend}[given.command](given)
     except FilePerfError as error:

@@ -49,7 +49,6 @@ LARGE = (
     "httpx",
     "httpx2",
     "numpy",
-    "plotly",
     "psutil",
     "rich",
     "scipy",
@@ -62,7 +61,7 @@ DISTRIBUTIONS = {
     "uvicorn_worker": "uvicorn-worker",
 }
 """Distributions named other than what they import as."""
-OF_THE_PACKAGE = ("benchmark", "cluster", "gunicorn", "html", "tls")
+OF_THE_PACKAGE = ("benchmark", "cluster", "gunicorn", "tls")
 """Extras that the package itself imports from."""
 
 

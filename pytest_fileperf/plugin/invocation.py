@@ -257,8 +257,6 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
     yield from _file_problems(options)
     if options.cluster is not None:
         yield from _cluster_problems(options.cluster)
-    if options.html is not None and find_spec("plotly") is None:
-        yield '--fileperf-html: its charts need plotly, install it with pip install "pytest-fileperf[html]"'
 
 
 def _cluster_problems(cluster: str) -> Iterator[str]:

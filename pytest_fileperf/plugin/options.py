@@ -177,7 +177,7 @@ def add_options(parser: pytest.Parser) -> None:
     flag("-strict", _STRICT_HELP)
     option("-budget", _BUDGET_HELP, metavar="TIME")
     option("-json", "Write all figures and verdicts to a JSON file.", metavar="PATH")
-    option("-html", "Write tables and charts to one HTML file (extra: html).", metavar="PATH")
+    option("-html", "Write tables and charts to one HTML file.", metavar="PATH")
     option("-markdown", "Write a summary for a pull request as Markdown.", metavar="PATH")
     option(
         "-save",

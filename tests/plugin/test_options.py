@@ -422,7 +422,6 @@ def test_storing_in_ci_needs_its_own_word(pytester: pytest.Pytester, run: Run, m
 @pytest.mark.parametrize(
     "module,option,extra",
     [
-        ("plotly", "html=x.html", "html"),
         ("distributed", "cluster=tcp://127.0.0.1:8786", "cluster"),
         ("httpx2", "client=httpx2", "httpx2"),
     ],

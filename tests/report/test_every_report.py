@@ -179,7 +179,6 @@ runs = st.builds(
 )
 
 
-@pytest.mark.usefixtures("small_plotly")
 @settings(max_examples=15)
 @given(shown=runs)
 def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) -> None:
@@ -193,7 +192,6 @@ def test_every_report_shows_before_after_and_a_change_that_agree(shown: Result) 
     assert_all_agree(rows, count)
 
     page = results_html(session_record([shown]))
-    assert_all_agree(re.findall(rf"</b> {FIGURE} → {FIGURE} <b>{CHANGE} %</b>", page), count)
     cell = '<td class="number"[^>]*>'
     cells = rf"{cell}{FIGURE}</td>{cell}{FIGURE}</td>{cell}<b>{CHANGE} %</b>"
     assert_all_agree(re.findall(cells, page), count)

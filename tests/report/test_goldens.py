@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ WITH_A_PAGE = (
 WITH_CHARTS = ("capacity", "every_kind", "in_turn", "odd", "open_loops", "streams", "watched", "worlds")
 IN_FULL = ("by_loop", "capacity", "failed", "in_turn", "odd", "open_loops", "streams")
 """Sessions whose JSON for other programs is compared."""
+BLOCKS = r"article|details|div|dl|dt|fieldset|h\d|li|p|pre|section|summary|svg|t[dhr]|table"
 IN_COLOUR = ("every_kind", "variants")
 
 
@@ -77,10 +79,10 @@ def message(result: Result, *, strict: bool, ci: bool) -> str:
 
 
 def page(record: SessionRecord) -> str:
-    """Returns the page with an element a line, without what is the same in all, and without the charts' data."""
+    """Returns the page with an element a line, without what is the same in all, and without its charts."""
     text = re.sub(r"(?s)<(style|script)\b.*?</\1>", "", results_html(record))
-    text = re.sub(r"<meta [^>]*>", "", text)
-    return re.sub(r"(?=<(?:article|div|dl|dt|fieldset|h\d|li|p|pre|section|svg|t[dhr]|table)\b)", "\n", text) + "\n"
+    text = re.sub(r"<meta [^>]*>|<figure>.*?</figure>", "", text)
+    return re.sub(f"(?=<(?:{BLOCKS})\\b)", "\n", text) + "\n"
 
 
 def charts(record: SessionRecord) -> str:
@@ -90,9 +92,20 @@ def charts(record: SessionRecord) -> str:
         made.append(f"=== {result.test.nodeid}")
         for chart in charts_of(result):
             made.append(f"--- {chart.title}: {chart.says}")
-            drawn = map(shortened, (*chart.traces, chart.layout))
+            rest = replace(chart, title="", says="", lines=())
+            drawn = [shortened(told(asdict(each))) for each in chart.lines]
+            drawn.append(shortened(told(asdict(rest))))
             made += [json.dumps(each, ensure_ascii=False, allow_nan=False) for each in drawn]
     return "\n".join([*made, ""])
+
+
+def told(value: Any) -> Any:
+    """Returns the value without what is empty or False, with five digits of each number."""
+    if isinstance(value, Mapping):
+        return {key: told(item) for key, item in value.items() if item or (item == 0.0 and item is not False)}
+    if isinstance(value, list | tuple):
+        return [told(item) for item in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def in_full(record: SessionRecord) -> str:
@@ -126,7 +139,6 @@ OUTPUTS: tuple[tuple[str, Callable[[SessionRecord], str], Sequence[str]], ...] =
 CASES = [(name, file, make) for file, make, names in OUTPUTS for name in names]
 
 
-@pytest.mark.usefixtures("small_plotly")
 @pytest.mark.parametrize("name,file,make", CASES, ids=[f"{name}/{file}" for name, file, _ in CASES])
 def test_reports_of_a_stored_session(
     name: str, file: str, make: Callable[[SessionRecord], str], tmp_path: Path

@@ -1,153 +1,77 @@
-"""Charts of two versions that were measured in turn: the change by pair of boots, and the speed of both sides.
-
-Speed is what was counted on each side. The change of a pair is that of typical moments, which follow each other.
-"""
+"""Charts over the time of a run, of what the server's processes and the generator used while a load ran."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import cycle, pairwise
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 from statistics import fmean
 from typing import TypeAlias
 
 from pytest_fileperf.host.sample import Sample
-from pytest_fileperf.judge.evidence import BootEvidence, Pair
 from pytest_fileperf.judge.record import Result
-from pytest_fileperf.judge.unit import PairValue, units_of
-from pytest_fileperf.judge.verdict import MetricComparison, Outcome
-from pytest_fileperf.measure.histogram import Histogram
-from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
-from pytest_fileperf.measure.recording import Boot
+from pytest_fileperf.measure.metrics import Unit
+from pytest_fileperf.measure.recording import Boot, Recording
 from pytest_fileperf.report.page.drawing import (
     BAD,
     COLOURS,
-    DASHES,
     FIRST,
     MOST_POINTS,
     QUIET,
     SECOND,
     THIRD,
+    Axis,
     Chart,
-    Scale,
-    Timeline,
-    Trace,
+    Line,
+    axis,
     level,
-    line,
-    marks,
-    scale_for,
     thinned,
 )
 
-_PERCENT = Scale(name="%", size=0.01)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The time axis that all charts of a run share, in seconds since the first thing that was seen of it."""
+
+    origin_ns: int
+    x: Axis
+    bands: Sequence[tuple[float, float]]
+    """Behind rounds of a start-up that followed each other."""
+    notes: Sequence[tuple[float, str]]
+
+    def seconds(self, at_ns: float) -> float:
+        """Returns where an instant of the monotonic clock is on the axis."""
+        return (at_ns - self.origin_ns) / 1e9
+
+    def chart(self, title: str, says: str, lines: Sequence[Line], unit: Unit) -> Chart:
+        y = axis([value for line in lines for _, value in line.points], unit)
+        return Chart(title=title, says=says, lines=lines, x=self.x, y=y, bands=self.bands, notes=self.notes)
 
 
-def pair_charts(result: Result) -> tuple[Chart, ...]:
-    """Returns the charts that have something to show; none where nothing was measured in turn."""
-    pairs = result.pairs
-    if not pairs:
-        return ()
-    made = [_changes(METRICS[item.metric], pairs, item) for item in result.verdict.comparisons]
-    made += [_changes(METRICS[floor.metric], pairs, None) for floor in result.noise]
-    made += [_latencies(pairs)] if result.capacity else [_rates(pairs), _latencies(pairs)]
-    return tuple(chart for chart in made if chart is not None)
+def timeline_of(recording: Recording, base: Recording | None = None) -> Timeline:
+    """Returns the time axis of a recording that has rounds, and of one that was made alternately with it."""
+    sides = (recording,) if base is None else (recording, base)
+    seen = [sample.at_ns for side in sides for boot in side.boots for sample in boot.samples]
+    seen += (at_ns for side in sides for round_ in side.counted() for at_ns in (round_.started_ns, round_.ended_ns))
+    origin_ns, end_s = min(seen), (max(seen) - min(seen)) / 1e9
+    rounds = sorted(recording.measured(), key=lambda round_: round_.started_ns)
+    # Boots are numbered as they were first loaded: which one is next is drawn by chance.
+    numbers = {boot: number for number, boot in enumerate(dict.fromkeys(round_.boot for round_ in rounds), 1)}
+    bands, notes = [], []
+    for boot, group in groupby(rounds, key=lambda round_: round_.boot):
+        of_boot = list(group)
+        start, end = ((at_ns - origin_ns) / 1e9 for at_ns in (of_boot[0].started_ns, of_boot[-1].ended_ns))
+        bands.append((start, end))
+        notes.append((start, f"start-up {numbers[boot]}"))
+    x = axis([end_s], Unit.SECONDS, ends=True)
+    return Timeline(origin_ns=origin_ns, x=x, bands=bands, notes=notes if 1 < len(notes) <= 4 else [])
 
-
-def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
-    """Returns a mark for each pair of boots, or for several where a percentile needs their requests together."""
-    units = _units(metric, pairs)
-    if not units:
-        return None
-    found = [unit.changes(metric) for _, _, unit in units]
-    points = [(place, change) for (place, _, _), (change, _, _) in zip(units, found, strict=True)]
-    bars = {
-        "type": "data",
-        "color": FIRST,
-        "thickness": 1.5,
-        "width": 3,
-        "array": [round(abs(high - change) / _PERCENT.size, 3) for change, _, high in found],
-        "arrayminus": [round(abs(low - change) / _PERCENT.size, 3) for change, low, _ in found],
-        "symmetric": False,
-    }
-    end = len(pairs) + 1
-    traces = [marks("pair", points, _PERCENT, FIRST, error_y=bars), level("no change", 0.0, end, _PERCENT, QUIET)]
-    if comparison is not None and comparison.change is not None:
-        traces.append(level("all pairs", comparison.change, end, _PERCENT, FIRST))
-    if comparison is not None and comparison.outcome is not Outcome.WATCHED:
-        traces.append(level("tolerance", comparison.edge, end, _PERCENT, BAD))
-    better = "lower" if metric.worse_sign > 0 else "higher"
-    together = ", or of some together" * any(len(own) > 1 for _, own, _ in units)
-    mark = f"a fresh boot of both sides{together}, with what is uncertain within it"
-    says = f"Now against base: {better} is better. Each mark is {mark}."
-    return _by_pair(f"Change of {metric.title}", says, traces, pairs, _PERCENT)
-
-
-def _units(metric: Metric, pairs: Sequence[Pair]) -> list[tuple[float, list[Pair], PairValue]]:
-    """Returns what pairs, or several together, show by themselves, each with its place on the axis."""
-    found, before = [], 0
-    for own, unit in units_of(metric, pairs):
-        if unit is not None:
-            found.append((before + (len(own) + 1) / 2, own, unit))
-        before += len(own)
-    return found
-
-
-def _rates(pairs: Sequence[Pair]) -> Chart:
-    scale = Scale(name="/s")
-    traces = _both_sides("", METRICS["rps"], pairs, lambda sides: sides[0].rate("rps"), scale, FIRST)
-    says = "What was counted on each boot. Both sides together rise and fall with the machine."
-    return _by_pair("Requests per second", says, traces, pairs, scale)
-
-
-def _latencies(pairs: Sequence[Pair]) -> Chart | None:
-    highest_ns = max((side.latency.percentile_ns(99) for pair in pairs for side in (pair.base, pair.now)), default=0)
-    if not highest_ns:
-        return None
-    scale = scale_for(highest_ns / 1e9, Unit.SECONDS)
-    traces: list[Trace] = []
-    for percent, colour, symbol in ((50, FIRST, "circle"), (99, SECOND, "diamond")):
-
-        def reached(sides: Sequence[BootEvidence], percent: int = percent) -> float | None:
-            latency = Histogram.merged(side.latency for side in sides)
-            return latency.percentile_ns(percent) / 1e9 if latency.count else None
-
-        traces += _both_sides(f"p{percent} ", METRICS[f"p{percent}"], pairs, reached, scale, colour, symbol)
-    says = "The median and p99 of each boot, or of some together that have enough requests."
-    return _by_pair("Latency", says, traces, pairs, scale)
-
-
-def _both_sides(
-    name: str,
-    metric: Metric,
-    pairs: Sequence[Pair],
-    value: Callable[[Sequence[BootEvidence]], float | None],
-    scale: Scale,
-    colour: str,
-    symbol: str = "circle",
-) -> tuple[Trace, ...]:
-    """Returns a mark for each change that is shown, or for each boot where none is; those of base are hollow."""
-    groups: list[tuple[float, list[Pair]]] = [(place, own) for place, own, _ in _units(metric, pairs)]
-    groups = groups or [(number, [pair]) for number, pair in enumerate(pairs, 1)]
-    base = [(place, value([pair.base for pair in own])) for place, own in groups]
-    now = [(place, value([pair.now for pair in own])) for place, own in groups]
-    sides = (("base", base, f"{symbol}-open"), ("now", now, symbol))
-    return tuple(marks(f"{name}{side}", points, scale, colour, size=8, symbol=shown) for side, points, shown in sides)
-
-
-def _by_pair(title: str, says: str, traces: Sequence[Trace], pairs: Sequence[Pair], scale: Scale) -> Chart:
-    axis: dict[str, object] = {"range": [0.5, len(pairs) + 0.5], "tickformat": "d"}
-    if len(pairs) <= 20:  # each pair has a tick
-        axis["dtick"] = 1
-    layout = {"xaxis": axis, "yaxis": scale.axis(), "hovermode": "x unified"}
-    return Chart(title=f"{title} by pair of boots", says=says, traces=traces, layout=layout)
-
-
-# --- Charts of what the server's processes and the generator used while a load ran
 
 MOST_WORKERS = len(COLOURS)
 """With more workers, lines would cover each other."""
 _Use: TypeAlias = tuple[Sequence[float | None], float, float | None]
 """CPU seconds per second of each worker, of the server's other processes, and of the busiest generator."""
-_Course = list[tuple[float, float | None]]
+_Course: TypeAlias = list[tuple[float, float | None]]
 
 
 def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
@@ -173,7 +97,7 @@ def process_charts(result: Result, timeline: Timeline) -> tuple[Chart, ...]:
 
 
 def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
-    stretches = [_stretches(boot, timeline, MOST_POINTS // len(boots)) for boot in boots]
+    stretches = [_stretches(boot, timeline, _each(boots)) for boot in boots]
     count = max(len(boot.worker_pids) for boot in boots)
 
     def course(pick: Callable[[_Use], float | None]) -> _Course:
@@ -204,18 +128,12 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
             ("idlest worker", of_workers(min), THIRD),
         ]
     if count and _highest(others) >= 0.05:  # of a core
-        lines.append(("other processes of the server", others, QUIET))
-    traces = [
-        line(name, points, _PERCENT, colour, dash=dash)
-        for (name, points, colour), dash in zip(lines, cycle(DASHES), strict=False)
-    ]
+        lines.append(("other processes of the server", others, f"{QUIET} level"))
     if generator := course(lambda use: use[2]):
         several = any(len(sample.generators) > 1 for boot in boots for sample in boot.samples)
-        name = "busiest generator" if several else "generator"
-        traces.append(line(name, generator, _PERCENT, QUIET, dash="dashdot"))
-    highest = max(_highest(points) for points in (*(points for _, points, _ in lines), generator))
-    axis = _PERCENT.axis(range=[0, max(105.0, highest * 105)])
-    return timeline.chart("CPU over time, shares of a core", says, traces, axis)
+        lines.append(("busiest load generator" if several else "load generator", generator, QUIET))
+    drawn = [Line(name=name, points=points, colour=colour) for name, points, colour in lines]
+    return timeline.chart("CPU over time, shares of a core", says, drawn, Unit.SHARE)
 
 
 def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _Use]]:
@@ -243,12 +161,11 @@ def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _
 
 def _memory(result: Result, boots: Sequence[Boot], timeline: Timeline) -> Chart:
     used = _of_samples(boots, timeline, lambda sample: sum(use.rss_bytes for use in sample.server))
-    scale = scale_for(_highest(used), Unit.BYTES)
     limits = [check for check in result.verdict.limits if check.metric == "rss"]
-    traces = [line("memory", used, scale, FIRST)]
-    traces += (level(check.name, check.limit, timeline.end_s, scale, BAD) for check in limits)
+    lines = [Line(name="memory", points=used, colour=FIRST)]
+    lines += (level(check.name, check.limit, timeline.x, BAD) for check in limits)
     says = "Resident memory of all its processes together."
-    return timeline.chart("Memory of the server over time", says, traces, scale.axis(), showlegend=bool(limits))
+    return timeline.chart("Memory of the server over time", says, lines, Unit.BYTES)
 
 
 def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], timeline: Timeline) -> Chart | None:
@@ -256,11 +173,13 @@ def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], ti
     known = [(name, course, colour) for name, course, colour in lines if any(y is not None for _, y in course)]
     if all(len({y for _, y in course} - {None}) == 1 for _, course, _ in known):
         return None
-    traces = [
-        line(name, course, Scale(), colour, dash=dash)
-        for (name, course, colour), dash in zip(known, DASHES, strict=False)
-    ]
-    return timeline.chart(f"{title} of the server over time", says, traces, Scale().axis())
+    drawn = [Line(name=name, points=course, colour=colour) for name, course, colour in known]
+    return timeline.chart(f"{title} of the server over time", says, drawn, Unit.COUNT)
+
+
+def _each(boots: Sequence[Boot]) -> int:
+    """Returns how many points of a line each boot gets."""
+    return max(2, MOST_POINTS // len(boots))
 
 
 def _sum_known(counts: Iterable[int | None]) -> int | None:
@@ -269,7 +188,7 @@ def _sum_known(counts: Iterable[int | None]) -> int | None:
 
 
 def _of_samples(boots: Sequence[Boot], timeline: Timeline, pick: Callable[[Sample], int | None]) -> _Course:
-    shown = [thinned(boot.samples, MOST_POINTS // len(boots)) for boot in boots]
+    shown = [thinned(boot.samples, _each(boots)) for boot in boots]
     return _joined([[(timeline.seconds(sample.at_ns), pick(sample)) for sample in samples] for samples in shown])
 
 

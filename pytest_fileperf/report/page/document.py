@@ -1,38 +1,34 @@
-"""The report as one HTML file, for `--fileperf-html`: tables, and charts that plotly.js draws, without any network.
+"""The report as one HTML file, for `--fileperf-html`: a sentence, tests that need attention, then all others folded.
 
-Needs plotly for its JavaScript, which becomes part of the file. A policy in the file allows only the scripts that are
-in it: nothing else runs or is loaded, whatever a test's name or a server's answer contains.
+It loads nothing. Charts are there from the start, but a browser draws none before somebody opens its part of the page.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from importlib.resources import files
 
 from pytest_fileperf.judge.environment import server_packages
 from pytest_fileperf.judge.groups import Place, RankedGroup, SessionRecord
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
-from pytest_fileperf.judge.verdict import Outcome
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.measure.recording import Failure
+from pytest_fileperf.plan.request import without_queries
 from pytest_fileperf.report import remarks, story, wording
 from pytest_fileperf.report.figures import SPREAD, figure_rows, generator_texts, spread
 from pytest_fileperf.report.page.charts import charts_of
-from pytest_fileperf.report.page.drawing import Chart
-from pytest_fileperf.report.page.gates import badge, gate_list, gate_table, limit_list, world_items
-from pytest_fileperf.report.page.markup import Markup, data_block, document, element, raw_element, table
+from pytest_fileperf.report.page.drawing import figure
+from pytest_fileperf.report.page.gates import badge, gate_table, limit_list, world_items
+from pytest_fileperf.report.page.markup import Markup, document, element, table
 from pytest_fileperf.report.page.trend import trend_parts
 from pytest_fileperf.report.table import (
     OUTSIDE,
     RUN_METRICS,
     grid_of,
     is_rough,
-    limit_word,
     metric_text,
     ranked_rows,
     row_names,
@@ -41,93 +37,113 @@ from pytest_fileperf.report.table import (
 )
 from pytest_fileperf.report.text import plain, time_text
 from pytest_fileperf.report.trend import Trend
-from pytest_fileperf.units import format_share
-
-# --- Causes as markup: which functions made a test slower, what went wrong with requests, and with whole tests
-
-_MOST_FAILURES = 20
-_EXAMPLE_LENGTH = 4_000
+from pytest_fileperf.units import format_count, format_share
 
 
-def _cause_items(result: Result) -> list[Markup]:
-    """Returns what made a regressed test slower, and a line for each of the first kinds of failures: list items."""
-    profile = _profile(result, "b") if result.verdict.outcome is Outcome.REGRESSED else ()
-    found = [element("li", *profile)] if profile else []
-    shown, rest = story.first_failures(result.measurement.failures, tail=0)  # the section of the test has more of it
-    found += [element("li", *_counted(failure), f": {example}" if example else "") for failure, example in shown]
-    return [*found, element("li", rest)] if rest else found
+def results_html(record: SessionRecord, trends: Sequence[Trend] = ()) -> str:
+    """`trends` are those of its tests in a history."""
+    results = record.results
+    named = sorted(
+        zip(results, row_names(results), strict=True),
+        key=lambda each: (not story.is_pressing(each[0]), story.urgency(each[0])),
+    )
+    anchors = {id(result): f"test-{number}" for number, (result, _) in enumerate(named, 1)}
+    urgent, calm = [*map(_failed, record.failed)], list[Markup]()
+    for result, name in named:
+        shown = _test(result, name, anchors[id(result)], record, trends)
+        (urgent if story.is_pressing(result) else calm).append(shown)
+    rough = any(is_rough(name, result) for result in results for name in RUN_METRICS)
+    return document(
+        f"Load tests: {story.summary_line(record)}",
+        _header(record),
+        element(
+            "main",
+            _filter(results),
+            element("section", element("h2", "Needs attention"), *urgent, id="attention") if urgent else "",
+            _group_sections(record.groups, anchors),
+            _folded(element("h2", f"{len(calm)} passed"), *calm, open="" if urgent else "open", id="calm")
+            if calm
+            else "",
+            element("p", "~ of fewer requests than the percentile needs", class_="quiet") if rough else "",
+        ),
+        script="page.js",
+    )
 
 
-def _profile(result: Result, heading: str) -> tuple[Markup, ...]:
-    """Returns what the profiler saw, under what it was asked: it compares where two versions were measured in turn."""
-    if result.explanation is None:
-        return ()
-    asked = "What costs most CPU" if result.base is None else "What made it slower"
-    return element(heading, asked), element("pre", result.explanation.text)
+def _folded(title: str, *content: str, **attributes: str) -> Markup:
+    return element("details", element("summary", title), *content, **attributes)
 
 
-def _counted(failure: Failure) -> tuple[str, ...]:
-    return badge(Standing.FAILED, f"{failure.count:,} ×"), " ", element("b", plain(failure.kind))
+# --- The header: what came out in a sentence, and what was run
+
+_WORDS = {
+    Standing.REGRESSED: "got worse",
+    Standing.LIMIT: "broke a limit",
+    Standing.FAILED: "failed",
+    Standing.INCONCLUSIVE: "stayed undecided",
+    Standing.SATURATED: "needed a faster load generator",
+    Standing.NEW: "had no baseline",
+    Standing.IMPROVED: "got better",
+    Standing.PASS: "passed",
+    Standing.UNGATED: "passed without a gate",
+}
 
 
-def _failed_requests(result: Result) -> list[Markup]:
-    """Returns each kind of failure with its first example, under a heading; nothing if every request succeeded."""
-    failures = result.measurement.failures
-    if not failures:
-        return [element("p", badge(Standing.FAILED), " no request was made")] if not result.measurement.requests else []
-    shown = [element("h4", "Failed requests, with the first of each kind")]
-    for failure in failures[:_MOST_FAILURES]:
-        shown.append(element("p", *_counted(failure)))
-        example = failure.example.strip()
-        if example and example != failure.kind:
-            shown.append(element("pre", example[:_EXAMPLE_LENGTH] + "…" * (len(example) > _EXAMPLE_LENGTH)))
-    if rest := failures[_MOST_FAILURES:]:
-        shown.append(element("p", wording.other_kinds(rest)))
-    return shown
+def _header(record: SessionRecord) -> Markup:
+    smoke = bool(record.results) and all(result.smoke for result in record.results)
+    hints = "; ".join(story.hints(record.results))
+    return element(
+        "header",
+        element("h1", "Load tests"),
+        element("p", _sentence(record), class_="lead"),
+        element("p", "A smoke run makes a few requests for each test, and judges nothing.") if smoke else "",
+        element("p", f"{hints[0].upper()}{hints[1:]}.") if hints else "",
+        _folded("About this run", _facts_list(_facts(record)), id="about"),
+    )
 
 
-def _failed_section(tests: Sequence[FailedTest]) -> Markup:
-    if not tests:
-        return Markup()
-    shown = []
-    for test in tests:
-        place = f"{test.module}:{test.line}" if test.line is not None else test.module
-        shown += [
-            element("p", badge(Standing.FAILED), " ", element("b", plain(test.name), class_="name"), " "),
-            element("p", f"{plain(place)}: {wording.where_failed(test)}", class_="quiet"),
-            *([element("pre", test.message)] if test.message else []),
-        ]
-    return element("section", element("h2", "Tests that failed for another reason than a figure"), *shown, id="failed")
+def _sentence(record: SessionRecord) -> str:
+    """Returns how many tests have which outcome: `1 test got worse, 2 passed.`."""
+    found = Counter(result.standing for result in record.results)
+    noun = "measurement" if any(result.test.further for result in record.results) else "test"
+    said = [(found[standing], words) for standing, words in _WORDS.items() if found[standing]]
+    texts = [f"{format_count(count, noun) if not at else count} {words}" for at, (count, words) in enumerate(said)]
+    others = wording.failed_count(record)
+    return f"{', '.join(texts) or 'Nothing was measured'}{f'; {others}' * bool(others)}."
 
 
-# --- The table of all measurements, failures first: a row for each, with its verdict and causes under it, and a filter
+def _facts(record: SessionRecord) -> list[tuple[str, list[str]]]:
+    known = record.environment
+    cores = [f"{known['cores']} cores"] if "cores" in known else []
+    machine = [str(known[name]) for name in ("cpu", "machine", "system", "python") if name in known]
+    packages = known.get("packages")
+    shown = server_packages(packages) if isinstance(packages, Mapping) else {}
+    return [
+        ("made", [f"{datetime.fromisoformat(record.created):%Y-%m-%d %H:%M %Z}".rstrip()] if record.created else []),
+        ("by", [_command(record.asked.command)] if record.asked.command else []),
+        ("commit", _commit(record.commit) if record.commit else []),
+        ("machine", [*machine, *cores]),
+        ("packages", [f"{name} {version}" for name, version in shown.items()]),
+        ("endpoints", story.endpoint_texts(record, most=1000)),
+    ]
 
 
-def _overview(named: Sequence[tuple[Result, str]], anchors: Mapping[int, str], groups: Sequence[RankedGroup]) -> Markup:
-    if not named:
-        return Markup()
-    titles = {id(result): plain(group.title) for group in groups for result in group.results}
-    headings = ("test", *(f">{METRICS[name].title}" for name in RUN_METRICS), ">errors", "limited by", "outcome")
-    rows = [row for result, name in named for row in _rows(result, name, anchors, titles.get(id(result), ""))]
-    few = any(is_rough(name, result) for result, _ in named for name in RUN_METRICS)
-    foot = element("p", "~ of fewer requests than the percentile needs", class_="quiet") if few else ""
-    shown = table(headings, rows, class_="overview")
-    results = [result for result, _ in named]
-    return element("section", element("h2", "Results"), _filter(results), shown, foot, id="results")
+def _commit(commit: Mapping[str, object]) -> list[str]:
+    named, url = str(commit.get("id"))[:10], commit.get("url")
+    if isinstance(url, str) and url.startswith("https://"):
+        named = element("a", named, href=url, rel="noreferrer")
+    changed = ["with changes not committed"] if commit.get("dirty") else []
+    return [named, f"branch {commit.get('branch')}", *changed]
 
 
-def _link(anchor: str, name: str) -> Markup:
-    return element("a", name, class_="name", href=f"#{anchor}")
-
-
-def _filter_keys(result: Result, anchors: Mapping[int, str]) -> dict[str, str]:
-    """Returns the attributes by which `filter.js` shows what belongs to a result, or hides it."""
-    return {"data_test": anchors[id(result)], "data_outcome": wording.word_of(result.standing)}
+def _command(text: str) -> Markup:
+    """Returns a command, which `page.js` gives a button that copies it."""
+    return element("code", text, class_="command")
 
 
 def _filter(results: Sequence[Result]) -> Markup:
-    """Returns a field for words and a box for each outcome, which `filter.js` shows; empty for a single test."""
-    if len(results) == 1:
+    """Returns a field for words and a box for each outcome, which `page.js` shows; empty for a single test."""
+    if len(results) < 2:
         return Markup()
     boxes = [
         element("label", element("input", type="checkbox", value=wording.word_of(standing)), badge(standing, counted))
@@ -140,28 +156,165 @@ def _filter(results: Sequence[Result]) -> Markup:
     )
 
 
-def _rows(result: Result, name: str, anchors: Mapping[int, str], group: str) -> list[Markup]:
-    about = " · ".join(filter(None, (plain(result.work), group)))
-    cells = [
-        element("th", _link(anchors[id(result)], name), element("div", about, class_="quiet"), scope="row"),
-        *(_number(METRICS[metric].title, metric_text(metric, result)) for metric in RUN_METRICS),
-        _number("errors", f"{result.measurement.errors:,}"),
-        element("td", "-" if result.smoke else limit_word(result), data_heading="limited by"),
-        element("td", badge(result.standing)),
+# --- One measurement: its figures in a line, and under it its verdict, causes, failures, charts and all figures
+
+_MOST_FAILURES = 20
+_EXAMPLE_LENGTH = 4_000
+_SHOWN_ELSEWHERE = (
+    "work",
+    "latency",
+    "service",
+    "ttfb",
+    "first event",
+    "event gap",
+    "failures",
+    "limits",
+    "limited by",
+)
+
+
+def _test(result: Result, name: str, anchor: str, record: SessionRecord, trends: Sequence[Trend]) -> Markup:
+    elsewhere = {*_SHOWN_ELSEWHERE, *(f"generator {use.number}" for use in result.measurement.client.generators)}
+    is_pressing = story.is_pressing(result)
+    of_test = (trend for trend in trends if trend.series.nodeid == result.test.nodeid)
+    charts = [
+        *map(figure, charts_of(result)),
+        *(element("div", *trend_parts(trend), class_="wide") for trend in of_test),
     ]
-    # Why metrics without a comparison have the outcome they have.
-    unjudged = [] if wording.compared(result) else [element("li", text) for _, text, _ in story.reasons(result)]
-    said = [*gate_list(result), *unjudged, *_cause_items(result)]
-    told = element("td", element("ul", *said, class_="says"), colspan=str(len(cells)))
-    keys = _filter_keys(result, anchors)
-    return [element("tr", *cells, **keys), *([element("tr", told, class_="below", **keys)] if said else [])]
+    own = " part" if result.test.own else ""
+    summary = element(
+        "summary",
+        element("h3", name, class_="name"),
+        *(element("span", text) for text in _brief(result)),
+        badge(result.standing, of="part" if own else "whole"),
+    )
+    return element(
+        "details",
+        summary,
+        element("p", "; ".join((plain(result.work), *remarks.setting(result))), class_="quiet"),
+        gate_table(result),
+        limit_list(result),
+        _sentences(result),
+        "" if result.smoke or result.test.own else _limiting(result.measurement.limit),
+        *_profile(result),
+        *_failed_requests(result),
+        element("p", "Run it again: ", _command(_again(result, record))) if is_pressing else "",
+        _folded(format_count(len(charts), "chart"), element("div", *charts, class_="charts")) if charts else "",
+        _folded(
+            "All figures",
+            _latencies(result.measurement),
+            "" if result.test.part else _generators(result.measurement),
+            _facts_list(figure for figure in figure_rows(result) if figure[0] not in elsewhere),
+        ),
+        id=anchor,
+        class_=f"test{own}",
+        data_outcome=wording.word_of(result.standing),
+        open="open" if is_pressing else "",
+    )
 
 
-def _number(heading: str, text: str) -> Markup:
-    return element("td", text, class_="number", data_heading=heading)
+def _brief(result: Result) -> list[str]:
+    """Returns requests/s, p50, p99 and failures; of a few requests, as of a smoke run, only these."""
+    run = result.measurement
+    shown = {} if result.smoke or not run.requests else {name: metric_text(name, result) for name in RUN_METRICS}
+    texts = [f"{text}/s" if name == "rps" else f"{METRICS[name].title} {text}" for name, text in shown.items()]
+    return [*texts, f"{run.errors:,} failed"] if run.errors else texts
+
+
+def _again(result: Result, record: SessionRecord) -> str:
+    asked = record.asked
+    against = [f"--fileperf-against={without_queries(asked.against)}"] if asked.against else []
+    return shlex.join(("pytest", "--fileperf-smoke" if asked.smoke else "--fileperf", *against, result.test.item))
+
+
+def _limiting(limit: Limit) -> Markup:
+    if limit.kind is LimitKind.UNCLEAR:
+        return element("p", f"Not clear what limited it{': ' * bool(limit.evidence)}{limit.evidence}")
+    return element("p", "Limited by ", element("b", limit.kind.value), f": {limit.evidence}" if limit.evidence else "")
+
+
+def _sentences(result: Result) -> Markup:
+    items = [*world_items(result)]
+    items += [element("li", badge(outcome), f" {text}") for outcome, text, _ in story.reasons(result)]
+    items += [element("li", text) for text in (*map(wording.noise_text, result.noise), *remarks.notes(result))]
+    return element("ul", *items, class_="says") if items else Markup()
+
+
+def _profile(result: Result) -> tuple[Markup, ...]:
+    """Returns what the profiler saw, under what it was asked: it compares where two versions were measured in turn."""
+    if result.explanation is None:
+        return ()
+    asked = "What costs most CPU" if result.base is None else "What made it slower"
+    return element("h4", asked), element("pre", result.explanation.text)
+
+
+def _failed_requests(result: Result) -> list[Markup]:
+    """Returns each kind of failure with its first example, under a heading; nothing if every request succeeded."""
+    failures = result.measurement.failures
+    if not failures:
+        return [element("p", badge(Standing.FAILED), " no request was made")] if not result.measurement.requests else []
+    shown = [element("h4", "Failed requests, with the first of each kind")]
+    for failure in failures[:_MOST_FAILURES]:
+        counted = badge(Standing.FAILED, f"{failure.count:,} ×")
+        shown.append(element("p", counted, " ", element("b", plain(failure.kind))))
+        example = failure.example.strip()
+        if example and example != failure.kind:
+            shown.append(element("pre", example[:_EXAMPLE_LENGTH] + "…" * (len(example) > _EXAMPLE_LENGTH)))
+    if rest := failures[_MOST_FAILURES:]:
+        shown.append(element("p", wording.other_kinds(rest)))
+    return shown
+
+
+def _failed(test: FailedTest) -> Markup:
+    """Returns a test that failed for another reason than a figure."""
+    place = f"{test.module}:{test.line}" if test.line is not None else test.module
+    return element(
+        "article",
+        element("header", element("h3", plain(test.name), class_="name"), badge(Standing.FAILED, of="whole")),
+        element("p", f"{plain(place)}: {wording.where_failed(test)}", class_="quiet"),
+        element("pre", test.message) if test.message else "",
+    )
+
+
+def _facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
+    """Returns terms with their texts; terms without a text are left out."""
+    parts = []
+    for term, texts in facts:
+        if texts:
+            parts += [element("dt", term), element("dd", *(element("span", text) for text in texts))]
+    return element("dl", *parts, class_="facts")
+
+
+def _latencies(run: Measurement) -> Markup:
+    timed = (
+        *(("latency", run.latency), ("service time", run.service), ("first byte", run.ttfb)),
+        *(("first event", run.events.first), ("event gap", run.events.gap)),
+    )
+    rows = [_row(name, map(time_text, spread(summary).values())) for name, summary in timed if summary.count]
+    return table(("time", *(f">{name}" for name in SPREAD)), rows, title="Times of requests") if rows else Markup()
+
+
+def _generators(run: Measurement) -> Markup:
+    """Returns a row for each generator, where there are several or they are elsewhere."""
+    rows = [
+        _row(f"{use.number}", generator_texts(use)[:5], element("td", " · ".join(generator_texts(use)[5:])))
+        for use in run.client.generators
+    ]
+    place = ">worker" if any(use.worker for use in run.client.generators) else ">core"
+    heads = ("generator", place, ">connections", ">rate", ">errors", ">CPU", "")
+    return table(heads, rows, title="Load generators") if rows else Markup()
+
+
+def _row(name: str, numbers: Iterable[str], *further: Markup) -> Markup:
+    cells = (element("td", text, class_="number") for text in numbers)
+    return element("tr", element("th", name, scope="row"), *cells, *further)
 
 
 # --- Groups as markup: their members ranked, with bars, and the grid that two parameters make of one
+
+
+def _link(anchor: str, name: str) -> Markup:
+    return element("a", name, class_="name", href=f"#{anchor}")
 
 
 def _group_sections(groups: Sequence[RankedGroup], anchors: Mapping[int, str]) -> Markup:
@@ -197,9 +350,7 @@ def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
     ]
     headings = (">", "test", f">{metric.title}", "", ">of the best", "limited by")
     way = "less is better" if metric.worse_sign > 0 else "more is better"
-    pace = (
-        " Where generator, journey, network or rate set the pace, the server could do more, and the order says little."
-    )
+    pace = " If generator, journey, network or rate set the pace, the server could do more, and the order says little."
     outside = any(result.measurement.limit.kind in (*OUTSIDE, LimitKind.RATE) for result in group.results)
     return element(
         "section",
@@ -252,191 +403,3 @@ def _grid(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
     )
     headings = (plain(row_name), *(f">{plain(column)}" for column in columns))
     return table(headings, lines, class_="grid", above=(across,))
-
-
-# --- The section of one measurement: its load, verdict, failures, charts and figures
-
-_SHOWN_ELSEWHERE = (
-    "work",
-    "latency",
-    "service",
-    "ttfb",
-    "first event",
-    "event gap",
-    "failures",
-    "limits",
-    "limited by",
-)
-
-
-def _section(
-    result: Result,
-    name: str,
-    anchors: Mapping[int, str],
-    charts: Sequence[Chart],
-    first_chart: int,
-    trends: Sequence[Trend],
-) -> Markup:
-    """Returns the section; `first_chart` is the number of its first chart on the page."""
-    elsewhere = {*_SHOWN_ELSEWHERE, *(f"generator {use.number}" for use in result.measurement.client.generators)}
-    return element(
-        "article",
-        element("header", element("h3", name, class_="name"), badge(result.standing)),
-        element("p", "; ".join((plain(result.work), *remarks.setting(result))), class_="quiet"),
-        "" if result.smoke or result.test.own else _limiting(result.measurement.limit),
-        gate_table(result),
-        limit_list(result),
-        _sentences(result),
-        *_profile(result, "h4"),
-        *_failed_requests(result),
-        element("div", *map(_figure, charts, range(first_chart, first_chart + len(charts))), class_="charts"),
-        *(part for trend in trends for part in (element("h4", f"Trend of {trend.series.metric}"), *trend_parts(trend))),
-        _latencies(result.measurement),
-        "" if result.test.part else _generators(result.measurement),
-        _facts_list(figure for figure in figure_rows(result) if figure[0] not in elsewhere),
-        id=anchors[id(result)],
-        **_filter_keys(result, anchors),
-    )
-
-
-def _limiting(limit: Limit) -> Markup:
-    if limit.kind is LimitKind.UNCLEAR:
-        return element("p", f"Not clear what limited it{': ' * bool(limit.evidence)}{limit.evidence}")
-    return element("p", "Limited by ", element("b", limit.kind.value), f": {limit.evidence}" if limit.evidence else "")
-
-
-def _facts_list(facts: Iterable[tuple[str, Sequence[str]]]) -> Markup:
-    """Returns terms with their texts; terms without a text are left out."""
-    parts = []
-    for term, texts in facts:
-        if texts:
-            parts += [element("dt", term), element("dd", *(element("span", text) for text in texts))]
-    return element("dl", *parts, class_="facts")
-
-
-def _sentences(result: Result) -> Markup:
-    items = [*world_items(result)]
-    items += [element("li", badge(outcome), f" {text}") for outcome, text, _ in story.reasons(result)]
-    items += [element("li", text) for text in (*map(wording.noise_text, result.noise), *remarks.notes(result))]
-    return element("ul", *items, class_="says") if items else Markup()
-
-
-def _figure(chart: Chart, number: int) -> Markup:
-    caption = element("figcaption", element("b", chart.title), " ", element("span", chart.says, class_="quiet"))
-    place = element("div", class_="chart", role="img", aria_label=chart.title, data_chart=str(number))
-    return element("figure", caption, place)
-
-
-def _latencies(run: Measurement) -> Markup:
-    timed = (
-        *(("latency", run.latency), ("service time", run.service), ("first byte", run.ttfb)),
-        *(("first event", run.events.first), ("event gap", run.events.gap)),
-    )
-    rows = [_row(name, map(time_text, spread(summary).values())) for name, summary in timed if summary.count]
-    return table(("time", *(f">{name}" for name in SPREAD)), rows, title="Times of requests") if rows else Markup()
-
-
-def _generators(run: Measurement) -> Markup:
-    """Returns a row for each generator, where there are several or they are elsewhere."""
-    rows = [
-        _row(f"{use.number}", generator_texts(use)[:5], element("td", " · ".join(generator_texts(use)[5:])))
-        for use in run.client.generators
-    ]
-    place = ">worker" if any(use.worker for use in run.client.generators) else ">core"
-    heads = ("generator", place, ">connections", ">rate", ">errors", ">CPU", "")
-    return table(heads, rows, title="Load generators") if rows else Markup()
-
-
-def _row(name: str, numbers: Iterable[str], *further: Markup) -> Markup:
-    cells = (element("td", text, class_="number") for text in numbers)
-    return element("tr", element("th", name, scope="row"), *cells, *further)
-
-
-# --- The whole page
-
-
-def results_html(record: SessionRecord, trends: Sequence[Trend] = ()) -> str:
-    """`trends` are those of its tests in a history."""
-    from plotly.offline import get_plotlyjs
-
-    # Failures first, then what is undecided; as they ran within each.
-    named = sorted(zip(record.results, row_names(record.results), strict=True), key=lambda each: story.urgency(each[0]))
-    anchors = {id(result): f"test-{number}" for number, (result, _) in enumerate(named, 1)}
-    sections: list[Markup] = []
-    charts: list[Chart] = []
-    for result, name in named:
-        own = charts_of(result)
-        of_test = [trend for trend in trends if trend.series.nodeid == result.test.nodeid]
-        sections.append(_section(result, name, anchors, own, len(charts), of_test))
-        charts += own
-    scripts = (_part("filter.js"), get_plotlyjs(), _part("script.js"))
-    return document(
-        head=(
-            element("meta", charset="utf-8"),
-            element("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
-            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("title", f"Load tests: {story.summary_line(record)}"),
-            raw_element("style", _part("style.css")),
-        ),
-        body=(
-            _header(record),
-            element("noscript", element("p", "There are no charts without JavaScript; all else is in the tables.")),
-            element(
-                "main",
-                _failed_section(record.failed),
-                _overview(named, anchors, record.groups),
-                _group_sections(record.groups, anchors),
-                element("section", element("h2", "Each test"), *sections) if sections else "",
-            ),
-            data_block([{"traces": chart.traces, "layout": chart.layout} for chart in charts], id="charts"),
-            *(raw_element("script", script) for script in scripts),
-        ),
-    )
-
-
-def _part(name: str) -> str:
-    return files("pytest_fileperf.report.page").joinpath(name).read_text(encoding="utf-8")
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """Returns a content security policy under which these scripts run, and no others."""
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    # plotly.js styles what it draws in place, and makes pictures for those who save one.
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
-
-
-def _header(record: SessionRecord) -> Markup:
-    results = record.results
-    smoke = bool(results) and all(result.smoke for result in results)
-    failed = wording.failed_count(record)
-    counts = f"{len(results)} measured" if results else "nothing was measured"
-    badges = [badge(standing, counted) for standing, counted in story.counts(results)]
-    return element(
-        "header",
-        element("h1", "Load tests"),
-        element("p", counts, *badges, *([badge(Standing.FAILED, failed)] if failed else []), class_="counts"),
-        element("p", "A smoke run: a few requests each, nothing judged.") if smoke else "",
-        _facts_list(_facts(record)),
-    )
-
-
-def _facts(record: SessionRecord) -> list[tuple[str, list[str]]]:
-    known = record.environment
-    cores = [f"{known['cores']} cores"] if "cores" in known else []
-    machine = [str(known[name]) for name in ("cpu", "machine", "system", "python") if name in known]
-    packages = known.get("packages")
-    shown = server_packages(packages) if isinstance(packages, Mapping) else {}
-    versions = [f"{name} {version}" for name, version in shown.items()]
-    commit: list[str] = []
-    if (of := record.commit) is not None:
-        changed = ["with changes not committed"] if of.get("dirty") else []
-        commit = [str(of.get("id"))[:10], f"branch {of.get('branch')}", *changed]
-    return [
-        ("made", [f"{datetime.fromisoformat(record.created):%Y-%m-%d %H:%M %Z}".rstrip()] if record.created else []),
-        ("by", [record.asked.command] if record.asked.command else []),
-        ("commit", commit),
-        ("machine", [*machine, *cores]),
-        ("packages", versions),
-        ("endpoints", story.endpoint_texts(record, most=1000)),
-    ]

@@ -1,39 +1,69 @@
-"""Charts as plain values for plotly.js: lines, scales, and the time axis that all charts of a run share.
-
-Nothing here needs escaping, as charts hold no text of a test. Colours are variables of the page (`var(--first)`), which
-have other values for light, dark and paper.
-"""
+"""Charts as SVG that stands still: lines, marks, axes. Their colours are classes of the style sheet, also for paper."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from pytest_fileperf.measure.metrics import Unit
-from pytest_fileperf.measure.recording import Recording
+from pytest_fileperf.report.page.markup import Markup, element
 
-MOST_POINTS = 300
+MOST_POINTS = 120
 """Points of one line: a chart cannot show more."""
-COLOURS = ("var(--first)", "var(--second)", "var(--third)", "var(--fourth)")
-FIRST, SECOND, THIRD, _ = COLOURS
-DASHES = ("solid", "dash", "dot", "longdash")
-"""A dash for each colour, as nobody should need to see colours."""
-QUIET, BAD, _BAND = "var(--quiet)", "var(--bad)", "var(--band)"
-_DASHES = {QUIET: "dot", BAD: "dashdot"}
+COLOURS = ("first", "second", "third", "fourth")
+"""Classes. Lines of each have a dash of their own, because nobody should need to see colours."""
+FIRST, SECOND, THIRD, FOURTH = COLOURS
+QUIET, BAD = "quiet", "bad"
 _SIZES: Mapping[Unit, tuple[tuple[str, float], ...]] = {
-    Unit.SECONDS: (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)),
-    Unit.BYTES: (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)),
-    Unit.SHARE: (("%", 0.01),),
+    Unit.SECONDS: ((" s", 1.0), (" ms", 1e-3), (" µs", 1e-6)),
+    Unit.BYTES: ((" GiB", 2.0**30), (" MiB", 2.0**20), (" KiB", 2.0**10)),
+    Unit.SHARE: ((" %", 0.01),),
     Unit.PER_SECOND: (("/s", 1.0),),
-    Unit.COUNT: (("", 1.0),),
 }
+_WIDTH, _WIDE, _HEIGHT = 800, 2400, 400
+_LEFT, _RIGHT, _TOP, _BOTTOM = 120, 12, 36, 44
+"""Room for the labels of the axes, and above for notes."""
 
 Points: TypeAlias = Sequence[tuple[float, float | None]]
 """Coordinates in SI units; None interrupts the line."""
-Trace: TypeAlias = Mapping[str, object]
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]] = ()
+    log: bool = False
+
+    def share(self, value: float) -> float:
+        """Returns where a value is from 0, the low end, to 1. What lies beyond the ends is drawn there."""
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(max(value, low))
+        return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What one entry of a legend names: a line through its points, or a mark for each."""
+
+    name: str
+    points: Points
+    colour: str
+    steps: bool = False
+    """Whether the line goes to the right first, then up or down."""
+    marks: bool = False
+    hollow: bool = False
+    ends: Sequence[float] = ()
+    """Of marks that lie flat: where each of them ends on the horizontal axis."""
+    bars: Sequence[tuple[float, float]] = ()
+    """Of marks with an interval: its ends."""
+    says: Sequence[str] = ()
+    """Of marks: what each of them says under the mouse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,81 +71,58 @@ class Chart:
     title: str
     says: str
     """How to read it."""
-    traces: Sequence[Trace]
-    layout: Mapping[str, object]
-    """What differs from the page's own layout."""
+    lines: Sequence[Line]
+    x: Axis
+    y: Axis
+    bands: Sequence[tuple[float, float]] = ()
+    """Shaded places on the horizontal axis."""
+    notes: Sequence[tuple[float, str]] = ()
+    """Texts above a place on the horizontal axis."""
+    uprights: Sequence[float] = ()
+    wide: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """A unit that suits all values of a chart."""
+def axis(
+    values: Iterable[float | None], unit: Unit, *, low: float = 0.0, log: bool = False, ends: bool = False
+) -> Axis:
+    """Returns the axis for the values, in the metric's SI unit, from `low` or the least of them on.
 
-    name: str = ""
-    size: float = 1.0
-    """The unit's size in the SI unit."""
-
-    @property
-    def suffix(self) -> str:
-        """What follows a number."""
-        return self.name if self.name.startswith("/") else f" {self.name}".rstrip()
-
-    def axis(self, **changes: object) -> dict[str, object]:
-        """Returns an axis from 0 that counts in the unit; `changes` are plotly's own attributes of an axis."""
-        return {"rangemode": "tozero", "ticksuffix": self.suffix, **changes}
-
-
-def scale_for(largest: float, unit: Unit) -> Scale:
-    """Returns the scale for values up to the largest, which is in the metric's SI unit."""
-    sizes = _SIZES[unit]
-    name, size = next((named for named in sizes if largest >= named[1]), sizes[-1])
-    return Scale(name=name, size=size)
-
-
-def line(
-    name: str,
-    points: Points,
-    scale: Scale,
-    colour: str,
-    *,
-    width: float = 2,
-    dash: str = "solid",
-    shape: str = "linear",
-    **changes: object,
-) -> Trace:
-    """Returns a line through the points; `changes` are plotly's own attributes of a trace."""
-    return {
-        "name": name,
-        "x": [_short(x) for x, _ in points],
-        "y": [None if y is None else _short(y / scale.size) for _, y in points],
-        "mode": "lines",
-        "line": {"color": colour, "width": width, "dash": dash, "shape": shape},
-        "hovertemplate": f"%{{y:,.4~r}}{scale.suffix}",
-        **changes,
-    }
+    It ends at a tick, or with `ends` where the values do. A logarithmic one has powers of 10, for values above 0.
+    """
+    known = [value for value in values if value is not None and (value > 0 or not log)]
+    if log:
+        first, last = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
+        places = [10.0**at for at in range(first, max(last, first + 1) + 1)]
+        return Axis(low=places[0], high=places[-1], ticks=[(at, tick_text(at, at, unit)) for at in places], log=True)
+    least, most = min((low, *known)), max((low, *known))
+    most = most if most > least else least + 1.0
+    largest = max(abs(least), abs(most))
+    _, size = _unit_for(largest, unit)
+    about = (most - least) / size / 4  # four steps are enough for a small chart
+    power = 10.0 ** math.floor(math.log10(about))
+    step = next(power * times for times in (1, 2, 5, 10) if power * times >= about * 0.999) * size
+    first, last = math.floor(least / step + 1e-9), math.ceil(most / step - 1e-9)
+    places = [at * step for at in range(first, last + 1)]
+    if not ends:
+        least, most = places[0], places[-1]
+    ticks = [(at, tick_text(at, largest, unit)) for at in places if least <= at <= most]
+    return Axis(low=least, high=most, ticks=ticks)
 
 
-def marks(
-    name: str, points: Points, scale: Scale, colour: str, *, size: int = 7, symbol: object = "circle", **changes: object
-) -> Trace:
-    """Returns a mark for each point; `changes` are plotly's own attributes of a trace."""
-    marker = {"color": colour, "size": size, "symbol": symbol}
-    return {**line(name, points, scale, colour), "mode": "markers", "marker": marker, **changes}
+def tick_text(value: float, largest: float, unit: Unit) -> str:
+    """Returns the value in the unit that suits the largest of the axis: `250 ms`, `0.5 s`, `−5 %`."""
+    name, size = _unit_for(largest, unit)
+    return f"{value / size:,.6g}{name}".replace("-", "\N{MINUS SIGN}")
 
 
-def level(name: str, value: float, end_s: float, scale: Scale, colour: str) -> Trace:
-    """Returns a horizontal line to compare others with, which is broken in a way that goes with its colour."""
-    dash = _DASHES.get(colour, "dash")
-    return line(name, ((0.0, value), (end_s, value)), scale, colour, width=1.5, dash=dash)
+def _unit_for(largest: float, unit: Unit) -> tuple[str, float]:
+    sizes = _SIZES.get(unit, (("", 1.0),))
+    return next((named for named in sizes if largest >= named[1]), sizes[-1])
 
 
-def band(start: float, end: float) -> Mapping[str, object]:
-    """Returns a band in the background between two places on the horizontal axis, in the axis's unit."""
-    edges = {"x0": _short(start), "x1": _short(end), "y0": 0, "y1": 1, "yref": "paper"}
-    return {"type": "rect", "layer": "below", "fillcolor": _BAND, "line": {"width": 0}, **edges}
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.5g}")
+def level(name: str, value: float, x: Axis, colour: str) -> Line:
+    """Returns a horizontal line to compare others with."""
+    return Line(name=name, points=((x.low, value), (x.high, value)), colour=f"{colour} level")
 
 
 def thinned(items: Sequence[_T], most: int = MOST_POINTS) -> Sequence[_T]:
@@ -125,44 +132,96 @@ def thinned(items: Sequence[_T], most: int = MOST_POINTS) -> Sequence[_T]:
     return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    """The time axis of a run, in seconds since the first thing that was seen of it."""
+def figure(chart: Chart) -> Markup:
+    """Returns the chart under its title and what its lines are called."""
+    width = _WIDE if chart.wide else _WIDTH
+    right, bottom = width - _RIGHT, _HEIGHT - _BOTTOM
 
-    origin_ns: int
-    end_s: float
-    axes: Mapping[str, object]
-    """A layout with this axis from left to right, and a band behind rounds of a boot that followed each other."""
+    def x(value: float) -> int:
+        return round(_LEFT + (right - _LEFT) * chart.x.share(value))
 
-    def seconds(self, at_ns: float) -> float:
-        """Returns where an instant of the monotonic clock is on the axis."""
-        return (at_ns - self.origin_ns) / 1e9
+    def y(value: float) -> int:
+        return round(bottom - (bottom - _TOP) * chart.y.share(value))
 
-    def chart(
-        self, title: str, says: str, traces: Sequence[Trace], yaxis: Mapping[str, object], **layout: object
-    ) -> Chart:
-        return Chart(title=title, says=says, traces=traces, layout={**self.axes, "yaxis": yaxis, **layout})
+    bands = "".join(f"M{x(begin)} {_TOP}H{x(end)}V{bottom}H{x(begin)}z" for begin, end in chart.bands)
+    uprights = "".join(f"M{x(at)} {_TOP}V{bottom}" for at in chart.uprights)
+    drawn = element(
+        "svg",
+        element("path", class_="band", d=bands) if bands else "",
+        element("path", class_="rules", d="".join(f"M{_LEFT} {y(at)}H{right}" for at, _ in chart.y.ticks)),
+        element("path", class_="upright", d=uprights) if uprights else "",
+        *(_text(text, _LEFT - 10, y(at) + 8, "end") for at, text in chart.y.ticks),
+        *(_text(text, x(at), _HEIGHT - 8, "end" if x(at) > right - 20 else "middle") for at, text in chart.x.ticks),
+        *(_text(text, x(at) + 4, _TOP - 10, "start") for at, text in chart.notes),
+        *(part for line in chart.lines for part in _parts(line, x, y)),
+        viewBox=f"0 0 {width} {_HEIGHT}",
+        role="img",
+        aria_label=chart.title,
+    )
+    says = element("span", chart.says, class_="quiet")
+    caption = element("figcaption", element("b", chart.title), " ", says, element("div", *_keys(chart.lines)))
+    if chart.wide:  # on a phone it is scrolled, by keys too
+        drawn = element("div", drawn, class_="scroll", role="group", tabindex="0", aria_label=chart.title)
+    return element("figure", caption, drawn)
 
 
-def timeline_of(recording: Recording) -> Timeline:
-    """Returns the time axis of a recording that has rounds."""
-    seen = [sample.at_ns for boot in recording.boots for sample in boot.samples]
-    seen += (at_ns for round_ in recording.counted() for at_ns in (round_.started_ns, round_.ended_ns))
-    origin_ns, end_s = min(seen), (max(seen) - min(seen)) / 1e9
-    rounds = sorted(recording.measured(), key=lambda round_: round_.started_ns)
-    # Boots are numbered as they were first loaded: which one is next is drawn by chance.
-    numbers = {boot: number for number, boot in enumerate(dict.fromkeys(round_.boot for round_ in rounds), 1)}
-    where = {"xanchor": "left", "y": 1, "yanchor": "bottom", "yref": "paper"}
-    shapes, names = [], []
-    for boot, group in groupby(rounds, key=lambda round_: round_.boot):
-        of_boot = list(group)
-        start, end = ((at_ns - origin_ns) / 1e9 for at_ns in (of_boot[0].started_ns, of_boot[-1].ended_ns))
-        shapes.append(band(start, end))
-        names.append({"text": f"boot {numbers[boot]}", "x": _short(start), **where})
-    axes = {
-        "xaxis": {"range": [0, _short(end_s)], "ticksuffix": " s", "hoverformat": ",.2f"},
-        "shapes": shapes,
-        "annotations": names if 1 < len(names) <= 6 else [],
-        "hovermode": "x unified",
-    }
-    return Timeline(origin_ns=origin_ns, end_s=end_s, axes=axes)
+def _text(text: str, x: float, y: float, anchor: str) -> Markup:
+    return element("text", text, x=f"{x}", y=f"{y}", class_=anchor)
+
+
+def _keys(lines: Sequence[Line]) -> Iterator[Markup]:
+    named: dict[str, Line] = {}
+    for line in lines:
+        named.setdefault(line.name, line)  # one entry for the lines of all start-ups
+    for line in named.values() if len(named) > 1 else ():
+        width = 20 if line.marks else 40
+        points = ((0.5, 0.5),) if line.marks else ((0.0, 0.5), (1.0, 0.5))
+        key = Line(name="", points=points, colour=line.colour, marks=line.marks, hollow=line.hollow)
+        drawn = _parts(key, partial(_scaled, width), partial(_scaled, 20))
+        shown = element("svg", *drawn, viewBox=f"0 0 {width} 20", aria_hidden="true")
+        yield element("span", shown, line.name, class_="key")
+
+
+def _scaled(size: int, share: float) -> int:
+    return round(size * share)
+
+
+def _parts(line: Line, x: Callable[[float], int], y: Callable[[float], int]) -> Iterator[Markup]:
+    """Yields the paths of a line. A mark is a path without length, whose round ends make a dot."""
+    if not line.marks:
+        yield element("path", class_=f"line {line.colour}", d=_course(line, x, y))
+        return
+    known = [(x(at), y(value)) for at, value in line.points if value is not None]
+    if line.bars:
+        ends = zip(known, line.bars, strict=True)
+        drawn = "".join(f"M{at} {y(low)}V{y(high)}" for (at, _), (low, high) in ends)
+        yield element("path", class_=f"bar {line.colour}", d=drawn)
+    until = [x(end) for end, (_, value) in zip(line.ends, line.points, strict=False) if value is not None]
+    marks = [f"M{at} {height}H{end}" for (at, height), end in zip(known, until or [at for at, _ in known], strict=True)]
+    if line.says:
+        shown = (element("path", element("title", says), d=mark) for mark, says in zip(marks, line.says, strict=True))
+        yield element("g", *shown, class_=f"mark {line.colour}")
+    else:
+        yield element("path", class_=f"mark {line.colour}", d="".join(marks))
+    if line.hollow:
+        yield element("path", class_="core", d="".join(marks))
+
+
+def _course(line: Line, x: Callable[[float], int], y: Callable[[float], int]) -> str:
+    """Returns the path in relative steps, which are short."""
+    drawn, before = [], (0, 0)
+    is_begun = False
+    for at, value in line.points:
+        if value is None:
+            is_begun = False
+            continue
+        here = x(at), y(value)
+        right, down = here[0] - before[0], here[1] - before[1]
+        if not is_begun:
+            drawn.append(f"M{here[0]} {here[1]}")
+        elif line.steps:
+            drawn.append(f"h{right}v{down}")
+        else:
+            drawn.append(f"l{right} {down}".replace(" -", "-"))
+        before, is_begun = here, True
+    return "".join(drawn)

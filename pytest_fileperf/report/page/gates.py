@@ -18,35 +18,21 @@ _HALF = 100.0
 _HEIGHT = 20.0
 
 
-def badge(standing: Standing | Outcome, text: str = "") -> Markup:
-    """Returns the standing or outcome, or a text about it, in its colour."""
+def badge(standing: Standing | Outcome, text: str = "", *, of: str = "") -> Markup:
+    """Returns the standing or outcome, or a text about it, in its colour.
+
+    It is filled for a test (`of="whole"`), outlined for a part of one (`of="part"`), and tinted for a gate or a limit.
+    """
     style = _CLASSES.get(STYLES[standing], "")
-    return element("span", text or wording.word_of(standing), class_=f"outcome {style}")
-
-
-def gate_list(result: Result) -> tuple[Markup, ...]:
-    """Returns a line for each comparison with figures and each broken limit: list items."""
-    lines = [
-        element(
-            "li",
-            element("b", item.metric),
-            f" {wording.sides_text(item)} ",
-            element("b", wording.change_text(item)),
-            f" {wording.interval_text(item)}",
-            f"{f', tolerance {text}' if (text := wording.tolerance_text(item)) else ''} ",
-            badge(item.outcome),
-        )
-        for item in wording.compared(result)
-    ]
-    return (*lines, *world_items(result), *map(_limit, result.verdict.broken))
+    return element("span", text or wording.word_of(standing), class_=" ".join(filter(None, ("outcome", style, of))))
 
 
 def world_items(result: Result) -> tuple[Markup, ...]:
-    """Returns what the world did to the baseline's own code: a list item, or none where that is not known."""
+    """Returns how the baseline's own code runs in this environment: a list item, or none if that isn't known."""
     outcome = wording.world_outcome(result.verdict)
     if outcome is None:
         return ()
-    return (element("li", element("b", "the world"), f": {wording.world_text(result.verdict)} ", badge(outcome)),)
+    return (element("li", element("b", "environment"), f": {wording.world_text(result.verdict)} ", badge(outcome)),)
 
 
 def limit_list(result: Result) -> Markup:
@@ -80,7 +66,7 @@ def gate_table(result: Result) -> Markup:
         )
         for item in comparisons
     ]
-    how = f", measured in turn on {format_count(result.verdict.pairs, 'pair')} of boots"
+    how = f", measured alternately, with {format_count(result.verdict.pairs, 'start-up')} of each"
     said = element("p", "Against ", element("b", plain(against)), how) if against else ""
     judged = table(("gate", f">{base}", ">now", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
     return Markup(said + judged)

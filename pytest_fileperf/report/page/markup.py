@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
-import json
 from collections.abc import Sequence
+from importlib.resources import files
 
-from pytest_fileperf.measure.codec import json_value
 from pytest_fileperf.report.text import printable_char
 
 _VOID = frozenset(("input", "meta"))
@@ -42,14 +43,6 @@ def raw_element(tag: str, content: str, /, **attributes: str) -> Markup:
     return element(tag, Markup(content), **attributes)
 
 
-def data_block(value: object, /, **attributes: str) -> Markup:
-    """Returns the value as JSON in a script element that browsers do not run; no text in it can end the element."""
-    text = json.dumps(json_value(value), separators=(",", ":"), allow_nan=False)
-    for char in "<>&":
-        text = text.replace(char, f"\\u{ord(char):04x}")
-    return raw_element("script", text, type="application/json", **attributes)
-
-
 def table(
     headings: Sequence[str], rows: Sequence[Markup], *, class_: str = "", above: Sequence[Markup] = (), title: str = ""
 ) -> Markup:
@@ -69,12 +62,41 @@ def table(
     return element("div", whole, class_="scroll", **reached)
 
 
-def document(*, head: tuple[Markup, ...], body: tuple[Markup, ...]) -> str:
-    """Returns the text of a whole HTML document in English, each piece on a line of its own."""
-    pieces = ("<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body>", "</html>")
-    return "\n".join((*pieces, ""))
+def document(title: str, *body: Markup, script: str = "") -> str:
+    """Returns the text of a whole HTML document in English, each piece on a line of its own.
+
+    `script` is a file beside this one. A policy allows only it: nothing else runs or is loaded, whatever a test's name
+    or a server's answer contains.
+    """
+    run = _part(script) if script else ""
+    digest = base64.b64encode(hashlib.sha256(run.encode()).digest()).decode()
+    policy = "default-src 'none'; style-src 'unsafe-inline'" + f"; script-src 'sha256-{digest}'" * bool(run)
+    pieces = (
+        "<!doctype html>",
+        '<html lang="en">',
+        "<head>",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        raw_element("style", _part("style.css")),
+        "</head>",
+        "<body>",
+        *body,
+        *([raw_element("script", run)] if run else []),
+        "</body>",
+        "</html>",
+        "",
+    )
+    return "\n".join(pieces)
+
+
+def _part(name: str) -> str:
+    return files("pytest_fileperf.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
 def _escaped(text: str) -> str:
+    if text.isprintable():
+        return html.escape(text)
     lines = text.replace("\r\n", "\n")
     return html.escape("".join(char if char in "\n\t" else printable_char(char) for char in lines))
