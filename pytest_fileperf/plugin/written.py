@@ -170,9 +170,21 @@ def record_of(
             "pytest": pytest.__version__,
             "python": platform.python_version(),
         },
-        commit=commit_info(config.rootpath) if tells_where else None,
+        commit=commit_of(config.rootpath) if tells_where else None,
         environment=asdict(Environment.current()) if tells_where else {},
     )
+
+
+_PUBLIC = ("https://github.com/", "https://gitlab.com/")
+
+
+def commit_of(directory: Path) -> dict[str, object] | None:
+    """Returns what Git says, and in CI on a public service the commit's page. No file names a private host."""
+    commit = commit_info(directory)
+    given = {name: os.environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "CI_PROJECT_URL")}
+    pages = (f"{given['GITHUB_SERVER_URL']}/{given['GITHUB_REPOSITORY']}", f"{given['CI_PROJECT_URL']}/-")
+    page = next((page for page in pages if page.startswith(_PUBLIC)), "")
+    return {**commit, "url": f"{page}/commit/{commit['id']}"} if commit and page else commit
 
 
 def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:

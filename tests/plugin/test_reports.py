@@ -10,6 +10,8 @@ import pytest
 from plugin.conftest import Run
 from versions.repositories import Repo, needs_git
 
+from pytest_fileperf.plugin.written import commit_of
+
 
 def test_a_run_that_measures_nothing_writes_only_what_failed(project: pytest.Pytester, run_load: Run) -> None:
     project.makepyfile("def test_it(fileperf): fileperf.get('/')")
@@ -58,6 +60,29 @@ def test_facts_about_the_commit_run_no_hook_and_leave_the_index(repo: Repo, run_
     run_load("--fileperf-smoke", "--fileperf-save", "--fileperf-html=out.html").assert_outcomes(passed=1)
     assert not (repo.top / ".git" / "called").exists()
     assert (repo.top / ".git" / "index").read_bytes() == before
+
+
+@needs_git
+@pytest.mark.parametrize(
+    "named,page",
+    [
+        ({}, None),
+        ({"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "a/b"}, "https://github.com/a/b/commit/"),
+        ({"CI_PROJECT_URL": "https://gitlab.com/a/b"}, "https://gitlab.com/a/b/-/commit/"),
+        ({"GITHUB_SERVER_URL": "https://git.intranet", "GITHUB_REPOSITORY": "a/b"}, None),
+        ({"CI_PROJECT_URL": "https://gitlab.com.intranet/a/b"}, None),
+    ],
+)
+def test_a_commit_has_its_page_on_public_services_only(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, named: dict[str, str], page: str | None
+) -> None:
+    for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "CI_PROJECT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in named.items():
+        monkeypatch.setenv(name, value)
+    commit = commit_of(repo.top)
+    assert commit is not None
+    assert commit.get("url") == (page and f"{page}{commit['id']}")
 
 
 NOT_INSTALLED = """
