@@ -225,7 +225,11 @@ class Step:
         if problem := self._problem(slot, error, ended_ns):
             tally.failure(*problem, ended_ns, self._answers.status)
         elif error is None:
-            self._succeeded(tally, ended_ns)
+            answers, uncounted_ns = self._answers, self.uncounted.until_ns(ended_ns)
+            first_ns = answers.first_counted_ns(ended_ns, uncounted_ns) + uncounted_ns
+            # As if it had begun later, so that its end stays right.
+            started_ns = self._started_ns + uncounted_ns
+            tally.success(started_ns, first_ns, ended_ns, answers.status or 0, *answers.bytes_both_ways())
         else:
             return
         tally.answers(self._answers.count)
@@ -248,13 +252,6 @@ class Step:
         if ended_ns - self._started_ns - self.uncounted.until_ns(ended_ns) > slot.load.timeout_ns:
             return "timeout", slot.load.too_late
         return None
-
-    def _succeeded(self, tally: Tally, ended_ns: int) -> None:
-        answers, uncounted_ns = self._answers, self.uncounted.until_ns(ended_ns)
-        # As if it had begun later, so that its end stays right.
-        started_ns = self._started_ns + uncounted_ns
-        first_ns = answers.first_counted_ns(ended_ns, uncounted_ns) + uncounted_ns
-        tally.success(started_ns, first_ns, ended_ns, answers.status or 0, *answers.bytes_both_ways())
 
 
 # --- A journey's client: an `httpx.AsyncClient` that can also pause and go through steps

@@ -68,7 +68,7 @@ def _parts(whole: str, known: list[str | None]) -> list[str] | None:
 
 # --- grouping
 
-DEFAULT_GROUP_BY = ("group",)
+DEFAULT_GROUP_BY: tuple[str, ...] = ("group",)
 _LABELS = ("group", "name", "func", "fullname", "fullfunc", "param")
 _PARAM = "param:"
 

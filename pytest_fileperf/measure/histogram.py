@@ -51,7 +51,9 @@ class Counts:
     def pack(self, known: dict[bytes, bytes]) -> None:
         """Makes it smaller, but each use then takes some 20 µs. Equal bytes in `known` are shared."""
         if not self._is_packed and len(self._bytes) >= _PACK_FROM_BYTES:
-            self._bytes, self._is_packed = _packed(self._bytes, self._width), True
+            steps, counts = _split(self._bytes, self._width)
+            ways = np.diff(steps, prepend=np.zeros(1, dtype=_STEP))
+            self._bytes, self._is_packed = zlib.compress(_planes(ways) + _planes(counts), level=1), True
         self._bytes = known.setdefault(self._bytes, self._bytes)
 
 
@@ -59,12 +61,6 @@ def _split(content: bytes, width: int) -> tuple[NDArray[np.unsignedinteger], NDA
     size = len(content) // (_STEP.itemsize + width)
     steps = np.frombuffer(content, dtype=_STEP, count=size)
     return steps, np.frombuffer(content, dtype=f"<u{width}", offset=steps.nbytes)
-
-
-def _packed(content: bytes, width: int) -> bytes:
-    steps, counts = _split(content, width)
-    ways = np.diff(steps, prepend=np.zeros(1, dtype=_STEP))
-    return zlib.compress(_planes(ways) + _planes(counts), level=1)
 
 
 def _unpacked(packed: bytes, width: int) -> bytes:

@@ -241,10 +241,6 @@ def _startup(recording: Recording) -> float | None:
     return median(known) if known else None
 
 
-def _queries(recording: Recording) -> float | None:
-    return None if (queries := recording.queries) is None else queries.mean()[0]
-
-
 def _capacity(recording: Recording) -> float | None:
     """Returns the geometric mean over the start-ups, because these differ by factors."""
     rates = [boot.capacity.rate for boot in recording.boots if boot.capacity is not None and boot.capacity.rate > 0]
@@ -322,7 +318,7 @@ _ALL = (
         name="queries",
         title="queries/request",
         unit=Unit.COUNT,
-        of_run=_queries,
+        of_run=lambda recording: None if (queries := recording.queries) is None else queries.mean()[0],
         tolerance=0.0,
         of_processes=True,
         is_counted=True,

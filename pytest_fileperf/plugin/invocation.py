@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -27,12 +27,14 @@ from pytest_fileperf.plugin.options import (
     runs_in_ci,
 )
 from pytest_fileperf.serve.spec import AsgiSpec, ServerSpec, Url, server_title, split_cores, worker_count
-from pytest_fileperf.settings.keys import parse_positive_duration_ns
+from pytest_fileperf.settings.keys import parse_seconds
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import format_duration, printable
 
 if TYPE_CHECKING:
     from pytest_fileperf.versions.tree import CodeTree
+
+_T = TypeVar("_T")
 
 # --- Networks: the servers' address, and allowed destinations of load
 
@@ -145,12 +147,14 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     network, wrong_hosts = read_network(given("host"), given("allow_host"), ini)
     cluster, _ = _said("cluster", given("cluster"), ini)
     rivals = [name for name in ("smoke", "update", "aa") if given(name)]
-    budget_s, wrong_budget = _budget(*_said("budget", given("budget"), ini))
+    budget_s, wrong_budget = _parsed(parse_seconds, *_said("budget", given("budget"), ini), default=None)
     if rivals and given("budget") is not None:
         wrong_budget.append(
             f"--fileperf-budget: it is for runs that only compare: leave out it, or --fileperf-{rivals[0]}"
         )
-    group_by, wrong_labels = _group_by(*_said("group_by", given("group_by"), ini))
+    group_by, wrong_labels = _parsed(
+        parse_group_by, *_said("group_by", given("group_by"), ini), default=DEFAULT_GROUP_BY
+    )
     chosen = {key: _chosen(key, *_said(key, given(key), ini)) for key in CHOICES}
     wrong_words = [problem for _, problem in chosen.values() if problem]
     directory, reason = config.invocation_params.dir, given("reason")
@@ -314,20 +318,12 @@ def _chosen(key: str, given: object, where: str) -> tuple[str, str]:
     return words[0], f"{where}: it is {', '.join(first)} or {last}"
 
 
-def _budget(given: object, where: str) -> tuple[float | None, list[str]]:
-    """Returns the seconds and problems."""
+def _parsed(parse: Callable[[Any], _T], given: object, where: str, *, default: _T) -> tuple[_T, list[str]]:
+    """Returns the value and problems. The value is the default if it is missing or wrong."""
     try:
-        return None if given is None else parse_positive_duration_ns(given) / 1e9, []
+        return default if given is None else parse(given), []
     except ValueError as error:
-        return None, [f"{where.partition('=')[0].rstrip()}: {error}"]
-
-
-def _group_by(given: object, where: str) -> tuple[tuple[str, ...], list[str]]:
-    """Returns the labels and problems."""
-    try:
-        return DEFAULT_GROUP_BY if given is None else parse_group_by(str(given)), []
-    except ValueError as error:
-        return DEFAULT_GROUP_BY, [f"{where.partition('=')[0].rstrip()}: {error}"]
+        return default, [f"{where.partition('=')[0].rstrip()}: {error}"]
 
 
 def _optional_path(directory: Path, given: str | None) -> Path | None:

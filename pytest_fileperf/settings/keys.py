@@ -156,7 +156,7 @@ def parse_positive_duration_ns(value: object) -> int:
     return duration_ns
 
 
-def _seconds(value: object) -> float:
+def parse_seconds(value: object) -> float:
     return parse_positive_duration_ns(value) / 1e9
 
 
@@ -307,7 +307,7 @@ def _text(value: object) -> str:
 
 _BY_UNIT: Mapping[Unit, Callable[[object], float]] = {
     Unit.PER_SECOND: _number,
-    Unit.SECONDS: _seconds,
+    Unit.SECONDS: parse_seconds,
     Unit.BYTES: _size_bytes,
     Unit.BYTES_PER_SECOND: _bytes_per_second,
     Unit.SHARE: _error_share,
