@@ -155,7 +155,7 @@ class Fitting:
         self.awaited = {**self.awaited, part: why}
 
     def _refused(self, part: Part, made: Made, theirs: Likeness, why: str) -> AppLoadError:
-        """Returns the error for a part that the server's app would have as `theirs` have it."""
+        """Returns the error for a part that the server's app would take from `theirs`, unlike the test's."""
         difference = tell_difference(part, made.parts.get(part, ()), theirs.parts.get(part, ()))
         reason = f" It cannot be set there: {why}." if why else ""
         return AppLoadError(f"{difference}.{reason} {_BY_NAME if why and part in made.unsent else 'G'}{_WAY_OUT}")

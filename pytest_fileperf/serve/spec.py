@@ -108,9 +108,9 @@ class AsgiSpec:
     tls: bool = False
     """Speak TLS, with a certificate that is made for the test run; `pip install "pytest-fileperf[tls]"`."""
     ssl_certfile: FilePath | None = None
-    """Speak TLS with the certificate in this PEM file, which clients trust whatever its host. Kept in full."""
+    """Speak TLS with the certificate in this PEM file, which clients trust whatever its host. Kept absolute."""
     ssl_keyfile: FilePath | None = field(default=None, repr=False)
-    """The PEM file of its private key, without a password; None if the key is in `ssl_certfile`. Kept in full."""
+    """The PEM file of its private key, without a password; None if the key is in `ssl_certfile`. Kept absolute."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -244,7 +244,7 @@ class Url:
     """
     _: KW_ONLY
     verify: bool | FilePath = True
-    """The PEM file of its certificate, or of the authority that has signed it. Kept in full.
+    """The PEM file of its certificate, or of the authority that has signed it. Kept as an absolute path.
 
     True trusts the authorities that httpx trusts, and False any certificate.
     """

@@ -230,7 +230,7 @@ def commit_info(directory: Path) -> dict[str, object] | None:
     shown = None if repository is None else repository.answers("show", "-s", "--format=%H%n%cI%n%aI", "HEAD")
     if repository is None or shown is None:
         return None
-    commit, time, author_time = shown.splitlines()[-3:]  # a signature that is shown stands above
+    commit, time, author_time = shown.splitlines()[-3:]  # Git may show a signature above
     branch = repository.answers("rev-parse", "--abbrev-ref", "HEAD")
     return {
         "id": commit,
