@@ -48,7 +48,7 @@ RULES = {
         "use a possessive, a compound, “for”, “from” or “on”",
     ),
     "passive": (
-        rf"\b{_BE}(?: (?:not|never|also|only|then|so|thus))? (?:told|said|seen|heard)\b",
+        rf"\b{_BE}(?: (?:not|never|also|only|then|so|thus))? (?:told|said|seen|heard)\b(?! apart| from)",
         "name who tells, says or sees it",
     ),
     "where": (
