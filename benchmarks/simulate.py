@@ -38,7 +38,6 @@ from pytest_fileperf.judge.unit import unit_of
 from pytest_fileperf.measure.histogram import Histogram, middle_of
 from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report.record_file import read_record
-from pytest_fileperf.settings.plans import usual_pair_ns
 from pytest_fileperf.settings.settings import DEFAULT_MAX_DURATION_NS
 
 TESTS = 5
@@ -49,6 +48,8 @@ GATES = ("rps", "p99")
 TAILS = vars(ranks)["_tails"]
 """As it is: each lot remembers what it returned."""
 FIRST_PAIRS, STRETCH_PAIRS, STRETCH_CYCLES = 3, 2, 6
+FIRST_PAIR_S = 1.0
+"""How long the first pair is loaded."""
 FIRSTS, LATERS = 200, 300
 """Stretches that a lot draws for each kind of test, each of them once or more from every real run there is."""
 STALL_S = 0.030
@@ -206,7 +207,7 @@ def runs_of(directory: Path, case: str) -> dict[str, list[Stretch]]:
             report.write_bytes(gzip.decompress(path.read_bytes()))
             (result,) = read_record(report).results
         pairs, seconds = result.pairs, result.base_seconds or 0.0
-        loads_s = [usual_pair_ns(number) / 1e9 for number in range(len(pairs))]
+        loads_s = [FIRST_PAIR_S * len(pair.base.turns) / len(pairs[0].base.turns) for pair in pairs]
         around_s = max(0.0, seconds - sum(loads_s)) / len(pairs)
         found.setdefault(path.name.split("-")[1], []).append(
             tuple(Real(pair, around_s + load_s) for pair, load_s in zip(pairs, loads_s, strict=True))

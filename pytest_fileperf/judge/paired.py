@@ -110,7 +110,7 @@ def compare_pairs(
     if evidence is None:
         return levels.undecided(_why_nothing(metric, pairs, base, now, elapsed_s, next_s))
     look, main = Threshold.of(levels.tolerance, alpha).part(share), evidence.main
-    levels = replace(levels, log_ratio=metric.worse_sign * main.worse, log_error=main.margin(0.05) / 1.6449)
+    levels = replace(levels, log_ratio=metric.worse_sign * main.worse, log_error=main.error)
     outcome, guard = decide(evidence, look)
     # Slow requests between stalls say that a percentile is worse, and not by how much.
     shown = evidence.main if guard is None or evidence.is_calm else guard

@@ -142,11 +142,13 @@ def _of_cycles(cycles: Sequence[tuple[float, float]]) -> tuple[float, float]:
     # For a turn in which nothing ended: half of the least other value, because a logarithm needs one.
     least = [min(value for value in values if value > 0) / 2 for values in zip(*cycles, strict=True)]
     ratios = [math.log((now or least[1]) / (base or least[0])) for base, now in cycles]
-    if len(ratios) < RULES.few_cycles:
-        return hodges_lehmann(ratios), HODGES_LEHMANN_COST * variance(ratios) / len(ratios)
     middle = median(ratios)
-    deviation = 1.4826 * median(abs(ratio - middle) for ratio in ratios)
-    return biweight(ratios), 1.1 * deviation**2 / len(ratios)  # 1.1 times the mean's variance, for normal values
+    squared = (1.4826 * median(abs(ratio - middle) for ratio in ratios)) ** 2
+    if len(ratios) >= RULES.few_cycles:
+        return biweight(ratios), 1.1 * squared / len(ratios)  # 1.1 times the mean's variance, for normal values
+    if len(ratios) < RULES.deviation_cycles:
+        squared = variance(ratios)
+    return hodges_lehmann(ratios), HODGES_LEHMANN_COST * squared / len(ratios)
 
 
 def _cycles(

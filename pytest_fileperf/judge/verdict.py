@@ -240,7 +240,7 @@ class MetricComparison:
     log_ratio: float | None = None
     """Log of now over base, over all pairs, if both versions were measured alternately."""
     log_error: float | None = None
-    """Its standard error. For few pairs it is widened so that 1.6449 of it still are the 90 % interval."""
+    """Its standard error."""
     after_requests: int | None = None
     """For memory: the number of requests of each start-up after which both versions are compared."""
     since_release: tuple[str, float, float, float] | None = None

@@ -327,7 +327,7 @@ class Comparison:
         """Whether its setup, or all of its first requests, have failed before."""
         self._works: BothWorks = (plan.work, plan.work)
         """With the setup's result for each version."""
-        self._pair_ns = plan.pair_ns(0)
+        self._pair_ns = plan.first_pair_ns
         """Least time for which the pair is loaded."""
         self._latency_ns = 0
         """Duration of a request in the probe, of the slower version."""
@@ -338,7 +338,7 @@ class Comparison:
         """Makes `result` continue with undecided gates; the plan's time counts from the first beginning."""
         self._plan = self._sides.plan = replace(plan, alpha=self._plan.alpha)
         self._begun_s = self._rig.clock() - self.spent_s
-        self._pair_ns = plan.pair_ns(len(self._pairs[WHOLE_LOAD]))
+        self._pair_ns = plan.first_pair_ns
         self._open_gates({subject for subject, found in self._found.items() if self._times(subject, found) > 1})
 
     def _open_gates(self, subjects: Collection[SubjectName]) -> None:

@@ -19,7 +19,7 @@ from pytest_fileperf.plan.work import Pause
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.settings.arguments import EXPECTATIONS
 from pytest_fileperf.settings.keys import KEYS, LIMITS
-from pytest_fileperf.settings.plans import Plan, load_identity, load_title, usual_pair_ns
+from pytest_fileperf.settings.plans import Plan, load_identity, load_title
 from pytest_fileperf.settings.settings import Settings, for_capacity, for_one_load, resolve
 
 SECOND = 1_000_000_000
@@ -370,19 +370,27 @@ def smoked(**keys: object) -> Plan:
     return replace(planned(**keys), smoke=True)
 
 
-def turns(number: int = 0, latency_ns: int = 0, **keys: object) -> Alternation:
+def turns(pair_ns: int | None = None, latency_ns: int = 0, **keys: object) -> Alternation:
     plan = planned(**keys)
-    return plan.alternation(plan.pair_ns(number), latency_ns=latency_ns, chance=random.SystemRandom())
+    return plan.alternation(pair_ns or plan.first_pair_ns, latency_ns=latency_ns, chance=random.SystemRandom())
 
 
 @pytest.mark.parametrize("left_ns", range(2 * SECOND, 40 * SECOND, 700_000_000))
-def test_pairs_fill_the_time_that_is_left(left_ns: int) -> None:
-    plan, more_ns, usual_ns = planned(), 400_000_000, usual_pair_ns(3)
+@pytest.mark.parametrize("more_ms, usual_ms", [(100, 1_000), (600, 1_200), (4_000, 3_000)])
+def test_pairs_fill_the_time_that_is_left(left_ns: int, more_ms: int, usual_ms: int) -> None:
+    plan, more_ns, usual_ns = planned(), 1_000_000 * more_ms, 1_000_000 * usual_ms
     while (pair_ns := plan.next_pair_ns(3, left_ns=left_ns, more_ns=more_ns)) + more_ns <= left_ns:
-        assert usual_pair_ns(0) <= pair_ns < 1.4 * usual_ns
+        assert plan.first_pair_ns <= pair_ns < (usual_ns + more_ns) * 2
         left_ns -= pair_ns + more_ns
-    assert left_ns < 10
-    assert plan.next_pair_ns(2, left_ns=left_ns, more_ns=more_ns) == usual_pair_ns(0)
+    assert left_ns < max(10, plan.first_pair_ns + more_ns)
+    assert plan.next_pair_ns(2, left_ns=left_ns, more_ns=more_ns) == plan.first_pair_ns
+
+
+def test_pairs_are_loaded_twice_as_long_as_their_start_ups_take_within_limits() -> None:
+    plan = planned()
+    for more_ms, usual_ms in ((100, 1_000), (600, 1_200), (1_000, 2_000), (4_000, 3_000)):
+        pair_ns = plan.next_pair_ns(3, left_ns=10**15, more_ns=1_000_000 * more_ms)
+        assert round(pair_ns / 1_000_000) == usual_ms
 
 
 @pytest.mark.parametrize(
@@ -481,9 +489,9 @@ def test_a_rate_too_low_for_a_single_request_is_told() -> None:
 @pytest.mark.parametrize(
     "latency_ms, max_duration, turn_ms, handover_ms, cycles",
     [
-        (0, "60s", 50, 5, 9),
-        (1, "60s", 50, 5, 9),
-        (6, "60s", 63, 7.5, 7),
+        (0, "60s", 50, 5, 10),
+        (1, "60s", 50, 5, 10),
+        (6, "60s", 63, 7.5, 8),
         (50, "60s", 525, 62.5, 1),
         (1000, "60s", 5000, 1250, 1),  # three pairs fit into the time
         (200, "6s", 750, 250, 1),
@@ -506,10 +514,9 @@ def test_turns_are_as_long_as_requests_need(
 
 
 def test_later_pairs_are_longer_and_chance_draws_whose_turn_is_first_and_how_long_turns_are() -> None:
-    first, later = (turns(number) for number in (0, 3))
-    assert (len(first.firsts), len(later.firsts)) == (9, 30)
-    assert [usual_pair_ns(number) * 10 // SECOND for number in range(5)] == [9, 9, 9, 30, 30]
-    drawn = [turns(3) for _ in range(30)]
+    first, later = turns(), turns(3 * SECOND)
+    assert (len(first.firsts), len(later.firsts)) == (10, 30)
+    drawn = [turns(3 * SECOND) for _ in range(30)]
     assert len({plan.firsts for plan in drawn}) > 1
     assert {first for plan in drawn for first in plan.firsts} == set(Side)
     lengths_ns = [turn_ns for plan in drawn for turn_ns in plan.turns_ns]
@@ -632,7 +639,7 @@ def test_it_takes_a_minute_on_three_boots_unless_told_otherwise_and_that_on_each
     assert searched(searching(gate="none")).boots == 3
     shorter = searched(searching(max_duration="20s", boots=2))
     assert (shorter.boots, shorter.settings.search_ns, shorter.max_duration_ns) == (2, 20 * SECOND, 40 * SECOND)
-    assert 4 * shorter.pair_ns(0) < 40 * SECOND < 5 * shorter.pair_ns(9)
+    assert 4 * shorter.first_pair_ns < 40 * SECOND < 5 * shorter.next_pair_ns(9, left_ns=0, more_ns=0)
     smoke = searched(searching(), smoke=True)
     assert not smoke.searches
     assert smoke.load.requests == 8
