@@ -32,16 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_fileperf", description="Begins load tests, and works with results of those that ran."
+        prog="python -m pytest_fileperf", description=("Writes load tests, and makes reports and trends from results.")
     )
     commands = parser.add_subparsers(dest="command", title="commands")
     report = commands.add_parser(
         "report",
-        help="make reports of a run again",
-        description="Makes reports of what `pytest --fileperf-json=PATH` has written; prints one without any PATH.",
+        help="make reports from an earlier run",
+        description="Makes reports from a file of `pytest --fileperf-json=PATH`. Without an option it prints one.",
     )
     report.add_argument("run", type=Path, help="the file of --fileperf-json")
-    report.add_argument("--text", action="store_true", help="print what the terminal showed")
+    report.add_argument("--text", action="store_true", help="print the report for a terminal")
     report.add_argument("-v", "--verbose", action="store_true", help="print every figure, as pytest -v does")
     report.add_argument("--html", type=Path, metavar="PATH", help="write tables and charts as one HTML file")
     report.add_argument("--markdown", type=Path, metavar="PATH", help="write a summary for a pull request as Markdown")
@@ -49,26 +49,28 @@ def _parser() -> argparse.ArgumentParser:
     new = commands.add_parser(
         "new",
         help="write a load test for each endpoint of an app",
-        description="Writes a module with a load test for each endpoint that an app documents, or a browser recorded.",
+        description=("Writes a module with a load test for each endpoint that an app documents or a browser recorded."),
     )
     new.add_argument(
         "source",
         help='the app, as "module:attribute" or "module:factory()"; or a JSON file: its OpenAPI document, or a HAR',
     )
-    new.add_argument("--app", help="the app to load, where the source is a file (default: that of the ini file)")
+    new.add_argument("--app", help="the app to load if the source is a file (default: the app in the ini file)")
     new.add_argument("--output", type=Path, default=NEW_TESTS, metavar="PATH", help=f"the module (default {NEW_TESTS})")
     trend = commands.add_parser(
         "trend",
         help="show how tests changed over many runs",
-        description="Shows which commits made tests slower or faster, from the file of --fileperf-history.",
+        description="Shows which commits made tests slower or faster, from files of --fileperf-history.",
     )
     trend.add_argument("histories", nargs="*", type=Path, help=f"its files (default {HISTORY})", metavar="PATH")
     trend.add_argument("-k", default="", metavar="TEXT", help="only tests with this text in their names")
     trend.add_argument("--metric", metavar="NAME", help="only this metric, such as rps or p99")
     trend.add_argument("--since", metavar="REF|DATE", help="changes since a commit, a tag or a day such as 2026-11-20")
-    trend.add_argument("--fail-over", metavar="SHARE", help="exit with 1 if a loss beyond it is sure, as in 3%%")
+    trend.add_argument(
+        "--fail-over", metavar="SHARE", help=("exit with code 1 if a test surely lost more than this, as in 3%%")
+    )
     trend.add_argument("--check", action="store_true", help="measure the commits around the last steps again")
-    trend.add_argument("--link", action="store_true", help="measure renewed baselines against those before")
+    trend.add_argument("--link", action="store_true", help="measure renewed baselines against their predecessors")
     trend.add_argument("--json", type=Path, metavar="PATH", help="write all of it as JSON")
     trend.add_argument("--html", type=Path, metavar="PATH", help="write charts as one HTML file")
     return parser
@@ -107,7 +109,7 @@ def _new(given: argparse.Namespace) -> int:
 
     path = given.output
     if path.exists():
-        raise FilePerfError(f"{path} exists and is not overwritten: give another path with --output")
+        raise FilePerfError(f"{path} exists already. Give another path with --output")
     endpoints = endpoints_of(document_of(given.source))
     if not endpoints:
         raise FilePerfError(f"{given.source} has no endpoints")
@@ -123,13 +125,13 @@ def _new(given: argparse.Namespace) -> int:
     waiting = [endpoint for endpoint in endpoints if endpoint.needs and not is_left_out(endpoint)]
     out = [f"wrote {path}: {format_count(len(endpoints) - len(left_out), 'test')}"]
     if waiting:
-        out += [f"skipped until you fill in what only you know: {format_count(len(waiting), 'test')} (-rs lists it)"]
+        out += [f"skipped until you fill in missing values: {format_count(len(waiting), 'test')} (-rs lists it)"]
     if left_out:
         out += [f"as comments, because they delete data: {format_count(len(left_out), 'more test')}"]
     if is_file and given.app is None:
         out += ["name the app in pytest's ini file: fileperf_app = module:attribute"]
-    out += [f"try them with a few requests each: python -m pytest --fileperf-smoke -rs {path}"]
-    out += ["so that plain `pytest` finds the app, too, add to its ini file: pythonpath = ."]
+    out += [f"try them with a few requests: python -m pytest --fileperf-smoke -rs {path}"]
+    out += ["to let plain `pytest` find the app, add to its ini file: pythonpath = ."]
     sys.stdout.write("".join(f"{line}\n" for line in out))
     return 0
 
@@ -145,12 +147,12 @@ def _trend(given: argparse.Namespace) -> int:
     try:
         worst = None if given.fail_over is None else parse_share(given.fail_over)
         if worst is not None and worst >= 1:
-            raise ValueError(f"{given.fail_over!r} would be {worst:.0%}: write a percentage, as in 3%")
+            raise ValueError(f"{given.fail_over!r} would be {worst:.0%}. Write a percentage, as in 3%")
     except ValueError as error:
         sys.stderr.write(f"--fail-over: {error}\n")
         return 2
     if worst is not None and given.since is None:
-        sys.stderr.write("--fail-over: say since when, as in --since=v1.4\n")
+        sys.stderr.write("--fail-over needs a start, as in --since=v1.4\n")
         return 2
     if given.link:
         for line in link_baselines(paths, given.k):
@@ -176,7 +178,7 @@ def _trend(given: argparse.Namespace) -> int:
         loss = f"{trend.series.nodeid} lost more than {given.fail_over} of {trend.series.metric} since {given.since}"
         sys.stderr.write(f"{loss}\n")
     if unknown or not trends:
-        sys.stderr.write(f"--fail-over: nobody knows what {unknown or 'any test'} lost since {given.since}\n")
+        sys.stderr.write(f"--fail-over: the loss of {unknown or 'any test'} since {given.since} is unknown\n")
     return 1 if beyond or unknown or not trends else 0
 
 

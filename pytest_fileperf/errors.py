@@ -121,11 +121,10 @@ class AppOriginError(ServerError):
         self.file = file
         self.base = base
         super().__init__(
-            f"{side}: {module} was loaded from {file}, and not from {base}, whose code was asked for. "
-            "A copy that is installed, or that comes before it on sys.path, hides it. Let it be imported from the "
-            "tree: no installed copy, pytest run at the top of the tree, the directory of the code in `pythonpath` or "
-            "PYTHONPATH. Or install that version in an environment of its own, and use "
-            "--fileperf-against=python:INTERPRETER"
+            f"{side}: {module} was loaded from {file} instead of {base}. Another copy hides it, because it is "
+            "installed or comes first on sys.path. Remove the installed copy, and run pytest at the top of "
+            "the tree. Name the code's directory in `pythonpath` or PYTHONPATH. Or install that version in "
+            "its own environment, and use --fileperf-against=python:INTERPRETER"
         )
 
 
@@ -161,9 +160,8 @@ class BaseFailedError(LoadError):
         self.work = work
         self.said = said
         super().__init__(
-            f"{side} fails in every request of {work}: {said}\n"
-            'It did so on two boots. Mend it there, or leave this test out of comparisons with gate="none"'
-            + log_block(log)
+            f"{side} fails every request of {work}, on two start-ups: {said}\nRepair it there, or exclude this "
+            'test from comparisons with gate="none"' + log_block(log)
         )
 
 
@@ -174,8 +172,8 @@ class FileLimitError(LoadError):
         self.connections = connections
         self.limit = limit
         super().__init__(
-            f"{connections} connections need more open files than the {limit} this process may have; "
-            f"raise the limit (`ulimit -n {connections + 256}`) or ask for fewer connections"
+            f"{connections} connections need more open files than this process may have ({limit}). Raise the "
+            f"limit (`ulimit -n {connections + 256}`) or use fewer connections"
         )
 
     def __reduce__(self) -> tuple[Callable[[], FileLimitError], tuple[()]]:
@@ -223,8 +221,8 @@ def log_block(lines: Sequence[str]) -> str:
     """Returns an indented block for the end of a message. If a line says that the disk is full, so does its start."""
     if not lines:
         return ""
-    full = "\na disk that it writes to is full, as its log says: make room there" * any(map(_FULL.search, lines))
-    return f"{full}\nlast lines of its log:\n" + "\n".join(f"  | {log_line(line)}" for line in lines)
+    full = "\nIts log says that a disk is full. Free some space there" * any(map(_FULL.search, lines))
+    return f"{full}\nLast lines of its log:\n" + "\n".join(f"  | {log_line(line)}" for line in lines)
 
 
 def log_line(line: str) -> str:

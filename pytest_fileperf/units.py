@@ -44,12 +44,12 @@ def parse_duration_ns(value: str | float) -> int:
     """Parses `"80ms"`, `"10s"`, `"2m"` or seconds, up to a million hours. Raises ValueError for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not 0 <= value < math.inf:
-            raise ValueError(f"{value!r} is not a duration: it must be finite and not negative")
+            raise ValueError(f"{value!r} isn't a duration: it must be finite and not negative")
         duration_ns = value * 1_000_000_000
     else:
         parts = _split(value) if isinstance(value, str) else None
         if parts is None or parts[1] not in _DURATION_UNITS_NS:
-            raise ValueError(f'{value!r} is not a duration: write a number and ns, us, ms, s, m or h, as in "80ms"')
+            raise ValueError(f'{value!r} isn\'t a duration. Write a number and ns, us, ms, s, m or h, as in "80ms"')
         duration_ns = parts[0] * _DURATION_UNITS_NS[parts[1]]
     if duration_ns > 3_600_000_000_000_000_000:  # fits into 63 bits, even when added to an instant
         raise ValueError(f"{value!r} is too long: a duration has at most 1,000,000 h")
@@ -66,7 +66,7 @@ def parse_size_bytes(value: str | int) -> int:
     if size_bytes is not None and size_bytes > (1 << 63) - 1:
         raise ValueError(f"{value!r} is too large: no file can have so many bytes")
     if size_bytes is None or round(size_bytes) != size_bytes:
-        raise ValueError(f'{value!r} is not a size: write a number and B, kB, KiB, MB, MiB, GB or GiB, as in "256KiB"')
+        raise ValueError(f'{value!r} isn\'t a size. Write a number and B, kB, KiB, MB, MiB, GB or GiB, as in "256KiB"')
     return round(size_bytes)
 
 
@@ -78,7 +78,7 @@ def parse_share(value: str | float) -> float:
     elif (parts := _split(value) if isinstance(value, str) else None) and parts[1] in ("%", ""):
         share = parts[0] / 100 if parts[1] == "%" else parts[0]
     if share is None or not 0 <= share <= sys.float_info.max:
-        raise ValueError(f'{value!r} is not a share: write a percentage or a fraction, as in "5%" or 0.05')
+        raise ValueError(f'{value!r} isn\'t a share. Write a percentage or a fraction, as in "5%" or 0.05')
     return float(share)
 
 

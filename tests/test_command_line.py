@@ -111,7 +111,7 @@ def test_get_items_item_id(fileperf):
     fileperf.get("/items/{item_id}")
 
 
-# It destroys what is there: load it only with data that each request makes anew.
+# It deletes data: load it only with data that each request creates.
 # @pytest.mark.skip(reason="fill in item_id in the path")
 # def test_delete_items_item_id(fileperf):
 #     """Removed"""
@@ -143,10 +143,10 @@ def test_ends_early(fileperf):
 """
 SAID = """\
 wrote tests/performance/test_endpoints.py: 7 tests
-skipped until you fill in what only you know: 2 tests (-rs lists it)
+skipped until you fill in missing values: 2 tests (-rs lists it)
 as comments, because they delete data: 1 more test
-try them with a few requests each: python -m pytest --fileperf-smoke -rs tests/performance/test_endpoints.py
-so that plain `pytest` finds the app, too, add to its ini file: pythonpath = .
+try them with a few requests: python -m pytest --fileperf-smoke -rs tests/performance/test_endpoints.py
+to let plain `pytest` find the app, add to its ini file: pythonpath = .
 """
 
 
@@ -173,7 +173,7 @@ def test_new_writes_a_test_for_each_endpoint_which_work_at_once(
         assert "1 passed" in ran.text, ran.text
         assert "have a load test" not in ran.said, ran.text
     assert command("new", "app_of_new:app") == 1
-    assert "exists and is not overwritten" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert written.read_text(encoding="utf-8") == NEW
 
 
@@ -250,7 +250,7 @@ def test_a_file_that_cannot_be_read_is_told_in_a_sentence(tmp_path: Path, capsys
     assert capsys.readouterr().err == f"cannot read {path}: No such file or directory\n"
     path.write_text('{"schema": 2}', encoding="utf-8")
     assert command("report", str(path), "--html=page.html") == 1
-    assert "run the tests again with --fileperf-json" in capsys.readouterr().err
+    assert "Run the tests again with --fileperf-json" in capsys.readouterr().err
 
 
 def test_what_is_not_an_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,7 +111,7 @@ def test_a_pipe_that_nobody_reads_is_an_error_and_no_hang(tmp_path: Path, monkey
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(
-        FilePerfError, match=r"cannot write .*pipe: it is a pipe that nobody has read from for 0\.1 s; n"
+        FilePerfError, match=r"cannot write .*pipe: it is a pipe that nobody has read from for 0\.1 s. N"
     ):
         write_text(pipe, "{}")
     idle = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -136,7 +136,7 @@ def test_a_path_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path, 
     (tmp_path / "a file").write_text("")
     (tmp_path / "a directory").mkdir()
     (tmp_path / "a directory" / "kept").write_text("")
-    with pytest.raises(FilePerfError, match=r"cannot write .*: \w.*; name another path$"):
+    with pytest.raises(FilePerfError, match=r"cannot write .*: \w.*\. Name another path$"):
         write_text(tmp_path / place, "{}")
 
 
@@ -146,7 +146,7 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(FilePerfError) as raised:
         write_text(path, "{}")
     assert str(raised.value) == (
-        f"cannot write {path}: {os.strerror(errno.ENOSPC)}; make room there, or name another path"
+        f"cannot write {path}: {os.strerror(errno.ENOSPC)}. Free some space there, or name another path"
     )
 
 

@@ -158,14 +158,14 @@ def test_wrong_words_are_refused(project: Path, tmp_path: Path) -> None:
         (
             ("--fail-over=5%", "--since=2027-01-01"),
             1,
-            "nobody knows what test_api.py::test_upload, test_api.py::test_a, ",
+            "the loss of test_api.py::test_upload, test_api.py::test_a, ",
         ),
-        (("--fail-over=5%",), 2, "--fail-over: say since when, as in --since=v1.4"),
-        (("--fail-over=3", "--since=v1"), 2, "would be 300%: write a percentage, as in 3%"),
-        (("--fail-over=much", "--since=v1"), 2, "--fail-over: 'much' is not a share"),
-        (("--since=v9",), 1, "--since=v9: neither a commit nor a day such as 2026-11-20"),
-        (("-k", "other"), 1, "no test and metric of this history is selected; its tests are test_api.py::test_a, "),
-        ((str(tmp_path / "none"),), 1, "runs with --fileperf-history write it"),
+        (("--fail-over=5%",), 2, "--fail-over needs a start, as in --since=v1.4"),
+        (("--fail-over=3", "--since=v1"), 2, "would be 300%. Write a percentage, as in 3%"),
+        (("--fail-over=much", "--since=v1"), 2, "--fail-over: 'much' isn't a share"),
+        (("--since=v9",), 1, "--since=v9 is neither a commit nor a day such as 2026-11-20"),
+        (("-k", "other"), 1, "no test and metric of this history matches. Its tests are test_api.py::test_a, "),
+        ((str(tmp_path / "none"),), 1, "Runs with --fileperf-history write it"),
     ):
         found = trend(project, *words)
         assert (found[0], complaint in found[2]) == (status, True), found

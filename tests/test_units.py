@@ -44,7 +44,7 @@ def test_durations_are_read(text: str | float, expected_ns: int) -> None:
 
 @pytest.mark.parametrize("value", ["10x", "10", "", "s", "-1s", "1,5s", "1e3s", "1s2", "10 S", True])
 def test_what_is_not_a_duration_is_refused_with_an_example(value: str | float) -> None:
-    with pytest.raises(ValueError, match=r"is not a duration: write .* as in \"80ms\""):
+    with pytest.raises(ValueError, match=r"isn't a duration. Write .* as in \"80ms\""):
         parse_duration_ns(value)
 
 
@@ -84,7 +84,7 @@ def test_sizes_are_read(text: str | int, expected_bytes: int) -> None:
 
 @pytest.mark.parametrize("value", ["256kib", "1TB", "", "MB", "-1", "1.5", "0.3KiB", -1, True])
 def test_what_is_not_a_whole_size_is_refused_with_an_example(value: str | int) -> None:
-    with pytest.raises(ValueError, match=r"is not a size: write .* as in \"256KiB\""):
+    with pytest.raises(ValueError, match=r"isn't a size. Write .* as in \"256KiB\""):
         parse_size_bytes(value)
 
 
@@ -103,7 +103,7 @@ def test_shares_are_read(text: str | float, expected: float) -> None:
 
 @pytest.mark.parametrize("value", ["5 percent", "-5%", "", "%", "9" * 400, -0.1, 10**400, float("nan"), True])
 def test_what_is_not_a_share_is_refused_with_an_example(value: str | float) -> None:
-    with pytest.raises(ValueError, match=r"is not a share: write .* as in \"5%\""):
+    with pytest.raises(ValueError, match=r"isn't a share. Write .* as in \"5%\""):
         parse_share(value)
 
 

@@ -33,7 +33,7 @@ _ASKED_AGAIN_S = 60.0
 """A silent worker is asked once more after this time."""
 _SHOWN = 8
 """How many workers' problems a message names."""
-_SAME = "it has to be the same"
+_SAME = "install the same version"
 
 
 Workers: TypeAlias = tuple[int, tuple[str, ...], bool]
@@ -49,13 +49,13 @@ def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping
     package, own_package = versions[_MODULE], here[_MODULE]
     python, own_python = (str(each["python"]).split(".") for each in (versions, here))
     if package is None:
-        return f'lacks this package: pip install "{_PACKAGE}[cluster]=={own_package}" there, and restart it'
+        return f'lacks this package. Run pip install "{_PACKAGE}[cluster]=={own_package}" there and restart it'
     if python[:2] != own_python[:2]:  # code is pickled, which needs the same minor version of Python
         return f"has Python {'.'.join(python[:3])}, and here it is {'.'.join(own_python[:3])}: {_SAME}"
     if package != own_package:
         return f"has {_PACKAGE} {package}, and here it is {own_package}: {_SAME}"
     if not isinstance(there, dict) or there.get("code") != whereabouts()["code"]:
-        return f"has other code of {_PACKAGE} {own_package} than is here: install the same there"
+        return f"has other code of {_PACKAGE} {own_package}. Install the same there"
     return ""
 
 
@@ -189,7 +189,7 @@ class Cluster:
             self._fit.pop(worker, None)
 
     def _gone(self) -> GeneratorError:
-        return GeneratorError(f"the Dask scheduler at {self.title} is gone: start it again, with its workers")
+        return GeneratorError(f"the Dask scheduler at {self.title} is gone. Start it and its workers again")
 
     async def _seen(self) -> Workers:
         count, is_shared = len(await self._workers()), False
@@ -211,7 +211,7 @@ class Cluster:
                 return await self._found(client)
         except OSError as error:  # includes TimeoutError, and Dask's error for a closed connection
             why = f"nothing for {_ASKED_S:g} s" if isinstance(error, TimeoutError) else str(error)
-            silent = GeneratorError(f"the Dask scheduler at {self.title} does not answer any more ({why})")
+            silent = GeneratorError(f"the Dask scheduler at {self.title} no longer answers ({why})")
             self._failure = self.lost() or silent
             raise self._failure from error
 
@@ -233,10 +233,10 @@ class Cluster:
             )
         fit = {worker: self._fit[worker] for worker in _in_turn([one for one in there if one in self._fit])}
         if not fit:
-            why = f", of which {len(self._silent_since_s)} did not answer" if self._silent_since_s else ""
+            why = f": {len(self._silent_since_s)} did not answer" if self._silent_since_s else ""
             raise GeneratorError(
-                f"the Dask cluster at {self.title} has no workers that answer{why}: start some, as with "
-                f"`dask worker {client.scheduler.address}`"
+                f"the Dask cluster at {self.title} has no workers that answer{why}. Start some, for example "
+                f"with `dask worker {client.scheduler.address}`"
             )
         return fit
 
@@ -286,7 +286,7 @@ class Cluster:
                     await client.close(timeout=_CLOSE_S)
             why = f"nothing within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else str(error)
             raise GeneratorError(
-                f"no Dask scheduler answers at {self.title} ({why or type(error).__name__}): start one, as with "
+                f"no Dask scheduler answers at {self.title} ({why or type(error).__name__}). Start one with "
                 "`dask scheduler`, or give another address with --fileperf-cluster"
             ) from error
         return client

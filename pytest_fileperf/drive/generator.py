@@ -225,8 +225,8 @@ def _unpacked(works: bytes) -> tuple[Work, ...]:
     except Exception as error:  # imported modules may raise anything
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, ImportError):
-            what = f"{error}: install it there, or write what the journey needs of it into the test module"
-        raise LoadError(f"the journey cannot be loaded where the generator runs: {what}") from error
+            what = f"{error}. Install it there, or put the code that the journey needs into the test module"
+        raise LoadError(f"the load generator cannot load the journey: {what}") from error
     return each
 
 
@@ -257,15 +257,17 @@ def packed(works: tuple[Work, ...]) -> bytes:
                 by_value(journey.arguments)
             except Exception as error:  # an object's own `__reduce__` may raise anything
                 raise PlanError(
-                    f"what the setup returned cannot be carried to the generator process, for {journey.name} "
-                    f"({type(error).__name__}: {error}): return plain data, such as ids, texts and numbers"
+                    f"the setup's value cannot be sent to the load generator, for {journey.name} "
+                    f"({type(error).__name__}: {error}). Return plain data from the setup, such as ids, texts "
+                    "and numbers"
                 ) from error
         try:
             return by_value(works)
         except Exception as error:  # as above
             raise PlanError(
-                f"{works[0].name} cannot be carried to the generator process ({type(error).__name__}: {error}); "
-                "a journey and a request's arguments must not hold open files, sockets, locks, or fixtures with them"
+                f"{works[0].name} cannot be sent to the load generator ({type(error).__name__}: {error}). A "
+                "journey and a request's arguments must not contain open files, sockets, locks, or fixtures "
+                "with them"
             ) from error
 
 

@@ -272,7 +272,7 @@ class Generator:
         if self._child is None:
             return "'s process is gone"
         code = self._child.ended(wait_s=_END_S)
-        return " sent something that is no message" if code is None else f"'s process ended with {exit_text(code)}"
+        return " sent an invalid message" if code is None else f"'s process ended with {exit_text(code)}"
 
     def log_tail(self) -> str:
         """Returns the last lines of its log, for the end of a message."""
@@ -423,7 +423,7 @@ class _Together:
         if not self._results:
             if self._late_ns and not self._more_ns:
                 raise LateError(self._late_ns)
-            why = "; the machines are busy, or the network is slow" if self._late_ns else ""
+            why = ". The machines are busy, or the network is slow" if self._late_ns else ""
             tail = self._generators[min(self._lost)].log_tail()
             raise GeneratorError(f"no load generator is left: {self._said()}{why}{tail}")
         if self._is_alone:
@@ -453,7 +453,7 @@ class _Together:
             self._waited_for.discard(number)
         elif isinstance(message, LateError):
             self._late_ns = max(self._late_ns, message.by_ns)
-            self._leave_out(number, f" was told {format_duration(message.by_ns)} too late to begin")
+            self._leave_out(number, f" got its start signal {format_duration(message.by_ns)} too late")
         elif isinstance(message, Exception):
             if self._generators[number].worker and type(message) in (LoadError, GeneratorError, httpx.ConnectError):
                 raise type(message)(f"{self._title(number)}: {message}")
@@ -482,7 +482,7 @@ class _Together:
             if now_s > deadline:
                 self._lose(number, f" did not end within {patience_s:.0f} s")
             elif self._begun and now_s > self._heard_s[number] + silent_s:
-                self._lose(number, f" said nothing for {silent_s:.0f} s")
+                self._lose(number, f" sent nothing for {silent_s:.0f} s")
 
     def _lose(self, number: int, what: str) -> None:
         """Goes on without a generator. Raises GeneratorError for one on this machine if the load has not begun."""

@@ -208,7 +208,7 @@ class Step:
 
     async def __aenter__(self) -> None:
         if self._started_ns:
-            raise RuntimeError("a step is gone through once: call client.step(…) each time")
+            raise RuntimeError("a step can be used only once. Call client.step(…) each time")
         self.outer = _NOW.get()
         _NOW.set(self)
         self._started_ns = monotonic_ns()

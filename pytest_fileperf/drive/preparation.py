@@ -178,7 +178,7 @@ class PreparedLoad:
         if isinstance(work, Journey):
             journey = work
             if journey.http2 and not self._replays:
-                raise PlanError("http2: an app in the test process is called without a connection: boot a server")
+                raise PlanError("http2 needs a connection, and an app in the test process has none. Use another server")
             if self._replays:
                 by = f"HTTP/2, by {journey.family or self.target.family}"
                 self._whys.append(f"{title}{by if journey.http2 else 'a journey is code on a client'}")

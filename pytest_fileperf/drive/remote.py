@@ -296,10 +296,10 @@ class RemoteHandle:
         here_only = [target.url for target in job.targets if is_loopback(urlsplit(target.url).hostname or "")]
         if here_only and not is_near:
             if job.targets[0].reach.uds:
-                raise PlanError(f"worker {self.worker} is on another machine, and has no Unix socket of this one")
+                raise PlanError(f"worker {self.worker} is on another machine and cannot reach a Unix socket here")
             raise PlanError(
-                f"worker {self.worker} is on another machine ({there['host']}), and the server is at {here_only[0]}: "
-                "say at which address it is reached from there, with --fileperf-host=ADDRESS and "
+                f"worker {self.worker} is on another machine ({there['host']}), but the server listens at "
+                f"{here_only[0]}. Give an address that the worker can reach, with --fileperf-host=ADDRESS and "
                 "--fileperf-allow-host=ADDRESS"
             )
         # The worker's own loopback addresses belong to its network, and nobody has allowed them.
@@ -342,7 +342,7 @@ class RemoteHandle:
             retries=0,
         )
         with client.as_current():
-            why = "; is it busy with other tasks? Give the load workers of its own"
+            why = ". If other tasks keep it busy, give the load its own workers"
             self._actor = await _within(_START_S, self._future, why)
 
     async def _read_clock(self, *, same: bool) -> None:

@@ -23,17 +23,17 @@ def scheduler_address(scheduler: str) -> str:
         raise _no_file(scheduler, str(error.strerror)) from error
     except OSError as error:  # no such file, or an impossible name
         raise GeneratorError(
-            f"{scheduler} is neither an address with a port, {_AS_IN}, nor a file that is there"
+            f"{scheduler} is neither an address with a port, {_AS_IN}, nor an existing file"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise _no_file(scheduler, "it has no address in JSON") from error
     if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
-        raise _no_file(scheduler, f"{address!r} is no address with a port")
+        raise _no_file(scheduler, f"{address!r} isn't an address with a port")
     return address
 
 
 def _no_file(scheduler: str, why: str) -> GeneratorError:
     return GeneratorError(
-        f"{scheduler} is no scheduler file ({why}): give the one that `dask scheduler --scheduler-file` wrote, "
-        f"or an address {_AS_IN}"
+        f"{scheduler} isn't a scheduler file ({why}). Give the file that `dask scheduler --scheduler-file` "
+        f"wrote, or an address {_AS_IN}"
     )

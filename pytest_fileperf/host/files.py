@@ -15,7 +15,7 @@ from pathlib import Path
 from pytest_fileperf.errors import FilePerfError
 from pytest_fileperf.host.scratch import beside
 
-MAKE_ROOM = "make room in the temporary directory, or name another with TMPDIR"
+MAKE_ROOM = "Free some space in the temporary directory, or name another one with TMPDIR"
 _LEAST_FREE_BYTES = 64 << 10
 """Programs write in pieces of this size, so less counts as a full disk."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -66,17 +66,17 @@ def put_bytes(path: Path, data: bytes) -> None:
 
 def not_started(what: str, error: OSError) -> str:
     """Says that a program cannot be started, why, and what to do if the disk is full."""
-    advice = f"; {MAKE_ROOM}" if error.errno in _FULL else ""
+    advice = f". {MAKE_ROOM}" if error.errno in _FULL else ""
     return f"{what} cannot be started from {tempfile.gettempdir()}: {error}{advice}"
 
 
 def full_disk() -> str:
     """Returns a sentence if the disk of the temporary or the working directory is full, or an empty text."""
-    for place, advice in ((Path(tempfile.gettempdir()), MAKE_ROOM), (Path.cwd(), "make room there")):
+    for place, advice in ((Path(tempfile.gettempdir()), MAKE_ROOM), (Path.cwd(), "Free some space there")):
         with suppress(OSError):
             free_bytes = shutil.disk_usage(place).free
             if free_bytes < _LEAST_FREE_BYTES:
-                return f"the disk of {place} is full, {free_bytes:,} bytes are left: {advice}"
+                return f"the disk of {place} is full, {free_bytes:,} bytes are left. {advice}"
     return ""
 
 
@@ -85,8 +85,8 @@ def write_text(path: Path, text: str) -> None:
     try:
         put_text(path, text)
     except OSError as error:
-        remedy = "make room there, or name another path" if error.errno in _FULL else "name another path"
-        raise FilePerfError(f"cannot write {path}: {error.strerror or error}; {remedy}") from error
+        remedy = "Free some space there, or name another path" if error.errno in _FULL else "Name another path"
+        raise FilePerfError(f"cannot write {path}: {error.strerror or error}. {remedy}") from error
 
 
 def _is_open_at(there: os.stat_result, descriptor: int) -> bool:

@@ -156,7 +156,7 @@ class Profiler:
         if program is None:
             raise ProfilerUnavailableError('py-spy is not installed: pip install "pytest-fileperf[profile]"')
         if not self._pids:
-            raise ProfilerUnavailableError("the server has no process that could be looked at")
+            raise ProfilerUnavailableError("the server has no process to profile")
         if os.getpid() in self._pids:
             raise ProfilerUnavailableError("the app runs in the test process, together with the load")
         # Waiting threads show what an event loop does: a resting child isn't part of that.
@@ -229,7 +229,7 @@ class _Spy:
                 self.problem = _reason(self.pid, said)
                 return False
             time.sleep(_POLL_S)
-        self.problem = self.problem or f"py-spy did not find its way into process {self.pid} in {START_S:g} s"
+        self.problem = self.problem or f"py-spy could not attach to process {self.pid} within {START_S:g} s"
         self.end()
         return False
 
@@ -247,7 +247,7 @@ class _Spy:
         try:
             return self._output.read_text(encoding="utf-8", errors="replace")
         except OSError:
-            self.problem = f"py-spy wrote nothing down of what it saw of process {self.pid}"
+            self.problem = f"py-spy wrote no samples of process {self.pid}"
             return None
 
     def cpu_s(self) -> CpuTime | None:
@@ -288,10 +288,10 @@ def _reason(pid: int, said: str) -> str:
         is_root = hasattr(os, "geteuid") and os.geteuid() == 0
         return f"this system does not let py-spy look into process {pid}{permission_needed(scope, is_root=is_root)}"
     if "failed to find python version" in words:
-        return f"process {pid} is not a Python program that py-spy knows"
+        return f"py-spy knows no such Python program as process {pid}"
     if "check that the process is running" in words or "no such process" in words:
         return f"process {pid} has ended"
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it gave no reason"]
     told = next((line for line in lines if line.startswith(_ERROR)), lines[-1])
     return f"py-spy cannot look into process {pid}: {told.removeprefix(_ERROR)}"
 
@@ -299,9 +299,9 @@ def _reason(pid: int, said: str) -> str:
 def permission_needed(scope: str, *, is_root: bool) -> str:
     """Returns the obstacle and the remedy, for Linux's `ptrace_scope` (empty if the system has none)."""
     if sys.platform == "darwin":
-        return ": macOS wants root for that (sudo)"
+        return ": macOS allows it only to root (sudo)"
     if scope == "3":
-        return " (ptrace_scope=3, until the machine starts again)"
+        return " (ptrace_scope=3). Restart the machine to change that"
     if is_root:
         return ": give the container the capability SYS_PTRACE (docker run --cap-add SYS_PTRACE)"
     if scope in ("1", "2"):

@@ -49,7 +49,7 @@ def locked(path: Path, *, within_s: float) -> Iterator[None]:
         until_s = time.monotonic() + within_s
         while not take(file.fileno()):
             if time.monotonic() > until_s:
-                raise TimeoutError(errno.ETIMEDOUT, f"another process has held {path} for {within_s:g} s")
+                raise TimeoutError(errno.ETIMEDOUT, f"another process has locked {path} for {within_s:g} s")
             time.sleep(_PAUSE_S)
         yield
 

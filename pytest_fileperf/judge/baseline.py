@@ -135,7 +135,7 @@ def tree_in(stored: Placed) -> str | None:
     if (tree := stored.get("tree")) is None:
         return None
     if not _TREE.fullmatch(tree.text()):  # it becomes an argument of Git
-        raise ValueError(f"{tree.where} is {tree.text()[:80]!r}, not a hash of Git")
+        raise ValueError(f"{tree.where} is {tree.text()[:80]!r}, not a Git hash")
     return tree.text()
 
 
@@ -228,7 +228,7 @@ class LongFile(Mapping[str, object]):
         """Raises ValueError for another layout, or damage around the entries."""
         at = data.find(_OPENED)
         if at < 0 or not data.endswith(_CLOSED):
-            raise ValueError("it is laid out otherwise")
+            raise ValueError("it has another layout")
         self.content: object = json.loads(data[: at + len(_OPENED)] + b"}}")
         self._data = data
         self._begins = at + len(_OPENED) - 1
@@ -331,7 +331,7 @@ def of_earlier_schema(identity: Mapping[str, object]) -> dict[str, object]:
         try:
             found["work"] = _work(work)
         except (AttributeError, TypeError, ValueError) as error:  # a value of another form leads to these
-            raise ValueError(f"identity.work is not as an earlier version has stored it: {error}") from error
+            raise ValueError(f"identity.work has another form than earlier versions stored: {error}") from error
     if isinstance(server := found.get("server"), dict) and isinstance(command := server.get("command"), str):
         found["server"] = {**server, "command": digest(command)}
     return found
@@ -480,8 +480,8 @@ class BaselineStore:
                 held.enter_context(locked(self.directory / _LOCAL / "lock", within_s=_LOCK_S))
             except TimeoutError as error:
                 raise BaselineError(
-                    f"another run has been storing baselines in {self.directory} for {_LOCK_S:g} s: "
-                    "end it, and run again"
+                    f"another run has been storing baselines in {self.directory} for {_LOCK_S:g} s. End it "
+                    "and run again"
                 ) from error
             except OSError as error:
                 raise _not_written(self.directory, error) from error
@@ -527,13 +527,13 @@ def _read(path: Path) -> _Stored | None:
     """Returns None if there is no file. Entries stay JSON."""
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
-            raise BaselineError(f"baseline {path} cannot be read: it is a pipe and no file: remove it")
+            raise BaselineError(f"baseline {path} cannot be read, because it is a pipe. Remove it")
         data = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
-        advice = "remove it, or name another directory with --fileperf-baselines"
-        raise BaselineError(f"baseline {path} cannot be read: {error.strerror or error}: {advice}") from error
+        advice = "Remove it, or name another directory with --fileperf-baselines"
+        raise BaselineError(f"baseline {path} cannot be read: {error.strerror or error}. {advice}") from error
     tests = None
     if len(data) > _LONG and b"\n<<<<<<< " not in data:
         with suppress(ValueError):  # `_whole` explains the problem
@@ -546,7 +546,7 @@ def _read(path: Path) -> _Stored | None:
         schema = held["schema"].whole()
         if schema > SCHEMA:
             raise BaselineError(
-                f"baseline {path} has schema {schema}, and this version reads up to {SCHEMA}: upgrade pytest-fileperf"
+                f"baseline {path} has schema {schema}, but this version reads up to {SCHEMA}. Upgrade pytest-fileperf"
             )
         if schema < 1:
             raise ValueError(f"schema is {schema}, not a whole number of 1 or more")
@@ -576,9 +576,9 @@ def _whole(path: Path, data: bytes) -> object:
         if conflict := _CONFLICT.search(text):
             line = text.count("\n", 0, conflict.start()) + 1
             raise BaselineError(
-                f"a baseline has the conflict markers of a merge, from line {line} on ({path})\n"
-                "take one side whole, `git checkout --ours` or `--theirs` and the path, and store what the other side "
-                "had with --fileperf-update=all"
+                f"a baseline has conflict markers of a merge, from line {line} on ({path})\nTake one version "
+                "whole with `git checkout --ours` or `--theirs` and the path. Then store the other one's "
+                "baselines again with --fileperf-update=all"
             ) from error
         raise _damaged(path, f"not JSON: {error}") from error
 
@@ -606,15 +606,15 @@ def _put(path: Path, data: bytes) -> None:
 
 def _not_written(path: Path, error: OSError) -> BaselineError:
     return BaselineError(
-        f"baseline {path} cannot be written: {error.strerror or error}; "
-        "--fileperf-baselines=DIR names another directory"
+        f"baseline {path} cannot be written: {error.strerror or error}. Name another directory with "
+        "--fileperf-baselines=DIR"
     )
 
 
 def _twice(path: Path, key: str) -> BaselineError:
     return BaselineError(
-        f"a baseline has {key!r} twice, as a merge can leave it ({path})\n"
-        "keep one of the two, or restore the file from version control"
+        f"a baseline has {key!r} twice, maybe after a merge ({path})\nKeep one of the two, or restore the file "
+        "from version control"
     )
 
 
@@ -629,8 +629,8 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _damaged(path: Path, reason: str) -> BaselineError:
     return BaselineError(
-        f"a baseline is damaged: {reason} ({path})\n"  # the path may be long, and the line may be cut
-        "restore it from version control, or delete it and store a new one with --fileperf-update"
+        f"a baseline is damaged: {reason} ({path})\nRestore it from version control, or delete it and store a "
+        "new one with --fileperf-update"
     )
 
 

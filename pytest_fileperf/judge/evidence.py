@@ -236,7 +236,7 @@ class Evidence:
         """Raises ValueError that names the first wrong place."""
         statuses = stored.given("statuses", {})
         if not all(status.isdecimal() for status in statuses.mapping()):
-            raise ValueError(f"{statuses.where} has a name that is no status")
+            raise ValueError(f"{statuses.where} has a name that isn't a status")
         return cls(
             boots=tuple(map(BootEvidence.from_json, stored["boots"].items())),
             stabilised=stored["stabilised"].list_of_texts(),
@@ -301,10 +301,10 @@ def _course_from(stored: Placed) -> Course:
     for item in stored.items():
         point = item.value
         if not (isinstance(point, list) and len(point) == 2 and all(type(value) is int for value in point)):
-            raise ValueError(f"{item.where} is not a pair of whole numbers")
+            raise ValueError(f"{item.where} isn't a pair of whole numbers")
         found.append((point[0], point[1]))
     if found != sorted(found) or any(value < 0 for point in found for value in point):
-        raise ValueError(f"{stored.where} does not ascend from 0 on")
+        raise ValueError(f"{stored.where} doesn't ascend from 0")
     return tuple(found)
 
 

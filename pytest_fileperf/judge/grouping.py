@@ -79,7 +79,7 @@ def parse_group_by(text: str) -> tuple[str, ...]:
     for label in labels:
         if label not in _LABELS and (label == _PARAM or not label.startswith(_PARAM)):
             valid = f"{', '.join(_LABELS)} or {_PARAM}NAME, where NAME is a parameter's"
-            raise ValueError(f"{label!r} is no way to group tests: use {valid}, or several of these joined by commas")
+            raise ValueError(f"{label!r} cannot group tests. Use {valid}, or several of these joined by commas")
     return labels
 
 

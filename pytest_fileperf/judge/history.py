@@ -150,7 +150,7 @@ def append(path: Path, run: Run) -> None:
         with locked(path, within_s=_LOCK_S), path.open("r+b", buffering=0) as file:
             there = file.read()
             if there.strip() and not any(_parsed(own)[0] for own in there.decode("utf-8", "replace").splitlines()):
-                raise RecordError(f"{path} isn't a history: name another file with --fileperf-history=PATH")
+                raise RecordError(f"{path} isn't a history. Name another file with --fileperf-history=PATH")
             if line in there:
                 return
             left = memoryview(line if not there or there.endswith(b"\n") else b"\n" + line)
@@ -172,7 +172,7 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         try:
             lines = path.read_bytes().decode("utf-8", "replace").splitlines()
         except FileNotFoundError:
-            why = "is not there: runs with --fileperf-history write it, or name another file"
+            why = "does not exist. Runs with --fileperf-history write it. Or name another file"
             raise RecordError(f"the history {path} {why}") from None
         except OSError as error:
             raise RecordError(f"the history {path} cannot be read: {error.strerror or error}") from error
@@ -187,9 +187,9 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
                 bad.append(number)
         if bad:
             more = "" if len(bad) == 1 else f" and {len(bad) - 1} more"
-            said.append(f"{path}: line {bad[0]}{more} left out: this is no run, maybe the rest of a merge")
+            said.append(f"{path}: line {bad[0]}{more} left out, because it isn't a run. Maybe a merge left it")
         if newer:
-            said.append(f"{path}: {format_count(newer, 'run')} left out: upgrade pytest-fileperf to read them")
+            said.append(f"{path}: {format_count(newer, 'run')} left out. Upgrade pytest-fileperf to read them")
     return sorted(found.values(), key=lambda run: (run.time, run.at)), said
 
 

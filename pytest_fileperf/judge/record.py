@@ -19,7 +19,7 @@ from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.plan.request import SubjectName
 
 _BUSY_RUN = "a run on a busy machine"
-_LEFT_WORK = "a run that left work behind"
+_LEFT_WORK = "a run with work left behind"
 
 
 class Standing(StrEnum):
@@ -31,6 +31,8 @@ class Standing(StrEnum):
     """Better than the baseline, beyond doubt. The test passes."""
     REGRESSED = "REGRESSED"
     """Worse than the baseline by more than the tolerance, beyond doubt. The test fails."""
+    ACCEPTED = "ACCEPTED"
+    """It regressed, and `--fileperf-update=all` stored it as the new baseline. The test passes."""
     LIMIT = "LIMIT"
     """A limit such as `min_rps` or `max_p99` does not hold. The test fails."""
     FAILED = "FAILED"
@@ -201,7 +203,7 @@ class Result:
         if self.measurement.requests == 0 or (self.smoke and self.measurement.errors and not self.test.step):
             return Standing.FAILED
         if outcome is Outcome.REGRESSED:
-            return Standing.REGRESSED
+            return Standing.ACCEPTED if self.baseline_written else Standing.REGRESSED
         if self.verdict.broken:
             return Standing.LIMIT
         if self.lost and not self.smoke:
@@ -214,13 +216,13 @@ class Result:
     def unfit(self) -> str:
         """Why it cannot become a baseline, as a noun; empty if it can."""
         if not self.measurement.requests:
-            return "a run without a good answer"
+            return "a run without a successful request"
         if self.verdict.broken:
             return "a run with broken limits"
         if self.lost:
-            return "a run of which a part is missing"
+            return "a run with a missing part"
         if self.measurement.saturated:
-            return "a run of a saturated generator"
+            return "a run with a saturated load generator"
         if any(boot.left_share or boot.was_at_work for boot in self.recording.boots):
             return _LEFT_WORK
         # It would be a slow baseline, and hide later losses.

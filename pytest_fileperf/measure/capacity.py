@@ -78,10 +78,10 @@ class Capacity:
 
     def __str__(self) -> str:
         if self.ended is CapacityEnd.NO_RATE:
-            return "no rate holds the limits"
+            return "every rate breaks the limits"
         rate = f"{format_rate(self.rate)}/s"
         if self.ended is CapacityEnd.SMOKE:
-            return f"not searched for, {rate} in a smoke run"
+            return "not searched for in a smoke run"
         if math.isinf(self.high):
             return f"at least {rate}"
         return f"{rate} [{format_rate(self.low)}, {format_rate(self.high)}]"

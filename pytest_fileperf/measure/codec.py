@@ -162,7 +162,7 @@ class Encoder:
             return None if value is None else self.encode(value, _present(arguments))
         if origin is tuple:
             if not isinstance(value, tuple):
-                raise TypeError(f"{value!r} is no tuple")
+                raise TypeError(f"{value!r} isn't a tuple")
             return [self.encode(*pair) for pair in zip(value, _types(value, arguments), strict=True)]
         if origin is Sequence:
             return [self.encode(item, arguments[0]) for item in cast("Sequence[object]", value)]
@@ -212,7 +212,7 @@ class Decoder:
         if type_ is Histogram:
             place = _decoded_plain(stored, int)
             if not 0 <= place < len(self._histograms):
-                raise ValueError(f"{stored.where} is {place!r}, and there are {len(self._histograms)} histograms")
+                raise ValueError(f"{stored.where} is {place!r}, but there are {len(self._histograms)} histograms")
             return self._histograms[place]
         if isinstance(type_, type) and is_dataclass(type_):
             held = stored.mapping()
@@ -300,7 +300,7 @@ def _key(key: str, type_: object, where: str) -> object:
     try:
         return int(key) if type_ is int else float(key)
     except ValueError:
-        raise ValueError(f"{where} has the key {_shown(key)}, which is no number") from None
+        raise ValueError(f"{where} has the key {_shown(key)}, which isn't a number") from None
 
 
 def _histogram(stored: Placed) -> Histogram:

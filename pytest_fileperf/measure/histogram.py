@@ -273,12 +273,12 @@ class Histogram:
         # A damaged number may be huge: adding it up must not overflow.
         ends = np.cumsum(np.where(words < 0, np.minimum(-words, _COUNTS_SIZE + 1), 1))
         if ends.max(initial=0) > _COUNTS_SIZE:
-            raise ValueError("its counts are damaged: they go on beyond the range")
+            raise ValueError("its counts are damaged: they exceed the range")
         steps, counts = ends[words > 0] - 1, words[words > 0]
         if steps.size == 0:
             return EMPTY
         if float(counts.sum(dtype=np.float64)) >= 2**53:
-            raise ValueError("its counts are damaged: they are more than can be counted")
+            raise ValueError("its counts are damaged: they are too large")
         middles = np.minimum(middle_of(steps), HIGHEST_NS)
         return cls(
             Counts(steps, counts),
@@ -314,7 +314,7 @@ def _numbers_in(content: bytes) -> NDArray[np.int64]:
     starts = np.concatenate(([0], ends))
     lengths = np.diff(starts)
     if starts[-1] != octets.size or lengths.max(initial=0) > 8:
-        raise ValueError("its counts are damaged: a number does not end")
+        raise ValueError("its counts are damaged: a number is cut off")
     shifts = 7 * (np.arange(octets.size) - np.repeat(starts[:-1], lengths))
     zigzag = np.add.reduceat((octets & 0x7F) << shifts, starts[:-1]) if ends.size else octets
     return (zigzag >> 1) ^ -(zigzag & 1)

@@ -118,7 +118,7 @@ def _rate(usage: Usage) -> Limit | None:
     if kinds & {"dropped", "timeout"} or recording.due is None or recording.attack_ns <= 0 or not keeps_up(recording):
         return None
     asked = (recording.due - len(recording.boots)) / recording.attack_ns * 1e9  # from the first to the last
-    return Limit(kind=LimitKind.RATE, evidence=f"{format_rate(asked)}/s were asked for, {_server_cpu(usage)}")
+    return Limit(kind=LimitKind.RATE, evidence=f"{format_rate(asked)}/s requested, {_server_cpu(usage)}")
 
 
 def _busy_core(usage: Usage) -> Limit | None:
@@ -142,7 +142,7 @@ def _busy_process(usage: Usage) -> Limit | None:
     """The saturated core of the test process, in which the app runs."""
     if usage.generator.ran < BUSY_CORE:
         return None
-    return _server_limit(f"at {_percent(usage.generator.ran)} of 1 core, the load generator's part among it")
+    return _server_limit(f"at {_percent(usage.generator.ran)} of 1 core, including the load generator")
 
 
 def _busy_children(usage: Usage) -> str:
@@ -151,7 +151,7 @@ def _busy_children(usage: Usage) -> str:
         return ""
     if usage.cores_used >= BUSY_CORE:
         ran = f"{usage.server_ran or 0.0:.1f} of {_count(usage.cores, 'core')}"
-        return f"at {ran}, its child processes at {usage.children_ran:.1f}"
+        return f"at {ran}, its child processes use {usage.children_ran:.1f}"
     children = usage.busiest_children
     if children and fmean(children) >= BUSY_CORE:
         return f"at {_percent(fmean(children))} of a core in {_count(len(children), 'child process')}"
@@ -163,7 +163,7 @@ def _journey(usage: Usage) -> Limit | None:
     if usage.code_blocked < MOST:
         return None
     blocked = f"its own code blocked the load generator's event loop for {_percent(usage.code_blocked)} of the time"
-    return Limit(kind=LimitKind.JOURNEY, evidence=f"{blocked}: await what waits, or run it in a thread")
+    return Limit(kind=LimitKind.JOURNEY, evidence=f"{blocked}. Await such calls, or run them in a thread")
 
 
 def _too_few_cores(usage: Usage) -> Limit | None:
@@ -177,7 +177,7 @@ def _too_few_cores(usage: Usage) -> Limit | None:
         return _server_limit(_worker_waits(usage.workers))
     if busiest.wanted <= ROOM_ON_CORE or generator.ran >= busiest.ran * CLEARLY_MORE:
         return _generator_limit(usage, _waits(generator.main_ran, generator.main_waited), alone="it ")
-    return _unclear(usage, "every core is taken")
+    return _unclear(usage, "every core is in use")
 
 
 def _never_idle(usage: Usage) -> Limit | None:
@@ -186,10 +186,10 @@ def _never_idle(usage: Usage) -> Limit | None:
     if threads is None or not workers:
         return None
     if threads.idle <= NEVER_IDLE and workers[0].wanted >= NEARLY_BUSY_CORE:
-        return _server_limit(f"{_worker_waits(workers[:1])}, and was not found idle")
+        return _server_limit(f"{_worker_waits(workers[:1])}, and was never idle")
     if threads.running >= WANTED_CORE and threads.looks >= MANY_LOOKS:
         ran = f"it ran {_percent(_mean_ran(workers))} of the time"
-        return _server_limit(f"{ran}, and had something to run all the time")
+        return _server_limit(f"{ran}, and always had work")
     return None
 
 
@@ -209,7 +209,7 @@ def _event_loop(usage: Usage) -> Limit | None:
         return Limit(kind=LimitKind.DISK, evidence=evidence)
     if stuck >= waits * MOST and threads.storage <= stuck * FEW and not (usage.storage_used and of_machine > FEW):
         each = format_duration(waits * len(usage.workers) / usage.rps * 1e9)
-        evidence = f"blocked {_percent(waits)} of the time, {each} a request, {_server_cpu(usage)}"
+        evidence = f"blocked {_percent(waits)} of the time, {each} per request, {_server_cpu(usage)}"
         return Limit(kind=LimitKind.EVENT_LOOP, evidence=evidence)
     return _unclear(usage, "the event loop is never idle")
 
@@ -312,8 +312,7 @@ def _queue(usage: Usage) -> str | None:
     served = Served(latency_s=loaded_s, cpu_s=cpu_s, connections=recording.connections, cores=cores)
     if latency_of(served, wait_s=alone_s - cpu_s) < SAME_LATENCY * loaded_s:
         served_at_once = max(1, round(usage.rps * alone_s))
-        verb = "is" if served_at_once == 1 else "are"
-        return f"requests wait for each other, about {served_at_once} {verb} served at a time"
+        return f"requests wait for each other: the server handles about {served_at_once} at a time"
     # If requests differ, a few may wait while most do not.
     return "" if alone.mean_ns() < LIKE_LATENCY * loaded.mean_ns() else None
 

@@ -351,12 +351,15 @@ class Background:
 
     def __str__(self) -> str:
         """Returns a sentence that says whose work slows the other version; empty if neither does."""
-        sides = (("the base", self.base or 0.0, self.surely_base), ("the code here", self.now or 0.0, self.surely_now))
+        sides = (
+            ("the old code", self.base or 0.0, self.surely_base),
+            ("the new code", self.now or 0.0, self.surely_now),
+        )
         told = [f"{whose} used {format_share(round(share, 2))}" for whose, share, surely in sides if surely > _FELT]
         if not told:
             return ""
-        used = f"{' and '.join(told)} of a core while the other side had its turn"
-        return f"{used}: background work of one side slows the other"
+        used = f"{' and '.join(told)} of a core during the other version's measurement"
+        return f"{used}, so its background work slows the other version"
 
 
 def background_of(base: Recording, now: Recording) -> Background:

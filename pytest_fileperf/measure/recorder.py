@@ -105,7 +105,7 @@ class Recorder:
             self.last_due_ns = due_ns
         if now_ns - due_ns <= patience_ns:
             return True
-        example = f"no connection was free for it within {format_duration(patience_ns)} of when it was due"
+        example = f"no connection was free within {format_duration(patience_ns)} after its start time"
         self.next_tally().failure("dropped", example, now_ns, due_ns=due_ns)
         return False
 
@@ -169,8 +169,8 @@ class Recorder:
         if found is None:
             if sum(of == part for of, _ in self._steps) >= MOST_STEPS:
                 raise ValueError(
-                    f"a journey has {MOST_STEPS} steps at the most: name a step by what is done in it, and not by what "
-                    f"it is done with, as in {name!r}"
+                    f"a journey has at most {MOST_STEPS} steps. Name each step by its action, without data as "
+                    f"in {name!r}"
                 )
             found = self._steps[part, name] = Tally(self, name)
             found.rounds += map(without_samples, self._done)

@@ -75,8 +75,8 @@ class Threads(Enum):
     """They count as one function with all their CPU time: too few samples tell their functions."""
 
 
-OTHER_THREADS = Frame(function="other threads, whose functions are not seen", file="", line=0)
-CHILD_PROCESSES = Frame(function="child processes, whose functions are not seen", file="", line=0)
+OTHER_THREADS = Frame(function="other threads (functions unknown)", file="", line=0)
+CHILD_PROCESSES = Frame(function="child processes (functions unknown)", file="", line=0)
 """Programs that the server starts, such as `git` or `ffmpeg`. They end too soon, or are not Python."""
 
 
@@ -269,7 +269,7 @@ def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
     for line in text.splitlines():
         words, _, count = line.rpartition(" ")
         if not count.isdecimal():
-            raise ValueError(f"{line[:80]!r} is not a stack and a count of samples")
+            raise ValueError(f"{line[:80]!r} isn't a stack with a count of samples")
         thread = _THREAD.match(words)
         words = words[thread.end() :] if thread else words
         if words:  # else the sample was torn: the thread ran without a stack

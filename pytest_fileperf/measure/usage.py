@@ -423,13 +423,13 @@ class Busy:
         return max(self.server, self.generator) >= BUSY
 
     def __str__(self) -> str:
-        """Returns `others had the server's core for 26 % of the time`, or an empty text."""
+        """Returns `other programs used the server's core 26 % of the time`, or an empty text."""
         if not self.is_busy:
             return ""
         shares = (("the server's core", self.server), ("the load generator's core", self.generator))
-        told = [f"{whose} for {share * 100:.0f} % of the time" for whose, share in shares if share >= BUSY]
-        host = f" (this virtual machine's host for {self.host * 100:.0f} %)" if self.host >= BUSY else ""
-        return f"others had {' and '.join(told)}{host}"
+        told = [f"{whose} {share * 100:.0f} % of the time" for whose, share in shares if share >= BUSY]
+        host = f" (the host of this virtual machine {self.host * 100:.0f} %)" if self.host >= BUSY else ""
+        return f"other programs used {' and '.join(told)}{host}"
 
     def explains(self, metric: Metric) -> float:
         """Returns the worsening of the metric that this may explain, as a log ratio; may be infinite.

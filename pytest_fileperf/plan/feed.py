@@ -33,22 +33,21 @@ def columns_of(feed: object, fields: Collection[str]) -> Columns:
         feed.close()  # nobody will await it, which would be a warning
     if inspect.isawaitable(feed) or isinstance(feed, AsyncIterable):
         raise PlanError(
-            "feed: its function is async, and rows are drawn before the load, where nothing awaits them: write a plain "
-            "function, or get the rows in an async setup=…, and take what it returned with feed=lambda rows: rows"
+            "feed: its function is async, but rows are drawn before the load without an event loop. Write a "
+            "plain function. Or get the rows in an async setup=… and pass them on with feed=lambda rows: rows"
         )
     if isinstance(feed, str | bytes | Mapping) or not isinstance(feed, Iterable):
         raise PlanError(
-            f"feed: {type(feed).__name__} is no list of rows: give values, as in ['a', 'b'], or mappings by field, "
-            "as in [{'id': 'a'}]"
+            f"feed: {type(feed).__name__} isn't a list of rows. Give values, as in ['a', 'b'], or mappings by "
+            "field, as in [{'id': 'a'}]"
         )
     rows: Sequence[object] = list(islice(feed, MOST_DRAWN if isinstance(feed, Iterator) else MOST_ROWS + 1))
     if len(rows) > MOST_ROWS:
         raise PlanError(
-            f"feed: it has more than {MOST_ROWS:,} rows: give fewer, or a generator, of which the first {MOST_DRAWN:,} "
-            "are used"
+            f"feed: it has more than {MOST_ROWS:,} rows. Give fewer, or a generator: its first {MOST_DRAWN:,} are used"
         )
     if not rows:
-        raise PlanError("feed: it has no row, so no request could be made")
+        raise PlanError("feed: it has no rows, so no request can be made")
     if any(isinstance(row, Mapping) for row in rows):
         columns = {name: tuple(_value(row, name, place) for place, row in enumerate(rows)) for name in sorted(fields)}
     elif len(fields) == 1:
@@ -72,20 +71,20 @@ def _require_texts(name: str, column: Sequence[object]) -> None:
     for place, value in enumerate(column if wrong else ()):
         if type(value) in wrong:
             raise PlanError(
-                f"feed: {name!r} of row {place} is {type(value).__name__}, which cannot be written in a request: give "
-                "a text or a number. Different content of one size for every request is "
-                "content=payload(…, unique=True)"
+                f"feed: {name!r} of row {place} is {type(value).__name__}, which cannot be written in a "
+                "request. Give a text or a number. For different content of one size, use content=payload(…, "
+                "unique=True)"
             )
 
 
 def _value(row: object, name: str, place: int) -> object:
     if not isinstance(row, Mapping):
-        raise PlanError(f"feed: row {place} is {type(row).__name__}, where other rows are mappings")
+        raise PlanError(f"feed: row {place} is {type(row).__name__}, but other rows are mappings")
     if name not in row:
         known = ", ".join(map(str, row)) or "nothing"
         raise PlanError(
-            f"feed: row {place} has no {name!r}, which the request needs; it has {known}. To send braces as they "
-            "are, give the body as bytes: content=b'…'"
+            f"feed: row {place} has no {name!r}, which the request needs. It has {known}. To send braces "
+            "unchanged, give the body as bytes: content=b'…'"
         )
     return row[name]
 

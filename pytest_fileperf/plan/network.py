@@ -48,7 +48,7 @@ class Network:
         host = "localhost" if unix_socket(url) else urlsplit(url).hostname or ""
         if self.allows(host) or self.looks_up(host):
             return None
-        return f"{without_queries(url)!r} is not on this machine: {refusal(host)}"
+        return f"{without_queries(url)!r} isn't on this machine: {refusal(host)}"
 
 
 LOCAL = Network()
@@ -65,8 +65,8 @@ def _number(host: str) -> str | None:
 
 def refusal(host: str) -> str:
     return (
-        f"load only goes to this machine (127.0.0.0/8, ::1 or localhost), and to addresses that are named, "
-        f"as in --fileperf-allow-host={host or 'ADDRESS'}"
+        "load goes only to this machine (127.0.0.0/8, ::1 or localhost) and to allowed addresses. To allow "
+        f"one, add --fileperf-allow-host={host or 'ADDRESS'}"
     )
 
 
@@ -87,15 +87,15 @@ def url_problem(url: str) -> str | None:
     """Returns why the text is not a server's address, on whatever machine; None if it is one."""
     parts, shown, uds = urlsplit(url), without_queries(url), unix_socket(url)
     if uds is not None and not uds.startswith("/"):
-        return f"{shown!r} names no Unix socket: write its path in full, like http+unix://%2Frun%2Fapp.sock"
+        return f"{shown!r} names no Unix socket. Write its full path, like http+unix://%2Frun%2Fapp.sock"
     if f"{parts.scheme}://" not in URL_STARTS or not parts.hostname:
         return f"{shown!r} is not a server's address: write it like http://127.0.0.1:8000"
     try:
-        port_problem = None if parts.port != 0 else "0 is no port"
+        port_problem = None if parts.port != 0 else "0 isn't a port"
     except ValueError as error:
         port_problem = str(error)
     if port_problem:
         return f"{shown!r} is not a server's address: {port_problem}"
     if parts.query or parts.fragment or parts.username is not None:
-        return f"{shown!r} must end with its host, port or path: no user name, query or fragment"
+        return f"{shown!r} must end with its host, port or path, without user name, query or fragment"
     return None

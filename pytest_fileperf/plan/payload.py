@@ -109,8 +109,8 @@ class Payload:
         """Returns the content's hexadecimal digest. Raises PlanError for a unique payload, which has many."""
         if self.unique:
             raise PlanError(
-                "a unique payload is different in every request, so it has no digest of its own: take one of its "
-                "contents with .fresh(), which stays as it is"
+                "a unique payload differs in every request, so it has no digest. Take one of its contents "
+                "with .fresh(), which does not change"
             )
         return _sha256(self)
 
@@ -148,7 +148,7 @@ def payload(
     size_bytes: int | None = None
     path: Path | None = None
     if kind not in KINDS:
-        problems.append(f"payload kind {kind!r} is unknown: use one of {', '.join(KINDS)}, or give the path of a file")
+        problems.append(f"payload kind {kind!r} is unknown. Use one of {', '.join(KINDS)}, or give the path of a file")
     try:
         # A bool is an int, and a float looks like one: neither is a size or a path.
         size_bytes = None if isinstance(what, os.PathLike) else parse_size_bytes(what)
@@ -161,7 +161,7 @@ def payload(
     if path is not None and not problems:
         size_bytes = path.stat().st_size
     if unique and size_bytes is not None and size_bytes < UNIQUE_BYTES:
-        problems.append(f"payload of {size_bytes} bytes: a unique one needs {UNIQUE_BYTES} bytes or more")
+        problems.append(f"payload of {size_bytes} bytes is too small: a unique one needs at least {UNIQUE_BYTES} bytes")
     if problems:
         raise PlanError(*problems)
     assert size_bytes is not None
@@ -179,20 +179,22 @@ def payload(
 def _file_problems(path: Path) -> list[str]:
     try:
         if path.is_fifo() or path.is_char_device():
-            return [f"payload {os.fspath(path)!r} is a pipe or a device, which can be read once: copy it to a file"]
+            return [
+                (f"payload {os.fspath(path)!r} is a pipe or a device, which can be read only once. Copy it to a file")
+            ]
         is_there = path.is_file()
     except OSError:  # its name is too long for any file
         is_there = False
     if not is_there:
         return [
-            f'payload {os.fspath(path)!r} is neither a size (as in "256KiB") nor a file that exists, '
-            f"seen from {Path.cwd()}"
+            f'payload {os.fspath(path)!r} is neither a size (as in "256KiB") nor an existing file, seen from '
+            f"{Path.cwd()}"
         ]
     if not os.access(path, os.R_OK):
-        return [f"payload file {os.fspath(path)!r} may not be read"]
+        return [f"payload file {os.fspath(path)!r} cannot be read: permission denied"]
     with path.open("rb") as file:
         if path.stat().st_size == 0 and file.read(1):
-            return [f"payload file {os.fspath(path)!r} does not say how long it is: copy it, and give the copy"]
+            return [f"payload file {os.fspath(path)!r} has no known size. Copy it, and give the copy"]
     return []
 
 
@@ -215,7 +217,7 @@ def _generate(kind: str, generator: random.Random) -> bytes:
 def gone(path: Path, error: OSError) -> PlanError:
     """Returns the error for a payload's file that was there before."""
     reason = error.strerror or str(error)
-    return PlanError(f"payload file {str(path)!r}: {reason}: it has to stay as it is until all has been measured")
+    return PlanError(f"payload file {str(path)!r}: {reason}. It must not change until the measurement ends")
 
 
 @lru_cache(maxsize=64)

@@ -71,7 +71,7 @@ def why_no_name(name: object) -> str:
     """Returns why the name cannot be a part's or a step's; empty if it can."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return ""
-    return f"{name!r} is not a name: write a text on one line, without # and not only digits"
+    return f"{name!r} isn't a name. Write a text on one line, without # and not only digits"
 
 
 # --- A stream: one request whose answer is read piece by piece, and its end. Pure
@@ -125,7 +125,7 @@ def parse_each(value: object) -> Each:
     except ValueError:
         size_bytes = 0
     if size_bytes < 1:
-        raise ValueError(f'{value!r} is no piece of an answer: write "event", "line", or a size as in "64KiB"')
+        raise ValueError(f'{value!r} isn\'t a piece of an answer. Write "event", "line", or a size as in "64KiB"')
     return size_bytes
 
 
@@ -145,12 +145,15 @@ def why_unfit(each: Each, content_type: str, encoding: str) -> str | None:
     if isinstance(each, int):
         return None
     if encoding and encoding != "identity":
-        return f'the answer is packed by {encoding}: ask for it as it is, headers={{"Accept-Encoding": "identity"}}'
+        return (
+            f"the answer is compressed with {encoding}. Ask for it uncompressed, with "
+            'headers={"Accept-Encoding": "identity"}'
+        )
     kind = content_type.partition(";")[0].strip().lower()
     if each == EVENT and kind != "text/event-stream":
         return (
-            f"the answer is {kind or 'of no type'}, and events come as text/event-stream: "
-            'read another kind with each="line" or each="64KiB"'
+            f"the answer is {kind or 'of no type'}, but events come as text/event-stream. Read other answers "
+            'with each="line" or each="64KiB"'
         )
     return None
 
@@ -161,7 +164,7 @@ def why_ended_early(stream: Stream, count: int, lasted_ns: int) -> str | None:
         return f"the answer ended after {count} of {stream.events} {plural(stream.each)}"
     if stream.lasts_ns is not None:
         lasted, lasts = format_duration(lasted_ns), format_duration(stream.lasts_ns)
-        return f"the answer ended after {lasted}, and was to be read for {lasts}: leave listen_for out"
+        return f"the answer ended after {lasted}, before the {lasts} of listen_for. Leave listen_for out"
     return None if count else f"the answer ended without any {plural(stream.each)}"
 
 
@@ -293,6 +296,6 @@ def parse_pause(value: object) -> Pause | None:
     if isinstance(value, Pause):
         return value if value.high_ns else None
     if not isinstance(value, str | int | float):
-        raise ValueError(f'{value!r} is no pause: write seconds, "1s", uniform("0.5s", "2s") or exponential("1s")')
+        raise ValueError(f'{value!r} isn\'t a pause. Write seconds, "1s", uniform("0.5s", "2s") or exponential("1s")')
     length_ns = parse_duration_ns(value)
     return Pause(low_ns=length_ns, high_ns=length_ns) if length_ns else None

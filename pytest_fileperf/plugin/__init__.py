@@ -33,8 +33,8 @@ __all__ = (
 )
 
 _MARKER = (
-    "fileperf(**keys): how a test that uses the fileperf fixtures loads its app, and what must hold: "
-    "connections, duration, requests, app, server, min_rps, max_p99, tolerance and more; see the README."
+    "fileperf(**keys): how a load test loads its app, and its limits: connections, duration, requests, app, "
+    "server, min_rps, max_p99, tolerance and more; see the README."
 )
 
 

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pytest_fileperf.versions.tree import CodeTree
 
 _NEIGHBOURS = (
-    "load tests under xdist would measure each other: run them on their own with -n 0, as in "
-    "`pytest --fileperf -n 0`, or make only a few requests with --fileperf-smoke"
+    "load tests under xdist would disturb each other. Run them alone with -n 0, as in `pytest --fileperf -n "
+    "0`, or make only a few requests with --fileperf-smoke"
 )
 _WORKER_RESULTS = "fileperf_results"
 _SECTIONS = ("failed", "error", "warnings")
@@ -186,11 +186,11 @@ class Active:
     def _why_untraced(self) -> str:
         from pytest_fileperf.serve.stability import COVERAGE, tracer_in, tracer_now
 
-        missing = "give --fileperf-coverage" * (not self.options.coverage)
+        missing = "add --fileperf-coverage" * (not self.options.coverage)
         patch = "set patch = subprocess and sigterm = true in its settings, in [run]" * (not tracer_in(os.environ))
         if tracer_now() != COVERAGE or not (to_do := " and ".join(filter(None, (missing, patch)))):
             return ""
-        return f"fileperf: coverage did not trace the servers, which it would make slower: to see their lines, {to_do}"
+        return f"fileperf: coverage did not trace the servers, because that slows them. To see their lines, {to_do}"
 
     def settle(self, item: pytest.Item, passed: bool) -> None:
         """Stores the baselines of a passed test. Raises BaselineError."""
@@ -241,7 +241,7 @@ class Active:
         for item in filter(is_load_test, session.items):
             found: tuple[str, ...] = ()
             if any(marker.args for marker in item.iter_markers("fileperf")):
-                found = ("the marker fileperf takes keywords only, as in fileperf(connections=32)",)
+                found = ("the marker fileperf takes only keywords, as in fileperf(connections=32)",)
             try:
                 settings = resolve(marker=marker_keys(item), options=self.options.command_line, ini=self.options.ini)
             except PlanError as error:
@@ -267,7 +267,9 @@ class Active:
         if unaffected:
             self._said.append(f"fileperf: {len(unaffected)} of {format_count(len(whys), 'test')} not measured: {same}")
         else:
-            self._said.append(f"fileperf: what changed since {selection.title} may affect every test: all are measured")
+            self._said.append(
+                f"fileperf: the changes since {selection.title} may affect every test, so all are measured"
+            )
         if self._config.get_verbosity() >= 1:
             self._said += (f"fileperf: {item.nodeid} is measured: {why}" for item, why in whys.items() if why)
         return unaffected
@@ -336,8 +338,8 @@ class Active:
         is_here = is_asked and not self.outcomes.left_out and not _is_distributed(self._config)
         if is_here and session.exitstatus in _HELPED and not any(map(is_load_test, session.items)):
             self._said.append(
-                "fileperf: no load test was found: a test is one if it uses the fixture fileperf."
-                " `python -m pytest_fileperf new package.module:app` writes one for each endpoint of an app"
+                "fileperf: found no load test. A load test uses the fixture fileperf. `python -m "
+                "pytest_fileperf new package.module:app` writes one for each endpoint of an app"
             )
         failed_tests = self.outcomes.failed
         if self.results or failed_tests:
@@ -350,8 +352,8 @@ class Active:
             failed |= not_written
         elif not self._config.getoption("collectonly", default=False):
             for path in self.options.files:
-                stays = ": the file there is of an earlier run" if path.exists() else ""
-                self._written.append(f"fileperf: nothing was measured, so {path} was not written{stays}")
+                stays = ". The existing file comes from an earlier run" if path.exists() else ""
+                self._written.append(f"fileperf: no measurement, so {path} was not written{stays}")
         return failed
 
     @pytest.hookimpl(optionalhook=True)

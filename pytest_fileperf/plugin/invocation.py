@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 # --- Networks: the servers' address, and allowed destinations of load
 
 _BROADCAST = "255.255.255.255"
-_WRITE = "write an address as in 10.0.0.5, or a name, without a port"
+_WRITE = "Write an address as in 10.0.0.5, or a name, without a port"
 _NUMERIC = re.compile(r"[0-9]*|0[xX][0-9a-fA-F]*")
 
 
@@ -111,7 +111,7 @@ def _unfit(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None
     if address.is_unspecified or address.is_multicast or str(address) == _BROADCAST:
         return "it is not the address of one machine"
     if address.is_link_local and address.version == 6:
-        return "a link-local address means another machine on each link: name another one"
+        return "a link-local address depends on the network. Use another one"
     return None
 
 
@@ -120,13 +120,13 @@ def _problem_of(host: str, network: Network) -> str | None:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return "write an address of this machine, as in 10.0.0.5"
+        return "Write an address of this machine, as in 10.0.0.5"
     if address.is_unspecified:
-        return "write the one address at which servers are reached, as in 10.0.0.5"
+        return "Write the one address of the servers, as in 10.0.0.5"
     if problem := _unfit(address):
         return problem
     if not network.allows(host):
-        return f"load would go there, which has to be said: add --fileperf-allow-host={host}"
+        return f"load would go there. Allow it with --fileperf-allow-host={host}"
     return None
 
 
@@ -150,7 +150,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     budget_s, wrong_budget = _parsed(parse_seconds, *_said("budget", given("budget"), ini), default=None)
     if rivals and given("budget") is not None:
         wrong_budget.append(
-            f"--fileperf-budget: it is for runs that only compare: leave out it, or --fileperf-{rivals[0]}"
+            f"--fileperf-budget only works for comparisons. Leave out --fileperf-budget or --fileperf-{rivals[0]}"
         )
     group_by, wrong_labels = _parsed(
         parse_group_by, *_said("group_by", given("group_by"), ini), default=DEFAULT_GROUP_BY
@@ -215,49 +215,46 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
     update, reason, smoke, save = options.update, options.reason, options.smoke, options.save
     if update is not None and update not in _UPDATES:
         yield (
-            f"--fileperf-update={update}: it is all or new, or has no value; "
-            "give it after the paths, or the next path is taken for its value"
+            f"--fileperf-update={update}: its value is all, new or left out. Put the option after the paths, "
+            "so that no path becomes its value"
         )
     elif update is not None and smoke:
-        yield "--fileperf-update: a few requests make no baseline, leave out --fileperf-smoke"
+        yield "--fileperf-update: a few requests make no baseline. Leave out --fileperf-smoke"
     if update is not None and in_ci:
         yield (
-            "--fileperf-update: CI is set, and baselines that nobody looks at accept what got slower: store them where "
-            "you see the figures and commit them, or add --fileperf-update-in-ci"
+            "--fileperf-update: CI is set, and a baseline stored there would hide slower code. Store "
+            "baselines on your machine and commit them, or add --fileperf-update-in-ci"
         )
     if reason == "":
-        yield '--fileperf-reason: it is empty, say why, as in --fileperf-reason="responses are signed now"'
+        yield '--fileperf-reason is empty. Give a reason, as in --fileperf-reason="responses are signed now"'
     elif reason is not None and update is None:
-        yield "--fileperf-reason: it is stored with baselines, and none are stored without --fileperf-update"
+        yield "--fileperf-reason is stored with baselines, so it needs --fileperf-update"
     if options.prune and smoke:
-        yield "--fileperf-prune: a few requests prune nothing, leave out --fileperf-smoke"
+        yield "--fileperf-prune does not work with --fileperf-smoke. Leave out one of them"
     if options.against and options.aa:
-        yield "--fileperf-against and --fileperf-aa: both say what to compare with, give one of them"
+        yield "--fileperf-against and --fileperf-aa exclude each other. Give one of them"
     elif options.against or options.aa:
         name = "--fileperf-aa" if options.aa else "--fileperf-against"
         if update is not None:
-            yield f"{name}: it measures two versions, and stores neither: leave out --fileperf-update"
+            yield f"{name} measures two versions and stores neither. Leave out --fileperf-update"
         if smoke:
-            yield f"{name}: a few requests compare nothing, leave out --fileperf-smoke"
+            yield f"{name} does not work with --fileperf-smoke. Leave out one of them"
         if options.profile:
-            yield f"{name}: it profiles regressions by itself, leave out --fileperf-profile"
+            yield f"{name} profiles regressions anyway. Leave out --fileperf-profile"
     if options.changed is not None and smoke:
-        yield "--fileperf-changed: a few requests are made of every test, leave out --fileperf-smoke"
+        yield "--fileperf-changed does not work with --fileperf-smoke, which runs every test. Leave out one of them"
     if save and ("/" in save or "\\" in save or "::" in save or (directory / save).exists()):
-        yield f"--fileperf-save={save}: that is a path, not a name; write --fileperf-save=NAME before paths"
+        yield f"--fileperf-save={save} is a path, not a name. Write --fileperf-save=NAME before paths"
     if options.history is not None:
         if smoke or options.aa:
             name = "--fileperf-smoke" if smoke else "--fileperf-aa"
-            yield f"--fileperf-history: this run compares no two versions, leave out {name}"
+            yield f"--fileperf-history needs a comparison of two versions. Leave out {name}"
         if options.history.is_dir() or options.history.suffix == ".py" or "::" in str(options.history):
-            yield f"--fileperf-history={options.history}: that isn't a history; give the option after the paths"
+            yield f"--fileperf-history={options.history} isn't a history. Give the option after the paths"
     if save is not None and find_spec("pytest_benchmark") is None:
-        yield (
-            "--fileperf-save: it writes pytest-benchmark's files, install it with pip install"
-            ' "pytest-fileperf[benchmark]"'
-        )
+        yield ('--fileperf-save needs pytest-benchmark: pip install "pytest-fileperf[benchmark]"')
     if options.client == "httpx2" and find_spec("httpx2") is None:
-        yield '--fileperf-client=httpx2: install it with pip install "pytest-fileperf[httpx2]"'
+        yield '--fileperf-client=httpx2 needs httpx2: pip install "pytest-fileperf[httpx2]"'
     yield from _file_problems(options)
     if options.cluster is not None:
         yield from _cluster_problems(options.cluster)
@@ -266,10 +263,10 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
 def _cluster_problems(cluster: str) -> Iterator[str]:
     """Yields problems of a cluster that show before connecting."""
     if not cluster.strip():
-        yield "--fileperf-cluster: it is empty, give a scheduler's address, as in tcp://127.0.0.1:8786"
+        yield "--fileperf-cluster is empty. Give a scheduler's address, as in tcp://127.0.0.1:8786"
         return
     if find_spec("distributed") is None:
-        yield '--fileperf-cluster: it needs Dask, install it with pip install "pytest-fileperf[cluster]"'
+        yield '--fileperf-cluster needs Dask: pip install "pytest-fileperf[cluster]"'
     try:
         scheduler_address(cluster)
     except GeneratorError as error:
@@ -282,15 +279,15 @@ def _unused_choices(options: Options, on_command_line: Collection[str]) -> Itera
     for key in on_command_line:
         name = f"--fileperf-{key.replace('_', '-')}"
         if options.smoke:
-            yield f"{name}: a few requests compare nothing, leave out --fileperf-smoke"
+            yield f"{name} does not work with --fileperf-smoke. Leave out one of them"
         elif rival:
-            yield f"{name}: it is about stored baselines, and {rival} compares with none: leave out one of them"
+            yield f"{name} needs stored baselines, but {rival} uses none. Leave out one of them"
     # An option may switch off a setting of the ini file, but not use one that is switched off.
     overrides = "confirm" in on_command_line and "base_packages" not in on_command_line
     if options.confirm == "never" and options.base_packages == "stored" and not overrides:
         yield (
-            "--fileperf-base-packages=stored: the code of a baseline runs with its stored packages only where it is"
-            " measured again, and --fileperf-confirm=never measures none: change one of them"
+            "--fileperf-base-packages=stored needs the baseline's code measured again, but "
+            "--fileperf-confirm=never forbids that. Change one of them"
         )
 
 
@@ -347,8 +344,8 @@ def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
             path = (directory / value).resolve()
             if path.exists() and not path.is_relative_to(directory) and path.is_relative_to(config.rootpath):
                 yield (
-                    f"{option} {value}: pytest takes that for a path of tests, and looked for its settings in "
-                    f"{config.rootpath}: write {option}={value}"
+                    f"{option} {value}: pytest takes the value for a path of tests, and read its settings "
+                    f"from {config.rootpath}. Write {option}={value}"
                 )
 
 
@@ -359,9 +356,11 @@ def _file_problems(options: Options) -> Iterator[str]:
     for name, path in named.items():
         real = path.resolve()
         if not _is_free(path, _REPORTS[name]):
-            yield f"--fileperf-{name}={path}: that is another file, which it would replace: name another path"
+            yield f"--fileperf-{name}={path} would replace an existing file. Name another path"
         if real in places and not (path.exists() and not path.is_file()):
-            yield f"--fileperf-{places[real]} and --fileperf-{name}: both write {path}, give each a path of its own"
+            yield (
+                f"--fileperf-{places[real]} and --fileperf-{name} write the same file {path}. Give each its own path"
+            )
         places.setdefault(real, name)
 
 
@@ -383,11 +382,11 @@ def header_words(
     config: pytest.Config, options: Options, settings: Settings, against: CodeTree | None, since: str | None
 ) -> list[str]:
     """Describes the coming run, from options and ini alone."""
-    said = ["smoke, a few requests each" if options.smoke else "measuring"]
+    said = ["smoke run with a few requests each" if options.smoke else "measuring"]
     if since is not None:
-        said.append(f"only what has changed since {since}")
+        said.append(f"only tests changed since {since}")
     if options.update:
-        which = {"new": "new baselines", "all": "all baselines, worse ones too"}
+        which = {"new": "new baselines", "all": "all baselines, even worse ones"}
         said.append(f"storing {which.get(options.update, 'baselines')}")
     if options.prune:
         said.append("removing stale baselines")

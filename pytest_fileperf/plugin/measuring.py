@@ -121,7 +121,7 @@ class Turns:
         """A sentence for each test whose calls had to wait."""
         more = {test: f" and {len(calls) - 1} more" * (len(calls) > 1) for test, calls in self._waited.items()}
         return tuple(
-            f"{test}: {calls[0]}{more[test]} waited for the measurement before, as one is made at a time"
+            f"{test}: {calls[0]}{more[test]} waited for an earlier measurement, because only one runs at a time"
             for test, calls in self._waited.items()
         )
 
@@ -235,8 +235,8 @@ class Measuring:
             self.has_measured = True
             verb = "capacity" if fitting is for_capacity else "get"
             raise PlanError(
-                f"{self._item.name} is an async test, and fileperf would block its event loop while it measures: use"
-                f" the fixture afileperf, and await its verbs, as in `await afileperf.{verb}(…)`",
+                f"{self._item.name} is an async test, and fileperf would block its event loop. Use the "
+                f"fixture afileperf and await its methods, as in `await afileperf.{verb}(…)`",
                 where=call.where,
             )
         turn = turn or self.in_line(call, Event())
@@ -283,8 +283,8 @@ class Measuring:
 
         if step := running_step():
             problem = (
-                f"{step} calls a verb of fileperf, and the measurement that waits for this {step.partition(' ')[0]}"
-                " would wait for itself: make its requests with the client that it gets"
+                f"{step} calls fileperf again, and the measurement that waits for this "
+                f"{step.partition(' ')[0]} would wait for itself. Make its requests with the given client"
             )
             raise PlanError(problem, where=call.where)
         return self._active.turns.enter(Turn(test=self._item.nodeid, where=call.where, given_up=given_up))
@@ -341,15 +341,15 @@ class Measuring:
 
 def _unfit_settings(work: Work | None, settings: Settings) -> tuple[str, ...]:
     if settings.capacity and work is not None and steps_of(work):
-        return ("steps: a search for the capacity has loads of many rates, so steps have no figures: leave them out",)
+        return ("steps: a capacity search uses many rates, so steps have no figures. Leave them out",)
     if isinstance(work, Stream) and work.lasts_ns is not None and work.lasts_ns >= settings.timeout_ns:
         lasts, timeout = format_duration(work.lasts_ns), format_duration(settings.timeout_ns)
-        return (f"listen_for is {lasts}, and what takes longer than timeout, {timeout}, has failed: raise the timeout",)
+        return (f"listen_for is {lasts}, but requests fail after the timeout of {timeout}. Raise the timeout",)
     if isinstance(work, Operation | Requests | Mix):
         limited = [name for name in settings.limits if METRICS[name.partition("_")[2]].events is not None]
         gated = [name for name in (*settings.gate, *settings.watch) if METRICS[name].events is not None]
         names = ", ".join(dict.fromkeys((*limited, *gated)))
-        return (f"only streams have events: measure {names} with fileperf.stream",) if names else ()
+        return (f"only streams have events. Measure {names} with fileperf.stream",) if names else ()
     return ()
 
 

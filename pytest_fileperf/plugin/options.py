@@ -227,7 +227,7 @@ def refuse_no_values(config: pytest.Config) -> None:
     for name, value in vars(config.option).items():
         values = value if isinstance(value, list) else [value]  # an option that may be repeated has a list of texts
         if name.startswith("fileperf") and (not values or "--" in values or [] in values):
-            raise pytest.UsageError(f"fileperf: --{name.replace('_', '-')}: -- is no value")
+            raise pytest.UsageError(f"fileperf: --{name.replace('_', '-')}: -- isn't a value")
 
 
 def marker_keys(item: pytest.Item) -> dict[str, object]:

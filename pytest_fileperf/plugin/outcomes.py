@@ -210,7 +210,7 @@ class Outcomes:
         from pytest_fileperf.versions.source import Source
 
         if why_unknown := self._why_unknown(session):
-            return [f"fileperf: no baselines removed, {why_unknown}"] * prune, False
+            return [f"fileperf: removed no baselines, because {why_unknown}"] * prune, False
         store = BaselineStore(baselines)
         # Baselines outside the root directory may belong to other projects with modules elsewhere: none of these is
         # gone.
@@ -237,7 +237,7 @@ class Outcomes:
             is_known = not prune and any(head in told for told in self._told)
             return [] if is_known else [f"fileperf: {error}"], prune
         if not stale:
-            return ["fileperf: no stale baselines in the modules that were collected whole"] * prune, False
+            return ["fileperf: no stale baselines in the fully collected modules"] * prune, False
         entries, verbosity = sum(stored[key] for key in stale), config.get_verbosity()
         return stale_lines(stale, screen_of(config), entries=entries, removed=prune, verbosity=verbosity), False
 
@@ -282,20 +282,19 @@ def _unmeasured(fixtures: Sequence[str], unawaited: Sequence[str], cancelled: Se
     """Returns why a passed test with these fixtures fails anyway; empty if it does not."""
     if unawaited:
         calls = "\n".join(f"{call} was called and not awaited" for call in unawaited)
-        return f"{calls}\nso it was not measured: write `await` before the call, in an async test"
+        return f"{calls}\nSo nothing was measured. Write `await` before the call, in an async test"
     if measured or not fixtures:
         return ""
-    skip = "or skip the test with pytest.skip(…) where there is nothing to measure"
+    skip = "or skip the test with pytest.skip(…) if there is nothing to measure"
     if cancelled:
         calls = "\n".join(f"{call} was cancelled before it was measured" for call in cancelled)
         return (
-            f"{calls}\nso this test measured nothing: let the call come to its end, make it shorter with duration= or"
-            f" requests=, {skip}"
+            f"{calls}\nSo this test measured nothing. Let the call end, shorten it with duration= or requests=, {skip}"
         )
     call = f"{'await ' if fixtures[0] == 'afileperf' else ''}{fixtures[0]}.get(…)"
     return (
-        f"this test uses {' and '.join(fixtures)} and measured nothing: call a verb, as in {call}, leave the fixture"
-        f" out (the marker fileperf alone makes a load test), {skip}"
+        f"this test uses {' and '.join(fixtures)} but measured nothing. Call it, as in {call}, leave the "
+        f"fixture out (the marker fileperf alone makes a load test), {skip}"
     )
 
 

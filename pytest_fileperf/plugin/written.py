@@ -63,7 +63,7 @@ def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
         written = path.stat().st_size if path.exists() else 0
         room = STEP_LIMIT_BYTES - written - 2
         if room < 2048:  # a shorter summary says nothing
-            yield "fileperf: the summary of this step is full: --fileperf-markdown writes ours to a file"
+            yield "fileperf: the summary of this step is full. Write ours to a file with --fileperf-markdown"
             return
         with path.open("a", encoding="utf-8", newline="\n") as file:
             file.write("\n" * bool(written) + markdown_report(record, limit_bytes=room))
@@ -121,14 +121,14 @@ def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str
     try:
         document = run_document(record.commit, project_name(Path.cwd()))
     except OSError as error:  # it starts programs
-        raise FilePerfError(f"nothing saved, as the facts about this machine cannot be found out: {error}") from error
+        raise FilePerfError(f"saved nothing, because the facts about this machine are unknown: {error}") from error
     document["benchmarks"] = benchmarks_of(record)
     if hasattr(config.hook, "pytest_benchmark_update_json"):  # pytest-benchmark's plugin may be switched off
         config.hook.pytest_benchmark_update_json(config=config, benchmarks=[], output_json=document)
     storage = config.getoption("benchmark_storage", default=DEFAULT_STORAGE)
     path = save_benchmarks(document, name=name, storage=storage)
     if path is None:
-        return "fileperf: nothing saved, smoke runs and measurements without a successful request are left out"
+        return "fileperf: saved nothing, because smoke runs and measurements without a successful request are left out"
     return f"fileperf: saved {path}"
 
 

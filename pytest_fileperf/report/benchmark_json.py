@@ -98,7 +98,7 @@ def save_benchmarks(
 def _file_storage(storage: str) -> FileStorage:
     scheme, separator, path = storage.partition("://")
     if separator and scheme != "file":
-        raise PlanError(f"{storage} is not a directory: runs are saved to file://PATH only", where="--fileperf-save")
+        raise PlanError(f"{storage} isn't a directory. Runs can only be saved to file://PATH", where="--fileperf-save")
     directory = path if separator else storage
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)

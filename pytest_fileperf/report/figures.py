@@ -23,12 +23,13 @@ from pytest_fileperf.report.text import (
     queries_text,
     time_text,
 )
-from pytest_fileperf.report.wording import could_show, limit_text
+from pytest_fileperf.report.wording import limit_text, would_show
 from pytest_fileperf.units import format_bytes, format_count, format_duration, format_share
 
 NOTABLE = 1.1
 """Ratio from which two times are shown separately."""
 SPREAD = ("min", "mean", "stdev", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+_OF_SMOKE = ("work", "answers", "failures", "run")
 
 
 def figure_lines(result: Result, screen: Screen, *, said: Collection[str] = ()) -> list[str]:
@@ -53,12 +54,8 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
     near = f"{run.latency.within_one_stdev * 100:.0f} % within one stdev of the mean"
     within = [near] if run.latency.count > 1 else []
     http = [f"{run.http_requests:,} HTTP requests", quantity(run.http_rps, Unit.PER_SECOND)]
-    # If a worsening shows, the least visible one does not matter.
-    gates = [
-        could_show(item)
-        for item in result.verdict.comparisons
-        if item.detectable is not None and item.outcome is not Outcome.REGRESSED
-    ]
+    # After a regression the smallest change that would have shown says nothing more.
+    gates = would_show(item for item in result.verdict.comparisons if item.outcome is not Outcome.REGRESSED)
     rows = (
         ("work", [result.work, *(text for text in setting(result) if text not in said)]),
         *_due_rows(run),
@@ -79,8 +76,10 @@ def figure_rows(result: Result, *, said: Collection[str] = ()) -> list[tuple[str
         ("run", _run(result)),
         ("limited by", [] if result.smoke or result.test.own else [str(run.limit)]),
         ("limits", [f"{limit_text(check)}: holds" for check in result.verdict.limits if check.holds]),
-        ("gate", gates),
+        ("gate", [gates]),
     )
+    if result.smoke:  # so few requests have no rate
+        rows = tuple(row for row in rows if row[0] in _OF_SMOKE)
     shown = ((title, [text for text in map(plain, texts) if text]) for title, texts in rows)
     return [(title, texts) for title, texts in shown if texts]
 
@@ -160,7 +159,7 @@ def _bytes(run: Measurement) -> list[str]:
         f"sent {quantity(run.bytes_sent_per_second, Unit.BYTES_PER_SECOND)}",
         f"received {quantity(run.bytes_received_per_second, Unit.BYTES_PER_SECOND)}",
         f"in all {format_bytes(sent)} and {format_bytes(received)}",
-        f"a request {format_bytes(sent / requests)} and {format_bytes(received / requests)}",
+        f"per request {format_bytes(sent / requests)} and {format_bytes(received / requests)}",
     ]
 
 
@@ -199,7 +198,7 @@ def _run(result: Result) -> list[str]:
         connections = f"at most {run.most_open:,}{of} connections were open"
     return [
         connections,
-        format_count(len(recording.boots), "boot"),
+        format_count(len(recording.boots), "start-up"),
         f"{format_count(len(recording.measured()), 'round')} in {time_text(run.duration)}",
         *([f"wait {time_text(run.wait)}"] if run.due is None else []),
     ]

@@ -80,7 +80,7 @@ def comment_report(record: SessionRecord) -> str:
     """
     outcomes = [counted for _, counted in story.counts(record.results)]
     failed = wording.failed_count(record)
-    title = "; ".join(filter(None, (", ".join(outcomes), failed))) or "nothing was measured"
+    title = "; ".join(filter(None, (", ".join(outcomes), failed))) or "no measurement"
     changed = [*story.pressing(record.results), *(one for one in record.results if one.standing is Standing.IMPROVED)]
     rows = [row for result in changed for row in _gate_rows(result)]
     told = [f"## Load tests: {title}", ""]
@@ -184,7 +184,7 @@ def _failed(tests: Sequence[FailedTest]) -> Iterator[list[str]]:
     yield [*(f"- {_code(test.nodeid)} {text}" for test, text in told), ""]
     if longer := [test for test in tests if len(test.message.splitlines()) > 1]:
         said = (line for test in longer for line in (_code(test.nodeid), "", *_block(test.message)))
-        yield _folded("what these tests said", said)
+        yield _folded("messages of these tests", said)
 
 
 # --- markup

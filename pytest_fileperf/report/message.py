@@ -1,23 +1,23 @@
 """The messages of failed tests: what got worse and by how much, since which baseline, why, and what to do.
 
-    rps −33.6 % [−41.0, −24.1], worse than its baseline (1a2b3c4 of 2026-11-20)
+    rps fell by 33.6 % compared with its baseline (1a2b3c4 of 2026-11-20)
 
-    metric  baseline      now   change in % [90 %]  tolerance  outcome
-    rps      2,189/s  1,453/s  −33.6 [−41.0, −24.1]       3 %  REGRESSED
+    metric      old      new   change in % [90 %]  tolerance  outcome
+    rps     2,189/s  1,453/s  −33.6 [−41.0, −24.1]       3 %  REGRESSED
 
-    CPU per request grew by 209 µs (+61.5 %), of it
+    CPU per request grew by 209 µs (+61.5 %):
       209 µs in slow_digest (app.py:60)
+    If this is intended, accept it with --fileperf-update=all
 
-    if the new level is meant to stay, store it with --fileperf-update=all
-
-The first paragraph must make sense alone: pytest's short summary shows nothing else (`headline`).
+The first paragraph stands alone if there is room for one line only, as in pytest's short summary (`headline`). A report
+has the notes that a message leaves out.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from pytest_fileperf.errors import LimitExceededError, NotMeasuredError, RegressionError, RequestsFailedError, log_block
 from pytest_fileperf.host.files import full_disk
@@ -29,6 +29,8 @@ from pytest_fileperf.units import format_change, format_share, printable
 
 WIDTH = 72
 """Columns of running text: pytest puts up to 8 more before each line of an assertion's message."""
+LINES = 12
+"""The most lines of a message, so that nobody scrolls. Only a table of many metrics makes it longer."""
 EXAMPLE_LENGTH = 300
 """Characters kept of a failure's example: the start of an error page is enough."""
 KINDS = 8
@@ -51,18 +53,18 @@ def raise_for(result: Result, *, strict: bool, ci: bool) -> None:
     found = {outcome: [item for item in verdict.comparisons if item.outcome is outcome] for outcome in Outcome}
     broken = "; ".join(map(wording.limit_text, verdict.broken))
     if worse := found[Outcome.REGRESSED]:
-        text = f"{_figures(worse)}, worse than {verdict.against or verdict.since or 'its baseline'}"
+        text = wording.regression_text(verdict, worse)
         raise RegressionError(_verdict_text(result, f"{text}; {broken}" if broken else text))
     if broken:
         raise LimitExceededError(_verdict_text(result, broken))
     if (new := found[Outcome.NEW]) and (strict or ci):
         where = "under --fileperf-strict" if strict else "in CI"
         names = ", ".join(item.metric for item in new)
-        raise NotMeasuredError(_verdict_text(result, f"{names}: not compared, which fails {where}"))
+        raise NotMeasuredError(_verdict_text(result, f"NEW fails {where}: {names} could not be compared"))
     undecided = found[Outcome.INCONCLUSIVE]
     if strict and (undecided or result.measurement.saturated or result.lost):
-        what = _figures(undecided) or result.lost or "generator saturated"
-        raise NotMeasuredError(_verdict_text(result, f"{what}: inconclusive, which fails under --fileperf-strict"))
+        what = ", ".join(item.metric for item in undecided) or result.lost or "the load generator was saturated"
+        raise NotMeasuredError(_verdict_text(result, f"INCONCLUSIVE fails under --fileperf-strict: {what}"))
 
 
 def _named(head: str, result: Result) -> str:
@@ -70,30 +72,26 @@ def _named(head: str, result: Result) -> str:
     return f"{result.test.further}: {head}" if result.test.further else head
 
 
-def _figures(comparisons: Iterable[MetricComparison]) -> str:
-    """Returns `rps −33.6 % [−41.0, −24.1], p99`: only the name of a metric without a change."""
-    return ", ".join(
-        wording.count_text(item)
-        or (item.metric if item.change is None else f"{item.metric} {wording.change_and_interval(item)}")
-        for item in comparisons
-    )
-
-
 def _verdict_text(result: Result, head: str) -> str:
     verdict = result.verdict
     parts = [_wrapped(_named(head, result))]
     if verdict.comparisons:
         parts.append(_comparison_table(verdict.comparisons, base=wording.base_name(verdict)))
-    if result.explanation is not None:
-        parts.append(result.explanation.text)
-    parts.append("\n".join(map(_wrapped, story.why_failed(result))))
+    to_do = _wrapped(story.next_step(result)).splitlines()
+    room = LINES - sum(part.count("\n") + 2 for part in parts) - len(to_do)
+    causes = [] if result.explanation is None else result.explanation.text.splitlines()[: max(room, 0)]
+    for note in story.why_failed(result):
+        lines = _wrapped(note).splitlines()
+        if len(causes) + len(lines) <= room:
+            causes += lines
+    parts.append("\n".join([*causes, *to_do]))
     return "\n\n".join(filter(None, parts))
 
 
 def _comparison_table(comparisons: Sequence[MetricComparison], *, base: str) -> str:
     confidences = {comparison.confidence for comparison in comparisons if comparison.confidence is not None}
     at = f" [{100 * confidences.pop():.0f} %]" if len(confidences) == 1 else ""
-    rows = [("metric", base, "now", f"change in %{at}", "tolerance", "outcome")]
+    rows = [("metric", base, "new", f"change in %{at}", "tolerance", "outcome")]
     for item in comparisons:
         before, now = wording.both_sides(item)
         change = ""
@@ -161,6 +159,6 @@ def _closed_after_errors(failures: Sequence[Failure]) -> Iterator[str]:
     closed, errors = counts.get(_CLOSED, 0), sum(count for kind, count in counts.items() if _APP_ERROR.match(kind))
     if 0 < closed <= errors * 1.2:  # about one connection for each error
         yield (
-            "a server may close the connection after the answer to a request whose handler raised, without announcing"
-            " it, as uvicorn does: then the next request on that connection fails as well"
+            "A server may close the connection without notice after a handler raised, as uvicorn does. Then "
+            "the next request on that connection also fails"
         )

@@ -11,7 +11,7 @@ from pytest_fileperf.serve.endpoints import Endpoint
 
 _WIDTH = 110
 _VERBS = ("get", "post", "put", "patch", "delete")
-_WHY_LEFT_OUT = "It destroys what is there: load it only with data that each request makes anew."
+_WHY_LEFT_OUT = "It deletes data: load it only with data that each request creates."
 
 
 def new_tests(endpoints: Sequence[Endpoint], app: str | None, source: str) -> str:

@@ -24,7 +24,7 @@ _PLACE = ("function", "file", "line")
 def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> str:
     """Returns the growth of CPU time per request, and the functions to blame; lines of at most 72 cells.
 
-        CPU per request grew by 18.2 µs (+22.0 %), of it
+        CPU per request grew by 18.2 µs (+22.0 %):
           15.1 µs in slow_digest (app/main.py:31)
           2.05 µs in dumps (json/__init__.py:183), called by Cart.total (app/cart.py:9)
         the other 3.10 µs are spread over many functions
@@ -41,31 +41,31 @@ def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
     own = [cost for cost in shown if cost.frame.function != "<module>"][:NAMED]
     head = f"CPU per request {time_text(profile.cost)}"
     if not profile.samples:
-        lines = [told("CPU per request: nothing was seen in the server's processes")]
+        lines = [told("CPU per request: the profiler saw nothing in the server's processes")]
     elif not own:
-        lines = [told(f"{head}; none of the project's functions was seen in {profile.samples:,} samples")]
+        lines = [told(f"{head}, but none of {profile.samples:,} samples shows a function of the project")]
     else:
-        lines = _listed(f"{head}, with what they call", own, [cost.cost_s for cost in own])
+        lines = _listed(f"{head}, calls included:", own, [cost.cost_s for cost in own])
     return "\n".join((*lines, *_unseen(profile)))
 
 
 def _growth(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) -> list[str]:
     grown_s = now.cost - base.cost
     if not (base.samples and now.samples):
-        return [told("CPU per request: nothing was seen in the server's processes, on one side at least")]
+        return [told("CPU per request: the profiler saw nothing in the processes of at least one version")]
     if grown_s <= GREW * base.cost:
         return [told(f"CPU per request did not grow ({time_text(base.cost)} before, {time_text(now.cost)} now)")]
     head = f"CPU per request grew by {time_text(grown_s)} ({format_change(grown_s / base.cost)})"
     grown = [growth for growth in growths if growth.growth_s > 0]
     if not grown:
-        noise = f" of the noise of sampling ({base.samples:,} and {now.samples:,} samples)"
+        noise = f" from the sampling noise ({base.samples:,} and {now.samples:,} samples)"
         torn = any(side.torn or side.torn_stacks for side in (base, now))
-        why = ": threads went on while they were looked at, so stacks are mixed up" if torn else noise
+        why = ": threads went on while they were sampled, so stacks are mixed up" if torn else noise
         return [told(f"{head}, but no function stands out{why}")]
     shown = grown[:NAMED]
     saved = [growth for growth in reversed(growths) if growth.growth_s < 0][:NAMED]
     rest_s = grown_s - sum(growth.growth_s for growth in (*shown, *saved))
-    lines = _listed(f"{head}, of it", shown, [growth.growth_s for growth in shown])
+    lines = _listed(f"{head}:", shown, [growth.growth_s for growth in shown])
     if rest_s >= _WORTH_SAYING * grown_s:
         where = "spread over many functions" if shown == grown else "in other functions"
         lines.append(f"the other {time_text(rest_s)} are {where}")
@@ -123,7 +123,7 @@ def _profile_json(profile: Profile) -> dict[str, object]:
 
 def _unseen(*profiles: Profile) -> list[str]:
     notes = dict.fromkeys(note for profile in profiles for note in profile.notes)
-    return [told(f"one process was not seen in every look: {note}") for note in notes]
+    return [told(f"one process could not be sampled all the time: {note}") for note in notes]
 
 
 def _placed(frame: Frame, room: int) -> str:
@@ -175,7 +175,7 @@ def loss_text(loss: Loss) -> str:
     """Returns the waiting part of the loss; empty if nearly all of it is CPU time."""
     if loss.wait_s < A_GOOD_PART * loss.total_s:
         return ""
-    return told(f"Requests take longer: {_of_total(loss.wait_s, loss)} more are waiting, not CPU")
+    return told(f"Requests take longer: {_of_total(loss.wait_s, loss)} are waiting, not CPU")
 
 
 def others_text(loss: Loss) -> str:
@@ -183,14 +183,14 @@ def others_text(loss: Loss) -> str:
     if loss.others_s < A_GOOD_PART * loss.total_s:
         return ""
     part = _of_total(loss.others_s, loss)
-    return told(f"Of the longer time, up to {part} may be waits for a core that others used")
+    return told(f"Up to {part} may be waits for a core that other programs used")
 
 
 def _of_total(part_s: float, loss: Loss) -> str:
     """Returns `4.9 of 5.1 ms`, or `900 µs of 1.2 ms`."""
     total, part = time_text(loss.total_s), time_text(part_s)
     number, unit = part.split()
-    return f"{number} of {total}" if total.endswith(f" {unit}") else f"{part} of {total}"
+    return f"{number} of the extra {total}" if total.endswith(f" {unit}") else f"{part} of the extra {total}"
 
 
 def limit_waited_for(limit: Limit) -> str:
@@ -204,7 +204,7 @@ def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_th
     """Says for how long requests waited for the event loop, and for which code."""
     length = time_text(stalls.typical_s)
     why = "code that waits" if stalls.waits else "code that computes"
-    head = f"Requests waited for the event loop: blocked for {length} at a time by"
+    head = f"Requests waited for the event loop, blocked for {length} at a time by"
     tail = "; it ran in a thread before" if before_in_thread else ""
     if holder is None:
         return told(f"{head} {why}{tail}")
@@ -230,20 +230,20 @@ def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[st
 def start_text(base_s: float, now_s: float, grown: Sequence[ImportGrowth] | None) -> str:
     """Returns the growth of start-ups, and the imports that account for it; `grown` is None if imports are unknown.
 
-    start-up grew by 462 ms (+61.3 %), by longer imports:
-      301 ms in pandas (not imported before), by app.reports
-      124 ms in numpy (not imported before), by pandas
+    start-up grew by 462 ms (+61.3 %) because of longer imports:
+      301 ms in pandas (not imported before), imported by app.reports
+      124 ms in numpy (not imported before), imported by pandas
     """
     head = f"start-up grew by {time_text(now_s - base_s)} ({format_change(now_s / base_s - 1)})"
     if grown is None:
         return told(head)
     if not grown:
-        return told(f"{head}, and imports do not account for it")
-    lines = [f"{head}, by longer imports:"]
+        return told(f"{head}, but imports do not account for it")
+    lines = [f"{head} because of longer imports:"]
     for each in grown:
         place = f"  {time_text(each.growth_s)} in {each.name}"
         place += " (not imported before)" if not each.base_s else ""
-        lines.append(shorten(place + (f", by {each.importer}" if each.importer else ""), WIDTH, tail=0.2))
+        lines.append(shorten(place + (f", imported by {each.importer}" if each.importer else ""), WIDTH, tail=0.2))
     return "\n".join(lines)
 
 

@@ -77,14 +77,14 @@ def read_record(path: Path) -> SessionRecord:
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path} is damaged or no JSON: {error}") from error
+        raise RecordError(f"{path} is damaged or isn't JSON: {error}") from error
     if not isinstance(document, dict) or "schema" not in document:
         raise RecordError(f"{path} was not written by --fileperf-json: it has no schema number")
     if (schema := document["schema"]) != SCHEMA:
-        to_do = "read it with the version of pytest-fileperf that wrote it"
+        to_do = "Read it with the version of pytest-fileperf that wrote it"
         if isinstance(schema, int) and schema < SCHEMA:
-            to_do = "no report can be made of results that old, run the tests again with --fileperf-json"
-        raise RecordError(f"{path} has schema {schema!r}, not {SCHEMA}: {to_do}")
+            to_do = "These results are too old for a report. Run the tests again with --fileperf-json"
+        raise RecordError(f"{path} has schema {schema!r}, not {SCHEMA}. {to_do}")
     try:
         return _record(document)
     except (ValueError, TypeError, KeyError, ArithmeticError) as error:  # values that do not fit lead to these
@@ -104,7 +104,7 @@ def _record(document: Mapping[str, object]) -> SessionRecord:
     for result in results:
         for recording in filter(None, (result.recording, result.base)):
             if unknown := {round_.boot for round_ in recording.rounds} - {boot.index for boot in recording.boots}:
-                raise ValueError(f"{result.test.nodeid} has rounds of the boot {min(unknown)}, which there is not")
+                raise ValueError(f"{result.test.nodeid} has rounds of the unknown start-up {min(unknown)}")
     if record.created:
         try:
             datetime.fromisoformat(record.created)
@@ -127,7 +127,7 @@ def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -
     found += [(group.metric, f"the group {group.title!r}") for group in groups]
     for name, where in found:
         if name not in METRICS:
-            raise ValueError(f"{where} has a metric {name!r}, which there is not: it is one of {', '.join(METRICS)}")
+            raise ValueError(f"{where} has a metric {name!r}, but there are only {', '.join(METRICS)}")
 
 
 def _kept(result: Result, encoder: Encoder) -> dict[str, object]:
@@ -168,9 +168,9 @@ def _group(group: Placed, results: tuple[Result, ...], decoder: Decoder) -> Rank
     ranked: RankedGroup = decoder.decode(group["ranking"], RankedGroup)
     count = len(results)
     if not all(0 <= member < count for member in members):
-        raise ValueError(f"the group {title!r} has members that are none of its {count} results")
+        raise ValueError(f"the group {title!r} has members that aren't among its {count} results")
     if sorted(place.member for place in ranked.places) != list(range(len(members))):
-        raise ValueError(f"the places of the group {title!r} are not those of its members")
+        raise ValueError(f"the places of the group {title!r} don't fit its members")
     return replace(ranked, title=title, results=tuple(results[member] for member in members))
 
 

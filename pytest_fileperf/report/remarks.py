@@ -20,7 +20,6 @@ from pytest_fileperf.report.text import plain, quantity, time_text
 from pytest_fileperf.report.wording import (
     COUNTING,
     NO_BASELINE,
-    base_name,
     change_text,
     note_text,
     notes_text,
@@ -46,7 +45,7 @@ def setting(result: Result) -> tuple[str, ...]:
     verdict, held = result.verdict, _stabilised(result.recording)
     # The notes say which code of a stored baseline was measured.
     against = f"against {verdict.against}" if verdict.against and not verdict.code_notes else ""
-    found = (against, result.server, result.load, f"boots stabilised: {', '.join(held)}" if held else "")
+    found = (against, result.server, result.load, f"start-ups stabilised: {', '.join(held)}" if held else "")
     return tuple(plain(text) for text in found if text)
 
 
@@ -78,12 +77,12 @@ def notes(result: Result) -> tuple[str, ...]:
         _law_text(result),
         *map(typical_text, result.verdict.comparisons),
         _iterations_text(result),
-        f"a part of the load is missing: {plain(result.lost)}" if result.lost else "",
+        f"part of the load is missing: {plain(result.lost)}" if result.lost else "",
         *map(note_text, result.notes),
         f"engine {recording.engine}: {why_engine}" if why_engine else "",
         COUNTING if result.measurement.server.queries is not None else "",
-        "server and generator shared cores" * shared_cores,
-        f"boots stabilised in part, without: {', '.join(missing)}" if held and missing else "",
+        "server and load generator shared cores" * shared_cores,
+        f"start-ups stabilised in part, without: {', '.join(missing)}" if held and missing else "",
         _processes_text(result),
         _one_core_text(result),
         *_growth_texts(result),
@@ -141,7 +140,7 @@ def _not_stored_text(result: Result) -> str:
 def release_texts(result: Result, *, only_losses: bool = False) -> Iterator[str]:
     """Yields changes since a release, if a history tells them; or only losses that are sure."""
     verdict = result.verdict
-    old = verdict.against if base_name(verdict) == "base" else "the last baseline"
+    old = verdict.against if verdict.against and not verdict.code_notes else "the last baseline"
     for item in verdict.comparisons:
         if item.since_release is None:
             continue
@@ -162,11 +161,11 @@ _EACH, _FEW = 0.95, 0.01
 def _breach_texts(run: Measurement) -> tuple[str, ...]:
     given_up, closed = (format_count(count, "connection") for count in (run.out_of_step, run.closed_unsaid))
     share = format_share(min(1.0, run.closed_unsaid / max(1, run.requests + run.errors)))
-    cut_off = f"cut off by the server: {run.cut_off:,} (it answered before it had taken the whole request)"
+    cut_off = f"the server cut off {format_count(run.cut_off, 'request')}: it answered before it had read all of it"
     return (
         cut_off * bool(run.cut_off),
-        f"the server sent more than the answer: {given_up} given up and opened anew" * bool(run.out_of_step),
-        f"the server closed {closed} without announcing it, after {share} of the answers" * bool(run.closed_unsaid),
+        f"the server sent more than the answer, so {given_up} had to be opened anew" * bool(run.out_of_step),
+        f"the server closed {closed} without notice, after {share} of the answers" * bool(run.closed_unsaid),
         reconnect_text(run),
     )
 
@@ -178,9 +177,9 @@ def reconnect_text(run: Measurement) -> str:
         return ""
     if share < _EACH:
         closed = format_count(run.closed_said, "connection")
-        return f"the server closed {closed}, after {format_share(share)} of the answers: new ones were opened"
+        return f"the server closed {closed}, after {format_share(share)} of the answers"
     opened, requests = format_count(run.opened, "connection"), format_count(run.http_requests, "request")
-    return f"the server closed the connection after each answer: {opened} were opened for {requests}"
+    return f"the server closed the connection after each answer: {opened} for {requests}"
 
 
 # --- How figures came to be: answers, the warm-up, and changes from start-up to start-up
@@ -211,7 +210,7 @@ def _warm_up_texts(result: Result) -> Iterator[str]:
         kinds = [f"{failure.count:,} × {plain(failure.kind)}" for failure in warm_up.failures[:_KINDS]]
         if rest := sum(failure.count for failure in warm_up.failures[_KINDS:]):
             kinds.append(f"{rest:,} others")
-        boots = f", in {format_count(len(recording.boots), 'start-up')}" if len(recording.boots) > 1 else ""
+        boots = f" in {format_count(len(recording.boots), 'start-up')}" if len(recording.boots) > 1 else ""
         counts = f"{warm_up.failed:,} of {warm_up.made:,} warm-up requests{whose} failed{boots}"
         yield f"{counts}: {', '.join(kinds)}"
 
@@ -226,7 +225,7 @@ def _sides(result: Result) -> list[tuple[Recording, str]]:
     """Returns the recordings of a result, and whose they are if there are two."""
     if result.base is None:
         return [(result.recording, "")]
-    return [(result.base, f" of the {base_name(result.verdict)}"), (result.recording, " of the code here")]
+    return [(result.base, " of the old code"), (result.recording, " of the new code")]
 
 
 def _trend_text(result: Result) -> str:
@@ -241,14 +240,14 @@ def _trend_text(result: Result) -> str:
         return ""
     of_rate, falls = not recording.open_loop, levels[-1] < levels[0]
     if base and now and falls == (now[-1] < now[0]):
-        where, courses = " on both sides", f"{_course(base, of_rate)} before, {_course(now, of_rate)} now"
+        where, courses = " in both versions", f"{_course(base, of_rate)} before, {_course(now, of_rate)} now"
     else:
-        whose = f"the {base_name(result.verdict)}" if base else "the code here"
+        whose = "the old code" if base else "the new code"
         where, courses = "" if result.base is None else f" of {whose}", _course(levels, of_rate)
-    moved = "fell" if falls else "rose" if of_rate else "grew"
-    why = "something is kept between start-ups"
+    moved = "fell" if falls else "rose"
+    why = "Something is kept between start-ups"
     why += ", or the machine changed" if may_be_machine(recording, levels) else ""
-    return f"{'requests/s' if of_rate else 'latency'} {moved} from start-up to start-up{where} ({courses}): {why}"
+    return f"{'requests/s' if of_rate else 'latency'} {moved} from start-up to start-up{where} ({courses}). {why}"
 
 
 def _course(levels: Sequence[float], of_rate: bool) -> str:
@@ -260,14 +259,14 @@ def _memory_texts(result: Result) -> Iterator[str]:
     for comparison in result.verdict.comparisons:
         if comparison.after_requests is None:
             continue
-        text = f"{comparison.metric} is memory after {comparison.after_requests:,} requests each"
+        text = f"{comparison.metric} compares the memory after {comparison.after_requests:,} requests"
         if result.base is not None:
             reached = [
                 max((boot.memory[-1][0] for boot in recording.boots if boot.memory), default=0)
                 for recording in (result.base, result.recording)
             ]
             if min(reached) * 1.5 < max(reached):  # one version has answered many more
-                text += f", though start-ups answered up to {reached[0]:,} before and {reached[1]:,} now"
+                text += f". Start-ups answered up to {reached[0]:,} before and {reached[1]:,} now"
         yield text
 
 
@@ -280,12 +279,12 @@ def _law_text(result: Result) -> str:
         return ""
     if law.is_short:
         return (
-            f"requests/s are rough: a request takes {time_text(law.latency)}, longer than each start-up"
-            " was measured. Give it a longer duration"
+            f"requests/s are rough, because a request takes {time_text(law.latency)}, longer than each start-up"
+            " was measured. Use a longer duration"
         )
     return (
         f"requests/s are rough: {law.in_flight:.1f} requests in flight ÷ {time_text(law.latency)}"
-        f" of latency are {_rate(law.by_law)}, not {_rate(law.rps)}. Give it a longer duration"
+        f" of latency = {_rate(law.by_law)}, not {_rate(law.rps)}. Use a longer duration"
     )
 
 
@@ -295,10 +294,13 @@ def _saturated_text(result: Result) -> str:
         return ""
     use = result.measurement.client
     if len(use.generators) < 2:
-        return f"generator saturated: {use.cpu_share * 100:.0f} % of its core; these figures are the generator's own"
-    busiest = max(use.generators, key=lambda own: own.cpu_share)
-    who = f"generator {busiest.number} of {len(use.generators)} at {busiest.cpu_share * 100:.0f} % of its core"
-    return f"generator saturated: {who}; these figures are the generators' own"
+        who = f"the load generator used {use.cpu_share * 100:.0f} % of its core"
+    else:
+        busiest = max(use.generators, key=lambda own: own.cpu_share)
+        who = (
+            f"load generator {busiest.number} of {len(use.generators)} used {busiest.cpu_share * 100:.0f} % of its core"
+        )
+    return f"{who}, so these figures are its own and not the server's"
 
 
 def traced_text(result: Result) -> str:
@@ -306,26 +308,24 @@ def traced_text(result: Result) -> str:
     if not recording.tracer:
         return ""
     where = ", as the app ran in the pytest process" if recording.engine == "in-process" else ""
-    return (
-        f"traced by {recording.tracer}{where}: the figures are slower than untraced ones, and never compared with those"
-    )
+    return f"traced by {recording.tracer}{where}. Traced code is slower, and never compared with untraced code"
 
 
 def _processes_text(result: Result) -> str:
     changed = result.recording.processes_changed or (result.base.processes_changed if result.base else "")
-    return f"processes of the server changed during the run ({changed}): what they used is unknown" if changed else ""
+    return f"the server's processes changed ({changed}), so their CPU and memory are unknown" if changed else ""
 
 
 def _left_text(result: Result) -> str:
-    sides = [("the old code", result.base), ("the code here", result.recording)] if result.base else []
+    sides = [("the old code", result.base), ("the new code", result.recording)] if result.base else []
     said = [
-        f"{whose} still used {format_share(round(recording.left_share, 2))} of a core after its last answer:"
-        " it cannot sustain these requests/s, and CPU per request leaves that work out"
+        f"{whose} still used {format_share(round(recording.left_share, 2))} of a core after its last answer."
+        " It cannot sustain these requests/s, and CPU per request leaves that work out"
         for whose, recording in sides or [("the server", result.recording)]
         if recording.left_share
     ]
     if not said and any(boot.was_at_work for boot in result.recording.boots):
-        said.append("the server was still busy with what an earlier load had left when this one began")
+        said.append("the server was still busy with an earlier load when this one began")
     return "; ".join(said)
 
 
@@ -333,7 +333,7 @@ def _one_core_text(result: Result) -> str:
     use = result.measurement.server
     if use.cores != 1 or (use.children_cpu_share or 0.0) < CHILDREN_WORK:
         return ""
-    return "the server and its child processes had one core together: on more cores they may be faster"
+    return "the server and its child processes shared one core. On more cores they may be faster"
 
 
 _GROWING = {"open_files": "open files", "threads": "threads", "memory_bytes": "memory"}
@@ -348,7 +348,7 @@ def _growth_texts(result: Result) -> tuple[str, ...]:
         return ()
     now, base = result.recording.growth, result.base.growth if result.base else None
     limit = max((own.files_limit for own in (now, base) if own and own.files_limit), default=0)
-    ran_out = f"the server had {limit:,} open files, all that its shell allows (`ulimit -n`)" if limit else ""
+    ran_out = f"the server used all {limit:,} open files that its shell allows (`ulimit -n`)" if limit else ""
     return (ran_out, *(_grew_text(name, what, now, base) for name, what in _GROWING.items()))
 
 
@@ -357,10 +357,10 @@ def _grew_text(name: str, what: str, now: Growth | None, base: Growth | None) ->
     lasts_now, lasts_base = (own is not None and name in own.lasting for own in (now, base))
     if lasts_now and by_now is not None:
         old = "" if by_base is None else _than(name, by_base, by_now, "with the old code")
-        return f"{what} grew by {_each(name, by_now)} a request{old}"
+        return f"{what} grew by {_each(name, by_now)} per request{old}"
     if lasts_base and by_base is not None and by_now is not None:
         now_text = _than(name, by_now, by_base, "now")
-        return f"{what} of the old code grew by {_each(name, by_base)} a request{now_text}"
+        return f"{what} of the old code grew by {_each(name, by_base)} per request{now_text}"
     return ""
 
 
@@ -387,7 +387,7 @@ def _iterations_text(result: Result) -> str:
         return ""
     iterations = f"{format_count(run.requests + run.errors, 'iteration')}, {_rate(run.rps)}"
     http = f"{run.http_requests:,} HTTP requests, {_rate(run.http_rps)}"
-    return f"requests/s counts iterations: {iterations}, made {http}"
+    return f"requests/s counts iterations: {iterations}. They made {http}"
 
 
 # --- The capacity
@@ -404,13 +404,13 @@ def capacity_text(result: Result) -> str:
         if limit > 0
     )
     if found.ended is CapacityEnd.NO_RATE:
-        return f"capacity: no rate that was tried holds {limits}; the lowest was {_rate(found.high)}"
+        return f"capacity: every rate breaks {limits}, even the lowest one tried, {_rate(found.high)}"
     interval = f"{_rate(found.rate)} [{format_rate(found.low)}, {format_rate(found.high)}]"
     said = [f"capacity {f'at least {_rate(found.rate)}' if math.isinf(found.high) else interval} with {limits}"]
     if found.ended is CapacityEnd.GENERATOR:
         said.append("the load generator could not send faster, so the server's own capacity is not known")
     elif not found.broken:
-        said.append("no load broke a limit in the time there was: give it a longer max_duration")
+        said.append("no load broke a limit in this time, try a longer max_duration")
     else:
         said.append(f"{found.broken} breaks first")
     if found.closed_rps:
@@ -418,7 +418,7 @@ def capacity_text(result: Result) -> str:
     if found.ended is CapacityEnd.FOUND and found.broken:
         unclear = found.limit.kind is LimitKind.UNCLEAR
         evidence = f": {found.limit.evidence}" if found.limit.evidence else ""
-        said.append(f"not clear what limits it beyond{evidence}" if unclear else f"limited beyond by {found.limit}")
+        said.append(f"the limit above it is unclear{evidence}" if unclear else f"limited above it by {found.limit}")
     return "; ".join(said)
 
 

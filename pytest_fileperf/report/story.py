@@ -25,6 +25,7 @@ STYLES: Mapping[str, Style] = {
     Standing.REGRESSED: Style.BAD,
     Standing.LIMIT: Style.BAD,
     Standing.FAILED: Style.BAD,
+    Standing.ACCEPTED: Style.NEWS,
     Standing.INCONCLUSIVE: Style.WARNING,
     Standing.SATURATED: Style.WARNING,
     Standing.NEW: Style.NEWS,
@@ -51,10 +52,10 @@ def urgency(result: Result) -> int:
 
 
 def is_pressing(result: Result) -> bool:
-    """Returns whether somebody must look at it: it fails, is undecided, or is new."""
+    """Returns whether somebody must look at it: it fails, is undecided, was accepted, or is new."""
     standing = result.standing
     is_new = standing is Standing.NEW and not result.baseline_written
-    return standing.fails or standing.is_undecided or is_new
+    return standing.fails or standing.is_undecided or standing is Standing.ACCEPTED or is_new
 
 
 def pressing(results: Iterable[Result]) -> list[Result]:
@@ -93,27 +94,28 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
     found: list[Why] = []
     for (outcome, reason), members in groups.items():
         metrics = tuple(member.metric for member in members)
-        text = f"{', '.join(metrics)}: {reason}"
         unsaid = [
-            wording.could_show(item)
+            item
             for item in members
             if outcome is Outcome.INCONCLUSIVE
+            and item.reason is not None
             and item.detectable is not None
-            and (item.reason is None or format_share(item.detectable) != format_share(item.reason.share))
+            and format_share(item.detectable) != format_share(item.reason.share)
         ]
-        text += f" ({', '.join(unsaid)})" * bool(unsaid)
-        found.append((outcome, text, metrics))
+        if unsaid:
+            reason = plain(wording.sentence(unsaid[0].reason, seen=wording.would_show(unsaid)))
+        found.append((outcome, f"{', '.join(metrics)}: {reason}", metrics))
     return tuple(found)
 
 
 def _unfit_reason(result: Result) -> str:
     """Returns why a NEW run did not become a baseline, or cannot; empty if it can."""
     if result.not_stored:
-        return f"there is no baseline, and nothing was stored: {plain(result.not_stored)}"
+        return f"no baseline yet, and nothing was stored: {plain(result.not_stored)}"
     if not result.unfit:
         return ""
-    anyway = "" if result.never_fit else "; --fileperf-update=all stores it all the same"
-    return f"there is no baseline, and {result.unfit} does not become one{anyway}"
+    anyway = "" if result.never_fit else ". To store it anyway, use --fileperf-update=all"
+    return f"no baseline yet, and {result.unfit} cannot become one{anyway}"
 
 
 def brief_reasons(result: Result) -> list[Why]:
@@ -128,9 +130,9 @@ def undecided_texts(result: Result) -> Sequence[str]:
         return ()
     further = f" ({result.test.further})" * bool(result.test.further)
     if result.lost:
-        return (f"{result.lost}: a part of the load is missing{further}",)
+        return (f"part of the load is missing: {result.lost}{further}",)
     if result.measurement.saturated:
-        return (f"generator saturated: the figures are its own{further}",)
+        return (f"load generator saturated: the figures are its own{further}",)
     undecided = [item for item in result.verdict.comparisons if item.outcome is Outcome.INCONCLUSIVE]
     unknown: dict[str, list[str]] = {}
     for item in undecided:
@@ -149,7 +151,7 @@ def pressing_texts(result: Result) -> Sequence[str]:
     standing, verdict, run = result.standing, result.verdict, result.measurement
     if standing.is_undecided:
         return undecided_texts(result)
-    if not standing.fails:
+    if standing is Standing.NEW:
         return [text for _, text, _ in reasons(result)]
     worse = [item for item in verdict.comparisons if item.outcome is Outcome.REGRESSED]
     texts = [*map(wording.figures_text, worse), *map(wording.limit_text, verdict.broken)]
@@ -161,7 +163,7 @@ def pressing_texts(result: Result) -> Sequence[str]:
 def telling(result: Result) -> list[str]:
     """Returns everything to know about a result besides its figures, the most telling first."""
     world = wording.world_text(result.verdict)
-    said = [f"the world: {world}"] if world else []
+    said = [f"environment: {world}"] if world else []
     said += map(wording.noise_text, result.noise)
     said += (f"{outcome.value} {text}" for outcome, text, _ in reasons(result))
     unsure = (check for check in result.verdict.broken if check.reason)
@@ -175,26 +177,31 @@ def telling(result: Result) -> list[str]:
 
 
 def why_failed(result: Result) -> list[str]:
-    """Returns the lines below the table of a failed test's message: reasons, what set the pace, what to do."""
+    """Returns the lines below the table of a failed test's message, the most telling first."""
     verdict, run = result.verdict, result.measurement
     told = [
-        *_by_sentence((comparison.metric, comparison.reason) for comparison in verdict.comparisons),
+        *(text for outcome, text, _ in reasons(result) if outcome not in (Outcome.PASS, Outcome.IMPROVED)),
         *_by_sentence((check.name, check.reason) for check in verdict.limits),
+        f"environment: {wording.world_text(verdict)}" if wording.is_world_to_blame(verdict) else "",
+        wording.limiting_text(result) if is_notable(run.limit) else "",
         *map(wording.typical_text, verdict.comparisons),
-        f"limited by: {run.limit}" if is_notable(run.limit) else "",
-        f"the world: {wording.world_text(verdict)}" if wording.world_outcome(verdict) is Outcome.REGRESSED else "",
         # The message begins with the title of the other version.
         plain(wording.notes_text(wording.untold_code(verdict)[bool(verdict.against) :])),
         result.lost,
         remarks.capacity_text(result),
-        wording.SATURATED if run.saturated and not verdict.comparisons else "",
+        wording.sentence(Reason(kind=ReasonKind.SATURATED)) if run.saturated and not verdict.comparisons else "",
         str(result.background or ""),
         *remarks.findings(result),
     ]
-    is_worse = any(comparison.outcome is Outcome.REGRESSED for comparison in verdict.comparisons)
-    if is_worse and (verdict.code_notes or not verdict.against):
-        told.append("if the new level is meant to stay, store it with --fileperf-update=all")
     return [text for text in dict.fromkeys(told) if text]
+
+
+def next_step(result: Result) -> str:
+    """Returns what to do about a regression against a baseline; empty for other results."""
+    verdict = result.verdict
+    is_worse = any(comparison.outcome is Outcome.REGRESSED for comparison in verdict.comparisons)
+    is_stored = bool(verdict.code_notes or not verdict.against)
+    return "If this is intended, accept it with --fileperf-update=all" if is_worse and is_stored else ""
 
 
 def _by_sentence(found: Iterable[tuple[str, Reason | None]]) -> list[str]:
@@ -237,10 +244,10 @@ def of_session(results: Sequence[Result]) -> Iterator[str]:
         yield wording.COUNTING
     if busy := [result for result in whole if remarks.busy_text(result)]:
         busy.sort(key=lambda result: -max(result.measurement.busy.server, result.measurement.busy.generator))
-        yield f"{remarks.busy_text(busy[0])} in {_first_of([plain(result.test.title) for result in busy])}"
+        yield f"{remarks.busy_text(busy[0])}, in {_first_of([plain(result.test.title) for result in busy])}"
     told = {plain(result.test.title): remarks.reconnect_text(result.measurement) for result in whole}
     if closed := [title for title, text in told.items() if text]:
-        yield f"{told[closed[0]]} in {_first_of(closed)}"
+        yield f"{told[closed[0]]}, in {_first_of(closed)}"
 
 
 def by_figures_only(results: Iterable[Result]) -> list[str]:
@@ -252,7 +259,7 @@ def by_figures_only(results: Iterable[Result]) -> list[str]:
         if kinds[:1] == [NoteKind.FIGURES_ONLY] and NoteKind.NO_CODE_STORED not in kinds:
             why = "; ".join((code[0].why_no_code, *map(wording.note_text, code[1:])))
             tests.setdefault(plain(why), []).append(plain(result.test.title))
-    return [f"only stored figures compare in {_first_of(titles)}: {why}" for why, titles in tests.items()]
+    return [f"compared with stored figures only in {_first_of(titles)}: {why}" for why, titles in tests.items()]
 
 
 def _first_of(titles: Sequence[str]) -> str:
@@ -273,8 +280,8 @@ def summary_pieces(record: SessionRecord) -> list[tuple[str, Style]]:
     results, otherwise = record.results, wording.failed_count(record)
     if all(result.smoke for result in results):
         bad = sum(result.standing.fails for result in results)
-        head = f"{len(results)} measured{f', {bad} FAILED' * bool(bad)}" if results else "nothing was measured"
-        said = (head, otherwise, "smoke: a few requests each, nothing judged" * bool(results))
+        head = f"{len(results)} measured{f', {bad} FAILED' * bool(bad)}" if results else "no measurement"
+        said = (head, otherwise, "smoke run: a few requests each, no verdicts" * bool(results))
         return words("; ".join(filter(None, said)), Style.BAD if bad or record.failed else Style.NONE)
     *others, (last, style) = [(counted, STYLES[standing]) for standing, counted in counts(results)]
     rest = "; ".join(filter(None, (otherwise, *hints(results))))
@@ -301,7 +308,7 @@ def hints(results: Sequence[Result]) -> list[str]:
     told = (
         f"{format_count(written, 'baseline')} stored" if written else "",
         unstored(results),
-        "store baselines with --fileperf-update=new" if missing else "",
+        "store new baselines with --fileperf-update=new" if missing else "",
     )
     return [text for text in told if text]
 
@@ -323,7 +330,7 @@ def unstored(results: Sequence[Result]) -> str:
     why = [result.not_stored for result in results if result.not_stored]
     unfit = [result.unfit for result in results if result.unfit and not result.not_stored and _is_new(result)]
     found = [f"{len(why)} not stored: {'; '.join(dict.fromkeys(why))}"] * bool(why)
-    found += [f"{len(unfit)} can be no baseline: {', '.join(dict.fromkeys(unfit))}"] * bool(unfit)
+    found += [f"{len(unfit)} cannot become a baseline: {', '.join(dict.fromkeys(unfit))}"] * bool(unfit)
     return "; ".join(found)
 
 

@@ -103,9 +103,12 @@ def is_rough(name: str, result: Result) -> bool:
 
 
 def metric_text(name: str, result: Result) -> str:
-    """Returns a metric of the whole load for a column; `~` marks a percentile of too few requests."""
+    """Returns a metric of the whole load for a column; `~` marks a percentile of too few requests.
+
+    A smoke run has none: a few requests tell nothing about speed.
+    """
     metric = METRICS[name]
-    value = metric.of_run(result.recording) if result.measurement.requests else None
+    value = metric.of_run(result.recording) if result.measurement.requests and not result.smoke else None
     return "-" if value is None else "~" * is_rough(name, result) + amount(value, metric.unit)
 
 
@@ -255,15 +258,15 @@ def share(ratio: float) -> str:
 def _notes(group: RankedGroup, said: LimitKind | None, *, in_table: bool) -> list[str]:
     """Returns facts to judge the order by, and the loads' bottlenecks if no column has them."""
     if group.metric == "p50":
-        return ["ranked by p50: all got the rate that was asked for"]
+        return ["ranked by p50, because all reached the rate that was asked for"]
     found = []
     kinds = [result.measurement.limit.kind for result, _ in group.ordered() if result.measurement.requests]
     for kind, count in Counter(kinds).items():
         which = "all" if count == len(kinds) else f"{count} of {len(kinds)}"
         if kind in OUTSIDE:
-            found.append(f"{which} limited by {kind}, not by the server: it could do more")
+            found.append(f"{which} limited by {kind}: the server could do more")
         elif kind is LimitKind.RATE:
-            found.append(f"{which} got the rate that was asked for: the server could do more")
+            found.append(f"{which} reached the rate that was asked for: the server could do more")
         elif kind is not said and not in_table:
             found.append(limited_by(kind, which))
     return found

@@ -37,7 +37,7 @@ from pytest_fileperf.report.table import (
 from pytest_fileperf.report.text import INDENT, Screen, Style, cells, pad, plain
 from pytest_fileperf.units import format_count
 
-_FEW_NOTE = "~ fewer requests than the percentile needs"
+_FEW_NOTE = "~ too few requests for this percentile"
 _LEAST_CELLS = 40
 """Tables with every figure need this many cells: on a narrower terminal their lines are too long."""
 
@@ -110,11 +110,19 @@ def _rows(results: Sequence[Result], under: Callable[[Result, Screen], list[str]
     rates, tails = ([metric_text(name, result) for result in results] for name in ("rps", "p99"))
     p99 = tuple(text if text == "-" else f"p99 {text}" for text in tails)
     failed = tuple(f"{run.errors:,} failed" if (run := result.measurement).errors else "" for result in results)
-    columns = [
+    figures = [
         Column(texts=tuple(text if text == "-" else f"{text}/s" for text in rates), right=True),
         Column(texts=p99, right=True, least_name_cells=LEAST_NAME_CELLS),
+    ]
+    outcomes = [outcome_column(results, heading="")]
+    if all(result.smoke for result in results):  # so few requests have no rate
+        succeeded = tuple(f"{result.measurement.requests:,} succeeded" for result in results)
+        figures = [Column(texts=succeeded, right=True)]
+        outcomes *= any(result.standing.fails for result in results)
+    columns = [
+        *figures,
         *[Column(texts=failed, right=True, least_name_cells=LEAST_NAME_CELLS)] * any(failed),
-        outcome_column(results, heading=""),
+        *outcomes,
     ]
     table = table_of(Column(texts=row_names(results)), columns, width=screen.width)
     _, *rows = table_lines(table, screen)
@@ -145,14 +153,16 @@ def _brackets(record: SessionRecord) -> list[str]:
     texts = []
     if levels:
         level = levels.pop()
-        texts.append("change" if levels or level is None else f"change, at {100 * level:.4g} % confidence")
+        texts.append(
+            "interval of the change" if levels or level is None else f"{100 * level:.4g} % interval of the change"
+        )
     if record.groups:
-        texts.append(f"of best, at {100 * record.groups[0].confidence:.4g} % for a whole group")
-    return [f"[in brackets]: the interval of a {'; '.join(texts)}"] if texts else []
+        texts.append(f"{100 * record.groups[0].confidence:.4g} % interval of the share of the best, for a whole group")
+    return [f"[in brackets]: {'; '.join(texts)}"] if texts else []
 
 
 def _unknown_params(record: SessionRecord) -> list[str]:
-    return [f"no test has a parameter {plain(name)} to group by" for name in record.unknown_params]
+    return [f"cannot group by {plain(name)}: no test has this parameter" for name in record.unknown_params]
 
 
 # --- The report in full
@@ -221,14 +231,11 @@ def _foot(results: Sequence[Result], groups: Sequence[RankedGroup], lines: Itera
     levels = {item.confidence for result in results for item in wording.compared(result) if item.low is not None}
     if levels:
         level = next(iter(levels))
-        at = f" at {level * 100:.4g} % confidence" if len(levels) == 1 and level is not None else ""
-        found.append(f"change [in brackets]: its interval{at}")
+        level_text = f"{level * 100:.4g} % " if len(levels) == 1 and level is not None else ""
+        found.append(f"[in brackets]: {level_text}interval of the change")
     if groups:
         level = groups[0].confidence
-        found.append(
-            "= cannot be told apart at this rank; of best [in brackets]: its interval; both hold for a whole group at"
-            f" {level * 100:.4g} % confidence"
-        )
+        found.append(f"= means equal rank. {level * 100:.4g} % confidence covers all ranks and intervals of a group")
     return found
 
 
@@ -263,7 +270,7 @@ def _world_lines(result: Result, screen: Screen) -> list[str]:
     if outcome is None:
         return []
     style = story.STYLES[outcome] if outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) else Style.DIM
-    return screen.prose(wording.world_text(result.verdict), lead=[("the", style), ("world:", style)], indent=INDENT)
+    return screen.prose(wording.world_text(result.verdict), lead=[("environment:", style)], indent=INDENT)
 
 
 def _noise_lines(result: Result, screen: Screen) -> list[str]:
@@ -337,11 +344,11 @@ def stale_lines(
     if removed:
         lines = screen.prose(f"removed {counted}")
     else:
-        to_do = f"--fileperf-prune removes {'it' if entries == 1 else 'them'}"
-        lines = screen.prose(f"{counted}; {to_do}", Style.WARNING)
+        to_do = f"Remove {'it' if entries == 1 else 'them'} with --fileperf-prune"
+        lines = screen.prose(f"{counted}. {to_do}", Style.WARNING)
     if verbosity < 0:
         return lines
     texts = [f"{plain(key)}: {why}" for key, why in stale.items()]
     if verbosity == 0 and len(texts) > _SHOWN:
-        texts = [*texts[:_SHOWN], f"and of {len(texts) - _SHOWN} more (-v shows all)"]
+        texts = [*texts[:_SHOWN], f"{len(texts) - _SHOWN} more (-v shows all)"]
     return lines + screen.remarks(texts, indent=INDENT)

@@ -69,7 +69,7 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str = "", said
     """Returns at most twelve lines and what is `said` beside them; `since` names what totals are since."""
     runs = {id(run): run for trend in trends for run in trend.series.runs}
     if not runs:
-        return "".join(f"{plain(line)}\n" for line in (*said, "there is no run to show"))
+        return "".join(f"{plain(line)}\n" for line in (*said, "no runs to show"))
     begun = min(run.time for run in runs.values())
     counted = f"trend of {format_count(len(runs), 'run')} since {begun:%Y-%m-%d}"
     lines = [f"{counted}; change [90 %] since {since or 'the first baseline'}", ""]
@@ -99,7 +99,7 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str = "", said
         parts = [f"{unchanged} without a step"] * bool(unchanged) + [f"{changed} with steps"] * bool(changed)
         lines.append(f"{len(folded)} more: {', '.join(parts)}; -k and --metric select them")
     if any(trend.steps for trend in trends):
-        lines += ["is it so?  python -m pytest_fileperf trend --check measures both commits again"]
+        lines += ["To check it: python -m pytest_fileperf trend --check measures both commits again"]
     shown = [line if screen.colour else shorten(line, screen.width) for line in lines]
     return "".join(f"{line}\n" for line in (*shown, *map(plain, said)))
 

@@ -26,20 +26,24 @@ from pytest_fileperf.measure.limiting import LimitKind
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report.text import exact, plain, plain_line, quantity, queries_text, time_text
-from pytest_fileperf.units import format_change, format_count, format_share
+from pytest_fileperf.units import format_change, format_count, format_names, format_share
 
 
 def noise_text(floor: NoiseFloor) -> str:
     if floor.smallest is None:
-        return f"{floor.metric}: too little was measured to tell what could be seen"
+        return f"{floor.metric}: too little was measured to know how small a change would show"
     needs = (f"{format_share(slower)} needs {time_text(round(s))}" for slower, s in floor.seconds_for.items())
-    seen = f"{format_share(floor.smallest)} slower shows in {time_text(round(floor.seconds))}"
+    seen = f"a change of {format_share(floor.smallest)} shows in {time_text(round(floor.seconds))}"
     return f"{floor.metric}: {seen}; {', '.join(needs)}"
 
 
-def could_show(comparison: MetricComparison) -> str:
-    assert comparison.detectable is not None
-    return f"{comparison.metric}: a worsening of {format_share(comparison.detectable)} could have been seen"
+def would_show(comparisons: Iterable[MetricComparison]) -> str:
+    """Returns how small a change would have shown, of each metric or of all alike; empty for none."""
+    shares = {item.metric: format_share(item.detectable) for item in comparisons if item.detectable is not None}
+    if len(set(shares.values())) == 1:
+        return f"A change of {next(iter(shares.values()))} or more would have shown"
+    told = format_names([f"{share} in {metric}" for metric, share in shares.items()])
+    return f"Changes of {told} or more would have shown" if shares else ""
 
 
 def limit_text(check: LimitCheck) -> str:
@@ -59,12 +63,12 @@ def limit_text(check: LimitCheck) -> str:
 def limiting_text(result: Result) -> str:
     limit = result.measurement.limit
     unclear = limit.kind is LimitKind.UNCLEAR
-    return f"not clear what limited it: {limit.evidence}" if unclear else f"limited by {limit}"
+    return f"the limit is unclear: {limit.evidence}" if unclear else f"limited by {limit}"
 
 
 def limited_by(kind: LimitKind, which: str = "all") -> str:
     if kind is LimitKind.UNCLEAR:
-        return f"not clear what limited {'any' if which == 'all' else which} of them"
+        return f"the limit is unclear for {which}"
     return f"{which} limited by {kind}"
 
 
@@ -82,126 +86,187 @@ def other_kinds(failures: Sequence[Failure]) -> str:
 COUNTING = "queries were counted, which costs a small endpoint with one query about 1 % of its CPU time"
 """Measured with SQLAlchemy on SQLite in memory: `examples/databases` has the figures."""
 
-# --- Reasons of outcomes and limits
+# --- Reasons of outcomes and limits: what happened, and what to do about it
 
-SATURATED = (
-    "the load generator was saturated, so this is its own speed and not the server's: use fewer connections, or more"
-    " generators"
-)
-_LONGER, _MORE = "give it a longer max_duration", "give it more time with --fileperf-budget"
+SATURATED = "the load generator was saturated, so the figures are its own and not the server's"
+_UNSATURATED = "Use fewer connections or more generators"
+_LONGER, _MORE = "Try a longer max_duration", "Give it more time with --fileperf-budget"
 _REMEDIES = {
-    NoiseOf.BOOTS: "use more boots or a longer duration",
-    NoiseOf.SESSIONS: "runs at other times differ by some 25 %, so more start-ups do not help:"
-    " compare in turn, with a baseline whose code is found or with --fileperf-against",
+    NoiseOf.BOOTS: "Use a longer duration",
+    NoiseOf.SESSIONS: "More start-ups do not help, because runs at different times differ by some 25 %."
+    " Compare with a baseline whose code can be found, or with --fileperf-against",
 }
-_APART = "measure with the packages of then, by --fileperf-base-packages=stored, to see what they cost"
-_AGAIN = "find what changed, or store a new baseline with --fileperf-update=all"
-_UNKNOWN = {"queries": ": it counts those of SQLAlchemy and Django, in servers that fileperf starts"}
+_APART = "To measure the old packages, add --fileperf-base-packages=stored"
+_AGAIN = "Find what changed, or store a new baseline with --fileperf-update=all"
+_UNKNOWN = {"queries": ": only queries of SQLAlchemy and Django are counted, in servers that fileperf starts"}
 _SIDES = {"base": "the baseline", "now": "this run"}
-_PAIR_SIDES = {"base": "the base", "now": "this side"}
-_SENTENCES: Mapping[ReasonKind, str] = {
-    ReasonKind.NO_BASELINE: "there is no baseline: store one with --fileperf-update",
-    ReasonKind.NO_BASELINE_SATURATED: f"there is no baseline, and this run makes none: {SATURATED}",
-    ReasonKind.SATURATED: SATURATED,
-    ReasonKind.LOST: "a part of the load is missing, as {text}: measure again",
-    ReasonKind.LEFT_WORK: "{whose} still used {share} of a core after its last answer, so it cannot sustain this",
-    ReasonKind.OTHER_MACHINE: "the baseline is of another machine ({differences}){because}:"
-    " store one of this machine with --fileperf-update",
-    ReasonKind.OTHER_WORK: "the baseline is of something else ({differences}):"
-    " store a new baseline with --fileperf-update",
-    ReasonKind.MEMORY_COURSE: "the baseline does not say after how many requests it had this memory:"
-    " store a new one with --fileperf-update=all",
-    ReasonKind.OTHER_ROWS: "the rows of the feed are others than those of the baseline: give the same rows each time,"
-    " or let setup make them; for these rows, store a new baseline with --fileperf-update",
-    ReasonKind.OTHER_ANSWERS: "better, but its answers are other ones than before: check them",
-    ReasonKind.SAME_CODE: "the code is that of {side}",
-    ReasonKind.SAME_FILES: "both sides ran {differences}, which Git does not have, so a change of it cannot be seen:"
-    " commit it, or compare with a directory that has the old one (--fileperf-against=DIR)",
-    ReasonKind.NO_CODE: "stored figures alone do not tell it, and the baseline's code was not measured again: {text}",
-    ReasonKind.WORLD: "{metric} of the baseline's own code is {ratio:.2f} times what is stored: the machine, the"
-    " packages or the environment changed, not your code{changed}",
-    ReasonKind.WORLD_UNCLEAR: "{metric} of the baseline's own code is {ratio:.2f} times what is stored, no more"
-    " than runs at different times may differ{changed}",
-    ReasonKind.ENVIRONMENT: "the baseline's own code runs at {ratio:.2f} of what was stored ({metric}), more than"
-    " sessions differ: packages, files that Git ignores, or the machine changed{changed}; {apart}",
-    ReasonKind.ABSENT: "{text}{details}",
-    ReasonKind.NO_APP: "{text}{details}",
-    ReasonKind.INCOMPARABLE: "{text}{details}",
-    ReasonKind.BASE_FAILED: "{count:,} of {total:,} requests failed on {side}: its good ones alone are no measure",
-    ReasonKind.BUSY: "worse, but {busy}, which may be why: measure again with nothing else running",
-    ReasonKind.BUSY_FIGURES: "{busy} when the baseline was stored, so as fast as then shows nothing: store a new"
-    " baseline with nothing else running",
-    ReasonKind.IMPROVED: "better than its baseline: store the new level with --fileperf-update=all",
-    ReasonKind.NOISE: "may be worse by more than its tolerance of {share}, but the noise hides it: {remedy}",
-    ReasonKind.UNSEEN: "only a worsening of {share} could have been seen: {remedy}, or use a tolerance of {tolerance}",
-    ReasonKind.NOTHING_TOLD: "nothing can be told, as even a worsening of {share} could not have been seen: {remedy}",
-    ReasonKind.FEW_REQUESTS: "{metric} needs {needed:,} requests and {side} has {count:,}: use a longer duration"
-    " or gate a lower percentile",
-    ReasonKind.NO_REQUEST: "{side} has no successful request",
-    ReasonKind.WAS_ZERO: "{metric} was 0 in {side}, and a change from or to 0 has no ratio: set a limit instead",
-    ReasonKind.NOT_MEASURED: "{metric} was not measured in {side}{why}",
-    ReasonKind.FEW_FOR_PERCENTILE: "{metric} of only {count:,} requests: it takes {needed:,} to tell it from the"
-    " maximum",
-    ReasonKind.CAPACITY_BOUND: "no load broke a limit, so the {metric} is at least this",
-    ReasonKind.FEW_EVENTS: "{metric} of only {count:,} events: it takes {needed:,} to tell it from the maximum",
-    ReasonKind.COUNTS_VARY: "it may be more, as requests differ by chance: use a longer duration or more boots",
-    ReasonKind.STATEMENT: "{often}{text}{at}",
-    ReasonKind.PAIRS_NO_RATIO: "{metric} was 0 or not measured on {pair_side}, and a change from or to 0 has no ratio",
-    ReasonKind.PAIRS_FEW: "it takes {needed} pairs of boots with answers on both sides, and there were {count}:"
-    " {longer}",
-    ReasonKind.PAIRS_FEW_REQUESTS: "{metric} needs {needed:,} requests a side, and there were {count:,}:"
-    " {longer}, or gate a lower percentile",
-    ReasonKind.PAIRS_CLUSTERED: "{metric} cannot be told of {count:,} requests a side, as {bunches} slow ones come"
-    " together: {longer}, or gate a lower percentile",
-    ReasonKind.PAIRS_CALM_WORSE: "shown by the requests that do not wait together with many others:"
-    " worse by at least {share}",
-    ReasonKind.PAIRS_STALLS: "the typical turn is not worse, the total over all turns is: it stalls now and then",
-    ReasonKind.PAIRS_CALM_UNCLEAR: "not shown to be worse, but requests that do not wait together with many others"
-    " may be, by {share}: {more_time}",
-    ReasonKind.PAIRS_TOTAL_UNCLEAR: "the typical turn is not worse, but the total over all turns may be, by {share}:"
-    " {more_time}",
-    ReasonKind.PAIRS_TOTAL_UNSEEN: "the typical turn is not worse, but the total over all turns may be,"
-    " by up to {share}: {more_time}",
-    ReasonKind.PAIRS_NEARLY: "most likely worse by more than {share}, but not certain enough to fail the test:"
-    " {more_time}",
-    ReasonKind.PAIRS_NOISE: "may be worse by more than {share}, but the noise hides it: {more_time}",
-    ReasonKind.PAIRS_PASS: "worse by more than {tolerance} over the whole run, but not from start-up to start-up:"
-    " measure again with nothing else running",
-    ReasonKind.PAIRS_UNSEEN: "only a worsening of {share} could have been seen in the time there was: {more_time}",
+_PAIR_SIDES = {"base": "the old code", "now": "the new code"}
+_SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
+    ReasonKind.NO_BASELINE: ("no baseline yet", "Store one with --fileperf-update=new"),
+    ReasonKind.NO_BASELINE_SATURATED: (f"no baseline yet, and this run makes none: {SATURATED}", _UNSATURATED),
+    ReasonKind.SATURATED: (SATURATED, _UNSATURATED),
+    ReasonKind.LOST: ("part of the load is missing: {text}", "Measure again"),
+    ReasonKind.LEFT_WORK: (
+        "{whose} still used {share} of a core after its last answer, so it cannot sustain this",
+        "",
+    ),
+    ReasonKind.OTHER_MACHINE: (
+        "the baseline comes from another machine ({differences}){because}",
+        "Store one for this machine with --fileperf-update",
+    ),
+    ReasonKind.OTHER_WORK: (
+        "the baseline was measured in another way ({differences})",
+        "Store a new baseline with --fileperf-update",
+    ),
+    ReasonKind.MEMORY_COURSE: (
+        "the baseline lacks the number of requests that led to its memory",
+        "Store a new one with --fileperf-update=all",
+    ),
+    ReasonKind.OTHER_ROWS: (
+        "the feed's rows differ from the baseline's rows",
+        "Give the same rows each time, or let setup make them."
+        " To keep these rows, store a new baseline with --fileperf-update",
+    ),
+    ReasonKind.OTHER_ANSWERS: ("better, but its answers differ from before", "Check them"),
+    ReasonKind.SAME_CODE: ("the code is the same as {side}", ""),
+    ReasonKind.SAME_FILES: (
+        "both versions ran the same files, because Git does not have them: {differences}",
+        "Commit them, or compare with a directory that has the old ones (--fileperf-against=DIR)",
+    ),
+    ReasonKind.NO_CODE: (
+        "stored figures alone cannot decide, and the baseline's code was not measured again: {text}",
+        "",
+    ),
+    ReasonKind.WORLD: (
+        "the baseline's own code now has {ratio:.2f} times the stored {metric}."
+        " The machine, the packages or the settings changed, not your code{changed}",
+        "",
+    ),
+    ReasonKind.WORLD_UNCLEAR: (
+        "the baseline's own code now has {ratio:.2f} times the stored {metric}."
+        " Runs at different times may differ as much{changed}",
+        "",
+    ),
+    ReasonKind.ENVIRONMENT: (
+        "the baseline's own code now has {ratio:.2f} times the stored {metric}, more than runs differ."
+        " Packages, files that Git ignores, or the machine changed{changed}",
+        "{apart}",
+    ),
+    ReasonKind.ABSENT: ("{text}{details}", ""),
+    ReasonKind.NO_APP: ("{text}{details}", ""),
+    ReasonKind.INCOMPARABLE: ("{text}{details}", ""),
+    ReasonKind.BASE_FAILED: (
+        "{count:,} of {total:,} requests failed on {side}, so its successful ones alone prove nothing",
+        "",
+    ),
+    ReasonKind.BUSY: ("worse, but {busy}, which may be the reason", "Measure again with nothing else running"),
+    ReasonKind.BUSY_FIGURES: (
+        "{busy} when the baseline was stored, so being as fast as then proves nothing",
+        "Store a new baseline with nothing else running",
+    ),
+    ReasonKind.IMPROVED: ("better than its baseline", "Store the new figures with --fileperf-update=all"),
+    ReasonKind.NOISE: ("too noisy to decide. It may be worse by more than the tolerance of {share}", "{remedy}"),
+    ReasonKind.UNSEEN: (
+        "only a change of {share} or more would have shown",
+        "{remedy}, or use a tolerance of {tolerance}",
+    ),
+    ReasonKind.NOTHING_TOLD: ("too noisy to decide. Even a change of {share} would not have shown", "{remedy}"),
+    ReasonKind.FEW_REQUESTS: (
+        "{metric} needs {needed:,} requests, but {side} has {count:,}",
+        "Use a longer duration or gate a lower percentile",
+    ),
+    ReasonKind.NO_REQUEST: ("{side} has no successful request", ""),
+    ReasonKind.WAS_ZERO: (
+        "{metric} was 0 in {side}, and a change from or to 0 has no ratio",
+        "Set a limit instead",
+    ),
+    ReasonKind.NOT_MEASURED: ("{metric} was not measured in {side}{why}", ""),
+    ReasonKind.FEW_FOR_PERCENTILE: (
+        "{metric} of only {count:,} requests: at least {needed:,} tell it from the maximum",
+        "",
+    ),
+    ReasonKind.CAPACITY_BOUND: ("no load broke a limit, so the {metric} is at least this", ""),
+    ReasonKind.FEW_EVENTS: ("{metric} of only {count:,} events: at least {needed:,} tell it from the maximum", ""),
+    ReasonKind.COUNTS_VARY: (
+        "it may be more, because requests differ by chance",
+        "Use a longer duration",
+    ),
+    ReasonKind.STATEMENT: ("{often}{text}{at}", ""),
+    ReasonKind.PAIRS_NO_RATIO: (
+        "{metric} was 0 or not measured in {pair_side}, and a change from or to 0 has no ratio",
+        "",
+    ),
+    ReasonKind.PAIRS_FEW: ("at least {needed} start-ups of each version must answer, but {count} did", "{longer}"),
+    ReasonKind.PAIRS_FEW_REQUESTS: (
+        "{metric} needs {needed:,} requests of each version, but there were {count:,}",
+        "{longer}, or gate a lower percentile",
+    ),
+    ReasonKind.PAIRS_CLUSTERED: (
+        "{count:,} requests of each version cannot decide {metric}, because {bunches} slow ones come together",
+        "{longer}, or gate a lower percentile",
+    ),
+    ReasonKind.PAIRS_CALM_WORSE: (
+        "requests that do not wait together with many others are worse by at least {share}",
+        "",
+    ),
+    ReasonKind.PAIRS_STALLS: ("not worse most of the time, but it stalls now and then, so the total is worse", ""),
+    ReasonKind.PAIRS_CALM_UNCLEAR: (
+        "not surely worse, but requests that do not wait together with many others may be, by {share}",
+        "{more_time}",
+    ),
+    ReasonKind.PAIRS_TOTAL_UNCLEAR: ("not worse most of the time, but the total may be, by {share}", "{more_time}"),
+    ReasonKind.PAIRS_TOTAL_UNSEEN: (
+        "not worse most of the time, but the total may be, by up to {share}",
+        "{more_time}",
+    ),
+    ReasonKind.PAIRS_NEARLY: (
+        "most likely worse by more than {share}, but not certain enough to fail the test",
+        "{more_time}",
+    ),
+    ReasonKind.PAIRS_NOISE: ("too noisy to decide. It may be worse by more than {share}", "{more_time}"),
+    ReasonKind.PAIRS_PASS: (
+        "worse by more than {tolerance} over the whole measurement, but not from start-up to start-up",
+        "Measure again with nothing else running",
+    ),
+    ReasonKind.PAIRS_UNSEEN: ("only a change of {share} or more would have shown in this time", "{more_time}"),
 }
 
 
-def sentence(reason: Reason | None) -> str:
-    """Returns a sentence without a full stop; empty for None."""
-    return "" if reason is None else _filled(reason, _SENTENCES.get(reason.kind, ""))
+def sentence(reason: Reason | None, *, seen: str = "") -> str:
+    """Returns what happened and what to do, without a last full stop; between them what would have been `seen`."""
+    if reason is None:
+        return ""
+    happened, to_do = _SENTENCES.get(reason.kind, ("", ""))
+    return ". ".join(filter(None, (_filled(reason, happened), seen, _filled(reason, to_do))))
 
 
 def brief_sentence(reason: Reason | None) -> str:
     """Returns the reason on one line, without details and remedies."""
     if reason is None:
         return ""
-    return plain(_filled(reason, re.split(r": | \(|\{details|\{why", _SENTENCES.get(reason.kind, ""))[0]))
+    happened, _ = _SENTENCES.get(reason.kind, ("", ""))
+    return plain(_filled(reason, re.split(r": |\. | \(|\{details|\{why", happened)[0]))
 
 
 def _filled(reason: Reason, words: str) -> str:
     if reason.kind is ReasonKind.SINCE_BASELINE:
         parts = [
             f"{reason.busy}, which explains less than this" if reason.busy else "",
-            f"since the baseline, {'; '.join(reason.packages)}" if reason.packages else "",
-            f"the baseline of {reason.day} was stored because: {reason.text}" if reason.text else "",
+            f"packages changed since the baseline: {'; '.join(reason.packages)}" if reason.packages else "",
+            f'reason of the baseline of {reason.day}: "{reason.text}"' if reason.text else "",
         ]
         return "; ".join(filter(None, parts))
     # With a fifth more than computed, in steps of 5 s.
     longer = _MORE if reason.budgeted else _LONGER
     if reason.seconds and not reason.budgeted:
-        longer = f"give it a max_duration of {math.ceil(1.2 * reason.seconds / 5) * 5} s or more"
+        longer = f'Try max_duration="{math.ceil(1.2 * reason.seconds / 5) * 5}s" or more'
     more_time = _more_time(reason)
     return words.format(
         **named(reason, "count", "needed", "total", "ratio", "busy", "text"),
         metric=METRICS[reason.metric].title if reason.metric else "",
         side=_SIDES.get(reason.side, reason.side),
         pair_side=_PAIR_SIDES.get(reason.side, ""),
-        whose={"base": "the old code", "now": "the code here"}.get(reason.side, ""),
+        whose=_PAIR_SIDES.get(reason.side, ""),
         often=_often(reason.times),
         at=f" ({reason.place})" if reason.place else "",
         share=format_share(reason.share),
@@ -209,7 +274,7 @@ def _filled(reason: Reason, words: str) -> str:
         bunches=f"about {reason.together:.2g}" if reason.together >= 2 else "some",
         differences="; ".join(reason.differences),
         details="".join(f": {one}" for one in reason.differences),
-        changed="".join(f"; {one}" for one in (*reason.differences, *reason.packages)),
+        changed=_changes((*reason.differences, *reason.packages)),
         because=f", and its code was not measured again: {reason.text}" if reason.text else "",
         apart=_APART if reason.packages else _AGAIN,
         why=f": processes of the server changed ({reason.text})" if reason.text else _UNKNOWN.get(reason.metric, ""),
@@ -230,20 +295,39 @@ def _often(times: Sequence[float]) -> str:
 def _more_time(reason: Reason) -> str:
     """Returns what helps to decide a comparison that ran out of time."""
     if reason.jump is None:
-        return f"{_MORE if reason.budgeted else _LONGER}, or a quieter machine"
+        return _MORE if reason.budgeted else _LONGER
     before, after = (f"{time_text(seconds)} at p{percentile:g}" for percentile, seconds in reason.jump)
-    return (
-        f"latency jumps there, from {before} to {after}, and chance decides on which side it is:"
-        " gate a percentile beside it"
-    )
+    return f"Chance decides, because latency jumps from {before} to {after}. Gate another percentile"
+
+
+def _changes(changes: Iterable[str]) -> str:
+    return f". Changed: {'; '.join(changes)}" if changes else ""
 
 
 # --- Notes: the served app, the load, and the measured code of a baseline
 
 _NOTES: Mapping[NoteKind, str] = {
+    NoteKind.SET_BY_TEST: "served with the test's own settings on the app: {several}",
+    NoteKind.NOT_AS_MADE: "differs from the test's app: {several}",
+    NoteKind.IMPORTS_ANEW: "each start-up imports the app anew: {names}",
+    NoteKind.ELSEWHERE: "old and new code share this, because no version contains it: {names}",
+    NoteKind.CHANGED_MEANWHILE: "{names} changed during the measurement",
+    NoteKind.NEVER_CONFIRMED: "compared with stored figures only, because of fileperf_confirm=never",
+    NoteKind.FILES_CHANGED: "compared with stored figures only: {names}",
+    NoteKind.FIGURES_ONLY: "compared with stored figures only: {names}",
+    NoteKind.SAME_CODE: "the code is the same as {names}",
+    NoteKind.IN_TURN: "measured alternately with the code of {names}",
+    NoteKind.PACKAGES_HERE: "{names}: it runs with the packages installed here",
+    NoteKind.PACKAGES: "changed packages: {names}",
+    NoteKind.ROUGHLY_KNOWN: f"the stored figures are known only to {{share}} %, not to {100 * KNOWN_TO:g} %,"
+    " because the machine is noisy",
+    NoteKind.NO_CODE_STORED: "stored only figures, because the code cannot be found again: {names}",
+    NoteKind.TOLD: "{names}",
+}
+_OLDER_NOTES: Mapping[NoteKind, str] = {
+    **_NOTES,
     NoteKind.SET_BY_TEST: "served with what the test has set on the app: {several}",
     NoteKind.NOT_AS_MADE: "not as in the test's app: {several}",
-    NoteKind.IMPORTS_ANEW: "each start-up imports the app anew: {names}",
     NoteKind.ELSEWHERE: "the same on both sides, as it lies elsewhere: {names}",
     NoteKind.CHANGED_MEANWHILE: "{names} changed while it was measured",
     NoteKind.NEVER_CONFIRMED: "only stored figures compare, as fileperf_confirm=never says",
@@ -251,13 +335,11 @@ _NOTES: Mapping[NoteKind, str] = {
     NoteKind.FIGURES_ONLY: "only stored figures compare: {names}",
     NoteKind.SAME_CODE: "the code here is that of {names}",
     NoteKind.IN_TURN: "measured in turn with the code of {names}",
-    NoteKind.PACKAGES_HERE: "{names}: it runs with the packages installed here",
-    NoteKind.PACKAGES: "changed packages: {names}",
     NoteKind.ROUGHLY_KNOWN: f"the stored level is known to {{share}} % only, not to {100 * KNOWN_TO:g} %:"
     " the machine is noisy",
     NoteKind.NO_CODE_STORED: "only figures were stored, as its code cannot be found again: {names}",
-    NoteKind.TOLD: "{names}",
 }
+"""The words of records that have notes as texts only."""
 
 
 def note_text(note: Note) -> str:
@@ -269,7 +351,7 @@ def note_text(note: Note) -> str:
 
 def note_of(text: str) -> Note:
     """Returns the note with this text: older records only have the text."""
-    for kind, words in _NOTES.items():
+    for kind, words in _OLDER_NOTES.items():
         before, _, after = re.sub("{.*}", "{}", words).partition("{}")
         if text.startswith(before) and text.endswith(after):
             held = text.removeprefix(before).removesuffix(after)
@@ -285,14 +367,14 @@ def note_of(text: str) -> Note:
 # A change of the code and a change of the environment never share a line:
 #
 #     rps  5,010/s → 5,001/s  −0.2 % [−1.1, +0.7]  tolerance 3 %  PASS
-#     the world: your baseline's own code runs at 0.83 of what was stored (rps −16.8 % from 6,021/s): …
+#     environment: the baseline's own code now has rps −16.8 % (stored 6,021/s). …
 
 NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 
 
 def base_name(verdict: Verdict) -> str:
-    """Returns the name of the compared side: another version, or the stored baseline."""
-    return "base" if verdict.against and not verdict.code_notes else "baseline"
+    """Returns the heading of the figures that a run is compared with: those of old code, or stored ones."""
+    return "old" if verdict.against or verdict.pairs else "baseline"
 
 
 def compared(result: Result) -> tuple[MetricComparison, ...]:
@@ -338,8 +420,8 @@ def typical_text(comparison: MetricComparison) -> str:
         return ""
     change = format_change(comparison.typical)
     if metric.percentile is not None:
-        return f"{comparison.metric}: the verdict compares start-ups with each other, by which the change is {change}"
-    return f"{comparison.metric}: in typical moments, without stalls, the change is {change}. The verdict uses both"
+        return f"{comparison.metric}: the verdict compares start-ups with each other. By these the change is {change}"
+    return f"{comparison.metric}: without stalls the change is {change}. The verdict uses both"
 
 
 def interval_text(comparison: MetricComparison) -> str:
@@ -382,6 +464,29 @@ def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
     return f"{change}, {both}tolerance {tolerance_text(comparison)}"
 
 
+def regression_text(verdict: Verdict, worse: Sequence[MetricComparison]) -> str:
+    """Returns `rps fell by 33.6 %, p99 rose by 12.0 % compared with origin/main (1a2b3c4)`.
+
+    What the environment made worse is only named if the code made nothing worse.
+    """
+    by_code = [item for item in worse if item.reason is None or item.reason.kind is not ReasonKind.ENVIRONMENT]
+    moves = ", ".join(map(_move_text, by_code or worse))
+    text = f"{moves} compared with {verdict.against or verdict.since or 'its baseline'}"
+    return text if by_code else f"The environment got slower, not your code: {text}"
+
+
+def _move_text(comparison: MetricComparison) -> str:
+    base, now, metric = comparison.base, comparison.now, comparison.metric
+    if METRICS[metric].is_counted and base is not None and now is not None:
+        by = f"{quantity(abs(now - base), Unit.COUNT)} to {quantity(now, Unit.COUNT)} per request"
+        return f"{metric} {'rose' if now > base else 'fell'} by {by}"
+    if comparison.change is None:
+        return f"{metric} got worse"
+    change = format_change(abs(comparison.change)).lstrip("+")
+    verb = "fell by" if comparison.change < 0 else "rose by" if change.endswith("%") else "rose"
+    return f"{metric} {verb} {change}"
+
+
 def notes_text(notes: Iterable[Note]) -> str:
     return "; ".join(map(note_text, notes))
 
@@ -399,6 +504,12 @@ def world_outcome(verdict: Verdict) -> Outcome | None:
     return next((outcome for outcome in order if outcome in found), None)
 
 
+def is_world_to_blame(verdict: Verdict) -> bool:
+    """Returns whether the environment got slower, and no reason of a gate says so."""
+    kinds = {comparison.reason.kind for comparison in verdict.comparisons if comparison.reason is not None}
+    return world_outcome(verdict) is Outcome.REGRESSED and ReasonKind.ENVIRONMENT not in kinds
+
+
 def is_world_notable(verdict: Verdict) -> bool:
     """Returns whether to show the environment unasked: it is slower, or may be and packages have changed."""
     outcome = world_outcome(verdict)
@@ -412,32 +523,26 @@ def world_text(verdict: Verdict) -> str:
     if outcome is None:
         return ""
     lead = next(comparison for comparison in verdict.world if comparison.outcome is outcome)
-    metric = METRICS[lead.metric]
-    ratio = "an unknown share" if lead.change is None else f"{1 + lead.change:.2f}"
-    is_rate = metric.worse_sign < 0
-    runs = f"runs at {ratio} of what was stored" if is_rate else f"has {ratio} times the stored {metric.title}"
     # Without the present figure, which the test's row has.
-    figures = (f"{item.metric} {change_text(item)} from {both_sides(item)[0] or '?'}" for item in verdict.world)
-    return plain(f"your baseline's own code {runs} ({', '.join(figures)}){_meaning(lead)}{_changed(lead)}")
+    figures = (f"{item.metric} {change_text(item)} (stored {both_sides(item)[0] or '?'})" for item in verdict.world)
+    return plain(f"the baseline's own code now has {', '.join(figures)}{_meaning(lead)}{_changed(lead)}")
 
 
 def _meaning(comparison: MetricComparison) -> str:
     outcome, reason = comparison.outcome, comparison.reason
     if outcome in (Outcome.REGRESSED, Outcome.IMPROVED):
-        return ": the machine, packages or environment changed" + ", not your code" * (outcome is Outcome.REGRESSED)
+        return ". The machine, packages or settings changed" + ", not your code" * (outcome is Outcome.REGRESSED)
     if outcome is not Outcome.INCONCLUSIVE:
         return ""
     if reason is None or reason.kind is ReasonKind.WORLD_UNCLEAR:
-        return ", no more than runs at different times may differ"
+        return ". Runs at different times may differ as much"
     return f": {sentence(reason)}"
 
 
 def _changed(comparison: MetricComparison) -> str:
     if comparison.reason is None or comparison.reason.kind not in (ReasonKind.WORLD, ReasonKind.WORLD_UNCLEAR):
         return ""
-    others, packages = comparison.reason.differences, comparison.reason.packages
-    label = "changed" if others else "changed packages"
-    return f"; {label}: {', '.join((*others, *packages))}" if others or packages else ""
+    return _changes((*comparison.reason.differences, *comparison.reason.packages))
 
 
 # --- Tests that failed for another reason than a figure, in words

@@ -25,7 +25,7 @@ from pytest_fileperf.serve.databases import Databases, databases_here
 from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.made import Made, made_of
 
-_HOW = 'put it in a module of its own and give it as "module:attribute" (or "module:factory()")'
+_HOW = 'Put it in its own module and give it as "module:attribute" (or "module:factory()")'
 
 _TESTS = frozenset({"test", "tests", "testing"})
 """Packages whose name for an app counts only if there is no other."""
@@ -63,13 +63,13 @@ class AppSpec:
     def pickled(self, *, workers: int) -> bytes:
         """Returns the object for its server process. Raises AppLoadError, with advice to give it by name."""
         if workers > 1:
-            raise AppLoadError(f"{self.name} cannot be imported by {workers} workers: {_HOW}")
+            raise AppLoadError(f"{self.name} cannot be imported by {workers} workers. {_HOW}")
         try:
             with _by_value(_test_modules()):
                 return by_value(self.target)
         except Exception as error:  # pickling runs any __reduce__: whatever it raises is reported
             reason = f"{type(error).__name__}: {error}"
-            raise AppLoadError(f"{self.name} cannot be sent to a server process ({reason}): {_HOW}") from error
+            raise AppLoadError(f"{self.name} cannot be sent to a server process ({reason}). {_HOW}") from error
 
 
 def app_spec(app: object) -> AppSpec:
@@ -84,8 +84,8 @@ def app_spec(app: object) -> AppSpec:
         target = app.strip().removesuffix("()")
         module_name, colon, path = target.partition(":")
         if not (colon and all(part.isidentifier() for part in (*module_name.split("."), *path.split(".")))):
-            form = "write module:attribute, without quotes" if {'"', "'"} & {*app} else 'write "module:attribute"'
-            raise AppLoadError(f'{app!r} does not name an app: {form}, or "module:factory()"')
+            form = "Write module:attribute, without quotes" if {'"', "'"} & {*app} else 'Write "module:attribute"'
+            raise AppLoadError(f'{app!r} does not name an app. {form}, or "module:factory()"')
         return AppSpec(target, app.strip().endswith("()"))
     # A function without arguments. A class isn't a factory: its instance was meant.
     factory = callable(app) and not isinstance(app, type) and takes(app, 3) is False and takes(app, 0) is True
@@ -181,8 +181,8 @@ def _found(target: str) -> object:
         # Not if it imports another module that is missing.
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
             where = f"the sys.path of the test run, in {Path.cwd()}"
-            to_do = "name the directory that it is in in pytest's ini file, as in pythonpath = ."
-            raise AppMissingError(f'app "{target}" does not import: {_summary(error)} on {where}: {to_do}') from error
+            to_do = "Name its directory in pytest's ini file, as in pythonpath = ."
+            raise AppMissingError(f'app "{target}" does not import: {_summary(error)} on {where}. {to_do}') from error
         raise AppLoadError(f'app "{target}" does not import: {_describe(error)}') from error
     where = f'module "{module_name}"'
     for name in path.split("."):
@@ -190,7 +190,7 @@ def _found(target: str) -> object:
             found = getattr(found, name)
         except AttributeError:
             near = difflib.get_close_matches(name, dir(found), n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = f". Did you mean {' or '.join(near)}?" if near else ""
             raise AppMissingError(f'app "{target}" was not found: {where} has no attribute "{name}"{hint}') from None
         where = f'"{name}" of {where}'
     return found
@@ -207,8 +207,8 @@ def make_app(factory: object, name: str) -> object:
     if not callable(factory):
         raise AppLoadError(f'app factory "{name}()" is not callable: it is {_kind(factory)}')
     if takes(factory, 0) is False:
-        problem = f"it takes {_parameters(factory)}, and a factory is called with nothing"
-        hint = "" if why_not_asgi(factory) else f'; it looks like the app itself: write "{name}", without "()"'
+        problem = f"it takes {_parameters(factory)}, but a factory is called without arguments"
+        hint = "" if why_not_asgi(factory) else f'. It looks like the app itself. Write "{name}", without "()"'
         raise AppLoadError(f'app factory "{name}()" cannot be used: {problem}{hint}')
     try:
         app: object = factory()
@@ -216,7 +216,7 @@ def make_app(factory: object, name: str) -> object:
         raise AppLoadError(f'app factory "{name}()" failed: {_describe(error)}') from error
     if inspect.iscoroutine(app):
         app.close()
-        raise AppLoadError(f'app factory "{name}()" is an async function: a factory must be a plain one')
+        raise AppLoadError(f'app factory "{name}()" is an async function, but a factory must be a plain one')
     return check_app(app, f"{name}()")
 
 
@@ -224,27 +224,27 @@ def check_app(app: object, name: str) -> object:
     """Returns the app as it is. Raises AppLoadError, which describes it, if it cannot be an ASGI app."""
     problem = why_not_asgi(app)
     if problem:
-        raise AppLoadError(f'"{name}" is not an ASGI app: {problem}')
+        raise AppLoadError(f'"{name}" isn\'t an ASGI app: {problem}')
     return app
 
 
 def why_not_asgi(app: object) -> str | None:
     """Returns why the object cannot be an ASGI app, or None. One without a readable signature may be one."""
     if isinstance(app, ModuleType):
-        return f'it is a module: name the app in it, as in "{app.__name__}:app"'
+        return f'it is a module. Name the app in it, as in "{app.__name__}:app"'
     if not callable(app):
         return f"it is {_kind(app)}, which cannot be called"
     if isinstance(app, type):
         fits = hasattr(app, "__await__") or _takes_scope_only(app)
-        return None if fits else f"it is the class {app.__name__} and not an instance: write {app.__name__}(…)"
+        return None if fits else f"it is the class {app.__name__}, not an instance. Write {app.__name__}(…)"
     if takes(app, 3) is not False or _takes_scope_only(app):
         return None
     found = f"it is {_kind(app)} that takes {_parameters(app)}"
     if takes(app, 2):
-        return f"{found}, as a WSGI app does: wrap it (a2wsgi.WSGIMiddleware), or name an ASGI app"
+        return f"{found}, as a WSGI app does. Wrap it (a2wsgi.WSGIMiddleware), or name an ASGI app"
     if takes(app, 0):
-        return f'{found}: if it makes the app, write it as a factory, with "()" at the end'
-    return f"{found}, where an ASGI app takes (scope, receive, send)"
+        return f'{found}. If it makes the app, write it as a factory, with "()" at the end'
+    return f"{found}, but an ASGI app takes (scope, receive, send)"
 
 
 def _takes_scope_only(app: object) -> bool:

@@ -57,7 +57,7 @@ def _resolved(
     words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
     directory = code_tree.path(code_tree.cwd() / (spec.cwd or ""))
     if not directory.is_dir():
-        raise PlanError(f"cwd={str(spec.cwd)!r} is no directory in {code_tree.cwd()}", where="Command")
+        raise PlanError(f"cwd={str(spec.cwd)!r} isn't a directory in {code_tree.cwd()}", where="Command")
     return words, directory, Path(_find_program(words[0], directory, env.get("PATH")))
 
 
@@ -69,14 +69,12 @@ def _require_difference(spec: Command, directory: Path, program: Path, code_tree
         is_mapped = any(code_tree.word(text) != text for text in (*spec.command, *dict(spec.env).values()))
         if is_mapped or code_tree.holds(directory) or code_tree.holds(program):
             return
-        advice = f"let it run in the tree (cwd is {directory}), or name the paths of its code in full"
+        advice = f"Let it run in the tree (cwd is {directory}), or give the full paths of its code"
     elif any(PYTHON in word for word in spec.command) or program.parent == Path(code_tree.interpreter).parent:
         return
     else:
-        advice = f"start it with {PYTHON}, as in {PYTHON} -m {program.name}"
-    raise PlanError(
-        f"{spec.name} would be the same on both sides, here and in {code_tree.title}: {advice}", where="Command"
-    )
+        advice = f"Start it with {PYTHON}, as in {PYTHON} -m {program.name}"
+    raise PlanError(f"{spec.name} would run the same code here and for {code_tree.title}. {advice}", where="Command")
 
 
 def _loaded_by(
@@ -132,16 +130,16 @@ def _find_program(name: str, directory: Path, search_path: str | None) -> str:
         found = shutil.which(name, path=search_path)
         if found is None:
             raise PlanError(
-                f"no program {name!r} on the PATH: install it, or write where it is "
-                f"({PYTHON} is the Python that runs the tests)",
+                f"no program {name!r} on the PATH. Install it, or write its path ({PYTHON} is the Python that "
+                "runs the tests)",
                 where="Command",
             )
         return str(Path(found).absolute())
     path = directory / name
     if not path.is_file():
-        raise PlanError(f"there is no program {path}: is it built, and is cwd right?", where="Command")
+        raise PlanError(f"there is no program {path}. Is it built, and is cwd right?", where="Command")
     if not os.access(path, os.X_OK):
-        raise PlanError(f"{path} is not executable: `chmod +x` it, or name what runs it", where="Command")
+        raise PlanError(f"{path} isn't executable. Run `chmod +x` on it, or name its interpreter", where="Command")
     return str(path)
 
 
@@ -224,8 +222,8 @@ def free_port(host: str = LOOPBACK) -> int:
             return port
     except OSError as error:
         raise ServerStartError(
-            f"no server can listen at {host} ({os.strerror(error.errno or 0)}): give an address of this machine, "
-            "--fileperf-host=ADDRESS"
+            f"no server can listen at {host} ({os.strerror(error.errno or 0)}). Give an address of this "
+            "machine with --fileperf-host=ADDRESS"
         ) from error
 
 
@@ -246,7 +244,7 @@ class CommandLaunch(ProcessLaunch[Command]):
     def prepare(self, run_directory: Path) -> Invocation:
         if not scratch.IS_SUPERVISED:  # without process groups and signals nothing could reliably end it
             raise PlanError(
-                f"{self.spec.name} does not run on this system: start the server yourself, and give "
+                f"{self.spec.name} does not run on this system. Start the server yourself, and give "
                 'server=Url("http://127.0.0.1:…")',
                 where=self._where,
             )
@@ -277,9 +275,9 @@ class CommandLaunch(ProcessLaunch[Command]):
         if returncode is not None:
             what, log = self._ended_early(returncode), self.process.log
             if returncode == 0:
-                what += ": it must stay in the foreground for as long as it serves"
+                what += ". It must stay in the foreground while it serves"
             if any(_IN_USE.search(line) for line in log) or not (self.spec.uds or _is_free(self._host, self._port)):
-                what += f": another program took port {self._port}, or one that it wants too"
+                what += f". Another program took port {self._port}, or another port that it needs"
                 raise PortTakenError(what, log=log)
             raise ServerStartError(what, log=log)
         if not self._accepts():
@@ -310,14 +308,14 @@ class CommandLaunch(ProcessLaunch[Command]):
         asked = f"the Unix socket {uds}" if uds else f"{self._host} port {self._port}"
         if self._accepts() if uds else is_reached(endpoints, self._host, self._port):
             problem = self._http_problem(self.spec.ready or "/", _CONNECT_TIMEOUT_S)
-            reason = f"it listens, and gave no HTTP answer to GET {self.spec.ready} ({problem})"
+            reason = f"it listens, but gave no HTTP answer to GET {self.spec.ready} ({problem})"
         elif endpoints:
             seen = ", ".join(f"{ip} port {number}" for ip, number in endpoints)
-            reason = f"it listens on {seen}, and was told {asked}"
+            reason = f"it listens on {seen} instead of {asked}"
         else:
             reason = f"it does not listen on {asked}"
             others = () if uds else listeners(self._host, self._port)
-            reason += f", where process {others[0]} does, which is none of its own" if others else ""
+            reason += f", but process {others[0]}, which isn't its own, does" if others else ""
         return f"{self.spec.name} was not ready within {self.spec.start_timeout_s:g} s: {reason}"
 
     def _accepts(self) -> bool:

@@ -51,9 +51,9 @@ class Databases:
             if name is None or any(_names(value, name) for value in chosen):
                 continue
             if name != mine:
-                difference = f'is "{mine}" in the test process, and would be "{name}" in the server'
+                difference = f'is "{mine}" in the test process, but would be "{name}" in the server'
             elif self.guarded and name and not _is_of_tests(name):
-                difference = f'would be "{name}" in the server, which is no test database'
+                difference = f'would be "{name}" in the server, which isn\'t a test database'
             else:
                 continue
             return f'the database "{alias}" of Django {difference}: {_advice(mine, self.settings, server)}'
@@ -123,12 +123,12 @@ def _advice(mine: str, settings: str, server: str) -> str:
     name = mine if "test" in last and not _is_in_memory(mine) else name
     file = f', which needs a file, "TEST": {{"NAME": "{name}"}} in DATABASES' if is_file else ""
     return (
-        "the load could write into real data. Let the settings read the database's name from an environment variable, "
-        "and give each boot a database of its own, which the app's factory makes and migrates, as in "
-        f'{server}env={{"DB_NAME": f"{{tmp_path}}/{{{{boot}}}}.sqlite3"}}). '
-        f'Or give the server the test database{file}: {server}env={{"DB_NAME": "{name}"}}), and mark the test '
-        "django_db(transaction=True), or what the load writes stays there for other tests. Where the server may use "
-        f'that database, or needs none, say so: {server}env={{"{SETTINGS}": "{settings}"}})'
+        "the load could write into real data. Let the settings read the database's name from an environment "
+        "variable. Let the app's factory make and migrate a database for each start-up, as in "
+        f'{server}env={{"DB_NAME": f"{{tmp_path}}/{{{{boot}}}}.sqlite3"}}). Or give the server the test '
+        f'database{file}: {server}env={{"DB_NAME": "{name}"}}), and mark the test '
+        "django_db(transaction=True). Else the load's data stays there for other tests. If the server may "
+        f'use that database, or needs none, confirm it: {server}env={{"{SETTINGS}": "{settings}"}})'
     )
 
 

@@ -111,13 +111,13 @@ def document_of(source: str) -> Mapping[str, Any]:
         made = getattr(app, "openapi", of_litestar)
         if not callable(made):
             raise PlanError(
-                f"{source} does not say which endpoints it has, as FastAPI and Litestar do: give its OpenAPI document,"
-                " or a recording of a browser (HAR), as a JSON file"
+                f"{source} does not document its endpoints, as FastAPI and Litestar do. Give its OpenAPI "
+                "document, or a recording of a browser (HAR), as a JSON file"
             )
         # An app that is started alone knows nothing of its servers' names elsewhere, behind a proxy.
         document = {**made(), "servers": ()}
     if isinstance(document, dict) and "swagger" in document:
-        raise PlanError(f"{source} is a Swagger 2.0 document: convert it to OpenAPI 3")
+        raise PlanError(f"{source} is a Swagger 2.0 document. Convert it to OpenAPI 3")
     if not isinstance(document, dict) or not {"paths", "log"} & document.keys():
         raise PlanError(f"{source} is neither an OpenAPI document nor a recording (HAR)")
     return document

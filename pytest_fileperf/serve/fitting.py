@@ -64,12 +64,11 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
 # --- Sets the test's values on the app, and checks them after the lifespan
 
 _BY_NAME = (
-    "Put that into a module that the server can import, which is no test module and no conftest.py: from there it "
-    "is sent by its name. Or g"
+    "Put it into a module that the server can import, not a test module or conftest.py. Then it is sent by name. Or g"
 )
 _WAY_OUT = (
-    'ive a factory in a module that the server can import ("package.module:make()"), '
-    "functools.partial(make, …), or a lambda; or the app by its name, to serve it as it is imported"
+    'ive a factory in a module that the server can import ("package.module:make()"), functools.partial(make, '
+    "…), or a lambda. Or give the app by its name, to serve it as it is imported"
 )
 
 
@@ -106,7 +105,7 @@ class Fitting:
         causes = {part: cause_of(part, made.likeness, found, imported.likenesses, env=env) for part in differing}
         for part, cause in causes.items():
             if cause is Cause.TEST_AND_ENV or (env and imported.problem):
-                failed = f"an import without that env would tell, and it failed: {imported.problem}"
+                failed = f"an import without that env failed: {imported.problem}"
                 raise self._refused(part, made, found, failed if imported.problem else cause.value)
         self.left = {part: cause.value for part, cause in causes.items() if cause is not Cause.TEST}
         # It sets all that can be set, then looks again, as an attribute may stay as it is.
@@ -120,7 +119,7 @@ class Fitting:
         now = likeness_of(app)
         for part in now.differing(made.likeness):
             if part not in self.awaited and part not in self.left:
-                self._await_or_refuse(part, "it stays so when it is set there", made, now)
+                self._await_or_refuse(part, "setting it there does not change it", made, now)
         self.set = tuple(part for part in to_set if part not in self.awaited)
         for where in {part[0] for part in (*self.set, *self.awaited) if part[1].startswith("state.")}:
             node = self.nodes.get(where)

@@ -59,7 +59,7 @@ def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Im
 # --- Keeps a command from loading another app, or another database, than the test's: it cannot be handed either
 
 _WAY_OUT_OF_COMMANDS = (
-    "Serve it by Uvicorn() or Gunicorn(); or, where the command serves what is to be measured, give the app by its "
+    "Serve it by Uvicorn() or Gunicorn(). Or, if the command serves the app to measure, give the app by its "
     'name, as in app="package.module:app"'
 )
 
@@ -70,13 +70,11 @@ def refuse_other_app(spec: Command, app: AppSpec | None, imports: Imports) -> No
         return
     if app.made is None or not isinstance(app.target, str):
         raise AppLoadError(
-            f"{spec.name} cannot be handed {app.name}, which is an object of this test run. {_WAY_OUT_OF_COMMANDS}"
+            f"{spec.name} cannot get {app.name}, because it is an object of this test run. {_WAY_OUT_OF_COMMANDS}"
         )
     found = imports_of(app, 2, imports, timeout_s=spec.start_timeout_s)
     if problem := _difference(app.made, found):
-        raise AppLoadError(
-            f"{spec.name} cannot be handed {app.name} as the test made it: {problem}. {_WAY_OUT_OF_COMMANDS}"
-        )
+        raise AppLoadError(f"{spec.name} cannot get {app.name} as the test made it: {problem}. {_WAY_OUT_OF_COMMANDS}")
 
 
 def refuse_other_databases(spec: Command, imports: Imports) -> None:
@@ -89,18 +87,18 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
     problem = here.refusal(found.databases, list(dict(spec.env).values()), server="Command([…], ")
     if not found.databases.names and (here.are_of_tests or here.guarded):
         why = found.problem or f"{SETTINGS} is not set"
-        problem = f"the test process is kept from Django's real database, and that of the command is not known ({why})"
+        problem = f"the test process uses no real Django database, but the command's database is unknown ({why})"
     if problem:
         raise AppLoadError(
-            f"{spec.name} is not started: {problem}. If the command has nothing to do with it, "
-            f'say so: env={{"{SETTINGS}": ""}}'
+            f"{spec.name} is not started: {problem}. If the command does not use it, confirm that: "
+            f'env={{"{SETTINGS}": ""}}'
         )
 
 
 def _difference(made: Made, found: Imported) -> str:
     """Returns how the test's app differs from its import; empty if it does not."""
     if found.problem:
-        return f"whether the test has set something cannot be known, as an import failed ({found.problem})"
+        return f"the test's own settings on the app are unknown, because an import failed ({found.problem})"
     first, *others = found.likenesses
     for part in made.likeness.differing(first):
         cause = cause_of(part, made.likeness, first, others, env=False)

@@ -156,8 +156,8 @@ class InProcessLaunch:
         if running is None:
             return ""
         if self._thread.is_alive():
-            return f"{running.title} did not end within {_STOP_TIMEOUT_S:g} s of being asked to"
-        return self._ending and f"{running.title} failed when it was asked to end: {self._ending}"
+            return f"{running.title} did not end within {_STOP_TIMEOUT_S:g} s"
+        return self._ending and f"{running.title} failed at its end: {self._ending}"
 
     def _main(self) -> None:
         try:

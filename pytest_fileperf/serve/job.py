@@ -152,8 +152,8 @@ class Job:
                     target = pickle.loads(self.value)  # noqa: S301 # written by the test process for us
                 except Exception as error:  # it imports and calls the user's code: whatever that raises is reported
                     raise AppLoadError(
-                        f"{self.app_name} cannot be rebuilt in the server process ({type(error).__name__}: {error}): "
-                        'put it in a module of its own and give it as "module:attribute"'
+                        f"{self.app_name} cannot be rebuilt in the server process ({type(error).__name__}: "
+                        f'{error}). Put it in its own module and give it as "module:attribute"'
                     ) from error
 
             def before_factory() -> None:

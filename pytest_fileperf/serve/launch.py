@@ -48,15 +48,17 @@ class Launch(Protocol):
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:
     """Raises PlanError, with what to do, if this server cannot run old code."""
     if isinstance(spec, Url):
-        problem = "a Url boots nothing: start that version yourself, and give its address with --fileperf-against=URL"
+        problem = (
+            "a Url starts no server. Start that version yourself, and give its address with --fileperf-against=URL"
+        )
     elif isinstance(spec, InProcess):
-        problem = "one process cannot hold two versions of a module: use Uvicorn()"
+        problem = "one process cannot contain two versions of a module. Use Uvicorn()"
     elif isinstance(spec, Uvicorn) and spec.port != 0:
-        problem = f"two versions cannot have port {spec.port} at once: leave `port` out"
+        problem = f"two versions cannot use port {spec.port} at once. Leave `port` out"
     elif not isinstance(spec, Command) and app is not None and not isinstance(app.target, str):
         problem = (
-            f"{app.name} is an object of this test run, whose code is the one that is here: "
-            'give the app by name, as in "module:attribute" (or "module:factory()")'
+            f"{app.name} is an object of this test run, so its code is the new code. Give the app by name, as "
+            'in "module:attribute" (or "module:factory()")'
         )
     else:
         return
@@ -68,9 +70,9 @@ def refuse_changed(running: RunningServer, *, title: str) -> None:
     if running.changed:
         names = ", ".join(name for name, _ in running.changed)
         raise PlanError(
-            f"this cannot be compared with {title}: the test has set {names} on the app, which the other side "
-            "imports as it is (or an earlier test has, as by requests of a test client): give a factory that does so, "
-            'in a module that both sides have, as in "package.module:make()"'
+            f"this cannot be compared with {title}: this test, an earlier one or a test client set {names} on "
+            "the app. The old code imports the app without that. Give a factory that sets it, in a module of "
+            'both versions, as in "package.module:make()"'
         )
 
 
@@ -170,7 +172,7 @@ class ServerPool:
         )
         if app is None and needs_app(spec):
             raise PlanError(
-                'there is no app to boot: name one, as in fileperf_app = "app.main:app" or app="app.main:app"'
+                'there is no app to serve. Name one, as in fileperf_app = "app.main:app" or app="app.main:app"'
             )
         where = type(spec).__name__
         if isinstance(spec, Granian):

@@ -134,7 +134,7 @@ def loaded(made: Made) -> Mapping[Part, object]:
         values: dict[Part, object] = _Unpickler(io.BytesIO(made.values)).load()
     except Exception as error:  # unpickling imports and calls the user's code: whatever it raises is reported
         raise AppLoadError(
-            f"what the test has set on the app cannot be rebuilt in the server ({type(error).__name__}: {error})"
+            f"the test's own settings on the app cannot be rebuilt in the server ({type(error).__name__}: {error})"
         ) from error
     return values
 
@@ -161,7 +161,7 @@ def _problem(value: object, names: Mapping[int, str]) -> str:
 def _lost_keys(values: Mapping[Part, object], names: Mapping[int, str]) -> dict[Part, str]:
     """Returns which overrides would be lost: a dependency is found only as the very object that the routes have."""
     return {
-        part: f"no module has {getattr(key, '__qualname__', type(key).__qualname__)} by a name"
+        part: f"no module contains {getattr(key, '__qualname__', type(key).__qualname__)} by a name"
         for part, value in values.items()
         if part[1] == "dependency_overrides" and isinstance(value, Mapping)
         for key in value
@@ -235,8 +235,8 @@ class Cause(Enum):
 
     TEST = "the test has set it"
     ENV = "the server's env sets it"
-    CHANCE = "it is another one at each import"
-    TEST_AND_ENV = "the test has set it, and so does the server's env"
+    CHANCE = "it differs at each import"
+    TEST_AND_ENV = "both the test and the server's env set it"
 
 
 def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Likeness], *, env: bool) -> Cause:
@@ -270,9 +270,9 @@ def tell_difference(
     ]
     only_mine, only_theirs = (told(part, entries) for entries in _from_where_they_differ(*differing))
     if not theirs:
-        return f"the test's app{where} has {title} {only_mine}, {other} has none"
+        return f"the test's app{where} has {title} {only_mine}, but {other} has none"
     if only_mine and only_theirs:
-        return f"the test's app{where} has {title} {only_mine}, {other} has {only_theirs}"
+        return f"the test's app{where} has {title} {only_mine}, but {other} has {only_theirs}"
     if only_mine:
         return f"the test's app{where} has {title} {only_mine}, which {other} lacks"
     if only_theirs:

@@ -195,7 +195,7 @@ class Preloads:
             pid = held.fork(run_directory, env)
             if pid is not None:
                 return Fork(pid, held, leave), ""
-            why = "the process that had imported it does not answer"
+            why = "the process that imported it does not answer"
             leave(why)
             return None, why
         spare = self._spares.pop(key, None)

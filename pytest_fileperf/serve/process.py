@@ -51,8 +51,8 @@ def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
     where, uds = where or type(spec).__name__, socket_file(spec, run_directory)
     if uds is not None and len(os.fsencode(uds)) > _LONGEST_SOCKET_PATH:
         raise PlanError(
-            f"the path of a Unix socket may have {_LONGEST_SOCKET_PATH} bytes, and {uds} has more: "
-            "let the environment variable TMPDIR name a directory with a shorter path",
+            f"the path of a Unix socket may have {_LONGEST_SOCKET_PATH} bytes, but {uds} has more. Set the "
+            "environment variable TMPDIR to a directory with a shorter path",
             where=where,
         )
     certificate, key = tls_files(spec, run_directory)
@@ -75,8 +75,8 @@ def _made_certificate() -> tuple[bytes, bytes]:
         import trustme
     except ImportError:
         raise PlanError(
-            "the certificate is made by trustme, which is not installed: "
-            '`pip install "pytest-fileperf[tls]"`, or give ssl_certfile and ssl_keyfile',
+            'the certificate needs trustme, which isn\'t installed: `pip install "pytest-fileperf[tls]"`, or '
+            "give ssl_certfile and ssl_keyfile",
             where="TLS",
         ) from None
     made = trustme.CA().issue_cert("localhost", "127.0.0.1", "::1")
@@ -87,7 +87,7 @@ def _check_certificate(certificate: str, key: str | None, where: str) -> None:
     """Raises PlanError if no server can speak TLS with these files: it would say less, or ask for a password."""
 
     def refuse() -> str:
-        raise ValueError("the key has a password, which no start-up is asked for")
+        raise ValueError("its key has a password, but no server can ask for it")
 
     for name, path in (("ssl_certfile", certificate), ("ssl_keyfile", key)):
         if path is not None and not Path(path).is_file():
@@ -95,8 +95,8 @@ def _check_certificate(certificate: str, key: str | None, where: str) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, refuse)
     except (OSError, ValueError) as error:
-        advice = "give the file of its key as ssl_keyfile" if key is None else "is it PEM, and is this its key?"
-        raise PlanError(f"{certificate} is no certificate with a key ({error}): {advice}", where=where) from error
+        advice = "Give its key file as ssl_keyfile" if key is None else "Is it PEM, and is this its key?"
+        raise PlanError(f"{certificate} isn't a certificate with a key ({error}). {advice}", where=where) from error
 
 
 class RunningProcess(RunningServer):
@@ -316,7 +316,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             if running is None or child.has_ended:
                 return ""
             if not child.end(patience_s=patience_s):
-                return f"{running.title} did not end within {patience_s:g} s of being asked to, and was killed"
+                return f"{running.title} did not end within {patience_s:g} s and was killed"
             failed = [one.message for one in left(Failed, child.directory) if one.stage == "shutdown"]
             returncode = child.ended()
             if returncode not in _ENDED_AS_ASKED:
@@ -324,7 +324,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
             if not failed:
                 return ""
             why = next((line for line in reversed(running.log) if _ERROR.match(line)), "")
-            return f"{running.title} failed when it was asked to end: {failed[0]}{why and f' ({why})'}"
+            return f"{running.title} failed at its end: {failed[0]}{why and f' ({why})'}"
         finally:
             child.stop(patience_s=patience_s)
 

@@ -250,7 +250,7 @@ class RunningUrl(RunningServer):
         try:
             self.connect(tls=False)
         except OSError as error:
-            raise ServerDiedError(f"{self.title} does not answer any more ({error})") from error
+            raise ServerDiedError(f"{self.title} no longer answers ({error})") from error
 
     def _trees(self) -> dict[int, psutil.Process]:
         return {process.pid: process for root in self._roots for process in process_tree(root)}
@@ -274,17 +274,17 @@ class UrlLaunch:
             self._running.connect(tls=self._running.is_tls)
         except ssl.SSLCertVerificationError as error:
             url, verify = self._running.title, self._running.verify
-            advice = f"has {verify} signed it?"
+            advice = f"Has {verify} signed it?"
             if error.verify_code in _OTHER_HOST:
                 host = urlsplit(self._running.url).hostname
-                advice = f'it has to be for {host}, unless any is trusted, as in Url("{url}", verify=False)'
+                advice = f'It must be for {host}, unless you trust any certificate, as in Url("{url}", verify=False)'
             elif verify is True:
-                advice = f'name the file of the authority that has signed it, as in Url("{url}", verify="ca.pem")'
+                advice = f'Name the file of the authority that signed it, as in Url("{url}", verify="ca.pem")'
             why = error.verify_message.removesuffix(".")
-            raise ServerStartError(f"{url} has a certificate that is not trusted ({why}): {advice}") from error
+            raise ServerStartError(f"{url} has an untrusted certificate ({why}). {advice}") from error
         except OSError as error:
             raise ServerStartError(
-                f"nothing answers at {self._running.title} ({error}): start the server, or let fileperf boot the app"
+                f"nothing answers at {self._running.title} ({error}). Start the server, or let fileperf serve the app"
             ) from error
         return self._running
 

@@ -199,16 +199,16 @@ class Command:
         certfile, keyfile = self._has(CERTFILE), self._has(KEYFILE)
         if not (self._has(PORT) or self.uds):
             yield (
-                f"nothing tells {self.name} its port: write {PORT} in an argument or in the value of an environment "
-                f'variable, as in Command(["./server", "--port", "{PORT}"]) or env={{"PORT": "{PORT}"}} '
-                f"(or {UDS} for a Unix socket)"
+                f"{self.name} does not get its port. Write {PORT} in an argument or an environment variable, "
+                f'as in Command(["./server", "--port", "{PORT}"]) or env={{"PORT": "{PORT}"}} (or {UDS} for a '
+                "Unix socket)"
             )
         if self._has(PORT) and self.uds:
-            yield f"{self.name} is told {PORT} and {UDS}, two places to listen at: give one of them"
+            yield f"{self.name} gets {PORT} and {UDS}, two places to listen at. Give one of them"
         if self.ssl_certfile is None and certfile is not keyfile:
-            yield f"a certificate is of no use without its key: write both {CERTFILE} and {KEYFILE}"
+            yield f"a certificate needs its key. Write both {CERTFILE} and {KEYFILE}"
         if self.ssl_certfile is not None and keyfile and self.ssl_keyfile is None:
-            yield f"{self.name} is told {KEYFILE}: give that file, as ssl_keyfile"
+            yield f"{self.name} gets {KEYFILE}. Give that file, as ssl_keyfile"
 
     def _has(self, name: str) -> bool:
         return any(name in text for text in (*self.command, *dict(self.env).values()))
@@ -322,16 +322,16 @@ def _check(spec: ProcessSpec) -> None:
 
 def _problems(spec: ProcessSpec) -> Iterator[str]:
     if isinstance(spec, AsgiSpec) and spec.loop not in LOOPS:
-        yield f"loop={spec.loop!r} is unknown: use one of {', '.join(LOOPS)}"
+        yield f"loop={spec.loop!r} is unknown. Use one of {', '.join(LOOPS)}"
     if isinstance(spec, AsgiSpec) and spec.http not in HTTP_IMPLEMENTATIONS:
-        yield f"http={spec.http!r} is unknown: use one of {', '.join(HTTP_IMPLEMENTATIONS)}"
+        yield f"http={spec.http!r} is unknown. Use one of {', '.join(HTTP_IMPLEMENTATIONS)}"
     if isinstance(spec, Granian) and spec.http != "auto":
-        yield "http is not for granian, which parses requests itself: leave it out"
+        yield "http does not work with granian, which parses requests itself. Leave it out"
     if isinstance(spec, Uvicorn) and not (_is_whole(spec.port) and 0 <= spec.port <= 65535):
         yield f"port={spec.port!r} must be a whole number from 0 (any free one) to 65535"
     for name in ("uds", "tls") if isinstance(spec, AsgiSpec) else ():
         if not isinstance(said := getattr(spec, name), bool):
-            yield f"{name}={said!r} must be True or False" + (": your own file is ssl_certfile" * (name == "tls"))
+            yield f"{name}={said!r} must be True or False" + (". Your own file is ssl_certfile" * (name == "tls"))
     if not _is_whole(spec.workers) or spec.workers < 1:
         yield f"workers={spec.workers!r} must be a whole number, 1 or more"
     for name in ("start_timeout_s", "stop_timeout_s"):
@@ -347,14 +347,14 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
         if given is not None and not isinstance(given, str | os.PathLike):
             yield f"{name}={given!r} must be the path of a PEM file"
     if spec.ssl_keyfile is not None and spec.ssl_certfile is None:
-        yield "ssl_keyfile is the key of a certificate: give that too, as ssl_certfile"
+        yield "ssl_keyfile is the key of a certificate. Give the certificate as ssl_certfile"
     if isinstance(spec, Uvicorn) and spec.uds and spec.port:
-        yield f"uds=True and port={spec.port} are two places to listen at: give one of them"
+        yield f"uds=True and port={spec.port} are two places to listen at. Give one of them"
     if isinstance(spec, AsgiSpec) and spec.uds and not hasattr(socket, "AF_UNIX"):
-        yield "uds=True needs Unix sockets, which Python does not have on this system: use a port"
+        yield "uds=True needs Unix sockets, which Python lacks on this system. Use a port"
     numbers_workers = isinstance(spec, Command | Granian) and spec.workers != 1
     if numbers_workers and any(WORKER in value for _, value in _pairs(spec.env) or ()):
-        yield f"env has {WORKER} with workers={spec.workers}: the program starts its workers, so it has to number them"
+        yield (f"env has {WORKER} with workers={spec.workers}: the program starts its workers, so it must number them")
     if not isinstance(spec, Command):
         return
     yield from _words_problems("command", spec.command)
@@ -367,7 +367,7 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
         yield f'ready={spec.ready!r} must be a path, as in "/", or None for a TCP connection only'
     title: object = spec.title
     if title is not None and not (isinstance(title, str) and title.strip()):
-        yield f"title={title!r} must be a text that is not empty"
+        yield f"title={title!r} must be a text and not empty"
 
 
 def _words_problems(name: str, value: object) -> Iterator[str]:
@@ -476,11 +476,13 @@ def parse_server(text: str) -> ServerSpec:
         case "inprocess":
             return InProcess()
         case "command" if not rest.strip():
-            raise PlanError(f"which one? Write it, as in command:python server.py --port {PORT}", where=where)
+            raise PlanError(
+                f"A command is missing. Write it, as in command:python server.py --port {PORT}", where=where
+            )
         case "command":
             return Command(rest)
     valid = f"{', '.join(SERVER_NAMES)} or an http:// URL on this machine"
-    raise PlanError(f"unknown server {name!r}: use {valid}", where=where)
+    raise PlanError(f"unknown server {name!r}. Use {valid}", where=where)
 
 
 def _parse_settings(make: Callable[..., AsgiSpec], keys: Sequence[str], text: str, where: str) -> AsgiSpec:
@@ -489,7 +491,7 @@ def _parse_settings(make: Callable[..., AsgiSpec], keys: Sequence[str], text: st
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, _, value = (part.strip() for part in item.partition("="))
         if key not in keys:
-            problems.append(f"unknown setting {key!r}: use {', '.join(keys)}")
+            problems.append(f"unknown setting {key!r}. Use {', '.join(keys)}")
             continue
         field_name = f"{key}_s" if key.endswith("_timeout") else key
         if field_name in changes:

@@ -37,7 +37,7 @@ def main(run_directory: Path) -> None:
     except ImportError as error:
         if not job["needs"]:
             raise
-        _end(run_directory, f"too old packages ({error})", "install", "--upgrade", *job["needs"].values())
+        _end(run_directory, f"packages are too old ({error})", "install", "--upgrade", *job["needs"].values())
     serve(run_directory)
 
 

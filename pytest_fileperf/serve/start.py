@@ -123,10 +123,13 @@ def listen(job: Job, run_directory: Path, *, protocol: int = 0) -> socket.socket
     except OSError as error:
         why = error.strerror or str(error)
         message = (
-            f"port {port} of {job.host} cannot be used ({why}): "
-            "end the program that listens there, or leave `port` out to take a free one"
+            f"port {port} of {job.host} cannot be used ({why}). End the program that listens there, or leave "
+            "`port` out to use a free one"
             if port
-            else f"no server can listen at {job.host} ({why}): give an address of this machine, --fileperf-host=ADDRESS"
+            else (
+                f"no server can listen at {job.host} ({why}). Give an address of this machine with "
+                "--fileperf-host=ADDRESS"
+            )
         )
         leave(Failed(stage="port", message=message), run_directory)
         raise SystemExit(_START_FAILED) from None

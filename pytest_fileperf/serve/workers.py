@@ -103,8 +103,8 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         if self.code_tree.python is None and (stale := stale_bytecode(ready[0].files)):
             source, compiled = stale
             raise AppLoadError(
-                f"{self._side}{source} has changed, and Python still runs what was compiled of it before: {compiled} "
-                "has the same time and size noted. Remove that file"
+                f"{self._side}{source} has changed, but Python still runs the older {compiled}, which notes "
+                "the same time and size. Remove that file"
             )
         self._raise_for_origin(ready[0])
         running = RunningWorkers(self.spec, self.process, ready, self._reach, self.start_up.host)
@@ -114,8 +114,8 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
     def why_late(self) -> str:
         spec, ready = self.spec, len(left(Ready, self.process.directory))
         return (
-            f"{self._side}{spec.name} was not ready to serve {self._app.name} within {spec.start_timeout_s:g} s "
-            f"({ready} of {spec.workers} workers were): does the app wait for something when it is imported, or in its "
+            f"{self._side}{spec.name} was not ready to serve {self._app.name} within {spec.start_timeout_s:g} "
+            f"s ({ready} of {spec.workers} workers were). Does the app wait during its import or in its "
             "lifespan?"
         )
 
@@ -135,7 +135,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         if returncode is not None:
             what = side + self._ended_early(returncode)
             if not self.process.log:
-                why = full_disk() or "something that the app imports, or the app itself, has ended the process"
+                why = full_disk() or "the app, or something that it imports, ended the process"
                 what += f", without a word: {why}"
             raise ServerStartError(what, log=self.process.log)
         if noted(STARTED, self.process.directory) > self.spec.workers:
@@ -147,7 +147,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         if code_tree.there is None:
             return
         if file is None or code_tree.is_only_here(Path(file)):
-            raise AppMissingError(f"{code_tree.title}: there is no {name}, which on this side is {file or 'built in'}")
+            raise AppMissingError(f"{code_tree.title} has no {name}, but the new code has it ({file or 'built in'})")
         modules = code_tree.strays(ready.files)
         data = (one for one in code_tree.strays(ready.read) if differ(one, code_tree))
         stray = next(iter((*modules, *data)), None)
@@ -198,7 +198,7 @@ class RunningWorkers(RunningProcess):
 
 def _missing(spec: AsgiSpec) -> Iterator[str]:
     if isinstance(spec, Gunicorn) and not scratch.IS_SUPERVISED:
-        yield "gunicorn does not run on this system: choose another server"
+        yield "gunicorn does not run on this system. Choose another server"
         return
     ours = {"gunicorn": '"pytest-fileperf[gunicorn]"', "uvicorn_worker": '"pytest-fileperf[gunicorn]"'}
     for name in _needs(spec):

@@ -115,7 +115,9 @@ class _Alone:
                 kept += new
             if is_over or (not is_busy and level_error(plan.settings.gate, recording_of(kept)) <= KNOWN_TO):
                 return kept or new
-            title = f"{plan.test.title}, again: {'the machine was busy' if is_busy else 'its level is not known well'}"
+            title = (
+                f"{plan.test.title}, again: {'the machine was busy' if is_busy else 'its figures are not known well'}"
+            )
 
     def _one_run_each(self, title: str) -> list[Run]:
         """Loads each start-up once, in random order, but first the one that serves."""

@@ -174,7 +174,7 @@ def _failed_in(run: Run) -> str:
     """Returns an error if so many requests failed in a look that it shows something else; else nothing."""
     failed = sum(round_.failed for round_ in run.rounds)
     made = failed + sum(round_.requests for round_ in run.rounds)
-    return f"{failed:,} of {made:,} requests failed while it was looked" if failed > _FEW_FAILED * made else ""
+    return f"{failed:,} of {made:,} requests failed during the profile" if failed > _FEW_FAILED * made else ""
 
 
 def _holder(plan: LoadPlan, side: Looked, cores: Cores) -> Stack | None:
@@ -203,7 +203,7 @@ def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores, chang
     text = growth_text(base, now, grown)
     tops = [each.frame.file.partition("/")[0] for each in grown if each.growth_s > 0 and not each.own_code]
     if versions := dict.fromkeys(changed[top] for top in tops if top in changed):
-        text += f"\nof another version: {', '.join(versions)}"
+        text += f"\nchanged packages: {', '.join(versions)}"
     return Explanation(text=text, details=growth_json(base, now, grown))
 
 

@@ -258,8 +258,8 @@ class Sides:
             if not self._is_stored:
                 raise
             why = str(error).splitlines()[0]
-            advice = "store it again with --fileperf-update=all, or compare figures only: fileperf_confirm = never"
-            raise _NoBaseError(f"{title} does not boot", f"{why}; {advice}") from error
+            advice = "Store it again with --fileperf-update=all, or compare only figures with fileperf_confirm = never"
+            raise _NoBaseError(f"{title} does not start", f"{why}. {advice}") from error
 
 
 # --- comparison
@@ -430,8 +430,8 @@ class Comparison:
         if base != now:
             traced, other = ("the code here", self._base.title) if now else (self._base.title, "the code here")
             raise PlanError(
-                f"{traced} is traced by {base or now}, and {other} is not: run it without fileperf_coverage, or give"
-                " both sides what traces them",
+                f"{traced} is traced by {base or now}, but {other} isn't. Run it without fileperf_coverage, "
+                "or trace both",
                 where=self._plan.test.title,
             )
 
@@ -471,8 +471,8 @@ class Comparison:
             self._open_gates(tuple(self._gates))
         elif least_ns:
             base, now = (_seconds(_under_way_ns(self._probes[side])) for side in Side)
-            took = f"{self._plan.work.name} takes {now} here and {base} in {self._base.title}"
-            return self._too_slow(f"{took}, so a comparison takes {_seconds(least_ns)} at least")
+            took = f"{self._plan.work.name} takes {now} now and {base} in {self._base.title}"
+            return self._too_slow(f"{took}, so a comparison takes at least {_seconds(least_ns)}")
         return None
 
     def _answer_of_base(self, servers: BothServers) -> str:
@@ -484,7 +484,7 @@ class Comparison:
 
     def _too_slow(self, said: str) -> Reason:
         more = "a longer max_duration" if self._rig.time is None else "more time with --fileperf-budget"
-        text = f"{said}, and there are {_seconds(self._plan.max_duration_ns)}"
+        text = f"{said}, but has only {_seconds(self._plan.max_duration_ns)}"
         return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text, differences=(f"give it {more}",))
 
     def _pair(self, number: int, servers: BothServers) -> None:

@@ -62,7 +62,7 @@ def trends_of(
     ]
     if (name or metric) and runs and not found:
         known = sorted({test for run in runs for test in run.tests})
-        raise PlanError(f"no test and metric of this history is selected; its tests are {format_names(known)}")
+        raise PlanError(f"no test and metric of this history matches. Its tests are {format_names(known)}")
     tree, is_later = ("", None) if since is None else _since(since, repository, places)
     trends, unknown = [], []
     for series, course in zip(found, courses_of(found), strict=True):
@@ -94,7 +94,7 @@ def _since(since: str, repository: Repository | None, places: Mapping[str, int])
         try:
             day = datetime.fromisoformat(since).astimezone(UTC)
         except ValueError:
-            raise PlanError(f"--since={since}: neither a commit nor a day such as 2026-11-20") from None
+            raise PlanError(f"--since={since} is neither a commit nor a day such as 2026-11-20") from None
         return "", lambda run: run.time >= day
     made = datetime.fromisoformat(repository.ask("show", "-s", "--format=%cI", commit))
     with Source(Path.cwd(), Path(".fileperf")) as source:
@@ -146,7 +146,7 @@ def compared(directory: Path, before: str, after: str, nodeid: str, *options: st
     """
     repository = find_repository(directory)
     if repository is None:
-        raise PlanError(f"{directory} is in no Git repository")
+        raise PlanError(f"{directory} isn't in a Git repository")
     test, place = _item_of(nodeid), scratch.make("recheck")
     try:
         clone, record = place / repository.top.name, place / "record.json"
@@ -160,7 +160,7 @@ def compared(directory: Path, before: str, after: str, nodeid: str, *options: st
         done = run(command, cwd=inside, env=os.environ, timeout_s=_PATIENCE_S)
         if not record.exists():
             said = os.fsdecode(done.stdout + done.stderr)[-2000:]
-            raise FilePerfError(f"{test} was not measured at {after[:7]}, pytest says:\n{said}")
+            raise FilePerfError(f"{test} was not measured at {after[:7]}. Output of pytest:\n{said}")
         results = read_record(record).results
     except (GitError, OSError) as error:
         raise FilePerfError(f"{after[:7]} cannot be checked out: {error}") from error
@@ -187,11 +187,11 @@ def check_steps(trends: Iterable[Trend]) -> Iterator[str]:
         before, after = series.runs[step.at - 1], series.runs[step.latest if step.is_slow else step.at]
         title = f"{series.nodeid} {series.metric}"
         if not (before.commit and after.commit) or before.commit == after.commit:
-            yield f"{title}: no two commits are around its step, so nothing can be measured"
+            yield f"{title}: its step is not between two commits, so it cannot be measured"
             continue
         both = before.commit, after.commit, series.nodeid
         if both not in measured:
-            yield f"measuring {series.nodeid} at {both[0][:7]} and {both[1][:7]}, which takes about a minute"
+            yield f"measuring {series.nodeid} at {both[0][:7]} and {both[1][:7]}, about a minute"
             try:
                 measured[both] = compared(Path.cwd(), *both)
             except FilePerfError as error:

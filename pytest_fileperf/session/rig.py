@@ -171,8 +171,8 @@ def _why_not(subject: SubjectName, reached: set[SubjectName]) -> str:
     own, *names = ("#".join(filter(None, each)) for each in (subject, *reached))
     if subject in reached:
         return (
-            f"step {own!r} was reached in the warm-up only, so it has no figures: give the test warmup=0, or let users "
-            "come to it more often"
+            f"only the warm-up reached step {own!r}, so it has no figures. Give the test warmup=0, or let "
+            "users reach it more often"
         )
     others = f"reached: {', '.join(sorted(names))}" if names else "no step was reached"
-    return f"step {own!r} was never reached; {others}"
+    return f"step {own!r} was never reached. {others}"

@@ -25,13 +25,13 @@ class Selection:
     def __init__(self, since: CodeTree, source: Source, baselines: Path, rootdir: Path, ini: Path | None) -> None:
         """Raises PlanError if the changes cannot be found."""
         if since.commit is None:
-            raise PlanError("it is no Git ref: name a branch, a tag or a commit")
+            raise PlanError("it isn't a Git ref. Name a branch, a tag or a commit")
         self._store = BaselineStore(baselines)
         self._environment = Environment.current()
         self._rootdir, self._ini = rootdir, ini
         self._change = source.change_since(since.commit)
         begun = self._change.begun
-        self.title = since.title if begun == since.commit else f"{begun[:7]}, which {since.title} has too"
+        self.title = since.title if begun == since.commit else f"{begun[:7]}, which {since.title} also contains"
         """The commit with the code of the tests that are left out, in words."""
 
     def why(self, nodeid: str) -> str:

@@ -64,15 +64,16 @@ _PROBE_NS, _WARMUP_NS = 300_000_000, 100_000_000
 def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[str, ...]]:
     """Returns how many generators make the load, and remarks about it. Raises PlanError if there are too few."""
     asked, (workers, silent, is_shared) = settings.generators, rig.loads.workers() or (None, (), False)
-    said = [f"worker {worker} did not answer, and made no load" for worker in silent]
+    said = [f"worker {worker} did not answer and made no load" for worker in silent]
     if is_shared:
         said.append(
-            "another test run has load generators on the same workers, and both disturb each other: "
-            "let one end before the other, or give each a cluster"
+            "another test run uses the same workers, and both disturb each other. Run them one after the "
+            "other, or give each a cluster"
         )
     if isinstance(asked, int) and workers is not None and asked > workers:
         raise PlanError(
-            f"generators={asked}, and the cluster has {format_count(workers, 'worker')}: start more, or ask for less"
+            f"generators={asked}, but the cluster has {format_count(workers, 'worker')}. Start more, or use "
+            "fewer generators"
         )
     # Each generator needs a connection, and a request if their number is fixed.
     most = min(filter(None, (settings.connections, settings.requests, settings.burst)))
@@ -128,8 +129,8 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
 # --- session
 
 _ON_ONE_BOOT = (
-    "this test uses fileperf_server: what it puts there is on one boot of the server only, and measurements load "
-    "others. Put it there with setup=, which runs on every boot"
+    "This test uses fileperf_server, so its data is on one start-up of the server only. Measurements load "
+    "others. Create the data with setup=, which runs on every start-up"
 )
 
 
@@ -174,8 +175,8 @@ class Session:
         source, environment = self._rig.source, Environment.current()
         tests, here, commit = ratios_of(self.results), source.here, source.commit_info() or {}
         if not tests or isinstance(here, str):
-            why = here if isinstance(here, str) else "no comparison of new code with old code was complete"
-            return f"nothing was added to {history}: {why}"
+            why = here if isinstance(here, str) else "no comparison of new and old code was complete"
+            return f"added nothing to {history}: {why}"
         run = Run(
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             tree=here.tree[:12],
@@ -256,8 +257,8 @@ class Session:
                 is_compared = False
             if is_compared and time_.is_over and not time_.again:
                 raise NoTimeError(
-                    f"{test.title}: not measured, as no time was left of --fileperf-budget="
-                    f"{format_duration(round(1e9 * time_.total_s))}"
+                    f"{test.title}: not measured, because no time was left of "
+                    f"--fileperf-budget={format_duration(round(1000000000.0 * time_.total_s))}"
                 )
             settings = settings.lasting(round(1e9 * time_.part_s(test.nodeid)))
         keeps = is_compared and self._base is None and not self._options.smoke
@@ -385,7 +386,7 @@ class Session:
         why_not = measured.why_not
         hint = _ON_ONE_BOOT if plan.test.nodeid.partition("#")[0] == self._shown_to else ""
         if why_not is not None and why_not.kind is ReasonKind.INCOMPARABLE:
-            hint = f"Measured alone, as nothing could be compared: {sentence(why_not)}."
+            hint = f"Measured alone, because nothing could be compared: {sentence(why_not)}."
         raise_for_failed_requests(result, plan.allowed_errors(result.test.subject), log=measured.log, hint=hint)
         if result.baseline_written or self._options.smoke:
             return
@@ -397,9 +398,9 @@ class Session:
         raise_for(result, strict=self._options.strict, ci=ci)
         if why_not is not None and why_not.side == "now":
             raise LoadError(
-                f"{plan.test.title}: {sentence(why_not)} when it was measured in turn, and had one when it was"
-                " measured alone: what differs between boots of the app? Or leave this test out of comparisons with"
-                ' gate="none"'
+                f"{plan.test.title}: {sentence(why_not)} beside the old code, but had one alone. Find the "
+                "difference between the app's start-ups. Or exclude this test from comparisons with "
+                'gate="none"'
             )
 
 
@@ -411,8 +412,8 @@ def _check_clock() -> None:
     if not _LOOK_S / 2 <= passed_s <= _LONGEST_LOOK_S:
         stands = "stands still" if passed_s == 0 else f"moved by {passed_s:g} s within {_LOOK_S * 1000:g} ms"
         raise PlanError(
-            f"the clock of this process {stands}, as freezegun and time-machine make it: measure outside of their "
-            "fixtures and blocks, and let the app under test set its own clock"
+            f"the clock of this process {stands}, maybe because of freezegun or time-machine. Measure outside "
+            "of their fixtures and blocks, and let the app under test set its own clock"
         )
 
 

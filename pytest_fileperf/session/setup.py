@@ -25,8 +25,8 @@ from pytest_fileperf.versions.tree import is_of_the_user
 
 _T = TypeVar("_T")
 _WITHOUT = (
-    "\nIf that version lacks what the setup asks for, let the setup return without an error there: a test whose"
-    " endpoint it does not have is not compared"
+    "\nIf that version lacks something that the setup needs, let the setup return without an error there. A "
+    "test without its endpoint is not compared"
 )
 LEAST_LIMIT_S = 60.0
 """A setup or teardown may take this long, or as long as `timeout` if that is longer."""
@@ -131,7 +131,7 @@ def _run(kind: str, step: Step, values: tuple[object, ...], server: RunningServe
         raise _failure(f"{title} failed", server, base, f":\n{_described(error)}{advice}") from error
     if inspect.iscoroutine(returned):
         returned.close()
-        raise SetupError(f"{title} returned a coroutine: write it as an async function")
+        raise SetupError(f"{title} returned a coroutine. Write it as an async function")
     return returned
 
 
@@ -171,7 +171,7 @@ def _staying(title: str) -> Iterator[None]:
     except BaseException as error:
         # pytest's class, by its name, because only the plugin imports pytest.
         if title.startswith("teardown ") and type(error).__name__ == "Skipped":
-            said = f"it skipped a test that has measured ({error}): skip in the setup, or in the test"
+            said = f"it skipped a test that has measured ({error}). Skip in the setup, or in the test"
             raise RuntimeError(said).with_traceback(error.__traceback__) from None
         raise
 

@@ -189,8 +189,8 @@ class Baselines:
             kept = kept.having(limits=check_limits(plan.settings.limits, kept.recording, kept.least_capacity))
         of_data: list[str] = []
         if kept.never_fit or (kept.unfit and self._options.update != "all"):
-            anyway = "" if kept.never_fit else ", but --fileperf-update=all stores it all the same"
-            why = f"{kept.unfit} is no baseline{anyway}"
+            anyway = "" if kept.never_fit else ". To store it anyway, use --fileperf-update=all"
+            why = f"{kept.unfit} cannot become a baseline{anyway}"
         else:
             why, of_data = _changed(self._rig.source, self._loaded_here())
         keeping: Keeping = []
@@ -325,7 +325,7 @@ class Baselines:
             others = _others(beside, stored)
         else:
             others = list(used_by_both(measured.loaded, tree))
-        return f"its old code ran with {format_names(others)} as of now, {_not_kept(others)}" if others else ""
+        return f"its code ran with today's {format_names(others)}, {_not_kept(others)}" if others else ""
 
     # --- verdicts by figures alone
 
@@ -410,18 +410,18 @@ def _stored_latency(found: Entry | None, comparisons: Sequence[MetricComparison]
 def _why_not_the_same(measured: Measured, found: Entry, here: CodeTree, source: Source) -> Note | None:
     """Returns why the server may not have run the baseline's code; None if it surely did."""
     held, loaded, stored = CodeTree(here=here.here, there=here.here), measured.loaded, found.loaded
-    tree = "the tree is that of the baseline, but"
+    tree = "the code in Git is the baseline's, but"
     if not any(held.holds(Path(file)) for file in loaded.modules):
-        return _figures_only(f"{tree} the server's code is not in it, so it may have changed")
+        return _figures_only(f"{tree} the server's code is not there, so it may have changed")
     beside = source.loaded_beside(loaded, tree=found.tree or "")
     if beside is not None and stored is not None:
         if others := _others(beside, stored):
             why = f"{format_names(others)} changed since the baseline was stored, {_not_kept(others)}"
             return Note(kind=NoteKind.FILES_CHANGED, texts=(why,))
     elif outside := outside_code(loaded.modules, here):
-        return _figures_only(f"{tree} code outside it may have changed: {', '.join(outside)}")
+        return _figures_only(f"{tree} code elsewhere may have changed: {', '.join(outside)}")
     elif newer := source.ignored_since(found.captured_at):
-        return _figures_only(f"{tree} files that it does not have are newer: {', '.join(newer)}")
+        return _figures_only(f"{tree} ignored files are newer: {', '.join(newer)}")
     why, _ = _changed(source, loaded)
     return _figures_only(why) if why else None
 
@@ -446,9 +446,9 @@ def _changed(source: Source, loaded: LoadedFiles) -> tuple[str, list[str]]:
     """
     changed = source.changed()
     of_code = [name for name in changed if not loaded.is_known or loaded.has(source.path(name))]
-    why = f"{format_names(of_code)} changed while it was measured, so run it again" if of_code else ""
+    why = f"{format_names(of_code)} changed during the measurement. Run it again" if of_code else ""
     return why, [name for name in changed if name not in of_code]
 
 
 def _not_kept(names: Sequence[str]) -> str:
-    return f"and Git does not have what {'it was' if len(names) == 1 else 'they were'}"
+    return f"and Git does not have {'its' if len(names) == 1 else 'their'} old content"

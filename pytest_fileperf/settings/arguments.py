@@ -42,8 +42,8 @@ from pytest_fileperf.units import parse_size_bytes
 FEEDING = ("feed", "order", "seed", "per_connection")
 """The keywords for which requests there are, and in which order."""
 NO_SETUP_FOR_FEED = (
-    "the feed is a function of what a setup returned, and there is no setup: give one (setup=…, or the fixture "
-    "fileperf_setup), or give the rows themselves"
+    "the feed's function needs a setup's value, but there is no setup. Give one (setup=… or the fixture "
+    "fileperf_setup), or give the rows"
 )
 
 
@@ -54,23 +54,24 @@ def _fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | R
     if feed is None:
         if named := sorted(fields_in_url(operation) - {UNIQUE}):
             raise PlanError(
-                f"{shown_url(operation.url)!r} has a field, {{{named[0]}}}, and there is no feed: give its values, "
-                f"feed=['a', 'b'], or write %7B{named[0]}%7D for the text itself"
+                f"{shown_url(operation.url)!r} has a field, {{{named[0]}}}, but there is no feed. Give its "
+                f"values, feed=['a', 'b'], or write %7B{named[0]}%7D for the text itself"
             )
         if given := [name for name in FEEDING[1:] if arguments.get(name) is not None]:
-            raise PlanError(f"{given[0]} is about the rows of a feed, and there is no feed")
+            raise PlanError(f"{given[0]} needs the rows of a feed, but there is no feed")
         return Requests(recipes=(operation,)) if UNIQUE in used else operation
     if not needed:
         like = re.search(r"\{[^{}/?]*\}|%7B[^{}/?]*?%7D", operation.url, re.IGNORECASE)
-        why = f"write one, as in '{operation.url.partition('?')[0]}/{{id}}'"
+        why = f"Write one, as in '{operation.url.partition('?')[0]}/{{id}}'"
         if like is not None:
-            why = NAME_RULE if like[0].startswith("{") else "give the URL as a text, as httpx.URL quotes braces"
-            why = f"{like[0]} is none: {why}"
-        raise PlanError(f"there is a feed, and the request has no field for its values: {why}")
+            is_named = like[0].startswith("{")
+            why = f": {NAME_RULE}" if is_named else ". Give the URL as a text, because httpx.URL quotes braces"
+            why = f"{like[0]} isn't a field{why}"
+        raise PlanError(f"there is a feed, but the request has no field for its values. {why}")
     recipes, order = (operation,), order_from(arguments)
     if callable(feed) and not takes(feed, 0):
         if takes(feed, 1) is False:
-            raise PlanError("feed: a function takes what the setup returned, or nothing, and returns the rows")
+            raise PlanError("feed: a function takes the setup's value, or nothing, and returns the rows")
         return Requests(recipes=recipes, order=order, make=feed)
     columns = columns_of(feed() if callable(feed) else feed, needed)
     return Requests(recipes=recipes, order=order, columns=columns)
@@ -85,7 +86,7 @@ def order_from(arguments: Mapping[str, object]) -> Order:
     if kind not in ORDERS:
         problems.append(f"order: {kind!r} is not one of {', '.join(ORDERS)}")
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        problems.append(f"seed: {seed!r} is not a whole number of 0 or more")
+        problems.append(f"seed: {seed!r} isn't a whole number of 0 or more")
     if not isinstance(each, bool):
         problems.append(f"per_connection: {each!r} is neither True nor False")
     if problems:
@@ -106,14 +107,16 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
     if given is None:
         return ()
     if not isinstance(given, Mapping):
-        form = "say what is asked of each step by its name, as in {'login': {'max_p99': '50ms'}, 'download': {}}"
-        problems.append(f"steps: {given!r} is no mapping: {form}")
+        form = (
+            "Give the limits and gates of each step by its name, as in {'login': {'max_p99': '50ms'}, 'download': {}}"
+        )
+        problems.append(f"steps: {given!r} isn't a mapping. {form}")
         return ()
     steps: list[Subject] = []
     for name, keys in given.items():
         found = [problem] if (problem := why_no_name(name)) else []
         if not isinstance(keys, Mapping):
-            found.append(f"{keys!r} is no mapping: write {{}} for nothing, or {{'max_p99': '50ms'}}")
+            found.append(f"{keys!r} isn't a mapping. Write {{}} for nothing, or {{'max_p99': '50ms'}}")
         else:
             found += unknown_keys(keys, STEP_KEYS)
         if not found:
@@ -122,7 +125,7 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
                 steps.append(step)
                 if others := [metric for metric in step.compared if metric in _NOT_OF_STEPS]:
                     key = "gate" if others[0] in step.gate else "watch"
-                    found.append(f"{key}: {', '.join(others)}: known of the whole load, and not of a step")
+                    found.append(f"{key}: {', '.join(others)}: known only for the whole load, not for a step")
             except PlanError as error:
                 found += error.problems
         problems += (f"steps: {name}: {problem}" for problem in found)
@@ -142,17 +145,17 @@ EXPECTATIONS = ("expect_status", "expect_bytes", "expect_body")
 """The keywords for the expected answer."""
 
 NO_APP = (
-    'no app to test. Name it in pyproject.toml or pytest.ini (fileperf_app = "package.module:app"), '
-    "or for one test (@pytest.mark.fileperf(app=…)), or override the fixture fileperf_app in conftest.py "
-    'to return the app or a factory of it. A server that runs already needs none: server=Url("http://127.0.0.1:8000")'
+    'no app to test. Name it in pyproject.toml or pytest.ini (fileperf_app = "package.module:app"), or for '
+    "one test (@pytest.mark.fileperf(app=…)). Or let your own fixture fileperf_app return the app or its "
+    'factory. A running server needs none: server=Url("http://127.0.0.1:8000")'
 )
 NO_SETUP = (
-    "the journey takes what a setup returned, and there is no setup: give one (setup=…, or the fixture "
-    "fileperf_setup), or let the journey take the client only"
+    "the journey needs a setup's value, but there is no setup. Give one (setup=… or the fixture "
+    "fileperf_setup), or let the journey take only the client"
 )
 _ONCE_ONLY = (
-    "can be sent once only, and a load sends it again and again: "
-    "use payload(size or path), or write a journey for fileperf.run() that makes a new one each time"
+    "can be sent only once, but a load sends it again and again. Use payload(size or path), or write a "
+    "journey for fileperf.run() that makes a new one each time"
 )
 
 
@@ -187,12 +190,12 @@ def request_from(method: object, url: object, arguments: Mapping[str, object], *
     valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
     problems, path = [*unknown_keys(arguments, valid)], str(url)
     if not isinstance(url, str) and type(url).__name__ != "URL":
-        problems.append(f'{url!r} is not a URL: write a path on the server, as in "/upload"')
+        problems.append(f'{url!r} isn\'t a URL. Write a path on the server, as in "/upload"')
     elif "://" in path.partition("?")[0]:
         given = without_queries(path)
-        problems.append(f'{given!r} names a server: write only the path, and give the server as server=Url("http://…")')
+        problems.append(f'{given!r} names a server. Write only the path, and give the server as server=Url("http://…")')
     if not isinstance(method, str) or not method.isalpha():
-        problems.append(f"method {method!r} is not an HTTP method")
+        problems.append(f"method {method!r} isn't an HTTP method")
     recipe = {}
     for name in operation.REQUEST_ARGUMENTS:
         if arguments.get(name) is not None:
@@ -217,7 +220,7 @@ def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
     if not isinstance(http2, bool):
         problems.append(f"http2: {http2!r} is neither True nor False")
     elif http2 and find_spec("h2") is None:
-        problems.append("http2: it needs a package: pip install h2")
+        problems.append("http2 needs a package: pip install h2")
     named = getattr(function, "func", function)  # a partial has no name
     name = str(getattr(named, "__name__", type(named).__name__))
     work = None
@@ -235,11 +238,11 @@ def journey_from(function: object, arguments: Mapping[str, object]) -> VerbCall:
 def _journey_problems(function: object) -> tuple[str, ...]:
     if inspect.iscoroutine(function):
         function.close()  # nothing will await it, which would be a warning
-        return (f"run takes the function itself: write run({function.__name__}), without calling it",)
+        return (f"run takes the function itself. Write run({function.__name__}), without calling it",)
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - its own
     if not callable(function) or not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)):
         name = getattr(function, "__name__", None) or repr(function)
-        return (f"run takes an async function with one argument, the httpx.AsyncClient; {name} is not async",)
+        return (f"run takes an async function with one argument, the httpx.AsyncClient; {name} isn't async",)
     try:
         inspect.signature(function).bind(None)
     except TypeError as error:
@@ -262,7 +265,7 @@ def _expectation(arguments: Mapping[str, object], problems: list[str]) -> Expect
 
 def _size_bytes(size: object) -> int:
     if not isinstance(size, str | int):
-        raise ValueError(f'{size!r} is not a size: write bytes, or a text as in "256KiB"')
+        raise ValueError(f'{size!r} isn\'t a size. Write bytes, or a text as in "256KiB"')
     return parse_size_bytes(size)
 
 
@@ -270,7 +273,7 @@ def _statuses(status: object) -> tuple[int, ...]:
     given = tuple(status) if isinstance(status, list | tuple | set | frozenset | range) else (status,)
     statuses = tuple(int(one) for one in given if isinstance(one, int) and not isinstance(one, bool))
     if len(statuses) != len(given) or not statuses or not all(100 <= one <= 599 for one in statuses):
-        raise ValueError(f"{status!r} is not a status code from 100 to 599, or a tuple of them")
+        raise ValueError(f"{status!r} isn't a status code from 100 to 599, or a tuple of them")
     return statuses
 
 
@@ -281,18 +284,18 @@ def _body_facts(body: object) -> tuple[int, str]:
     if isinstance(body, Payload):
         if body.unique:
             raise ValueError(
-                "a unique payload is different in every request, so no answer can be compared with it: "
-                "give its size as expect_bytes, or compare one of its contents, .fresh(), in a journey"
+                "a unique payload differs in every request, so no answer can be compared with it. Give its "
+                "size as expect_bytes, or compare one of its contents, .fresh(), in a journey"
             )
         return body.size_bytes, body.sha256()
     if isinstance(body, str):
         try:
             body = body.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"the text cannot be sent: {error.reason}: give the bytes") from error
+            raise ValueError(f"the text cannot be sent ({error.reason}). Give the bytes") from error
     if isinstance(body, bytes | bytearray | memoryview):
         return len(bytes(body)), hashlib.sha256(body).hexdigest()
-    raise ValueError(f"{type(body).__name__} is not a body: use bytes, a text or payload(…)")
+    raise ValueError(f"{type(body).__name__} isn't a body. Use bytes, a text or payload(…)")
 
 
 def _repeatable(name: str, value: object) -> object:
@@ -303,9 +306,9 @@ def _repeatable(name: str, value: object) -> object:
             return {key: _repeatable_file(f"files[{key!r}]", item) for key, item in value.items()}
         if isinstance(value, list | tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
             return [(key, _repeatable_file(f"files[{key!r}]", item)) for key, item in value]
-        raise PlanError("files: give a mapping of field name to file, or a list of such pairs")
+        raise PlanError("files: give a mapping from field names to files, or a list of such tuples")
     if name == "data" and not isinstance(value, Mapping):
-        raise PlanError("data: give a mapping of form fields; raw bytes are content=")
+        raise PlanError("data: give a mapping of form fields, or raw bytes as content=")
     if name == "cookies":
         from http.cookiejar import CookieJar
 
@@ -314,7 +317,7 @@ def _repeatable(name: str, value: object) -> object:
             return [(cookie.name, cookie.value or "") for cookie in jar]
     pairs = value if name in ("cookies", "headers", "params") and isinstance(value, list | tuple) else ()
     if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
-        raise PlanError(f"{name}: give a mapping of names to values, or a list of such pairs")
+        raise PlanError(f"{name}: give a mapping from names to values, or a list of such tuples")
     return value
 
 
@@ -355,12 +358,12 @@ def _read(name: str, source: object) -> Payload | bytes:
     if not hasattr(source, "read"):
         if hasattr(source, "__iter__") or hasattr(source, "__aiter__"):
             raise PlanError(f"{name}: {'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind} {_ONCE_ONLY}")
-        wanted = "a file: use bytes" if from_start else "a body: use bytes, a text"
-        raise PlanError(f"{name}: {kind} is not {wanted}, payload(…) or an open file")
+        wanted = "a file. Use bytes" if from_start else "a body. Use bytes, a text"
+        raise PlanError(f"{name}: {kind} isn't {wanted}, payload(…) or an open file")
     if getattr(source, "closed", False):
         raise PlanError(f"{name}: the file is closed")
     if isinstance(source, io.TextIOBase):
-        raise PlanError(f'{name}: the file is open as text: open it in binary mode, "rb"')
+        raise PlanError(f'{name}: the file is open as text. Open it in binary mode, "rb"')
     path = _path_of(source)
     if path is not None and (from_start or source.tell() == 0):  # type: ignore[attr-defined]
         return payload(path, content_type=_type_of(path.name))
@@ -371,7 +374,7 @@ def _read(name: str, source: object) -> Payload | bytes:
         kind = f"an async {kind}" if inspect.isawaitable(found) else kind
         if inspect.iscoroutine(found):
             found.close()
-        raise PlanError(f"{name}: {kind} does not read as bytes: use bytes, payload(…) or a file opened with 'rb'")
+        raise PlanError(f"{name}: {kind} does not give bytes. Use bytes, payload(…) or a file opened with 'rb'")
     return found
 
 
@@ -403,9 +406,9 @@ STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
 """The keywords of `stream` that no other verb has."""
 STREAM_GATE = ("event_rate", "first_event_p50")
 """The test decides how many streams end in a second, and how long they take. Their events say more."""
-_OF_A_FEED = "a stream is of one request, and a feed makes many: read the streams of a feed in a journey"
+_OF_A_FEED = "a stream has one request, but a feed makes many. Read the streams of a feed in a journey"
 _UNIQUE = (
-    "a stream sends one request again and again, and what is unique makes another one of it each time: leave that out, "
+    "a stream sends one request again and again, but a unique payload changes it each time. Leave that out, "
     "or read the stream in a journey"
 )
 _T = TypeVar("_T")
@@ -426,9 +429,9 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
         if stream.ends_early and expect.size_bytes is not None:
             end = "events" if events is not None else "listen_for"
             name = "expect_bytes" if expect.sha256 is None else "expect_body"
-            problems.append(f"{name} is of the whole answer, and {end} ends the stream before: give one of them")
+            problems.append(f"{name} needs the whole answer, but {end} ends the stream before. Give one of them")
         elif call.work.method == "HEAD":
-            problems.append("a HEAD request has an answer without a body: there is nothing to stream")
+            problems.append("the answer to a HEAD request has no body to stream")
     elif call.work is not None:
         problems.append(_OF_A_FEED if arguments.get("feed") is not None else _UNIQUE)
     return VerbCall.of(stream, arguments, problems, f"stream {call.where}")

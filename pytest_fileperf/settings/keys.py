@@ -38,14 +38,14 @@ def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f" (did you mean {close[0]}?)" if close else ""
             if name == "http2":
-                hint = " (only journeys can speak HTTP/2: write fileperf.run(journey, http2=True))"
+                hint = " (only journeys can use HTTP/2: write fileperf.run(journey, http2=True))"
             found.append(f"unknown key {name!r}{hint}")
-    return (f"{', '.join(found)}; valid keys are {', '.join(known)}",) if found else ()
+    return (f"{', '.join(found)}. Valid keys are {', '.join(known)}",) if found else ()
 
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
-        raise ValueError(f"{value!r} is not a number of 0 or more")
+        raise ValueError(f"{value!r} isn't a number of 0 or more")
     return float(value)
 
 
@@ -61,9 +61,9 @@ def parse_count(value: object) -> int:
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{value!r} is not a whole number of 1 or more")
+        raise ValueError(f"{value!r} isn't a whole number of 1 or more")
     if value > MOST:
-        raise ValueError(f"{value!r} is more than there may be: at most {MOST:,}")
+        raise ValueError(f"{value!r} is too many: at most {MOST:,}")
     return value
 
 
@@ -75,7 +75,7 @@ def _generators(value: object) -> int | str:
     except ValueError as error:
         raise ValueError(f'{error}, or "{AUTO}"') from None
     if count > MOST_GENERATORS:
-        raise ValueError(f"{value!r} is more than there may be: at most {MOST_GENERATORS}, and no more than free cores")
+        raise ValueError(f"{value!r} is too many: at most {MOST_GENERATORS}, and no more than free cores")
     return count
 
 
@@ -89,22 +89,22 @@ def _rate(value: object) -> float:
     except (KeyError, ValueError):
         rate = 0.0
     if rate <= 0:
-        raise ValueError(f'{value!r} is not a rate: write requests per second, as in 10 or "10/s" or "300/min"')
+        raise ValueError(f'{value!r} isn\'t a rate. Write requests per second, as in 10 or "10/s" or "300/min"')
     if rate > MOST_RATE:
-        raise ValueError(f"{value!r} is more than a generator can send: at most {MOST_RATE:,} per second")
+        raise ValueError(f"{value!r} is more than a load generator can send: at most {MOST_RATE:,} per second")
     return rate
 
 
 _ZERO = re.compile(r"\s*0+(\.0*)?\s*(/\s*(s|min|m|h)\s*)?")
 """No load, as a rate or a number of connections: `0`, `0/s`."""
-_RAMP_FORM = 'write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
+_RAMP_FORM = 'Write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
 
 
 def _ramp(value: object) -> Ramp:
     if isinstance(value, str):
         value = [tuple(part.strip() for part in stage.split(":")) for stage in value.split(",")]
     if not isinstance(value, list | tuple) or not value:
-        raise ValueError(f"{value!r} is not a ramp: {_RAMP_FORM}")
+        raise ValueError(f"{value!r} isn't a ramp. {_RAMP_FORM}")
     stages, of_rate, problems = [], set(), []
     for item in value:
         try:
@@ -117,18 +117,18 @@ def _ramp(value: object) -> Ramp:
     if problems:
         raise PlanError(*problems)
     if len(of_rate) > 1:
-        raise ValueError(f"every target is a rate, or every one a number of connections: {_RAMP_FORM}")
+        raise ValueError(f"its targets mix rates and numbers of connections. {_RAMP_FORM}")
     if not any(stage.target for stage in stages):
-        raise ValueError(f"none of its targets is above 0: {_RAMP_FORM}")
+        raise ValueError(f"no target is above 0. {_RAMP_FORM}")
     if sum(stage.duration_ns for stage in stages) == 0:
-        raise ValueError(f"its stages take no time: {_RAMP_FORM}")
+        raise ValueError(f"its stages take no time. {_RAMP_FORM}")
     return RateRamp(stages=tuple(stages)) if of_rate.pop() else ConnectionRamp(stages=tuple(stages))
 
 
 def _stage(item: object) -> tuple[Stage, bool | None]:
     """Returns a stage, and whether its target is a rate; None for a plain 0, which also fits connections."""
     if not isinstance(item, list | tuple) or len(item) != 2:
-        raise ValueError(f"stage {item!r} is not a time and a target: {_RAMP_FORM}")
+        raise ValueError(f"stage {item!r} isn't a time and a target. {_RAMP_FORM}")
     length, target = item
     is_rate = isinstance(target, str) and "/" in target
     try:
@@ -142,7 +142,7 @@ def _stage(item: object) -> tuple[Stage, bool | None]:
 
 def _duration_ns(value: object) -> int:
     if not isinstance(value, str | int | float):
-        raise ValueError(f'{value!r} is not a duration: write seconds, or a text as in "10s"')
+        raise ValueError(f'{value!r} isn\'t a duration. Write seconds, or a text as in "10s"')
     if isinstance(value, str) and value.strip().replace(".", "", 1).isdecimal():
         value = float(value)
     return parse_duration_ns(value)
@@ -162,7 +162,7 @@ def parse_seconds(value: object) -> float:
 
 def _size_bytes(value: object) -> float:
     if not isinstance(value, str | int):
-        raise ValueError(f'{value!r} is not a size: write bytes, or a text as in "256MiB"')
+        raise ValueError(f'{value!r} isn\'t a size. Write bytes, or a text as in "256MiB"')
     return float(parse_size_bytes(value))
 
 
@@ -172,14 +172,14 @@ def _bytes_per_second(value: object) -> float:
 
 def _share(value: object) -> float:
     if not isinstance(value, str | int | float):
-        raise ValueError(f'{value!r} is not a share: write a percentage or a fraction, as in "5%" or 0.05')
+        raise ValueError(f'{value!r} isn\'t a share. Write a percentage or a fraction, as in "5%" or 0.05')
     return parse_share(value)
 
 
 def _error_share(value: object) -> float:
     share = _share(value)
     if share > 1:
-        raise ValueError(f'{value!r} is more than all requests: write a percentage or a fraction, as in "1%" or 0.01')
+        raise ValueError(f'{value!r} is more than all requests. Write a percentage or a fraction, as in "1%" or 0.01')
     return share
 
 
@@ -187,7 +187,7 @@ def _one_tolerance(value: object) -> float:
     text, _, floor = value.partition(" and ") if isinstance(value, str) else (value, "", "")
     share = _share(text)
     if share >= 1 and not (isinstance(text, str) and "%" in text):
-        raise ValueError(f'{value!r} would be {share * 100:g} %: write a percentage or a fraction, as in "5%" or 0.05')
+        raise ValueError(f'{value!r} would be {share * 100:g} %. Write a percentage or a fraction, as in "5%" or 0.05')
     return _with_floor(share, floor.strip()) if floor else share
 
 
@@ -218,7 +218,7 @@ def _with_floor(share: float, floor: str) -> Tolerance:
         with suppress(ValueError):
             return Tolerance(share, floor=float(parse(number)), unit=unit)
     forms = ", ".join(f'"15% and {form}"' for form in FLOORS.values())
-    raise ValueError(f"{floor!r} is no floor with the unit of a metric: write it as in {forms}")
+    raise ValueError(f"{floor!r} isn't a floor with a metric's unit. Write it as in {forms}")
 
 
 def _tolerance(value: object) -> float | dict[str, float]:
@@ -251,7 +251,7 @@ def _gate(value: object) -> tuple[str, ...]:
     elif isinstance(value, list | tuple | set | frozenset):
         names = tuple(value)
     else:
-        raise ValueError(f'{value!r} is not a choice of metrics: write their names, or "none" for none')
+        raise ValueError(f'{value!r} isn\'t a choice of metrics. Write their names, or "none"')
     if problems := _unknown_metrics(names):
         raise PlanError(*problems)
     return tuple(name for name in METRICS if name in names)
@@ -259,7 +259,7 @@ def _gate(value: object) -> tuple[str, ...]:
 
 def _unknown_metrics(names: Iterable[object]) -> tuple[str, ...]:
     unknown = [repr(name) for name in names if not isinstance(name, str) or name not in METRICS]
-    return (f"unknown metric {', '.join(unknown)}; use {', '.join(METRICS)}",) if unknown else ()
+    return (f"unknown metric {', '.join(unknown)}. Use {', '.join(METRICS)}",) if unknown else ()
 
 
 def _server(value: object) -> ServerSpec:
@@ -268,9 +268,9 @@ def _server(value: object) -> ServerSpec:
     if isinstance(value, ServerSpec):
         return value
     if isinstance(value, type) and issubclass(value, ServerSpec):
-        raise ValueError(f"{value!r} is a class: give an instance of it")
+        raise ValueError(f"{value!r} is a class. Give an instance of it")
     raise ValueError(
-        f"{value!r} is not a server: use Uvicorn(), Gunicorn(), Granian(), InProcess(), Command([…]), "
+        f"{value!r} isn't a server. Use Uvicorn(), Gunicorn(), Granian(), InProcess(), Command([…]), "
         'Url("http://…") or their names as text'
     )
 
@@ -285,23 +285,23 @@ def _app(value: object) -> object:
 
 def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
     """Takes a function that accepts one of these numbers of arguments."""
-    form = f"write an async function, or a plain one, that takes {arguments}"
+    form = f"Write an async or plain function that takes {arguments}"
     if inspect.iscoroutine(value):
         value.close()  # nothing will await it, which would be a warning
-        raise ValueError(f"{value.__name__} was called already: give the function itself")
+        raise ValueError(f"{value.__name__} was called already. Give the function itself")
     if not callable(value):
-        raise ValueError(f"{value!r} is not a function: {form}")
+        raise ValueError(f"{value!r} isn't a function. {form}")
     name = getattr(value, "__qualname__", None) or repr(value)
     if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
-        raise ValueError(f"{name} yields: {form}; what is to be done afterwards goes into a teardown")
+        raise ValueError(f"{name} yields. {form}, and put the rest into a teardown")
     if all(takes(value, count) is False for count in counts):
-        raise ValueError(f"{name} takes other arguments: {form}")
+        raise ValueError(f"{name} takes other arguments. {form}")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a text")
+        raise ValueError(f"{value!r} isn't a text")
     return value
 
 
@@ -339,8 +339,8 @@ KEYS: Mapping[str, Callable[[object], object]] = {
     "tolerance": _tolerance,
     "gate": _gate,
     "watch": _gate,
-    "setup": partial(_step, arguments="one argument, the httpx client of the boot", counts=(1,)),
-    "teardown": partial(_step, arguments="the httpx client of the boot, and what the setup returned", counts=(2, 1)),
+    "setup": partial(_step, arguments="one argument, the httpx client of the start-up", counts=(1,)),
+    "teardown": partial(_step, arguments="the httpx client of the start-up and the setup's value", counts=(2, 1)),
     "group": _text,
     "label": _text,
 }

@@ -320,9 +320,7 @@ def _checked(call: VerbCall, name: object) -> PartOfLoad:
         problems.append(f"name: {problem}")
         name = None
     if others := [key for key in call.keys if key not in PART_KEYS]:
-        problems.append(
-            f"{', '.join(others)}: said of the whole load, not of a part, which takes {', '.join(PART_KEYS)}"
-        )
+        problems.append(f"{', '.join(others)}: only for the whole load. A part takes {', '.join(PART_KEYS)}")
     name = None if name is None else str(name)
     return PartOfLoad(work=call.work, keys=call.keys, problems=tuple(problems), where=call.where, name=name)
 
@@ -341,11 +339,11 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
         elif callable(given) or inspect.iscoroutine(given):
             own = _checked(journey_from(given, {}), None)
         else:
-            problems.append(f"{given!r} is no part: write part.get(…), or an async function that takes a client")
+            problems.append(f"{given!r} isn't a part. Write part.get(…), or an async function that takes a client")
             continue
         where = own.title
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
-            problems.append(f"{where}: its weight is {weight!r}, not a number above 0: leave out what has no turn")
+            problems.append(f"{where}: its weight is {weight!r}, not a number above 0. Leave out unused parts")
             weight = 1
         problems += (f"{where}: {problem}" for problem in own.problems)
         if isinstance(own.work, PartWork) and not own.problems:
@@ -356,10 +354,10 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
                 continue
             for metric in (name for name in asked.compared if name in ("startup", "queries")):
                 key = "gate" if metric in asked.gate else "watch"
-                problems.append(f"{where}: {key}: {metric}: known of the whole load, and not of a part")
+                problems.append(f"{where}: {key}: {metric}: known only for the whole load, not for a part")
             own_fields = {name: getattr(asked, name) for name in ("name", "gate", "watch", "tolerances", "limits")}
             parts.append(MixPart(work=own.work, weight=float(weight), **own_fields))
     names = [one.name for one in parts]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        problems.append(f"two parts are called {twice[0]!r}: give them names, as in part.get('/', name='front')")
+        problems.append(f"two parts are called {twice[0]!r}. Give them names, as in part.get('/', name='front')")
     return VerbCall.of(Mix(parts=tuple(parts)), arguments, problems, "mix")

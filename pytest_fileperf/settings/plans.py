@@ -279,7 +279,8 @@ class Plan:
         if settings.rate is not None and settings.rate * duration_ns / boots < 1e9:
             raise PlanError(
                 f"rate: at {format_rate(settings.rate)}/s less than one request is due in "
-                f"{format_duration(duration_ns)}{f' on {boots} boots' if boots > 1 else ''}: give it a longer duration"
+                f"{format_duration(duration_ns)}{f' on {boots} boots' if boots > 1 else ''}. Use a longer "
+                "duration"
             )
         return LoadPlan(
             connections=settings.connections,
@@ -425,7 +426,8 @@ class Plan:
         else:
             load = f"{self.limiting.connections} connections{_by_several(self.limiting)}"
         return (
-            f"{load} in turn, {format_count(pairs, 'pair')} of boots, {format_duration(round(seconds) * 1_000_000_000)}"
+            f"{load} alternately, {format_count(pairs, 'start-up')} of each version, "
+            f"{format_duration(round(seconds) * 1000000000)}"
         )
 
 

@@ -33,15 +33,15 @@ DEFAULT_OPEN_CONNECTIONS = 1_000
 """An open loop opens connections when it needs them. This is the limit if the server stands still."""
 _WHY_NOT_OF: Mapping[type[ServerSpec], str] = {
     InProcess: "InProcess() starts no process",
-    Url: "a Url is of a server that runs already",
-    Command: "a Command is any program",
+    Url: "a Url names a running server",
+    Command: "a Command can be any program",
     Granian: "Granian() is a program of its own",
 }
 _NOT_OF: Mapping[str, tuple[tuple[type[ServerSpec], ...], str]] = {
-    "startup": ((InProcess, Url), "{}, so there is no start-up to measure: choose another server"),
+    "startup": ((InProcess, Url), "{}, so there is no start-up to measure. Choose another server"),
     "queries": (
         (Command, Granian, Url),
-        "{}, and queries are counted inside a process that fileperf serves the app in: use Uvicorn(), Gunicorn() or "
+        "{}, but queries are counted only in servers that fileperf starts. Use Uvicorn(), Gunicorn() or "
         "InProcess(), or leave this out",
     ),
 }
@@ -243,7 +243,9 @@ def _server_with_workers(chosen: Mapping[str, tuple[int, object]]) -> tuple[Serv
     if not isinstance(workers, int) or (workers_distance > server_distance and server is not None):
         return spec, ()
     if isinstance(spec, Command):
-        return spec, (f"workers={workers} does not reach {spec.name}: tell the program, and say Command(…, workers=)",)
+        return spec, (
+            (f"workers={workers} does not reach {spec.name}. Configure the program, and write Command(…, workers=)"),
+        )
     if not isinstance(spec, AsgiSpec):
         return spec, (f"workers={workers} only goes with uvicorn, gunicorn and granian, not with {spec!r}",)
     return replace(spec, workers=workers), ()
@@ -258,7 +260,7 @@ def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
             del chosen[key]
     if len(closest) < 2:
         return ()
-    return (f"{', '.join(closest[:-1])} and {closest[-1]} are different shapes of load: give one of them",)
+    return (f"{', '.join(closest[:-1])} and {closest[-1]} are different shapes of load. Give one of them",)
 
 
 def _unfit_pause(chosen: Mapping[str, tuple[int, object]]) -> tuple[str, ...]:
@@ -267,7 +269,7 @@ def _unfit_pause(chosen: Mapping[str, tuple[int, object]]) -> tuple[str, ...]:
     shape = next((key for key in ("rate", "burst", "ramp") if key in given), "")
     if "pause" not in given or not shape or isinstance(given.get("ramp"), ConnectionRamp):
         return ()
-    return (f"pause is what users do who wait for answers, and {shape} sends whatever users do: give one of them",)
+    return (f"pause delays users who wait for answers, but {shape} sends without waiting. Give one of them",)
 
 
 def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> tuple[str, ...]:
@@ -279,8 +281,8 @@ def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec)
         del chosen["generators"]
         return ()
     return (
-        f"generators={count} does not go with InProcess(): the app is loaded from the test process that it runs in, "
-        "so leave generators out, or boot the app with another server",
+        f"generators={count} does not go with InProcess(), because the app runs in the test process. Leave "
+        "generators out, or use another server",
     )
 
 
@@ -290,7 +292,7 @@ def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Ite
         tolerance = tolerances.get(name)
         if isinstance(tolerance, Tolerance) and tolerance.unit != (unit := METRICS[name].unit):
             example = f'{{"{name}": "{tolerance * 100:g}% and {FLOORS[unit]}"}}'
-            yield f"tolerance: its floor does not fit {name}: say it by metric, as in {example}"
+            yield f"tolerance: its floor does not fit {name}. Give it by metric, as in {example}"
 
 
 def _unfit_server(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> Iterator[str]:
@@ -343,23 +345,23 @@ def for_capacity(settings: Settings) -> Settings:
 def _problems(settings: Settings) -> Iterator[str]:
     for shape in _SHAPES:
         if getattr(settings, shape) is not None:
-            yield f"{shape}: a capacity is searched for at rates that the search chooses: leave it out"
+            yield f"{shape}: a capacity search chooses its own rates. Leave it out"
     if settings.pause is not None:
-        yield "pause is what users do who wait for answers, and here requests come by chance: leave it out"
+        yield "pause delays users who wait for answers, but here requests come by chance. Leave it out"
     if not any(searches_by(name) for name in settings.limits if name != "max_error_rate"):
         yield (
-            'a capacity is the highest rate that holds a limit of latency, and none is given: say max_p99="100ms", or '
-            "another percentile from max_p50 to max_p999"
+            'a capacity needs a latency limit, but none is given. Write max_p99="100ms", or another '
+            "percentile from max_p50 to max_p999"
         )
     if settings.limits.get("max_error_rate", 0.0) >= 1:
-        yield "max_error_rate: with 100 % every request may fail, so every rate holds it: give a smaller one"
+        yield "max_error_rate: with 100 % every request may fail, so no rate breaks it. Give a smaller one"
 
 
 def for_one_load(settings: Settings) -> Settings:
     """Returns the settings of a load without a search. Raises PlanError that lists every problem."""
     asked = [f"{key}: capacity" for key in ("gate", "watch") if "capacity" in getattr(settings, key)]
     asked += ["min_capacity"] if "min_capacity" in settings.limits else []
-    problems = [f'{name} goes with a search only: write fileperf.capacity.get("/", max_p99="100ms")' for name in asked]
+    problems = [f'{name} works only with a search. Write fileperf.capacity.get("/", max_p99="100ms")' for name in asked]
     if problems := [*problems, *_unfit_floors(settings.tolerances, settings.gate)]:
         raise PlanError(*problems)
     return settings

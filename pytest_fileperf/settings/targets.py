@@ -45,7 +45,7 @@ def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
 def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests:
     """Returns the requests with as few recipes as possible. A few requests are named by method and URL."""
     if not ones:
-        raise PlanError("there is no request in it")
+        raise PlanError("it contains no request")
     named = any(name for _, _, name in ones)
     asked = {} if named else dict.fromkeys((recipe.method, url) for recipe, url, _ in ones)
     if not named and len(asked) <= _NAMED_BY_URL:
@@ -114,13 +114,13 @@ def _one(item: object, where: str) -> _One:
 def _called(method: object, url: object, keywords: object, where: str) -> _One:
     """Returns the request that a verb would make; `keywords` may also contain `name`."""
     if not isinstance(keywords, Mapping):
-        raise PlanError(f"{where}: {type(keywords).__name__} is no mapping of keywords")
+        raise PlanError(f"{where}: {type(keywords).__name__} isn't a mapping of keywords")
     given = dict(keywords)
     name = str(given.pop("name", "") or "").replace("#", "")
     if not given and isinstance(method, str) and method.isalpha() and isinstance(url, str) and "{" not in url:
         return _plain(method), _path(url, where), name
     call = request_from(method, _path(url, where) if isinstance(url, str) else url, given)
-    return _plain_request(call, name, where, "keys of a load belong to requests(…), and a feed to a verb")
+    return _plain_request(call, name, where, "put keys of a load into requests(…), and a feed into the call")
 
 
 def _plain_request(call: VerbCall, name: str, where: str, only: str) -> _One:
@@ -139,7 +139,7 @@ def _of_httpx(request: httpx.Request, where: str) -> _One:
         if content := request.read():
             arguments["content"] = content
     except RuntimeError as error:
-        raise PlanError(f"{where}: its body is a stream, which can be sent once only: use bytes") from error
+        raise PlanError(f"{where}: its body is a stream, which can be sent only once. Use bytes") from error
     operation = Operation(method=request.method, url="", arguments=arguments)
     return operation, request.url.raw_path.decode("ascii"), ""
 
@@ -151,7 +151,7 @@ def _path(url: str, where: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise PlanError(f"{where}: {without_queries(url)!r} is no URL: {error}") from error
+        raise PlanError(f"{where}: {without_queries(url)!r} isn't a URL: {error}") from error
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
@@ -181,17 +181,19 @@ def _of_json(text: str, path: Path) -> Iterator[_One]:
         except (ValueError, RecursionError) as error:
             raise PlanError(f"{where}: no JSON: {error}") from error
         if not isinstance(item, dict):
-            raise PlanError(f"{where}: no object with method and url")
+            raise PlanError(f"{where}: not an object with method and url")
         if "header" in item:  # vegeta's name; it has a list of values for each
             given = item.pop("header")
             if not isinstance(given, dict) or not all(isinstance(values, list) for values in given.values()):
-                raise PlanError(f"{where}: header is no object with a list of values for each name, as vegeta has it")
+                raise PlanError(
+                    f"{where}: header isn't an object with a list of values for each name, as vegeta writes it"
+                )
             item["headers"] = [(name, value) for name, values in given.items() for value in values]
         if "body" in item:
             try:
                 item["content"] = base64.b64decode(item.pop("body"), validate=True)
             except (TypeError, ValueError) as error:
-                raise PlanError(f"{where}: body is no Base64, as vegeta has it; write a text as content") from error
+                raise PlanError(f"{where}: body isn't Base64, as vegeta writes it. Write a text as content") from error
         yield _one(item, where)
 
 
@@ -214,4 +216,4 @@ def _of_text(text: str, path: Path) -> Iterator[_One]:
             assert isinstance(headers, list)
             headers.append((header[1], header[2]))
         else:
-            raise PlanError(f"{where}: it is no method with a URL, no header and no @FILE")
+            raise PlanError(f"{where}: not a method with a URL, a header or @FILE")

@@ -39,7 +39,7 @@ def parse_against(text: str, *, cwd: Path, rootdir: Path, option: str = "against
     text = text.strip()
     try:
         if not text:
-            raise PlanError("name a Git ref, a directory, a URL or python:INTERPRETER")
+            raise PlanError("Give a Git ref, a directory, a URL or python:INTERPRETER")
         if text.startswith(_PYTHON):
             return _interpreter(text.removeprefix(_PYTHON), cwd)
         if text.lower().startswith(URL_STARTS):
@@ -70,7 +70,7 @@ class Checkout:
         if here is None or commit is None:
             return self._code_tree
         if (repository := find_repository(self._rootdir)) is None:
-            raise PlanError(f"{self._rootdir} is in no Git repository any more")
+            raise PlanError(f"{self._rootdir} is no longer in a Git repository")
         self._directory = scratch.make("base")
         tree = self._directory / here.name  # some code depends on its directory's name
         try:
@@ -78,7 +78,7 @@ class Checkout:
         except BaseException:
             self.__exit__()
             raise
-        notes = (f"the submodule {path} is empty on the side of {title}" for path in empty)
+        notes = (f"the submodule {path} is empty for {title}" for path in empty)
         return CodeTree(title=title, here=here, there=tree, notes=(*self._code_tree.notes, *notes))
 
     def __exit__(self, *_: object) -> None:
@@ -97,14 +97,14 @@ def _ref_or_directory(text: str, cwd: Path, rootdir: Path) -> CodeTree:
     commit = None if repository is None else _commit(repository, text)
     if repository is not None and commit is not None:
         title = commit[:7] if commit.startswith(text) else f"{text} ({commit[:7]})"
-        both = f"{text!r} is a Git ref, which is used, and a directory: write ./{text} for the directory"
+        both = f"{text!r} is a Git ref and a directory, and the ref is used. Write ./{text} for the directory"
         notes = (both,) if directory.is_dir() else ()
         return CodeTree(title=title, here=repository.top, commit=commit, notes=notes)
     if directory.is_dir():
         return _directory(text, directory, rootdir)
     if repository is None:
-        why = f"{rootdir} is in no Git repository" if is_git_installed() else NO_GIT
-        raise PlanError(f"{_no_directory(directory)}, and it is no ref: {why}")
+        why = f"{rootdir} isn't in a Git repository" if is_git_installed() else NO_GIT
+        raise PlanError(f"{_no_directory(directory)}, and it isn't a ref: {why}")
     raise PlanError(_why_no_commit(repository, text))
 
 
@@ -122,15 +122,15 @@ def _directory(text: str, directory: Path, rootdir: Path) -> CodeTree:
     top = here.top if is_whole and here is not None else rootdir
     if top.samefile(directory):
         raise PlanError(
-            f"{directory} is the tree that is tested: both sides would be the same "
-            "(--fileperf-aa compares it with itself)"
+            f"{directory} is the tested tree, so both versions would be the same (--fileperf-aa compares it "
+            "with itself)"
         )
     return CodeTree(title=text, here=top, there=directory)
 
 
 def _no_directory(directory: Path) -> str:
     if directory.exists():
-        return f"{directory} is a file, and no directory (an interpreter is written {_PYTHON}{directory})"
+        return f"{directory} is a file, not a directory (write an interpreter as {_PYTHON}{directory})"
     return f"there is no directory {directory}"
 
 
@@ -145,19 +145,19 @@ def _commit(repository: Repository, text: str) -> str | None:
 def _why_no_commit(repository: Repository, text: str) -> str:
     """Returns why Git knows no commit of this name, and how to get one."""
     if not repository.has_commits():
-        return f"the Git repository {repository.top} has no commit yet: commit what is to be compared with"
+        return f"the Git repository {repository.top} has no commit yet. Commit the version to compare with"
     kind = None if text.startswith(("-", "^")) else repository.answers("cat-file", "-t", text)
     if kind is not None:
-        return f"{text!r} is a {kind} in Git and not a commit: name a branch, a tag or a commit"
-    problem = f"{text!r} is neither a directory nor a ref that the Git repository {repository.top} knows"
+        return f"{text!r} is a {kind} in Git, not a commit. Name a branch, a tag or a commit"
+    problem = f"{text!r} is neither a directory nor a ref in the Git repository {repository.top}"
     if advice := repository.how_to_get_history(_fetch(repository, text, "--depth=1")):
         return f"{problem}; {advice}"
     known = (repository.answers("for-each-ref", "--format=%(refname:short)") or "").splitlines()
     if near := difflib.get_close_matches(text, known, n=3):
-        return f"{problem}; did you mean {' or '.join(near)}?"
+        return f"{problem}. Did you mean {' or '.join(near)}?"
     fetch = _fetch(repository, text)
     return (
-        f"{problem}; {fetch}or is it misspelt?" if fetch else f"{problem}; is it misspelt, or older than the history?"
+        f"{problem}. {fetch}or is it misspelt?" if fetch else (f"{problem}. Is it misspelt, or older than the history?")
     )
 
 
@@ -178,26 +178,24 @@ def _fetch(repository: Repository, text: str, *options: str) -> str:
 
 def _interpreter(name: str, cwd: Path) -> CodeTree:
     if not name:
-        raise PlanError(f"name the interpreter, as in {_PYTHON}/path/to/venv/bin/python")
+        raise PlanError(f"Name the interpreter, as in {_PYTHON}/path/to/venv/bin/python")
     found = shutil.which(name) if Path(name).name == name and not (cwd / name).exists() else None
     python = Path(os.path.abspath(cwd / Path(found or name).expanduser()))  # noqa: PTH100 # a venv's python is a link
     if python.is_dir():
         raise PlanError(
-            f"{python} is a directory: name the interpreter in it, as in {_PYTHON}{python / 'bin' / 'python'}"
+            f"{python} is a directory. Name the interpreter in it, as in {_PYTHON}{python / 'bin' / 'python'}"
         )
     if not python.exists():
         raise PlanError(f"there is no interpreter {python}")
     if not os.access(python, os.X_OK):
-        raise PlanError(f"{python} is not executable: is it an interpreter?")
+        raise PlanError(f"{python} isn't executable. Is it an interpreter?")
     code_tree = CodeTree(title=f"python {python}", python=str(python))
     major, minor, prefix = _about(python, code_tree)
     if (major, minor) < _OLDEST:
-        raise PlanError(
-            f"{python} is Python {major}.{minor}, and {'.'.join(map(str, _OLDEST))} is the oldest that can serve"
-        )
+        raise PlanError(f"{python} is Python {major}.{minor}, but at least {'.'.join(map(str, _OLDEST))} is needed")
     if Path(prefix) == Path(sys.prefix):
         raise PlanError(
-            f"{python} has the environment of the test run, {prefix}: both sides would be the same "
+            f"{python} has the test run's environment, {prefix}, so both versions would be the same "
             "(--fileperf-aa compares it with itself)"
         )
     return code_tree
@@ -212,7 +210,7 @@ def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
         major, minor, prefix = os.fsdecode(done.stdout).split(" ", 2)
         return int(major), int(minor), prefix
     except subprocess.TimeoutExpired:
-        raise PlanError(f"{python} did not say within {_PATIENCE_S:g} s which Python it is") from None
+        raise PlanError(f"{python} did not report its version within {_PATIENCE_S:g} s") from None
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
         raise PlanError(f"{python} does not work as a Python interpreter ({error})") from error
 
@@ -266,8 +264,8 @@ _FILES = (
 def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
     """Returns a sentence for each file at the top of both trees that names different dependencies."""
     return tuple(
-        f"{name} differs between the sides, and both run with the packages installed here: "
-        "use --fileperf-against=python:… to compare dependencies"
+        f"{name} differs between the versions, but both run with the packages installed here. To compare "
+        "dependencies, use --fileperf-against=python:…"
         for pattern in _FILES
         for name in sorted(path.name for path in here.glob(pattern) if path.is_file())
         if (there / name).is_file() and _differs(here / name, there / name)
@@ -277,7 +275,7 @@ def dependency_notes(here: Path, there: Path) -> tuple[str, ...]:
 def environment_notes(python: Path) -> tuple[str, ...]:
     changed = sorted(set(changed_packages(python).values()))
     more = f", and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-    return (f"packages that differ: {', '.join(changed[:_SHOWN])}{more}",) if changed else ()
+    return (f"different packages: {', '.join(changed[:_SHOWN])}{more}",) if changed else ()
 
 
 def changed_packages(python: Path) -> dict[str, str]:

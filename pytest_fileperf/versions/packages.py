@@ -86,7 +86,7 @@ def install(packages: Mapping[str, str], environment: Path) -> None:
     It installs nothing else: the list must contain all dependencies. Raises PlanError in one sentence if no tool can.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
-    problem = PlanError("there is neither uv nor pip to make an environment with: install one of them")
+    problem = PlanError("an environment needs uv or pip. Install one of them")
     listed = environment.parent / "packages.txt"
     listed.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()), encoding="utf-8")
     for commands_of in TOOLS.values():
@@ -114,13 +114,15 @@ def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
     name = next((name for way in _NAMED for name in packages if _is_named(way, name, packages[name], text)), None)
     what = f"{name} {packages[name]}" if name else "the packages"
     if _UNREACHABLE.search(said):
-        return f"{what} cannot be installed, as no package index can be reached"
+        return f"{what} cannot be installed, because no package index can be reached"
     if name and _NOT_BUILT.search(said):
-        return f"{what} cannot be installed, as it has no wheel for this Python and machine and cannot be built here"
+        return (
+            f"{what} cannot be installed, because it has no wheel for this Python and machine and cannot be built here"
+        )
     if name and _UNKNOWN.search(text):
-        return f"{what} cannot be installed, as no package index has it for this Python and machine"
+        return f"{what} cannot be installed, because no package index has it for this Python and machine"
     last = re.sub(
-        r"^(error|cause|caused by): ", "", (errors or complaints or ["no reason was given"])[-1], flags=re.IGNORECASE
+        r"^(error|cause|caused by): ", "", (errors or complaints or ["no reason given"])[-1], flags=re.IGNORECASE
     )
     return f"{what} cannot be installed ({last.rstrip('.')})"
 
@@ -149,8 +151,8 @@ def _prove(environment: Path, packages: Mapping[str, str]) -> None:
     for name, version in packages.items():
         if found.get(name) != version:
             raise PlanError(
-                f"{name} {version} cannot be installed, as the settings of uv or pip lead to "
-                f"{found.get(name, 'none')} in its place"
+                f"{name} {version} cannot be installed, because the settings of uv or pip lead to "
+                f"{found.get(name, 'none')} instead"
             )
 
 
@@ -254,7 +256,7 @@ def python_with(packages: Mapping[str, str]) -> Path:
     try:
         cache = cache_directory()
     except RuntimeError as error:
-        raise PlanError(f"there is no directory for environments ({error}): set XDG_CACHE_HOME") from error
+        raise PlanError(f"there is no directory for environments ({error}). Set XDG_CACHE_HOME") from error
     environment = cache / environment_name(wanted | copied)
     try:
         if not python_of(environment).exists():
@@ -315,7 +317,8 @@ def _sources(copied: Mapping[str, str]) -> list[Distribution]:
     for name, version in copied.items():
         if here.get(name) != version:
             raise PlanError(
-                f"{name} {version} came from no package index, and here is {here.get(name, 'none')}: it cannot be had"
+                f"{name} {version} came from no package index, and this environment has "
+                f"{here.get(name, 'none')}. It cannot be installed"
             )
     first: dict[str, Distribution] = {}
     for distribution in distributions() if copied else ():

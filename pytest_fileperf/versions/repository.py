@@ -135,8 +135,8 @@ class Repository:
         if here.is_dir() and not (here / ".git").exists():
             return None
         raise PlanError(
-            f"the submodule {path} has no commit {wanted[:12]} here, which {commit[:12]} was made with: "
-            f"`git -C {here} fetch origin {wanted}`, or `git submodule update --init {path}` where it has no files yet"
+            f"the submodule {path} lacks commit {wanted[:12]}, which {commit[:12]} needs. Run `git -C {here} "
+            f"fetch origin {wanted}`, or `git submodule update --init {path}` if it has no files yet"
         )
 
     def _submodule(self, commit: str, path: str) -> Repository | None:
@@ -166,8 +166,8 @@ def find_repository(directory: Path) -> Repository | None:
         answer = _git("rev-parse", "--is-inside-work-tree", directory=directory)
         if answer != "true":
             raise PlanError(
-                f"{directory} is in a Git repository without files, a bare one: "
-                "run pytest in a clone of it, or compare with a directory"
+                f"{directory} is in a bare Git repository, without files. Run pytest in a clone of it, or "
+                "compare with a directory"
             )
         words = ("rev-parse", "--show-toplevel", "--absolute-git-dir", "--git-common-dir")
         top, own, shared = _git(*words, directory=directory).split("\n")
@@ -185,7 +185,7 @@ def find_repository(directory: Path) -> Repository | None:
 
 
 def _damaged(top: Path, error: GitError) -> str:
-    return f"the Git repository {top} is damaged, `git fsck` may tell more: {_first_lines(str(error))}"
+    return f"the Git repository {top} is damaged (`git fsck` may show more): {_first_lines(str(error))}"
 
 
 def _first_lines(said: str) -> str:
@@ -203,7 +203,7 @@ def _why_no_room(tree: Path) -> str:
         return ""
     if free_bytes >= _LITTLE_ROOM_BYTES:
         return ""
-    return f"only {format_bytes(free_bytes)} are free there: make room, or let TMPDIR name a directory with more"
+    return f"only {format_bytes(free_bytes)} are free there. Free some space, or set TMPDIR to a directory with more"
 
 
 def _git(

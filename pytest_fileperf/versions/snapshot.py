@@ -32,7 +32,7 @@ _SOURCES = frozenset((
     ".toml", ".ts", ".tsx",
 ))  # fmt: skip
 """Suffixes of new files that are code. Other files may be logs, data or secrets."""
-_ADVICE = "let .gitignore name what is no code, or set `fileperf_confirm = never`"
+_ADVICE = "List such files in .gitignore, or set `fileperf_confirm = never`"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
 """The objects are thrown away soon. Mixed line ends do not matter here."""
 _PATIENCE_S = 30.0
@@ -97,12 +97,10 @@ class Snapshots:
         except GitTimeoutError:
             self._index.with_name("index.lock").unlink(missing_ok=True)  # from the Git command that was ended
             within = f"within {_PATIENCE_S:g} s{largest}"
-            raise PlanError(f"Git did not read the files of {self.repository.top} {within}: {_ADVICE}") from None
+            raise PlanError(f"Git did not read the files of {self.repository.top} {within}. {_ADVICE}") from None
         except GitError as error:
             said = str(error).splitlines()[0].removeprefix("error: ")
-            raise PlanError(
-                f"Git cannot read the files of {self.repository.top} ({said}): mend that, {_ADVICE}"
-            ) from error
+            raise PlanError(f"Git cannot read the files of {self.repository.top} ({said}). {_ADVICE}") from error
 
     def paths_in(self, tree: str) -> frozenset[str]:
         """Raises GitError."""
@@ -175,8 +173,8 @@ class Snapshots:
         """Raises PlanError if code lies beside the baselines: no tree would show its changes."""
         if beside := next(filter(self._code_beside.search, paths), None):
             raise PlanError(
-                f"the directory of the baselines has code too, {beside}: "
-                "give the baselines a directory of their own (`fileperf_baselines`)"
+                f"the directory of the baselines also contains code, {beside}. Give the baselines their own "
+                "directory (`fileperf_baselines`)"
             )
 
     def _largest(self, paths: Iterable[str]) -> str:
@@ -191,7 +189,7 @@ class Snapshots:
         if total > _MOST_BYTES:
             raise PlanError(
                 f"{format_bytes(total)} in {self.repository.top} are neither committed nor ignored, "
-                f"{format_bytes(sizes[path])} of them in {path}: {_ADVICE}"
+                f"{format_bytes(sizes[path])} of them in {path}. {_ADVICE}"
             )
         return f" (the largest new one is {path}, {format_bytes(sizes[path])})"
 
@@ -204,8 +202,8 @@ class Snapshots:
         changed = [line[3:] for line in inner.ask(*words).split("\0") if line]
         if not all(self._no_code.search(f"{path}/{inside}") for inside in changed):
             raise PlanError(
-                f"the repository {path} within {self.repository.top} has changes that are not committed: "
-                "commit them there, so that this code has a name"
+                f"the repository {path} within {self.repository.top} has uncommitted changes. Commit them "
+                "there, so that Git can find this code"
             )
 
     def _update(self, paths: Iterable[str], *words: str, ends_at: float | None = None) -> None:
@@ -254,14 +252,19 @@ class Snapshots:
                 except OSError:
                     failed.append(path)
         except GitError as error:
-            return (f"files beside the code here are not beside the old code, as Git does not list them ({error})",)
+            return (
+                (
+                    "files beside the new code are missing beside the old code, because Git does not list them "
+                    f"({error})"
+                ),
+            )
         sizes = f"{format_bytes(_LARGEST_BYTES)} each or {format_bytes(_MOST_BESIDE_BYTES)} together"
         reasons = (
-            (large, f"as they have more than {sizes}: commit what the code reads"),
-            (failed, "as they cannot be copied: make them readable"),
+            (large, f"because they have more than {sizes}. Commit the ones that the code reads"),
+            (failed, "because they cannot be copied. Make them readable"),
         )
         return tuple(
-            f"files beside the code here are not beside the old code ({format_names(paths)}), {reason}"
+            f"files beside the new code are missing beside the old code ({format_names(paths)}), {reason}"
             for paths, reason in reasons
             if paths
         )

@@ -270,7 +270,7 @@ class Source:
         begun = repository.answers("merge-base", commit, "HEAD")
         if begun is None:
             why = repository.how_to_get_history() or "it has another history"
-            raise PlanError(f"no commit is known that {commit[:7]} and the code here have in common: {why}")
+            raise PlanError(f"{commit[:7]} and the new code have no known common commit: {why}")
         try:
             changed = self._snapshots.changed_between(self._snapshots.of_commit(begun), here.tree)
             paths = self._snapshots.paths_in(here.tree)
@@ -355,7 +355,7 @@ class Source:
             repository.ask("update-ref", ref, repository.ask(*words, env=_NOBODY))
         except (PlanError, GitError, OSError) as error:
             if repository.answers("rev-parse", "--verify", "--quiet", ref) is None:  # no other session has kept it
-                why = f"is not kept for its baseline ({_said(error)}): commit source and baseline together"
+                why = f"cannot be kept for its baseline ({_said(error)}). Commit source and baseline together"
                 self._notes.append(f"the {here.title} {why}")
 
     def forget(self, trees: Iterable[str]) -> None:
@@ -378,27 +378,28 @@ class Source:
     def _snapshots(self) -> Snapshots:
         """Raises PlanError, which says why the repository has no trees, and what to do."""
         if not is_git_installed():
-            raise PlanError(f"{NO_GIT}, and the code of a baseline is found with it: install Git")
+            raise PlanError(f"{NO_GIT}, but Git finds a baseline's code. Install it")
         repository = find_repository(self.rootdir)
         if repository is None:
             raise PlanError(
-                f"{self.rootdir} is in no Git repository, which would have the code of a baseline: `git init`"
+                f"{self.rootdir} isn't in a Git repository, which would contain a baseline's code. Run `git init`"
             )
         top, rootdir = repository.top.resolve(), self.rootdir.resolve()
         if not top.samefile(rootdir) and repository.answers("check-ignore", "--quiet", "--", str(rootdir)) is not None:
             raise PlanError(
-                f"the Git repository {repository.top} ignores {rootdir}, so that no tree has its code: `git init` there"
+                f"the Git repository {repository.top} ignores {rootdir}, so no commit contains its code. Run "
+                "`git init` there"
             )
         if rootdir.is_relative_to((rootdir / self._baselines).resolve()):
             raise PlanError(
-                f"the directory of the baselines, {self._baselines}, has the code too: "
-                "give the baselines a directory of their own (`fileperf_baselines`)"
+                f"the directory of the baselines, {self._baselines}, also contains the code. Give the "
+                "baselines their own directory (`fileperf_baselines`)"
             )
         try:
             directory = scratch.make("source")
         except OSError as error:
             raise PlanError(
-                f"there is no room for what Git finds out ({error}): let TMPDIR name a directory with some"
+                f"there is no room for Git's temporary files ({error}). Set TMPDIR to a directory with free space"
             ) from error
         self._open.callback(scratch.remove, directory)
         outputs = (path for path in self._outputs if not rootdir.is_relative_to((rootdir / path).resolve()))
@@ -418,9 +419,9 @@ class Source:
     def _found(self, tree: str | None, commit: str | None) -> CodeTree:
         snapshots = self._snapshots
         if tree is None:
-            raise PlanError(f"the baseline does not say which code it is of: in a Git repository, {_STORE_AGAIN}")
+            raise PlanError(f"the baseline does not name its code. In a Git repository, {_STORE_AGAIN}")
         if not _HASH.fullmatch(tree):
-            raise PlanError(f"{tree!r} is no name of code in Git: it is damaged, {_STORE_AGAIN}")
+            raise PlanError(f"{tree!r} isn't a name of code in Git. The baseline is damaged, {_STORE_AGAIN}")
         if commit is not None and not _HASH.fullmatch(commit):  # "unknown" if there was no commit yet
             commit = None
         here, repository = self.here, snapshots.repository
@@ -434,7 +435,7 @@ class Source:
                 place = commit = next((one for one in likely if _tree_of(snapshots, one) == tree), "")
                 dirty = False
         except (GitError, OSError) as error:
-            raise PlanError(f"Git cannot look for the baseline's code ({_said(error)}): {_STORE_AGAIN}") from error
+            raise PlanError(f"Git cannot look for the baseline's code ({_said(error)}), {_STORE_AGAIN}") from error
         if not place:
             raise PlanError(_why_not_found(repository))
         title = SourceState(tree=tree, commit=commit, dirty=dirty).title
@@ -462,8 +463,8 @@ def _why_not_found(repository: Repository) -> str:
     if advice := repository.how_to_get_history():
         return f"{where}; {advice}"
     return (
-        f"{where} (its history was rewritten, or not all of its files were committed): "
-        f"commit source and baseline together, or {_STORE_AGAIN}"
+        f"{where} (its history was rewritten, or some files were never committed). Commit source and baseline "
+        f"together, or {_STORE_AGAIN}"
     )
 
 
@@ -495,12 +496,12 @@ def instead_of_itself(against: CodeTree, name: str, source: Source, env: Mapping
     pushed_over = _pushed_over(repository, commit, env)
     if pushed_over is not None:
         title, before = f"{pushed_over[:7]} ({name} before this push)", pushed_over
-        note = f"{found}, so it is compared with what was there before this push, {before[:7]}"
+        note = f"{found}, so the comparison uses the commit before this push, {before[:7]}"
     elif (parent := repository.answers("rev-parse", "--verify", "--quiet", f"{commit}^1^{{commit}}")) is not None:
         title, before = f"{parent[:7]} (the commit before {name})", parent
-        note = f"{found}, so it is compared with the commit before it, {before[:7]}"
+        note = f"{found}, so the comparison uses the commit before it, {before[:7]}"
     elif advice := repository.how_to_get_history("`git fetch --depth=2`, "):
-        raise PlanError(f"{found}, and the commit before it is not here; {advice}")
+        raise PlanError(f"{found}, and the commit before it is missing. {advice}")
     else:
         return against
     return CodeTree(title=title, here=against.here, commit=before, notes=(*against.notes, note))

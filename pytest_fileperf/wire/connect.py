@@ -78,7 +78,7 @@ async def require_allowed(origin: Origin, only_to: Network) -> None:
     addresses = await _addresses(asyncio.get_running_loop(), origin) if only_to.looks_up(origin.host) else []
     found = [str(each[4][0]) for each in addresses] or [origin.host]
     if refused := [each for each in found if not only_to.allows(each)]:
-        raise httpx.ConnectError(f"{origin.host} is not this machine: {refusal(refused[0])}")
+        raise httpx.ConnectError(f"{origin.host} isn't this machine: {refusal(refused[0])}")
 
 
 def breach_of_idle(sock: socket.socket) -> Breach | None:
@@ -99,7 +99,7 @@ async def _connected(origin: Origin, uds: str | None, only_to: Network | None) -
     if uds is not None:
         return await _try(loop, socket.AF_UNIX, uds)
     if only_to is not None and not only_to.allows(origin.host) and not only_to.looks_up(origin.host):
-        raise httpx.ConnectError(f"{origin.host} is not this machine: {refusal(origin.host)}")
+        raise httpx.ConnectError(f"{origin.host} isn't this machine: {refusal(origin.host)}")
     addresses = await _addresses(loop, origin)
     if only_to is not None and addresses:
         found = [str(address[0]) for *_, address in addresses]

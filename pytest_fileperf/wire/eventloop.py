@@ -33,8 +33,8 @@ def _require_files() -> None:
             opened.append(os.dup(opened[0]))
     except OSError as error:
         raise FilePerfError(
-            f"an event loop needs {_FILES} open files, and this process may open {len(opened)} more: {error.strerror}; "
-            "raise the limit (`ulimit -n 1024`)"
+            f"an event loop needs {_FILES} open files, but this process may open only {len(opened)} more: "
+            f"{error.strerror}. Raise the limit (`ulimit -n 1024`)"
         ) from error
     finally:
         for descriptor in opened:

@@ -89,9 +89,7 @@ def family_named(name: str) -> ModuleType:
     try:
         return httpx if name == "httpx" else import_module(name)
     except ImportError as error:
-        raise LoadError(
-            f'{name} cannot be imported ({error}): install it with pip install "pytest-fileperf[{name}]"'
-        ) from error
+        raise LoadError(f'{name} cannot be imported ({error}). Run pip install "pytest-fileperf[{name}]"') from error
 
 
 def family_of(request: object) -> ModuleType:

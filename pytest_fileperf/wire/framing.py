@@ -131,7 +131,7 @@ def _head_end(data: bytearray, start: int, end: int) -> int:
 def _checked_start(data: bytearray) -> bytearray:
     """Returns the start of a head; raises httpx.RemoteProtocolError if it cannot become one."""
     if not data.startswith(b"HTTP/"[: len(data)]):
-        raise httpx.RemoteProtocolError(f"this is no HTTP/1 response: {bytes(data[:40])!r}")
+        raise httpx.RemoteProtocolError(f"this isn't an HTTP/1 response: {bytes(data[:40])!r}")
     if len(data) > MAX_HEAD_BYTES:
         raise httpx.RemoteProtocolError(f"the response head is longer than {MAX_HEAD_BYTES} bytes")
     return data
@@ -151,7 +151,7 @@ class _HeadEvents:
 
 def _parse_head(raw: bytes) -> ResponseHead:
     if not raw.startswith(b"HTTP/"):
-        raise httpx.RemoteProtocolError(f"this is no HTTP/1 response: {raw[:40]!r}")
+        raise httpx.RemoteProtocolError(f"this isn't an HTTP/1 response: {raw[:40]!r}")
     events = _HeadEvents()
     parser = httptools.HttpResponseParser(events)
     try:
@@ -180,7 +180,7 @@ def _parse_head_as_httpx_does(raw: bytes) -> ResponseHead:
     except h11.RemoteProtocolError as error:
         raise httpx.RemoteProtocolError(f"{error} (in the response head {raw[:80]!r})") from error
     if not isinstance(event, h11.Response | h11.InformationalResponse):
-        raise httpx.RemoteProtocolError(f"this is no response head: {raw[:80]!r}")
+        raise httpx.RemoteProtocolError(f"this isn't a response head: {raw[:80]!r}")
     headers = tuple((bytes(name), bytes(value)) for name, value in event.headers.raw_items())
     return _head(event.status_code, bytes(event.reason), event.http_version.decode(), headers)
 

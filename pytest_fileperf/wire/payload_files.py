@@ -88,7 +88,7 @@ class PayloadFiles:
             return (FileSegment(path, os.open(path, os.O_RDONLY), 0, content.size_bytes),)
         except OSError as error:
             raise LoadError(
-                f"cannot make a file for a payload of {content.size_bytes} bytes: {error}; {MAKE_ROOM}"
+                f"cannot make a file for a payload of {content.size_bytes} bytes: {error}. {MAKE_ROOM}"
             ) from error
 
     def _written(self, content: Payload) -> Path:

@@ -33,7 +33,7 @@ _KEPT_IDLE_NS = 5_000_000_000
 """A connection that has rested for this long is not used again: httpx's own limit."""
 _TIMER_SLACK_S = 0.005
 """Event loops round timers; one that fires this early is not early."""
-_NO_HTTP2 = "does the server speak HTTP/2? uvicorn does not, Granian does: see http2 in the reference"
+_NO_HTTP2 = "Does the server support HTTP/2? uvicorn does not, Granian does: see http2 in the reference"
 
 
 class LoadTransport(httpx.AsyncBaseTransport):
@@ -158,15 +158,15 @@ class LoadTransport(httpx.AsyncBaseTransport):
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise RuntimeError(
-                "LoadTransport needs an event loop of asyncio or uvloop, and none is running: "
-                "under trio use httpx's own transport, httpx.AsyncHTTPTransport()"
+                "LoadTransport needs a running event loop of asyncio or uvloop. Under trio use httpx's own "
+                "transport, httpx.AsyncHTTPTransport()"
             ) from None
         if loop is self._loop:
             return
         if not hasattr(loop, "add_reader") or type(loop).__name__ == "ProactorEventLoop":
             raise RuntimeError(
-                "LoadTransport needs an event loop with add_reader; on Windows run "
-                "asyncio.run(main(), loop_factory=asyncio.SelectorEventLoop)"
+                "LoadTransport needs an event loop with add_reader. On Windows run asyncio.run(main(), "
+                "loop_factory=asyncio.SelectorEventLoop)"
             )
         for connection in self._open:
             connection.abandon()
@@ -286,10 +286,10 @@ class Http2Transport(httpx.AsyncBaseTransport):
         except httpx.ConnectError as error:
             raise error_of(self._family, error) from error.__cause__
         except broken as error:
-            raise error if origin in self._answered else broken(f"{error}: {_NO_HTTP2}") from error
+            raise error if origin in self._answered else broken(f"{error}. {_NO_HTTP2}") from error
         if (spoken := response.extensions["http_version"]) != b"HTTP/2":
             await response.aclose()
-            raise broken(f"the answer is in {spoken.decode()}: {_NO_HTTP2}")
+            raise broken(f"the answer is in {spoken.decode()}. {_NO_HTTP2}")
         self._answered.add(origin)
         return response
 

@@ -39,15 +39,15 @@ def _require_texts(column: Sequence[object], what: str) -> None:
         place, value = next((place, value) for place, value in enumerate(column) if isinstance(value, _NO_TEXT))
         kind = "None" if value is None else type(value).__name__
         raise PlanError(
-            f"{what} {place} cannot be sent: {kind} is no text. Give a text or a number, or let it be a value "
-            "of json by itself, as in json={'x': '{id}'}"
+            f"{what} {place} cannot be sent: {kind} isn't a text. Give a text or a number, or make it a whole "
+            "json value, as in json={'x': '{id}'}"
         )
 
 
 def _header(value: object) -> bytes:
     text = str(value)
     if found := _NO_HEADER.search(text):
-        raise ValueError(f"it has {found[0]!r}, a character that a header cannot have")
+        raise ValueError(f"it has {found[0]!r}, a character that headers do not allow")
     return text.encode()
 
 

@@ -130,8 +130,8 @@ def test_with_client(fileperf):
 REFUSED = {
     "test_routes": "routes",
     "test_unsendable": "holds session (app.Session), which cannot be sent (cannot pickle '_thread.lock' object)",
-    "test_changed": "mine cannot be handed app:app as the test made it: the test's app has dependency_overrides",
-    "test_made_here": "mine cannot be handed <lambda>, which is an object of this test run. Serve it by Uvicorn()",
+    "test_changed": "mine cannot get app:app as the test made it: the test's app has dependency_overrides",
+    "test_made_here": "mine cannot get <lambda>, because it is an object of this test run. Serve it by Uvicorn()",
 }
 COMPARED = """
 from app import app, get_db
@@ -161,7 +161,7 @@ def test_database(monkeypatch):
 
 def test_guarded(fileperf, monkeypatch):
     monkeypatch.setitem(sys.modules, "pytest_django.plugin", pytest)
-    with pytest.raises(FilePerfError, match='would be "shop" in the server, which is no test database'):
+    with pytest.raises(FilePerfError, match='would be "shop" in the server, which isn't a test database'):
         fileperf.get("/")
     with pytest.raises(FilePerfError, match="that of the command is not known"):
         fileperf.get("/", server=Command(COMMAND))
@@ -198,7 +198,7 @@ def test_what_a_test_has_set_is_served_and_said_or_refused(project: Project) -> 
     assert f"{both}; state.flag 7" in notes["test_set"], notes
     assert both in notes["test_env"]
     assert "set on the app" not in notes["test_with_client"]
-    assert "not as in the test's app: state.run (it is another one at each import)" in notes["test_with_client"]
+    assert "differs from the test's app: state.run (it differs at each import)" in notes["test_with_client"]
 
 
 def test_a_changed_app_is_not_compared_with_another_version(project: Project) -> None:
@@ -208,7 +208,7 @@ def test_a_changed_app_is_not_compared_with_another_version(project: Project) ->
     ran = project.write({"app.py": f"{APP}# changed since\n"}).run("--fileperf-against=HEAD", width=200)
 
     (failed,) = ran.record["failed"]
-    said = "the test has set dependency_overrides on the app, which the other side imports as it is"
+    said = "set dependency_overrides on the app. The old code imports the app without that"
     assert said in failed["message"], ran.text
 
 
@@ -224,5 +224,5 @@ def test_a_test_database_of_django_is_not_left_for_the_real_one(project: Project
     told = {one["name"]: " ".join(one["message"].split()) for one in ran.record["failed"]}
     assert [name.partition("[")[0] for name in told] == ["test_lost"] * 2, ran.text
     for said in told.values():
-        assert '"default" of Django is "test_shop" in the test process, and would be "shop" in the server' in said
+        assert '"default" of Django is "test_shop" in the test process, but would be "shop" in the server' in said
         assert 'Uvicorn(env={"DB_NAME": "test_shop"}), and mark the test django_db(transaction=True)' in said

@@ -97,12 +97,12 @@ def test_what_is_stored_stays_until_it_is_asked_for(project: Project) -> None:
     assert sorted(first) == names, ran.text
     assert "4 baselines stored" in ran.said, ran.text
     assert "4 not stored: the test did not pass" in ran.said, ran.text
-    assert "no stale baselines in the modules that were collected whole" in ran.said, ran.text
+    assert "no stale baselines in the fully collected modules" in ran.said, ran.text
     cases = ElementTree.parse(project.top / "run.xml").iter("testcase")
     found = {str(case.get("name")): case.find(".//property[@name='fileperf_not_stored']") for case in cases}
     why = {name: one.get("value") for name, one in found.items() if one is not None}
     assert why == NOT_STORED, ran.text
-    assert "1 can be no baseline: a run with broken limits" in ran.said, ran.text
+    assert "1 cannot become a baseline: a run with broken limits" in ran.said, ran.text
     assert {name for name, one in results(ran).items() if one["baseline_written"]} == {
         "test_one",
         "test_two",
@@ -195,7 +195,7 @@ def test_damage_is_told_by_its_path_and_nothing_is_lost(project: Project) -> Non
     (file,) = (project.top / ".fileperf").glob("*-*/test_b.py.json")
     good, key = file.read_text(encoding="utf-8"), '"test_b.py::test_three"'
     for bad, why in (
-        (good.replace('"schema": 3', '"schema": 99'), "upgrade pytest-fileperf"),
+        (good.replace('"schema": 3', '"schema": 99'), "Upgrade pytest-fileperf"),
         (f"<<<<<<< HEAD\n{good}", "conflict markers of a merge, from line 1 on"),
         (good.replace(key, f"{key}: {{}},\n  {key}"), "a baseline has 'test_b.py::test_three' twice"),
     ):

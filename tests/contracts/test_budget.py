@@ -57,7 +57,7 @@ def test_undecided_tests_run_once_more_while_time_is_left(tmp_path: Path) -> Non
     assert (tmp_path / "numbers.txt").read_text() == "made 1 ended made 1 ended "
     assert "24.0 s for all comparisons" in ran.said
     assert "1 INCONCLUSIVE" in ran.said
-    assert "give it more time with --fileperf-budget" in ran.said
+    assert "Give it more time with --fileperf-budget" in ran.said
 
 
 STOPPED = """
@@ -118,11 +118,11 @@ def test_fixtures_end_with_the_test_that_stops_the_run(tmp_path: Path) -> None:
 def test_a_budget_that_ends_nothing_is_refused(tmp_path: Path) -> None:
     project = Project(top=tmp_path).write({"app.py": answering(0.0), "test_it.py": TESTS})
     for given, said in (
-        (("--fileperf-budget=soon",), "--fileperf-budget: 'soon' is not a duration"),
+        (("--fileperf-budget=soon",), "--fileperf-budget: 'soon' isn't a duration"),
         (("--fileperf-budget=0",), "--fileperf-budget: '0' is too short: it must be above 0"),
         (
             ("--fileperf-budget=9s", "--fileperf-update"),
-            "it is for runs that only compare: leave out it, or",
+            "--fileperf-budget only works for comparisons. Leave out --fileperf-budget or",
         ),
     ):
         ran = project.run(*given)
@@ -146,7 +146,7 @@ def test_what_has_no_time_is_skipped_and_fails_a_strict_run(tmp_path: Path) -> N
     project.write({"app.py": answering(0.01) + "# a comment\n"})
     ran = project.run("--fileperf-against=HEAD", "--fileperf-budget=2s", "-rs")
     assert ran.status == 0, ran.text
-    assert "not measured, as no time was left of --fileperf-budget=2.00 s" in ran.said, ran.text
+    assert "not measured, because no time was left of --fileperf-budget=2.00 s" in ran.said, ran.text
     assert "2 skipped" in ran.said
     assert results(ran)["test_limited"]["standing"] == "-"  # it compares nothing
     strict = project.run("--fileperf-against=HEAD", "--fileperf-budget=2s", "--fileperf-strict")

@@ -88,14 +88,14 @@ class Case:
     never: tuple[str, ...] = ()
 
 
-WAITS = r"[\d.]+ of [\d.]+ (ms|s) more are waiting, not CPU"
-BLOCKED = r"waited for the event loop: blocked for ([\d.]+ (?:ms|s)) at a time"
+WAITS = r"[\d.]+ of [\d.]+ (ms|s) are waiting, not CPU"
+BLOCKED = r"waited for the event loop, blocked for ([\d.]+ (?:ms|s)) at a time"
 WAITING = {
     # a wait is not explained by a little CPU
     "narrow": Case(
         old="burn(0.0001); await run_in(wide, time.sleep, 0.01)",
         new="burn(0.00015); await run_in(narrow, time.sleep, 0.01)",
-        says=(WAITS, "Waiting: requests wait for each other, about 1 is served at a time"),
+        says=(WAITS, "Waiting: requests wait for each other: the server handles about 1 at a time"),
         never=("CPU per request grew", "in burn"),
     ),
     "sleep": Case(
@@ -162,7 +162,7 @@ def offences(name: str, case: Case, ran: Ran) -> Iterator[str]:
     if name == "export" and (blocked := re.search(BLOCKED, said)) and not 0.05 <= seconds(blocked[1]) <= 1.0:
         yield blocked[1]
     if name == "short" and (
-        not set(growth) <= {"burn", "other threads, whose functions are not seen"}
+        not set(growth) <= {"burn", "other threads (functions unknown)"}
         or sum(growth.values()) != pytest.approx(250e-6, rel=0.3)
     ):
         yield f"{growth}"
@@ -217,5 +217,5 @@ def test_a_pool_that_is_cold_at_first_is_no_concurrency(project: Project) -> Non
     assert ran.status == 0, ran.text
     crowded, few = (results(ran)[f"test_it[{connections}]"]["limit"] for connections in (12, 3))
     assert crowded["kind"] == "unclear", crowded
-    assert re.match(r"requests wait for each other, about [3-7] are served at a time", crowded["evidence"]), crowded
+    assert re.match(r"requests wait for each other: the server handles about [3-7] at", crowded["evidence"]), crowded
     assert few["kind"] == "concurrency", few

@@ -163,13 +163,13 @@ def test_only_what_a_change_can_affect_is_measured(project: Project) -> None:
     for name, text in (("pytest.ini", f"{INI}fileperf_tolerance = 9%\n"), (".env", "KEY=two")):
         ran = project.write({name: text}).commit().run("--fileperf-changed=base", "--collect-only", "-v")
         assert whys(ran)["plain"] == f"{name} changed", ran.text
-        assert "may affect every test: all are measured" in ran.said, ran.text
+        assert "may affect every test, so all are measured" in ran.said, ran.text
 
 
 def test_what_is_no_ref_or_does_not_go_with_it_is_refused(project: Project) -> None:
     project.write({"lib/helpers.py": "", "test_it.py": ""}).commit()
     ran = project.run("--fileperf-changed=lib", "--fileperf-smoke")
-    for problem in ("it is no Git ref", "leave out --fileperf-smoke"):
+    for problem in ("it isn't a Git ref", "does not work with --fileperf-smoke"):
         assert problem in ran.said, ran.text
     assert ran.status == 4, ran.text
     ran = project.run("--fileperf-changed=no-such-branch")

@@ -49,7 +49,7 @@ import pytest
 def test_path(fileperf, path, requests):
     fileperf.get(path, connections=2, requests=requests, duration="60s", boots=1, gate="none")
 """
-TOOL = "child processes, whose functions are not seen"
+TOOL = "child processes (functions unknown)"
 
 
 def test_child_processes_are_looked_at_or_told_by_their_size(project: Project) -> None:

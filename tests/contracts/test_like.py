@@ -138,7 +138,7 @@ def test_failed_warm_ups_and_start_ups_that_differ_are_said(project: Project) ->
 
     assert ran.status == 0, ran.text
     assert fell in ran.said, ran.text
-    assert "something is kept between start-ups" in ran.said, ran.text
+    assert "Something is kept between start-ups" in ran.said, ran.text
 
     found = results(ran)
     failed = (project.top / "answers.txt").read_text().split().count("500")

@@ -158,7 +158,7 @@ def told(ran: Ran, name: str) -> str:
 
 def test_processes_of_an_app_have_all_cores_and_count_and_work_left_behind_is_not_stored(project: Project) -> None:
     """A pool that is made with the app or by the first request, a child for each request; what a server always does."""
-    left = "of a core after its last answer: it cannot sustain these requests/s"
+    left = "of a core after its last answer. It cannot sustain these requests/s"
 
     def missed(name: str, ran: Ran) -> list[str]:
         return [left] * (name == "work" and left not in told(ran, "test_work[later]"))
@@ -170,7 +170,7 @@ def test_processes_of_an_app_have_all_cores_and_count_and_work_left_behind_is_no
     for ran in (get, work):
         assert ran.record["failed"] == [], ran.text
         require_cpu_that_was_there(ran)
-        assert "what they used is unknown" not in ran.said or not TWO_CORES, ran.text
+        assert "so their CPU and memory are unknown" not in ran.said or not TWO_CORES, ran.text
         leaving = [name for name in results(ran) if "after its last answer" in told(ran, name)]
         assert set(leaving) <= {"test_work[later]"}, ran.text
     assert left in told(work, "test_work[later]"), work.text
@@ -202,5 +202,5 @@ def test_a_pool_is_not_slower_than_the_event_loop_and_work_left_behind_is_no_gai
     assert "background work" not in left.said + pool.said, left.text
     if TWO_CORES:
         assert results(pool)["test_pool"]["standing"] != "REGRESSED", pool.text
-        assert "what they used is unknown" not in left.said + pool.said, pool.text
+        assert "so their CPU and memory are unknown" not in left.said + pool.said, pool.text
         require_cpu_that_was_there(pool, "test_pool")

@@ -74,7 +74,7 @@ def test_reports_are_made_again_of_the_file_of_a_run(project: Project) -> None:
         assert found == pytest.approx([summary["rps"], summary["requests"], *told])
 
     for content, words in (
-        ('{"schema"', "is damaged or no JSON"),
+        ('{"schema"', "is damaged or isn't JSON"),
         ('{"schema": 1}', "has schema 1"),
         ('{"name": "other"}', "was not written by --fileperf-json"),
     ):

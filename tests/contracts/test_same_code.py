@@ -140,11 +140,11 @@ def test_program(fileperf):
     fileperf.get("/", server=COMMAND, **TOLD)
 """
 SAID = {
-    "test_app[ignored]": "both sides ran generated/engine.py, which Git does not have",
-    "test_app[compiled]": "app.py has changed, and Python still runs what was compiled of it before",
-    "test_app[data]": "seconds.txt, and not from",
-    "test_app[module]": "A copy that is installed",
-    "test_program": "A copy that is installed",
+    "test_app[ignored]": "both versions ran the same files, because Git does not have them: generated/engine.py",
+    "test_app[compiled]": "app.py has changed, but Python still runs the older",
+    "test_app[data]": "seconds.txt instead of",
+    "test_app[module]": "Another copy hides it",
+    "test_program": "Another copy hides it",
 }
 
 

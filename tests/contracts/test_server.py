@@ -126,7 +126,7 @@ def test_a_server_that_runs_out_of_files_is_told_and_logs_if_asked_to(project: P
 
     found = results(ran)
     assert "3 passed" in ran.said, ran.text
-    assert "the server had 64 open files, all that its shell allows (`ulimit -n`)" in ran.said, ran.text
+    assert "the server used all 64 open files that its shell allows (`ulimit -n`)" in ran.said, ran.text
     assert found["test_get"]["growth"]["files_limit"] == 64
     assert "access log on" in ran.said, ran.text
     assert {one["identity"]["server"].get("access_log") for one in found.values()} == {True}

@@ -72,7 +72,7 @@ def test_a_longer_import_is_a_longer_start_up_and_named(project: Project) -> Non
     ran = last["slow"]
     slow = results(ran)["test_slow"]
     assert ran.status == 1, ran.text
-    assert "by longer imports:" in ran.said, ran.text
+    assert "because of longer imports:" in ran.said, ran.text
     assert "s in helper" in ran.said, ran.text
     (longer,) = slow["profile"]["startup"]["imports"]
     assert longer["name"] == "helper"

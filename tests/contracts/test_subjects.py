@@ -73,7 +73,7 @@ def test_requests(fileperf, seen):
     assert fileperf.request("HEAD", "/head", requests=4).bytes_received == 0
     moved = fileperf.delete("/moved", follow_redirects=True, requests=3)
     assert (moved.requests, moved.http_requests, len(seen("/new"))) == (3, 6, 3)
-    with pytest.raises(AssertionError, match="192.0.2.1 is not this machine"):
+    with pytest.raises(AssertionError, match="192.0.2.1 isn't this machine"):
         fileperf.get("/elsewhere", follow_redirects=True, requests=2)
     fileperf.requests("targets/list.txt", requests=1)
     assert [(one[0], one[3]["x-own"], one[6]) for one in seen("/target")] == [("POST", "h", "a body")]

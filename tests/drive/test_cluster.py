@@ -50,8 +50,8 @@ def generator_processes() -> list[psutil.Process]:
 # --- which scheduler, and which of its workers
 
 ADDRESSES = ("tcp://10.0.0.5:8786", "tls://[::1]:8786", "10.0.0.5:8786", "load-1:8786", "inproc://10.0.0.5/12/1")
-NEITHER = "{} is neither an address with a port, as in tcp://127.0.0.1:8786, nor a file that is there"
-NO_FILE = "{} is no scheduler file ({}): give the one that `dask scheduler "
+NEITHER = "{} is neither an address with a port, as in tcp://127.0.0.1:8786, nor an existing file"
+NO_FILE = "{} isn't a scheduler file ({}). Give the file that `dask scheduler "
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
@@ -73,8 +73,8 @@ def test_an_address_is_taken_as_it_is_also_from_a_file(address: str, tmp_path: P
         ("file", b'{"x": 1}', "it has no address in JSON"),
         ("file", b"[]", "it has no address in JSON"),
         ("file", b"\xff", "it has no address in JSON"),
-        ("file", b'{"address": 5}', "5 is no address with a port"),
-        ("file", b'{"address": "10.0.0.5"}', "'10.0.0.5' is no address with a port"),
+        ("file", b'{"address": 5}', "5 isn't an address with a port"),
+        ("file", b'{"address": "10.0.0.5"}', "'10.0.0.5' isn't an address with a port"),
         (".", None, "Is a directory"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_quickly(monkeypatch: py
         begun_s = 0.0
         for _ in range(2):
             begun_s = time.monotonic()
-            with pytest.raises(GeneratorError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9 .*start one"):
+            with pytest.raises(GeneratorError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9 .*Start one"):
                 cluster.workers()
         assert time.monotonic() - begun_s < 0.4
 
@@ -128,8 +128,8 @@ def no_code() -> str:
     "place, told, words",
     [
         ("distributed.versions.get_versions", versions_of_threads, r"pytest-fileperf version of .*, and here it is "),
-        ("pytest_fileperf.drive.remote._code", code_of_threads, r"other code of pytest-fileperf \S+ than is here: in"),
-        ("pytest_fileperf.drive.remote._code", no_code, r"other code of pytest-fileperf \S+ than is here: in"),
+        ("pytest_fileperf.drive.remote._code", code_of_threads, r"other code of pytest-fileperf \S+\. Install"),
+        ("pytest_fileperf.drive.remote._code", no_code, r"other code of pytest-fileperf \S+\. Install"),
     ],
 )
 def test_a_worker_with_another_version_or_other_code_is_named(
@@ -159,7 +159,7 @@ def test_workers_come_and_are_used_and_then_the_scheduler_goes_away(
         path.write_text(json.dumps({"address": made.scheduler_address}))
         with pytest.raises(GeneratorError) as error:
             cluster.workers()
-        said = f"has no workers that answer: start some, as with `dask worker {made.scheduler_address}`"
+        said = f"has no workers that answer. Start some, for example with `dask worker {made.scheduler_address}`"
         assert str(error.value).endswith(said)
 
         made.scale(1)
@@ -169,7 +169,7 @@ def test_workers_come_and_are_used_and_then_the_scheduler_goes_away(
         assert sum(round_.requests for round_ in result.rounds) > 0
         assert cluster.workers() == (1, (), False)  # a run is no other one to itself
 
-        gone = re.escape(f"the Dask scheduler at {path} is gone: start it again, with its workers")
+        gone = re.escape(f"the Dask scheduler at {path} is gone. Start it and its workers again")
         with pytest.raises(GeneratorError, match=f"^{gone}$"):
             load(generators, url, replace(ONE, rounds=90), tell=lambda _: made.sync(made.scheduler.close))
         for pause_s in (0.0, 1.5):  # it connects again meanwhile, and gives that up
@@ -218,7 +218,7 @@ def test_a_generator_that_is_told_too_late_to_begin_is_missing(
     with monkeypatch.context() as patch:
         later(patch, repeat(0.5), only=there.member(2))
         made = load(there, url, replace(PLAN, rounds=4))
-    assert re.fullmatch(r" was told \d+ ms too late to begin", made.lost[2])
+    assert re.fullmatch(r" got its start signal \d+ ms too late", made.lost[2])
     assert by_numbers(made) == {1}
 
     later(monkeypatch, repeat(0.5))  # all of them: the load is ordered once more, with more time
@@ -233,9 +233,9 @@ def test_a_load_that_all_were_told_too_late_twice_says_what_may_be_the_matter(
     later(monkeypatch, chain(repeat(0.3, 2), repeat(2.0)))
     with pytest.raises(GeneratorError) as error:
         load(there, url)
-    late = r"generator \d of 2 on tcp://\S+ was told [\d.]+ m?s too late to begin"
+    late = r"generator \d of 2 on tcp://\S+ got its start signal [\d.]+ m?s too late"
     assert re.fullmatch(
-        f"no load generator is left: {late}; {late}; the machines are busy, or the network is slow", str(error.value)
+        f"no load generator is left: {late}; {late}. The machines are busy, or the network is slow", str(error.value)
     )
 
 
@@ -396,7 +396,7 @@ def test_nothing_loads_the_other_machine_s_own_server(far: Found) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_allowed_is_refused_and_nothing_is_sent(far: Found, name: str) -> None:
     said = str(far[name].get("error") or far[name]["failures"])
-    assert "load only goes to this machine" in said
+    assert "load goes only to this machine" in said
     assert re.search(r"generator \d of 2 on tcp://", said) or "redirect" in name
     assert "GET" not in far["seen"]
 

@@ -212,7 +212,7 @@ def test_one_that_hangs_is_given_up(here: Generators, url: str, monkeypatch: pyt
     begun_s = monotonic()
     made = load(here, url, replace(PLAN, rounds=4, timeout_ns=600 * MS), tell=stop_second)
 
-    assert made.lost == {2: " said nothing for 2 s"}
+    assert made.lost == {2: " sent nothing for 2 s"}
     assert here.member(2).pid is None  # the next load starts a new one
     assert monotonic() - begun_s < 20
     assert sum(round_.requests for round_ in made.rounds)
@@ -243,7 +243,7 @@ def test_nothing_is_kept_of_a_load_that_did_not_begin(here: Generators, url: str
     with pytest.raises(GeneratorError) as caught:
         load(here, url, work=work)
     ended = r"before the load began, generator \d of 2's process ended with exit code 3"
-    assert re.fullmatch(ended + r"\nlast lines of its log:\n  \| no licence", str(caught.value))
+    assert re.fullmatch(ended + r"\nLast lines of its log:\n  \| no licence", str(caught.value))
     assert here.pids == ()
 
 

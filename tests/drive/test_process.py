@@ -93,7 +93,7 @@ def test_a_journey_travels_by_value_with_what_a_setup_returned(shared: Generator
 
     work = Journey(name="any", function=journey, takes_value=True)
     assert good(run(shared, url, with_value(work, Values("/")))) == 10
-    with pytest.raises(PlanError, match="what the setup returned cannot be carried to the generator process, for any"):
+    with pytest.raises(PlanError, match="the setup's value cannot be sent to the load generator, for any"):
         run(shared, url, with_value(work, threading.Lock()))
 
 
@@ -143,17 +143,17 @@ class Broken:
 @pytest.mark.parametrize(
     "used, kind, words",
     [
-        (threading.Lock(), PlanError, "cannot be carried to the generator process"),
+        (threading.Lock(), PlanError, "cannot be sent to the load generator"),
         (
             ModuleType("onlyhere"),
             LoadError,
-            "the journey cannot be loaded where the generator runs: No module named 'onlyhere': install it there, or "
-            "write what the journey needs",
+            "the load generator cannot load the journey: No module named 'onlyhere'. Install it there, or "
+            "put the code that the journey needs",
         ),
         (
             Broken(),
             LoadError,
-            "the journey cannot be loaded where the generator runs: ValueError: invalid literal for int() with base 10",
+            "the load generator cannot load the journey: ValueError: invalid literal for int() with base 10",
         ),
     ],
     ids=["a lock", "no such module", "it fails"],

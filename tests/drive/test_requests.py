@@ -128,7 +128,11 @@ def test_a_request_that_is_not_sent_is_one_of_a_part() -> None:
 @pytest.mark.parametrize(
     "operation, value, problem",
     [
-        (Operation(method="GET", url="/f?id={id}", arguments={"params": {"a": 1}}), "a", "is in no request"),
+        (
+            Operation(method="GET", url="/f?id={id}", arguments={"params": {"a": 1}}),
+            "a",
+            "is missing from httpx's request",
+        ),
         (Operation(method="GET", url="/", arguments={"headers": {"X": "{id}"}}), "a\r\nX-B: c", "has '\\\\r'"),
         (Operation(method="POST", url="/", arguments={"json": "{id}"}), [b"a"], "'id' of row 1 cannot be sent"),
         (Operation(method="POST", url="/", arguments={"files": {"f": ("n", b"x", "{id}")}}), "\n", "has '\\\\n'"),

@@ -163,7 +163,7 @@ def test_requests_for_which_there_was_no_time_are_failures() -> None:
     good, kinds = totals(result)
     assert 0 < good < 1000
     assert kinds == {"not sent": 1000 - good}
-    assert failures(result)[0].example.endswith("give them a longer duration")
+    assert failures(result)[0].example.endswith("Use a longer duration")
 
 
 def test_uploads_arrive_whole_from_memory_and_from_files(tmp_path: Path) -> None:
@@ -269,8 +269,8 @@ ELSEWHERE = answer(b"", "302 Found", "Location: http://192.0.2.1/\r\n")
         (cancels, HELLO, "cancelled", None, ""),
         (not_awaited, HELLO, "ValueError", not_awaited, "made wrongly"),
         (stuck, HELLO, "timeout", None, "150 ms"),
-        (away, HELLO, "connect", None, "example.invalid is not this machine"),
-        (follow, ELSEWHERE, "connect", None, "192.0.2.1 is not this machine"),
+        (away, HELLO, "connect", None, "example.invalid isn't this machine"),
+        (follow, ELSEWHERE, "connect", None, "192.0.2.1 isn't this machine"),
     ],
 )
 @pytest.mark.usefixtures("of_family")

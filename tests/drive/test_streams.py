@@ -91,7 +91,7 @@ BUSY = saying(answer(b"no more streams", "503 Service Unavailable"))
         (server(0), {}, counted(2), "stream", "without any events"),
         (server(3, end=None, every_s=0.01), {}, counted(2), "disconnected", ", after 3 events"),
         (server(10_000, every_s=0.001), {}, counted(2, timeout_ms=100), "timeout", "time limit of 100 ms"),
-        (PAGE, {}, counted(2), "stream", "the answer is text/html, and events come as text/event-stream"),
+        (PAGE, {}, counted(2), "stream", "the answer is text/html, but events come as text/event-stream"),
         (BUSY, {}, counted(2), "status 503", "no more streams"),
     ],
     ids=["nothing comes", "too early", "without events", "breaks off", "too long", "another kind", "status"],
@@ -146,7 +146,7 @@ def test_events_and_pieces_that_a_journey_asks_for_are_counted() -> None:
     result = run(lines, Journey(name="download_lines", function=download_lines), counted(3))
     assert events_of(result) == (6, 3, 3)
     wrong = run(lines, Journey(name="nonsense", function=nonsense), counted(1))
-    assert "fileperf_each: 'word' is no piece of an answer" in failures(wrong)[0].example
+    assert "fileperf_each: 'word' isn't a piece of an answer" in failures(wrong)[0].example
     other = run(lines, Journey(name="plain", function=plain), counted(1))
     assert [round_.events for round_ in other.rounds] == [None]
 

@@ -185,5 +185,5 @@ def test_a_fault_is_told_by_its_kind(served: Ran, whose: str, name: str, kind: s
     assert outcome == ("failed" if kind else "passed"), said
     if kind:
         assert said.startswith(f"none of 4 requests succeeded: {kind}")
-        assert "pytest_fileperf/" not in said.split("last lines of its log", maxsplit=1)[0]  # a frame of ours
+        assert "pytest_fileperf/" not in said.split("Last lines of its log", maxsplit=1)[0]  # a frame of ours
     assert "\x1b" not in said

@@ -80,17 +80,17 @@ LACKS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
         "sys.dont_write_bytecode = True; os.environ.update(PYTHONDONTWRITEBYTECODE='1'); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))",
         ("--fileperf-json=run.json", "--fileperf-html=run.html", "--fileperf-markdown=/dev/full"),
-        r"cannot write .*run\.json: File too large.*cannot write /dev/full: No space left on device; make room there",
+        r"cannot write .*run\.json: File too large.*cannot write /dev/full: No space left on device. Free some",
     ),
     "descriptors": (
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))",
         ("--fileperf-server=uvicorn",),
-        "connections need more open files than the 64 this process may have",
+        r"connections need more open files than this process may have \(64\)",
     ),
     "files for an event loop": (
         "resource.setrlimit(resource.RLIMIT_NOFILE, (14, 14))",
         (),
-        r"an event loop needs 16 open files, and this process may open \d+ more: Too many open files; raise the limit",
+        r"an event loop needs 16 open files, but this process may open only \d+ more: Too many open files. Raise",
     ),
     "a temporary directory and an input": ("os.environ.update(TMPDIR='/no/such'); os.close(0)", (), "1 passed"),
 }

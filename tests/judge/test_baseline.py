@@ -321,7 +321,7 @@ ONE = ("tests", "a")
         (ONE, 3, "tests['a'] is not an object"),
         ((*ONE, "captured"), 3, "tests['a'].captured is 3, not a text"),
         ((*ONE, "commit"), None, "tests['a'] has no 'commit'"),
-        ((*ONE, "tree"), "--output=/tmp/x", "tests['a'].tree is '--output=/tmp/x', not a hash of Git"),
+        ((*ONE, "tree"), "--output=/tmp/x", "tests['a'].tree is '--output=/tmp/x', not a Git hash"),
         ((*ONE, "precision", "rps"), -1, "tests['a'].precision.rps is -1, not a finite number of 0 or more"),
         ((*ONE, "busy", "host"), None, "tests['a'].busy has no 'host'"),
         ((*ONE, "evidence", "stabilised"), [1], "tests['a'].evidence.stabilised is [1], not a list of texts"),
@@ -343,7 +343,7 @@ def test_a_damaged_file_is_an_error_with_path_reason_and_what_to_do(
     first, what_to_do = str(caught.value).splitlines()
     assert first.startswith(f"a baseline is damaged: {reason}")
     assert first.endswith(f" ({path})")
-    assert what_to_do == "restore it from version control, or delete it and store a new one with --fileperf-update"
+    assert what_to_do == "Restore it from version control, or delete it and store a new one with --fileperf-update"
 
 
 def test_damage_in_the_oldest_files_is_told(store: BaselineStore) -> None:
@@ -352,7 +352,7 @@ def test_damage_in_the_oldest_files_is_told(store: BaselineStore) -> None:
     text = OLDEST % in_ms(5).encode()
     path.write_text(changed(text, "tests", "a", "identity", "work", "arguments", to={"headers": [None]}))
     for act in (lambda: store.find(MODULE, "a", HERE), lambda: store.write(MODULE, "b", ENTRY, HERE)):
-        with pytest.raises(BaselineError, match=r"a baseline is damaged: identity\.work is not as an earlier version"):
+        with pytest.raises(BaselineError, match=r"a baseline is damaged: identity\.work has another form"):
             act()
 
 
@@ -372,7 +372,7 @@ def test_a_newer_schema_asks_for_an_upgrade(store: BaselineStore) -> None:
     path.write_text(changed(path.read_text(encoding="utf-8"), "schema", to=SCHEMA + 1), encoding="utf-8")
     with pytest.raises(BaselineError) as caught:
         store.find(MODULE, "a", HERE)
-    assert str(caught.value) == f"baseline {path} has schema 4, and this version reads up to 3: upgrade pytest-fileperf"
+    assert str(caught.value) == f"baseline {path} has schema 4, but this version reads up to 3. Upgrade pytest-fileperf"
 
 
 def test_conflict_markers_are_named_with_their_line(store: BaselineStore) -> None:
@@ -380,7 +380,7 @@ def test_conflict_markers_are_named_with_their_line(store: BaselineStore) -> Non
     lines = path.read_text(encoding="utf-8").splitlines()
     lines[4:5] = ["<<<<<<< HEAD", lines[4], "=======", lines[4], ">>>>>>> other"]
     path.write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(BaselineError, match=r"has the conflict markers of a merge, from line 5 on .*\ntake one side"):
+    with pytest.raises(BaselineError, match=r"has conflict markers of a merge, from line 5 on .*\nTake one version"):
         store.find(MODULE, "a", HERE)
 
 
@@ -391,7 +391,7 @@ def test_a_pipe_in_place_of_a_baseline_is_an_error_and_no_hang(store: BaselineSt
     path.parent.mkdir(parents=True)
     os.mkfifo(path)
     for act in (lambda: store.find(MODULE, "a", HERE), store.keys, lambda: store.write(MODULE, "a", ENTRY, HERE)):
-        with pytest.raises(BaselineError, match=r"cannot be read: it is a pipe and no file"):
+        with pytest.raises(BaselineError, match=r"cannot be read, because it is a pipe"):
             act()
 
 

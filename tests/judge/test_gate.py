@@ -118,20 +118,25 @@ def test_many_boots_are_no_proof_where_sessions_differ() -> None:
         assert gate(side(*levels), slower, spread=sd).outcome is outcome
 
 
-MAY_BE = "may be worse by more than its tolerance of 5 %, but the noise hides it: "
-NONE_CAN = "nothing can be told, as even a worsening of 50 % could not have been seen: "
-IN_TURN = "runs at other times differ by some 25 %, so more start-ups do not help: compare in turn"
+MAY_BE = "too noisy to decide. It may be worse by more than the tolerance of 5 %. "
+NONE_CAN = "too noisy to decide. Even a change of 50 % would not have shown. "
+IN_TURN = "More start-ups do not help, because runs at different times differ by some 25 %. Compare with a baseline"
 
 
 @pytest.mark.parametrize(
     "base, now, spread, said",
     [
-        (BASE, side(1880, 1890, 1870), 0.005, MAY_BE + "use more boots or a longer duration"),
+        (BASE, side(1880, 1890, 1870), 0.005, MAY_BE + "Use a longer duration"),
         (BASE, side(1860, 1870, 1850), 0.05, MAY_BE + IN_TURN),
-        (BASE, BASE, 0.1, f"could have been seen: {IN_TURN}"),
+        (BASE, BASE, 0.1, f"or more would have shown. {IN_TURN}"),
         (BASE, BASE, 0.2, NONE_CAN + IN_TURN),
-        (WILD, WILD, SPREAD, NONE_CAN + "use more boots or a longer duration"),
-        (NOISY, NOISY, SPREAD, "only a worsening of 35.3 % could have been seen: use more boots or a longer duration,"),
+        (WILD, WILD, SPREAD, NONE_CAN + "Use a longer duration"),
+        (
+            NOISY,
+            NOISY,
+            SPREAD,
+            "only a change of 35.3 % or more would have shown. Use a longer duration",
+        ),
     ],
 )
 def test_the_advice_is_about_what_the_noise_comes_from(base: Evidence, now: Evidence, spread: float, said: str) -> None:
@@ -144,7 +149,7 @@ def test_noise_that_would_hide_a_regression_says_which_tolerance_it_carries() ->
     assert sentence(gate(NOISY, NOISY).reason).endswith("or use a tolerance of 14 %")
     assert [gate(NOISY, NOISY, tolerance=at).outcome for at in (0.13, 0.14)] == [UNDECIDED, PASS]
     far = gate(WILD, WILD, tolerance=0.4, spread=0.5)
-    assert "even a worsening of 80 % could" in sentence(far.reason)
+    assert "Even a change of 80 % would" in sentence(far.reason)
 
 
 def test_only_what_both_sides_held_equal_counts() -> None:
@@ -172,8 +177,8 @@ def test_rounds_that_differ_more_than_their_requests_explain_widen_a_percentile(
     assert steady < wild / 1.3
 
 
-NEEDS = "p99 needs 299 requests and {} has {}: use a longer duration or gate a lower percentile"
-RATIO = "error rate was 0 in this run, and a change from or to 0 has no ratio: set a limit instead"
+NEEDS = "p99 needs 299 requests, but {} has {}. Use a longer duration or gate a lower percentile"
+RATIO = "error rate was 0 in this run, and a change from or to 0 has no ratio. Set a limit instead"
 
 
 @pytest.mark.parametrize(
@@ -259,14 +264,14 @@ def judged(entry: Entry | None = None, *, tolerance: float = 2.0, is_new: bool =
 
 BETTER = found(evidence=SLOW)
 BUSY, ON_BUSY = Busy(server=0.6), found(busy=Busy(server=0.6))
-SINCE, WHY = "since the baseline, {}", "the baseline of 2026-01-02 was stored because: signed"
-MACHINE = "the baseline is of another machine (cores was 4, is 2; cpu was A, is B)"
+SINCE, WHY = "packages changed since the baseline: {}", 'reason of the baseline of 2026-01-02: "signed"'
+MACHINE = "the baseline comes from another machine (cores was 4, is 2; cpu was A, is B)"
 NO_CODE = ", and its code was not measured again: no Git"
 FEEDS = [
     {"work": {"requests": ["GET /{id}"], "rows": {"count": count, "sha256": sha}}}
     for count, sha in ((2, "91"), (3, "ab"))
 ]
-OWN_SPEED = "the load generator was saturated, so this is its own speed and not the server's: use fewer connections,"
+OWN_SPEED = "the load generator was saturated, so the figures are its own and not the server's. Use fewer connections"
 
 
 @pytest.mark.parametrize(
@@ -275,20 +280,20 @@ OWN_SPEED = "the load generator was saturated, so this is its own speed and not 
         ({}, PASS, ""),
         ({"now": SLOW}, REGRESSED, ""),
         ({"now": SLOW, "tolerance": 20.0}, PASS, ""),
-        ({"now": around(1500), "tolerance": 0.05}, UNDECIDED, "in turn"),
-        ({"is_new": True}, Outcome.NEW, "there is no baseline: store one"),
-        ({"is_new": True, "saturated": True}, Outcome.NEW, "no baseline, and this run makes none"),
-        ({"entry": found(*OTHER_MACHINE)}, UNDECIDED, f"{MACHINE}: store one"),
+        ({"now": around(1500), "tolerance": 0.05}, UNDECIDED, "Compare with a baseline"),
+        ({"is_new": True}, Outcome.NEW, "no baseline yet. Store one"),
+        ({"is_new": True, "saturated": True}, Outcome.NEW, "no baseline yet, and this run makes none"),
+        ({"entry": found(*OTHER_MACHINE)}, UNDECIDED, f"{MACHINE}. Store one"),
         ({"entry": found(*OTHER_MACHINE), "no_code": "no Git"}, UNDECIDED, MACHINE + NO_CODE),
         (
             {"identity": OTHER_WORK, "no_code": "no Git"},
             UNDECIDED,
-            "the baseline is of something else (load.connections was 32, is 64): store a new baseline",
+            "the baseline was measured in another way (load.connections was 32, is 64). Store a new baseline",
         ),
         (
             {"entry": found(identity=FEEDS[0]), "identity": FEEDS[1]},
             UNDECIDED,
-            "the rows of the feed are others than those of the baseline: give the same rows each time",
+            "the feed's rows differ from the baseline's rows. Give the same rows each time",
         ),
         # What was installed and why the baseline is what it is, of a regression alone.
         (
@@ -311,7 +316,7 @@ OWN_SPEED = "the load generator was saturated, so this is its own speed and not 
         (
             {"now": SLOW, "busy": BUSY},
             UNDECIDED,
-            "worse, but others had the server's core for 60 % of the time, which may be why: measure again",
+            "worse, but other programs used the server's core 60 % of the time, which may be the reason. Measure again",
         ),
         ({"now": SLOW, "busy": Busy(server=0.029)}, REGRESSED, ""),
         (
@@ -321,13 +326,13 @@ OWN_SPEED = "the load generator was saturated, so this is its own speed and not 
                 "entry": found(evidence=side(3000, 3010, 2990), packages={"app": "1"}),
             },
             REGRESSED,
-            "others had the server's core for 8 % of the time, which explains less than this; since the baseline",
+            "other programs used the server's core 8 % of the time, which explains less than this; packages",
         ),
         ({"busy": Busy(server=0.3)}, PASS, ""),
         ({"busy": Busy(server=0.3), "entry": BETTER}, IMPROVED, "better"),
         ({"now": side(*[1e-12] * 3), "busy": Busy(server=0.2)}, REGRESSED, "less than this"),
         # Figures that a busy machine stored do not show that code is no worse.
-        ({"entry": ON_BUSY}, UNDECIDED, "for 60 % of the time when the baseline was"),
+        ({"entry": ON_BUSY}, UNDECIDED, "60 % of the time when the baseline was"),
         ({"entry": found(busy=Busy(server=0.01))}, PASS, ""),
         ({"entry": ON_BUSY, "tolerance": 9.0}, PASS, ""),
         ({"entry": ON_BUSY, "now": SLOW}, REGRESSED, ""),
@@ -335,7 +340,7 @@ OWN_SPEED = "the load generator was saturated, so this is its own speed and not 
         (
             {"tolerance": 0.05, "no_code": "no Git"},
             UNDECIDED,
-            "stored figures alone do not tell it, and the baseline's code was not measured again: no Git",
+            "stored figures alone cannot decide, and the baseline's code was not measured again: no Git",
         ),
         ({"no_code": "no Git"}, PASS, ""),
         ({"no_code": "no Git", "now": SLOW}, REGRESSED, ""),
@@ -346,7 +351,7 @@ def test_what_a_test_is_told_of_its_stored_baseline(how: Mapping[str, Any], outc
     assert seen.outcome is outcome
     assert said in sentence(seen.reason)
     assert bool(said) is bool(sentence(seen.reason))
-    compares = not any(word in said for word in ("another machine", "something else", "rows", "no baseline"))
+    compares = not any(word in said for word in ("another machine", "in another way", "rows", "no baseline"))
     assert (seen.base is not None) is compares
 
 
@@ -409,7 +414,7 @@ def same(now: Evidence = FAST, *differences: str, tolerance: float = 0.05, **how
 @pytest.mark.parametrize(
     "seen, outcome, change, said",
     [
-        (same(SLOW), PASS, -0.85, "the code is that of the baseline"),
+        (same(SLOW), PASS, -0.85, "the code is the same as the baseline"),
         (same(SLOW, *OTHER_MACHINE), PASS, None, ""),
         *(
             (same(now, *where, identity=OTHER_WORK), UNDECIDED, None, "load.connections was 32")
@@ -436,8 +441,8 @@ def world(now: Evidence, *, base: Entry | None = None, **how: Any) -> tuple[Metr
 
 
 NEWER = {"app": "1.0", "uvicorn": "0.55.0"}
-TIMES = "requests/s of the baseline's own code is {} times what is stored"
-CHANGED = ": the machine, the packages or the environment changed, not your code; "
+TIMES = "the baseline's own code now has {} times the stored requests/s"
+CHANGED = ". The machine, the packages or the settings changed, not your code. Changed: "
 LIMITS = {"CPU limit": "none", "Python": "3.11.7"}
 LIMITED = {"CPU limit": "0.5 cores", "Python": "3.11.7", "new": "fact"}
 
@@ -447,13 +452,23 @@ LIMITED = {"CPU limit": "0.5 cores", "Python": "3.11.7", "new": "fact"}
     [
         (FAST, {}, PASS, ""),
         (SLOW, {"packages": NEWER}, REGRESSED, TIMES.format(0.15) + CHANGED + "uvicorn 0.54.0 → 0.55.0"),
-        (around(1500), {}, UNDECIDED, TIMES.format(0.75) + ", no more than runs at different times may differ"),
-        (SLOW, {"busy": BUSY}, UNDECIDED, "no more than runs"),
+        (around(1500), {}, UNDECIDED, TIMES.format(0.75) + ". Runs at different times may differ as much"),
+        (SLOW, {"busy": BUSY}, UNDECIDED, "at different times"),
         (SLOW, {"busy": Busy(server=0.08)}, REGRESSED, TIMES.format(0.15)),
         (FAST, {"saturated": True}, UNDECIDED, "saturated"),
         (SLOW, {"saturated": True}, REGRESSED, TIMES.format(0.15)),
-        (SLOW, {"base": found(conditions=LIMITS), "conditions": LIMITED}, REGRESSED, "; CPU limit none → 0.5 cores"),
-        (SLOW, {"base": found("python was CPython 3.11, is CPython 3.12")}, REGRESSED, "; python was CPython 3.11,"),
+        (
+            SLOW,
+            {"base": found(conditions=LIMITS), "conditions": LIMITED},
+            REGRESSED,
+            "Changed: CPU limit none → 0.5 cores",
+        ),
+        (
+            SLOW,
+            {"base": found("python was CPython 3.11, is CPython 3.12")},
+            REGRESSED,
+            "Changed: python was CPython 3.11,",
+        ),
         (SLOW, {"packages": PACKAGES | {f"p{at:02}": "1" for at in range(11)}}, REGRESSED, "p07 1; and 3 more"),
         *(
             (now, how, None, "")
@@ -484,11 +499,11 @@ NOT_COMPARED = MetricComparison(metric="rps", outcome=UNDECIDED, tolerance=0.05)
     "code, now, busy, outcome, said",
     [
         (same(), around(1500), QUIET, PASS, ""),
-        (same(), around(1000), QUIET, UNDECIDED, "runs at 0.50 of what was stored"),
-        (same(), around(400), QUIET, REGRESSED, "runs at 0.20 of what was stored"),
-        (same(), side(100, 900, 150), QUIET, UNDECIDED, "runs at 0.12 of what"),
+        (same(), around(1000), QUIET, UNDECIDED, "has 0.50 times the stored"),
+        (same(), around(400), QUIET, REGRESSED, "has 0.20 times the stored"),
+        (same(), side(100, 900, 150), QUIET, UNDECIDED, "has 0.12 times the stored"),
         # An environment in which no session is fails what could not be compared too.
-        (NOT_COMPARED, around(60), QUIET, REGRESSED, "runs at 0.03 of what was stored"),
+        (NOT_COMPARED, around(60), QUIET, REGRESSED, "has 0.03 times the stored"),
         (NOT_COMPARED, around(1000), QUIET, UNDECIDED, ""),
         (same(tolerance=0.03), around(1000), Busy(server=0.7), PASS, ""),
         (same(tolerance=0.03), around(400), Busy(server=0.7), UNDECIDED, "nothing else running"),
@@ -500,9 +515,7 @@ def test_code_is_no_pass_in_an_environment_in_which_it_is_far_slower(
     (seen,) = unless_environment([code], world(now, packages=NEWER, busy=busy), busy)
     assert seen.outcome is outcome
     assert said in sentence(seen.reason)
-    assert ("uvicorn 0.54.0 → 0.55.0; measure with the packages of then" in sentence(seen.reason)) is (
-        "runs at" in said
-    )
+    assert ("uvicorn 0.54.0 → 0.55.0. To measure the old packages" in sentence(seen.reason)) is ("times the" in said)
 
 
 @pytest.mark.parametrize("metric,low,high", [("rps", -0.78, -0.57), ("rps", -1.0, -0.9), ("p99", 2.0, 9.0)])

@@ -103,9 +103,9 @@ def test_a_run_that_may_mislead_is_no_baseline() -> None:
     assert (busy.unfit, busy.never_fit) == ("a run on a busy machine", False)
     assert replace(good, measurement=replace(good.measurement, busy=Busy(server=0.02))).unfit == ""
     nothing = result(recorded=recording(requests=0))
-    assert (nothing.unfit, nothing.never_fit) == ("a run without a good answer", True)
+    assert (nothing.unfit, nothing.never_fit) == ("a run without a successful request", True)
     assert result(verdict=Verdict(limits=(ERRORS,))).unfit == "a run with broken limits"
-    assert result(saturated=True).unfit == "a run of a saturated generator"
+    assert result(saturated=True).unfit == "a run with a saturated load generator"
 
 
 # --- Absolute limits on the plain figures of one run
@@ -137,13 +137,13 @@ def test_a_value_on_its_limit_holds(name: str, limit: float, holds: bool) -> Non
 @pytest.mark.parametrize(
     "name, limit, recorded, holds, value, said",
     [
-        ("max_p99", 0.030, one_round(120), True, 0.020, "p99 of only 120 requests: it takes 299"),
-        ("max_p99", 0.010, one_round(120), False, 0.020, "p99 of only 120 requests: it takes 299"),
+        ("max_p99", 0.030, one_round(120), True, 0.020, "p99 of only 120 requests: at least 299"),
+        ("max_p99", 0.010, one_round(120), False, 0.020, "p99 of only 120 requests: at least 299"),
         ("max_p99", 1.0, one_round(0), False, None, "p99 was not measured in this run"),
         ("max_rss", 1e12, one_round(400), False, None, "server peak RSS was not measured in this run"),
         ("max_cpu_per_request", 1.0, one_round(400), False, None, "server CPU/request was not measured in this run"),
         ("min_event_rate", 1.0, one_round(400), False, None, "was not measured"),
-        ("max_event_gap_p99", 0.060, one_round(400, events=100), True, 0.050, "p99 of only 100 events: it takes 299"),
+        ("max_event_gap_p99", 0.060, one_round(400, events=100), True, 0.050, "p99 of only 100 events: at least 299"),
         ("max_event_gap_p99", 0.060, one_round(400, events=400), True, 0.050, ""),
     ],
 )
@@ -410,7 +410,7 @@ def test_the_groups_are_pytest_benchmark_s(labels: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "size", "param:", "group,,func", "group;func", "param :size"])
 def test_what_is_no_label_is_told_with_those_there_are(text: str) -> None:
-    with pytest.raises(ValueError, match="use group, name, func, fullname, fullfunc, param or param:NAME"):
+    with pytest.raises(ValueError, match="Use group, name, func, fullname, fullfunc, param or param:NAME"):
         parse_group_by(text)
 
 

@@ -233,16 +233,16 @@ TEXTS = [
         CORES["too few cores for both, the server wants more"],
         "server CPU: its 2 workers ran 62 % and waited 36 % of the time for a core",
     ),
-    (CORES["always something to run"], "server CPU: it ran 50 % of the time, and had something to run all the time"),
+    (CORES["always something to run"], "server CPU: it ran 50 % of the time, and always had work"),
     (
         CORES["one worker, never idle"],
-        "server CPU: its worker ran 86 % and waited 0 % of the time for a core, and was not found idle",
+        "server CPU: its worker ran 86 % and waited 0 % of the time for a core, and was never idle",
     ),
     (CORES["the generator"], "load generator, at 95 % of its core"),
     (CORES["a generator that waits for cores"], "load generator: it ran 50 % and waited 48 % of the time for a core"),
     (
         CORES["too few cores for both"],
-        "unclear: every core is taken, 32 requests in flight on 32 connections, server CPU 50 %",
+        "unclear: every core is in use, 32 requests in flight on 32 connections, server CPU 50 %",
     ),
     (
         WAITING["a request in a thread each"],
@@ -250,7 +250,7 @@ TEXTS = [
     ),
     (
         WAITING["an event loop that is blocked"],
-        "event loop: blocked 95 % of the time, 9.50 ms a request, server CPU 5 %",
+        "event loop: blocked 95 % of the time, 9.50 ms per request, server CPU 5 %",
     ),
     (WAITING["one connection"], "concurrency: 1 request in flight on 1 connection, server CPU 50 %"),
     (WAITING["no success"], "unclear: no request succeeded"),
@@ -263,7 +263,7 @@ TEXTS = [
     (DISKS["in the pool"], "disk: 30 of 40 busy threads wait for it, server CPU 5 %"),
     (DISKS["on the event loop"], "disk: the event loop waits for it, blocked 95 % of the time, server CPU 5 %"),
     (NETWORKS["paced"], "network: bytes wait to be sent on 30 connections, 32 requests in flight, server CPU 5 %"),
-    (RATES["reached"], "rate: 100/s were asked for, server CPU 5 %"),
+    (RATES["reached"], "rate: 100/s requested, server CPU 5 %"),
     (CORES["no CPU times at all"], "unclear: 32 requests in flight on 32 connections, server CPU unknown"),
 ]
 
@@ -307,8 +307,14 @@ def test_a_growing_backlog_is_seen_where_latencies_hide_it(served: float, reache
     [
         ([160] * 8, "concurrency: 32 requests in flight"),
         ([140] * 8, "concurrency: 32 requests in flight"),
-        ([20] * 8, "unclear: requests wait for each other, about 4 are served at a time, 32 requests in flight"),
-        ([80] * 8, "unclear: requests wait for each other, about 16 are served at a time, 32 requests in flight"),
+        (
+            [20] * 8,
+            "unclear: requests wait for each other: the server handles about 4 at a time, 32 requests",
+        ),
+        (
+            [80] * 8,
+            "unclear: requests wait for each other: the server handles about 16 at a time, 32 requests",
+        ),
         ([], "unclear: 32 requests in flight"),  # not seen alone
         ([10] * 4 + [160] * 5, "unclear: 32 requests in flight"),  # they differ
     ],

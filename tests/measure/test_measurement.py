@@ -181,15 +181,19 @@ def test_each_side_s_work_in_the_other_s_turns_is_a_share_of_a_core_and_late_ans
 @pytest.mark.parametrize(
     "base, now, text",
     [
-        (0.071, 0.0, "the base used 7 % of a core while the other side had its turn"),
-        (None, 0.124, "the code here used 12 % of a core while the other side had its turn"),
-        (0.03, 0.5, "the base used 3 % and the code here used 50 % of a core while the other side had its turn"),
+        (0.071, 0.0, "the old code used 7 % of a core during the other version's measurement"),
+        (None, 0.124, "the new code used 12 % of a core during the other version's measurement"),
+        (
+            0.03,
+            0.5,
+            "the old code used 3 % and the new code used 50 % of a core during the other version's measurement",
+        ),
         (0.02, 0.019, ""),
         (None, None, ""),
     ],
 )
 def test_more_than_a_fiftieth_of_a_core_is_said(base: float | None, now: float | None, text: str) -> None:
-    why = ": background work of one side slows the other" if text else ""
+    why = ", so its background work slows the other version" if text else ""
     assert str(Background(base=base, now=now, surely_base=base or 0.0, surely_now=now or 0.0)) == text + why
 
 
@@ -202,7 +206,7 @@ def test_it_is_said_only_if_most_turns_show_it() -> None:
 
     assert found.base == pytest.approx(0.089, abs=0.01)
     assert str(found) == ""
-    assert "the base used 7 % of a core" in str(background_of(steady, side(1)))
+    assert "the old code used 7 % of a core" in str(background_of(steady, side(1)))
     few = tuple(own for own in steady.rounds if own.ended_ns <= 8 * TURN_MS * MS)
     assert str(background_of(replace(steady, rounds=few), side(1))) == ""
 

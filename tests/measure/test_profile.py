@@ -456,7 +456,7 @@ def test_threads_that_were_hardly_seen_are_one_function_with_their_cpu_time() ->
     read = profile_of([working], requests=1, threads=Threads.UNSEEN)
 
     seen = {stack[-1].function: count for stack, count in read.stacks.items()}
-    assert seen == pytest.approx({"f": 16, "other threads, whose functions are not seen": 48})
+    assert seen == pytest.approx({"f": 16, "other threads (functions unknown)": 48})
 
 
 def test_work_that_moved_to_a_new_function_in_a_thread_is_no_cause() -> None:
@@ -484,7 +484,7 @@ def test_functions_of_the_project_may_be_called_wait_and_samples_without_a_funct
 
 @pytest.mark.parametrize("line", ["f (a.py:1)", "f (a.py:1) many", "py-spy> Sampling"])
 def test_other_texts_are_no_profiles(line: str) -> None:
-    with pytest.raises(ValueError, match="is not a stack and a count of samples"):
+    with pytest.raises(ValueError, match="isn't a stack with a count of samples"):
         profile_of([looked(line)], requests=1)
 
 

@@ -200,15 +200,15 @@ def test_several_boots_are_the_mean_and_nothing_measured_is_not_busy() -> None:
     "busy, text",
     [
         (Busy(server=BUSY - 0.001, generator=BUSY - 0.001), ""),
-        (Busy(server=0.26), "others had the server's core for 26 % of the time"),
-        (Busy(generator=0.07), "others had the load generator's core for 7 % of the time"),
+        (Busy(server=0.26), "other programs used the server's core 26 % of the time"),
+        (Busy(generator=0.07), "other programs used the load generator's core 7 % of the time"),
         (
             Busy(server=0.26, generator=0.07),
-            "others had the server's core for 26 % of the time and the load generator's core for 7 % of the time",
+            "other programs used the server's core 26 % of the time and the load generator's core 7 % of the time",
         ),
         (
             Busy(server=0.26, host=0.2),
-            "others had the server's core for 26 % of the time (this virtual machine's host for 20 %)",
+            "other programs used the server's core 26 % of the time (the host of this virtual machine 20 %)",
         ),
     ],
 )

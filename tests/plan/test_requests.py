@@ -187,18 +187,18 @@ def test_a_generator_without_an_end_is_drawn_as_far_as_memory_allows() -> None:
 @pytest.mark.parametrize(
     "feed, fields, problem",
     [
-        ("abc", ["id"], "str is no list of rows"),
-        (5, ["id"], "int is no list of rows"),
-        ({"id": 1}, ["id"], "dict is no list of rows"),
+        ("abc", ["id"], "str isn't a list of rows"),
+        (5, ["id"], "int isn't a list of rows"),
+        ({"id": 1}, ["id"], "dict isn't a list of rows"),
         ([], ["id"], "it has no row"),
         (iter([]), ["id"], "it has no row"),
         (["a"], ["id", "kind"], r"2 fields \(id, kind\) need rows that are mappings"),
-        ([{"id": 1}, {"name": 2}], ["id"], "row 1 has no 'id', which the request needs; it has name"),
-        ([{"id": 1}, 2], ["id"], "row 1 is int, where other rows are mappings"),
+        ([{"id": 1}, {"name": 2}], ["id"], "row 1 has no 'id', which the request needs. It has name"),
+        ([{"id": 1}, 2], ["id"], "row 1 is int, but other rows are mappings"),
         ([b"abc"], ["id"], "feed: 'id' of row 0 is bytes, which cannot be written in a request"),
         ([{"id": "a"}, {"id": payload(9)}], ["id"], "feed: 'id' of row 1 is Payload, which cannot be written"),
         (["a", object()], ["id"], "'id' of row 1 is object, which cannot be written"),
-        (range(10**9), ["id"], "it has more than 1,000,000 rows: give fewer, or a generator"),
+        (range(10**9), ["id"], "it has more than 1,000,000 rows. Give fewer, or a generator"),
         (Endless(), ["id"], "it has more than 1,000,000 rows"),
     ],
 )
@@ -217,7 +217,7 @@ async def rows_one_by_one() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("feed", [rows, rows_one_by_one])
 def test_an_async_feed_gets_a_sentence(feed: Callable[[], object]) -> None:
-    with pytest.raises(PlanError, match="its function is async, and rows are drawn before the load"):
+    with pytest.raises(PlanError, match="its function is async, but rows are drawn before the load"):
         columns_of(feed(), ["id"])
 
 
@@ -247,7 +247,7 @@ def test_json_that_is_nested_too_deeply_gets_a_sentence() -> None:
     deep: list[object] = []
     for _ in range(5000):
         deep = [deep]
-    with pytest.raises(PlanError, match="POST /: its json is nested too deeply to be looked at: send it as content="):
+    with pytest.raises(PlanError, match=r"POST /: its json is nested too deeply. Send it as bytes, with content="):
         fields_of(Operation(method="POST", url="/", arguments={"json": deep}))
 
 
@@ -305,7 +305,7 @@ def test_unique_content_has_its_size_and_another_end_each_time(kind: str, size: 
 
 
 def test_a_unique_payload_has_no_digest_of_its_own_and_needs_room() -> None:
-    with pytest.raises(PlanError, match=r"take one of its contents with \.fresh\(\)"):
+    with pytest.raises(PlanError, match=r"Take one of its contents with \.fresh\(\)"):
         payload(64, unique=True).sha256()
-    with pytest.raises(PlanError, match="payload of 47 bytes: a unique one needs 48 bytes or more"):
+    with pytest.raises(PlanError, match="payload of 47 bytes is too small: a unique one needs at least 48 bytes"):
         payload(47, unique=True)

@@ -53,7 +53,7 @@ def test_a_piece_is_an_event_a_line_or_a_size(value: object, each: Each, words: 
 
 @pytest.mark.parametrize("value", ["word", 0, "0KiB", 1.5, None])
 def test_nothing_else_is_a_piece(value: object) -> None:
-    with pytest.raises(ValueError, match='is no piece of an answer: write "event", "line", or a size'):
+    with pytest.raises(ValueError, match=r'a piece of an answer. Write "event", "line", or a size'):
         parse_each(value)
 
 
@@ -62,11 +62,16 @@ def test_nothing_else_is_a_piece(value: object) -> None:
     [
         (EVENT, "text/event-stream", "", None),
         (EVENT, "Text/Event-Stream; charset=utf-8", "identity", None),
-        (EVENT, "text/html; charset=utf-8", "", "the answer is text/html, and events come as text/event-stream"),
+        (EVENT, "text/html; charset=utf-8", "", "the answer is text/html, but events come as text/event-stream"),
         (EVENT, "", "", "the answer is of no type"),
-        (EVENT, "text/event-stream", "gzip", 'packed by gzip: ask for it as it is, headers={"Accept-Encoding"'),
+        (
+            EVENT,
+            "text/event-stream",
+            "gzip",
+            "compressed with gzip. Ask for it uncompressed, with headers={",
+        ),
         (LINE, "application/json", "", None),
-        (LINE, "application/json", "br", "packed by br"),
+        (LINE, "application/json", "br", "compressed with br"),
         (65536, "application/json", "gzip", None),
     ],
 )
@@ -81,7 +86,7 @@ def test_which_answers_can_be_cut(each: Each, content_type: str, encoding: str, 
         (None, None, 1, None),
         (None, None, 0, "the answer ended without any events"),
         (20, None, 12, "the answer ended after 12 of 20 events"),
-        (None, 2, 12, "the answer ended after 500 ms, and was to be read for 2.00 s: leave listen_for out"),
+        (None, 2, 12, "the answer ended after 500 ms, before the 2.00 s of listen_for. Leave listen_for out"),
     ],
 )
 def test_an_answer_that_ends_before_the_stream(
@@ -195,9 +200,9 @@ def test_a_pause_is_written_in_several_ways(value: object, text: str) -> None:
 @pytest.mark.parametrize(
     "value,said",
     [
-        ("soon", "'soon' is not a duration"),
+        ("soon", "'soon' isn't a duration"),
         (-1, "it must be finite and not negative"),
-        (["1s"], "is no pause: write seconds"),
+        (["1s"], "isn't a pause. Write seconds"),
     ],
 )
 def test_nonsense_is_refused(value: object, said: str) -> None:

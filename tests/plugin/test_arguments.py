@@ -73,7 +73,7 @@ def test_httpx_s_arguments_make_the_operation_and_the_marker_s_are_settings() ->
 def test_unknown_keywords_are_named_with_all_valid_ones() -> None:
     (problem,) = problems(contents=b"", conections=3)
     assert problem.startswith(
-        "unknown key 'contents' (did you mean content?), unknown key 'conections' (did you mean connections?); "
+        "unknown key 'contents' (did you mean content?), unknown key 'conections' (did you mean connections?). "
     )
     assert "params, headers" in problem
     assert "expect_status, expect_bytes, expect_body, feed, order, seed, per_connection, connections" in problem
@@ -141,12 +141,12 @@ def test_files_of_forms_are_sent_from_their_start(path: Path) -> None:
 
 
 def test_methods_are_words_and_urls_are_paths() -> None:
-    elsewhere = "'http://127.0.0.1/upload' names a server: write only the path, "
+    elsewhere = "'http://127.0.0.1/upload' names a server. Write only the path, "
     for method, url, problem in (
-        ("", "/", "method '' is not an HTTP method"),
-        ("GET /", "/", "method 'GET /' is not an HTTP method"),
-        (5, "/", "method 5 is not an HTTP method"),
-        ("GET", 5, '5 is not a URL: write a path on the server, as in "/upload"'),
+        ("", "/", "method '' isn't an HTTP method"),
+        ("GET /", "/", "method 'GET /' isn't an HTTP method"),
+        (5, "/", "method 5 isn't an HTTP method"),
+        ("GET", 5, '5 isn\'t a URL. Write a path on the server, as in "/upload"'),
         ("GET", "http://127.0.0.1/upload", elsewhere),
         ("GET", httpx.URL("http://127.0.0.1/upload"), elsewhere),
     ):
@@ -155,10 +155,10 @@ def test_methods_are_words_and_urls_are_paths() -> None:
     assert request_from("GET", "/redirect?to=http://127.0.0.1/", {}).problems == ()
 
 
-ONCE = "can be sent once only"
-NO_BODY = "is not a body: use bytes, a text, payload(…) or an open file"
+ONCE = "can be sent only once"
+NO_BODY = "isn't a body. Use bytes, a text, payload(…) or an open file"
 NO_PAIRS: tuple[list[object], ...] = ([None], [[]], ["ab"], [("a", "b", "c")])
-NO_STATUS = "is not a status code from 100 to 599, or a tuple of them"
+NO_STATUS = "isn't a status code from 100 to 599, or a tuple of them"
 
 
 @pytest.mark.parametrize(
@@ -167,24 +167,24 @@ NO_STATUS = "is not a status code from 100 to 599, or a tuple of them"
         ({"expect_status": 99}, f"expect_status: 99 {NO_STATUS}"),
         ({"expect_status": ()}, f"expect_status: () {NO_STATUS}"),
         ({"expect_status": "2xx"}, f"expect_status: '2xx' {NO_STATUS}"),
-        ({"expect_bytes": "many"}, "expect_bytes: 'many' is not a size: "),
-        ({"expect_bytes": 1.5}, "expect_bytes: 1.5 is not a size: "),
-        ({"expect_body": 5}, "expect_body: int is not a body: use bytes, a text or payload(…)"),
-        ({"expect_body": payload(99, unique=True)}, "expect_body: a unique payload is different in every request"),
+        ({"expect_bytes": "many"}, "expect_bytes: 'many' isn't a size. "),
+        ({"expect_bytes": 1.5}, "expect_bytes: 1.5 isn't a size. "),
+        ({"expect_body": 5}, "expect_body: int isn't a body. Use bytes, a text or payload(…)"),
+        ({"expect_body": payload(99, unique=True)}, "expect_body: a unique payload differs in every request"),
         ({"expect_body": b"abc", "expect_bytes": 4}, "expect_bytes is 4 bytes, but expect_body has 3"),
         ({"content": blocks()}, f"content: a generator {ONCE}"),
         ({"content": async_blocks()}, f"content: an async_generator {ONCE}"),
         ({"content": iter([b"a"])}, f"content: a list_iterator {ONCE}"),
         ({"content": map(bytes, [b"a"])}, f"content: a map {ONCE}"),
         ({"content": 5}, f"content: int {NO_BODY}"),
-        ({"content": io.StringIO("abc")}, 'content: the file is open as text: open it in binary mode, "rb"'),
+        ({"content": io.StringIO("abc")}, 'content: the file is open as text. Open it in binary mode, "rb"'),
         ({"files": {"field": blocks()}}, f"files['field']: a generator {ONCE}"),
         ({"files": {"field": ("name", blocks())}}, f"files['field']: a generator {ONCE}"),
-        ({"files": {"field": 5}}, "files['field']: int is not a file: use bytes, payload(…) or an open file"),
-        ({"files": "abc"}, "files: give a mapping of field name to file, or a list of such pairs"),
-        ({"data": b"a=b"}, "data: give a mapping of form fields; raw bytes are content="),
+        ({"files": {"field": 5}}, "files['field']: int isn't a file. Use bytes, payload(…) or an open file"),
+        ({"files": "abc"}, "files: give a mapping from field names to files, or a list of such tuples"),
+        ({"data": b"a=b"}, "data: give a mapping of form fields, or raw bytes as content="),
         *(
-            ({name: value}, f"{name}: give a mapping of names to values, or a list of such pairs")
+            ({name: value}, f"{name}: give a mapping from names to values, or a list of such tuples")
             for name in ("cookies", "headers", "params")
             for value in NO_PAIRS
         ),
@@ -194,7 +194,7 @@ def test_what_cannot_be_sent_gets_a_sentence(given: dict[str, object], problem: 
     (found,) = problems(**given)
     assert found.startswith(problem)
     if found.startswith("content: ") and ONCE in found:
-        assert "use payload(size or path), or write a journey" in found
+        assert "Use payload(size or path), or write a journey" in found
 
 
 def test_a_closed_file_is_told(path: Path) -> None:
@@ -234,17 +234,17 @@ def test_journeys_are_async_functions_of_a_client() -> None:
         assert call.problems == ()
     takes = "run takes an async function with one argument, the httpx.AsyncClient"
     for wrong, problem in (
-        (not_async, f"{takes}; not_async is not async"),
-        (async_blocks, f"{takes}; async_blocks is not async"),
-        ("/upload", f"{takes}; '/upload' is not async"),
+        (not_async, f"{takes}; not_async isn't async"),
+        (async_blocks, f"{takes}; async_blocks isn't async"),
+        ("/upload", f"{takes}; '/upload' isn't async"),
         (without_argument, f"{takes}: too many positional arguments"),
         # It is closed, too: nobody will await it.
-        (without_argument(), "run takes the function itself: write run(without_argument), without calling it"),
+        (without_argument(), "run takes the function itself. Write run(without_argument), without calling it"),
     ):
         assert journey_from(wrong, {}).problems == (problem,)
     (found,) = journey_from(roundtrip, {"content": b"", "expect_status": 200}).problems
     assert found.startswith(
-        "unknown key 'content', unknown key 'expect_status'; valid keys are steps, http2, connections, "
+        "unknown key 'content', unknown key 'expect_status'. Valid keys are steps, http2, connections, "
     )
 
 
@@ -253,11 +253,11 @@ def test_only_a_journey_speaks_http2(monkeypatch: pytest.MonkeyPatch) -> None:
         """Nobody calls it."""
 
     (found,) = request_from("GET", "/", {"http2": True}).problems
-    assert "'http2' (only journeys can speak HTTP/2: write fileperf.run(journey, http2=True)); valid keys" in found
+    assert "'http2' (only journeys can use HTTP/2: write fileperf.run(journey, http2=True)). Valid keys" in found
     assert journey_from(roundtrip, {"http2": 2}).problems == ("http2: 2 is neither True nor False",)
     monkeypatch.setitem(sys.modules, "h2", None)
     (found,) = journey_from(roundtrip, {"http2": True}).problems
-    assert found == "http2: it needs a package: pip install h2"
+    assert found == "http2 needs a package: pip install h2"
 
 
 @pytest.mark.parametrize(
@@ -314,16 +314,20 @@ def test_a_feed_or_what_is_unique_makes_many_requests() -> None:
 @pytest.mark.parametrize(
     "url,arguments,problem",
     [
-        ("/files/{id}", {}, "'/files/{id}' has a field, {id}, and there is no feed: give its values"),
-        ("/files", {"order": "zipf"}, "order is about the rows of a feed, and there is no feed"),
-        ("/files", {"feed": ["a"]}, "has no field for its values: write one, as in '/files/{id}'"),
-        ("/f/{item-id}", {"feed": ["a"]}, "{item-id} is none: a name has letters of a to z, digits and _"),
-        (httpx.URL("/f/{id}"), {"feed": ["a"]}, "%7Bid%7D is none: give the URL as a text, as httpx.URL quotes"),
-        ("/{id}", {"feed": []}, "feed: it has no row"),
-        ("/{id}", {"feed": [{"name": 1}]}, "feed: row 0 has no 'id', which the request needs; it has name"),
-        ("/{id}", {"feed": lambda one, two: one}, "feed: a function takes what the setup returned, or nothing"),
+        ("/files/{id}", {}, "'/files/{id}' has a field, {id}, but there is no feed. Give its values"),
+        ("/files", {"order": "zipf"}, "order needs the rows of a feed, but there is no feed"),
+        ("/files", {"feed": ["a"]}, "has no field for its values. Write one, as in '/files/{id}'"),
+        ("/f/{item-id}", {"feed": ["a"]}, "{item-id} isn't a field: a name has letters from a to z, digits and _"),
+        (
+            httpx.URL("/f/{id}"),
+            {"feed": ["a"]},
+            "%7Bid%7D isn't a field. Give the URL as a text, because httpx.URL",
+        ),
+        ("/{id}", {"feed": []}, "feed: it has no rows"),
+        ("/{id}", {"feed": [{"name": 1}]}, "feed: row 0 has no 'id', which the request needs. It has name"),
+        ("/{id}", {"feed": lambda one, two: one}, "feed: a function takes the setup's value, or nothing"),
         ("/{id}", {"feed": ["a"], "order": "random"}, "order: 'random' is not one of cycle, shuffle, zipf"),
-        ("/{id}", {"feed": ["a"], "seed": -1}, "seed: -1 is not a whole number"),
+        ("/{id}", {"feed": ["a"], "seed": -1}, "seed: -1 isn't a whole number"),
         ("/{id}", {"feed": ["a"], "per_connection": 1}, "per_connection: 1 is neither True nor False"),
     ],
 )
@@ -410,14 +414,14 @@ def test_files_of_vegeta_s_targets_and_of_json_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given,problem",
     [
-        ([], "there is no request in it"),
+        ([], "it contains no request"),
         (5, "requests takes a list of requests, or the path of a file of them"),
         ({"url": "/"}, "requests takes a list of requests, or the path of a file of them"),
         (["/a"], "request 0 is str: write (method, url)"),
         ([("GET", "/a"), ("GET", "/b", {"jsn": 1})], "request 1: unknown key 'jsn' (did you mean json?)"),
-        ([("GET", "/b", {"rate": 1})], "request 0: keys of a load belong to requests(…)"),
+        ([("GET", "/b", {"rate": 1})], "request 0: put keys of a load into requests(…)"),
         ([("GET", "/{id}")], "request 0: '/{id}' has a field"),
-        ([{"method": "GET"}], "request 0: None is not a URL"),
+        ([{"method": "GET"}], "request 0: None isn't a URL"),
         ([part.get("/{id}", feed=["a"])], "request 0: only one plain request"),
         ("/no/such/file", "/no/such/file cannot be read as a file of requests"),
     ],
@@ -428,17 +432,17 @@ def test_what_is_no_request_gets_a_sentence(given: object, problem: str) -> None
 
 
 def test_a_file_with_a_mistake_is_told_by_its_line(tmp_path: Path) -> None:
-    base64, header = "line 1: body is no Base64", "line 1: header is no object with a list of values for each name"
+    base64, header = "line 1: body isn't Base64", "line 1: header isn't an object with a list of values for each name"
     for text, problem in (
         ('{"url": "/a"}\n{"url"', "line 2: no JSON"),
-        ('{"url": "/a"}\n[1]', "line 2: no object with method and url"),
+        ('{"url": "/a"}\n[1]', "line 2: not an object with method and url"),
         ('{"url": "/a", "body": "no base64!"}', base64),
         ('{"url": "/a", "body": 5}', base64),
         ('{"url": "/a", "header": ["X"]}', header),
         ('{"url": "/a", "header": {"X": 5}}', header),
         ('{"url": ' + "[" * 100_000, "line 1: no JSON"),
-        ("GET http://[::1/a", "line 1: 'http://[::1/a' is no URL: Invalid IPv6 URL"),
-        ("GET /a\nnonsense", "line 2: it is no method with a URL, no header and no @FILE"),
+        ("GET http://[::1/a", "line 1: 'http://[::1/a' isn't a URL: Invalid IPv6 URL"),
+        ("GET /a\nnonsense", "line 2: not a method with a URL, a header or @FILE"),
     ):
         (tmp_path / "file").write_text(text)
         (found,) = many_from(tmp_path / "file", {}).problems
@@ -466,11 +470,11 @@ def test_a_stream_that_makes_no_sense_gets_a_sentence() -> None:
     assert "unknown key 'event' (did you mean events?)" in found[0]
     assert [problem.partition(":")[0] for problem in found[1:]] == ["each", "events", "listen_for"]
     cases: list[tuple[dict[str, object], str]] = [
-        ({"events": 5, "expect_bytes": 10}, "expect_bytes is of the whole answer, and events ends the stream before"),
-        ({"listen_for": 1, "expect_body": b"a"}, "expect_body is of the whole answer, and listen_for ends the stream"),
-        ({"content": payload("1KiB", unique=True)}, "and what is unique makes another one of it each time"),
-        ({"headers": {"x": "{id}"}, "feed": ["a"]}, "a stream is of one request, and a feed makes many"),
-        ({"method": "HEAD"}, "a HEAD request has an answer without a body"),
+        ({"events": 5, "expect_bytes": 10}, "expect_bytes needs the whole answer, but events ends the stream before"),
+        ({"listen_for": 1, "expect_body": b"a"}, "expect_body needs the whole answer, but listen_for ends the stream"),
+        ({"content": payload("1KiB", unique=True)}, "but a unique payload changes it each time"),
+        ({"headers": {"x": "{id}"}, "feed": ["a"]}, "a stream has one request, but a feed makes many"),
+        ({"method": "HEAD"}, "the answer to a HEAD request has no body"),
     ]
     for arguments, problem in cases:
         assert problem in stream_from("/events", arguments).problems[0]
@@ -509,17 +513,17 @@ def test_addresses_are_taken_as_they_are_and_names_are_looked_up_once(monkeypatc
 
 
 HOST, ALLOW = "--fileperf-host=", "--fileperf-allow-host="
-NO_NAME = "write an address as in 10.0.0.5, or a name, without a port"
-NO_HOST = "write an address of this machine, as in 10.0.0.5"
+NO_NAME = "Write an address as in 10.0.0.5, or a name, without a port"
+NO_HOST = "Write an address of this machine, as in 10.0.0.5"
 NOT_ONE = "it is not the address of one machine"
-LINK = "a link-local address means another machine on each link: name another one"
+LINK = "a link-local address depends on the network. Use another one"
 
 
 @pytest.mark.parametrize(
     "found, problem",
     [
-        (read("10.0.0.5"), f"{HOST}10.0.0.5: load would go there, which has to be said: add {ALLOW}10.0.0.5"),
-        (read("::"), f"{HOST}::: write the one address at which servers are reached, as in 10.0.0.5"),
+        (read("10.0.0.5"), f"{HOST}10.0.0.5: load would go there. Allow it with {ALLOW}10.0.0.5"),
+        (read("::"), f"{HOST}::: Write the one address of the servers, as in 10.0.0.5"),
         (read("files"), f"{HOST}files: {NO_HOST}"),
         (read(ini_host="files"), f"fileperf_host = files: {NO_HOST}"),
         (read("fe80::1"), f"{HOST}fe80::1: {LINK}"),
@@ -557,6 +561,6 @@ def test_a_server_elsewhere_has_to_be_allowed(url: str, allowed: tuple[str, ...]
     found = server_problems(Url(url), Network(addresses=frozenset(allowed)))
     assert (found == ()) is is_fine
     if not is_fine:
-        assert "is not on this machine: load only goes to this machine" in found[0]
+        assert "isn't on this machine: load goes only to this machine" in found[0]
         assert "--fileperf-allow-host=" in found[0]
     assert server_problems(Uvicorn(), Network()) == ()

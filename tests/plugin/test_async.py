@@ -124,11 +124,11 @@ class TestOfUnittest(unittest.TestCase):
         self.fail("its own")
 """
 NOTHING = (
-    "this test uses {} and measured nothing: call a verb, as in {}.get(…), leave the fixture out (the marker fileperf"
-    " alone makes a load test), or skip the test with pytest.skip(…) where there is nothing to measure"
+    "this test uses {} but measured nothing. Call it, as in {}.get(…), leave the fixture out (the marker fileperf"
+    " alone makes a load test), or skip the test with pytest.skip(…) if there is nothing to measure"
 )
-BLOCKED = "is an async test, and fileperf would block its event loop while it measures: use the fixture afileperf"
-FORGOTTEN = "so it was not measured: write `await` before the call, in an async test"
+BLOCKED = "is an async test, and fileperf would block its event loop. Use the fixture afileperf"
+FORGOTTEN = "So nothing was measured. Write `await` before the call, in an async test"
 
 
 def forgotten(test: str) -> str:
@@ -232,9 +232,7 @@ def test_a_measurement_that_is_cancelled_ends_before_the_next_one_begins(
     result.assert_outcomes(passed=2, failed=2)
     said = " ".join(result.stdout.str().split())
     line = next(at for at, text in enumerate(CANCELLED.strip().splitlines(), 1) if "await afileperf.get(" in text)
-    nothing = (
-        "so this test measured nothing: let the call come to its end, make it shorter with duration= or requests=,"
-    )
+    nothing = "So this test measured nothing. Let the call end, shorten it with duration= or requests=,"
     assert f"test_it.py:{line}: GET / was cancelled before it was measured {nothing} or skip the test with" in said
     left = next(at for at, text in enumerate(CANCELLED.strip().splitlines(), 1) if "create_task" in text)
     assert f"test_it.py:{left}: GET / was cancelled before it was measured" in said
@@ -269,7 +267,7 @@ def test_verbs_at_once_are_measured_one_at_a_time(project: pytest.Pytester, run_
     result = run_load("--fileperf-smoke", "-Werror", QUIET, "--fileperf-json=run.json")
     result.assert_outcomes(passed=2)
     for name in ("test_gathered", "test_threads"):
-        result.stdout.fnmatch_lines([f"fileperf: *::{name}: GET /status/* waited for the measurement *"])
+        result.stdout.fnmatch_lines([f"fileperf: *::{name}: GET /status/* waited for an earlier measurement*"])
     results = json.loads((project.path / "run.json").read_text(encoding="utf-8"))["results"]
     found = [(one["test"]["nodeid"].partition("::")[2], one["work"]) for one in results]
     assert [each for each in found if "gathered" in each[0]] == [

@@ -92,7 +92,7 @@ def test_what_is_stale_is_listed_and_removed_if_asked(stored: BaselineStore, run
     removed.fnmatch_lines(["*= fileperf =*", "removed 5 stale baselines", *LISTED[1:]], consecutive=True)
     assert stored.keys() == dict.fromkeys((*NOT_TOLD, "test_b.py::test_old"), 1)
     assert {path.name for path in stored.directory.iterdir()} - {".local"} == {HERE.profile}
-    run("--fileperf-prune").stdout.fnmatch_lines(["*no stale baselines in the modules that were collected whole"])
+    run("--fileperf-prune").stdout.fnmatch_lines(["*no stale baselines in the fully collected modules"])
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_nothing_is_removed_where_nobody_knows(
     before = stored.keys()
     pytester.makepyfile(test_c=test_c)
     result = run("--fileperf", "--fileperf-prune", *arguments)
-    result.stdout.fnmatch_lines([f"fileperf: no baselines removed, {why}"])
+    result.stdout.fnmatch_lines([f"fileperf: removed no baselines, because {why}"])
     result = run("--fileperf", *arguments)
     result.stdout.no_fnmatch_line("* stale baseline*")
     assert stored.keys() == before

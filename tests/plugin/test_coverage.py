@@ -73,7 +73,7 @@ def pytest_runtestloop():  # as pytest-cov does it
     print("combined the data of servers" if [*pathlib.Path().glob(".coverage.*")] else "no server has ended")
     return done
 """
-SAID = "traced by coverage: the figures are slower than untraced ones, and never compared with those"
+SAID = "traced by coverage. Traced code is slower, and never compared with untraced code"
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_servers_and_generators_are_not_traced_and_an_app_in_the_pytest_process_
     ran = traced(traced="no")
     ran.assert_outcomes(passed=4)
     ran.stdout.fnmatch_lines(
-        ["fileperf: coverage did not trace the servers, *: to see their lines, give --fileperf-coverage"]
+        ["fileperf: coverage did not trace the servers, *. To see their lines, add --fileperf-coverage"]
     )
     found = results(project.path)
     tracers = {name: [boot["tracer"] for boot in result["boots"]] for name, result in found.items()}

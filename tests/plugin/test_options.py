@@ -186,10 +186,13 @@ def test_pyproject_toml_in_both_forms(pytester: pytest.Pytester, run: Run, toml:
             ("--fileperf", "-v"),
             "fileperf: measuring; uvicorn ×1; access log off; server and load on * cores; baselines in .fileperf",
         ),
-        (("--fileperf-smoke", "--fileperf-server=inprocess"), "fileperf: smoke, a few requests each; in-process; *"),
+        (
+            ("--fileperf-smoke", "--fileperf-server=inprocess"),
+            "fileperf: smoke run with a few requests *; in-process; *",
+        ),
         (("--fileperf-update", "--fileperf-workers=2"), "fileperf: measuring; storing baselines; uvicorn ×2; *"),
         (("--fileperf-update=new",), "fileperf: measuring; storing new baselines; *"),
-        (("--fileperf-update=all",), "fileperf: measuring; storing all baselines, worse ones too; *"),
+        (("--fileperf-update=all",), "fileperf: measuring; storing all baselines, even worse ones; *"),
         (
             ("--fileperf", "-v", "--fileperf-server=http://127.0.0.1:8000", "--fileperf-baselines=/elsewhere"),
             "fileperf: measuring; http://127.0.0.1:8000; baselines in /elsewhere",
@@ -277,19 +280,19 @@ def test_problems_of_all_markers_are_told_before_any_test(pytester: pytest.Pytes
     )
     result = run("--fileperf")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    function = "write an async function, or a plain one, that takes one argument"
+    function = "Write an async or plain function that takes one argument"
     result.stderr.fnmatch_lines(
         [
             "ERROR: fileperf: 9 problems:",
-            "  - *::test_values: connections: 0 is not a whole number of 1 or more",
-            "  - *::test_values: duration: '10x' is not a duration: *",
-            "  - *::test_keys: unknown key 'max_p98' (did you mean max_p9*?); valid keys are *",
-            "  - *::test_keys: burst and rate are different shapes of load: give one of them",
-            "  - *::test_positional: the marker fileperf takes keywords only, as in fileperf(connections=32)",
-            "  - *::test_many?1?: gate: unknown metric 'speed'; use rps, *",
-            "  - *::test_many?2?: gate: unknown metric 'speed'; use rps, *",
-            f"  - *::test_both: setup: yields yields: {function}*",
-            "  - *::test_both: teardown: <lambda> takes other arguments: write an async function*",
+            "  - *::test_values: connections: 0 isn't a whole number of 1 or more",
+            "  - *::test_values: duration: '10x' isn't a duration. *",
+            "  - *::test_keys: unknown key 'max_p98' (did you mean max_p9*?). Valid keys are *",
+            "  - *::test_keys: burst and rate are different shapes of load. Give one of them",
+            "  - *::test_positional: the marker fileperf takes only keywords, as in fileperf(connections=32)",
+            "  - *::test_many?1?: gate: unknown metric 'speed'. Use rps, *",
+            "  - *::test_many?2?: gate: unknown metric 'speed'. Use rps, *",
+            f"  - *::test_both: setup: yields yields. {function}*",
+            "  - *::test_both: teardown: <lambda> takes other arguments. Write an async*",
         ]
     )
 
@@ -307,13 +310,13 @@ def test_only_a_run_of_all_tests_tells_which_endpoints_have_one(pytester: pytest
 
 # --- what is wrong
 
-ABOUT_STORED = "it is about stored baselines, and --fileperf-{} compares with none: leave out one of them"
+ABOUT_STORED = "needs stored baselines, but --fileperf-{} uses none. Leave out one of them"
 GROUPS = (
-    "is no way to group tests: use group, name, func, fullname, fullfunc, param or param:NAME, where NAME is a"
+    "cannot group tests. Use group, name, func, fullname, fullfunc, param or param:NAME, where NAME is a"
     " parameter's, or several of these joined by commas"
 )
-NOT_STORED = "--fileperf-reason: it is stored with baselines, and none are stored without --fileperf-update"
-USELESS = "--fileperf-base-packages=stored: *--fileperf-confirm=never measures none*"
+NOT_STORED = "--fileperf-reason is stored with baselines, so it needs --fileperf-update"
+USELESS = "--fileperf-base-packages=stored needs *--fileperf-confirm=never forbids that*"
 
 
 @pytest.mark.parametrize(
@@ -347,10 +350,10 @@ USELESS = "--fileperf-base-packages=stored: *--fileperf-confirm=never measures n
             ],
         ),
         *(
-            ("", f"{option} confirm=always base-packages=stored", [f"--fileperf-{name}: {why}" for name in names])
+            ("", f"{option} confirm=always base-packages=stored", [f"--fileperf-{name} {why}" for name in names])
             for names in (("confirm", "base-packages"),)
             for option, why in (
-                ("smoke", "a few requests compare nothing, leave out --fileperf-smoke"),
+                ("smoke", "does not work with --fileperf-smoke. Leave out one of them"),
                 ("against=http://127.0.0.1:1", ABOUT_STORED.format("against")),
                 ("aa", ABOUT_STORED.format("aa")),
             )
@@ -358,16 +361,16 @@ USELESS = "--fileperf-base-packages=stored: *--fileperf-confirm=never measures n
         ("", "confirm=never base-packages=stored", [USELESS]),
         ("confirm = never", "base-packages=stored", [USELESS]),
         ("confirm = never\nbase_packages = stored", "", [USELESS]),
-        ("", "smoke update", ["--fileperf-update: a few requests make no baseline, leave out --fileperf-smoke"]),
-        ("", "smoke prune", ["--fileperf-prune: a few requests prune nothing, leave out --fileperf-smoke"]),
+        ("", "smoke update", ["--fileperf-update: a few requests make no baseline. Leave out --fileperf-smoke"]),
+        ("", "smoke prune", ["--fileperf-prune does not work with --fileperf-smoke. Leave out one of them"]),
         ("", "reason=why", [NOT_STORED]),
-        ("", "update reason=", ["--fileperf-reason: it is empty, say why*"]),
-        ("", "cluster=", ["--fileperf-cluster: it is empty, give a scheduler's address*"]),
+        ("", "update reason=", ["--fileperf-reason is empty. Give a reason*"]),
+        ("", "cluster=", ["--fileperf-cluster is empty. Give a scheduler's address*"]),
         ("", "cluster=missing.json", ["--fileperf-cluster: missing.json is neither an address with a port*"]),
-        ("", "cluster=tcp://127.0.0.1:9 host=10.0.0.5", ["*add --fileperf-allow-host=10.0.0.5"]),
-        ("", "server=http://10.0.0.5:80", ["*load only goes to this machine*"]),
-        ("", "against=http://10.0.0.5:80", ["*load only goes to this machine*"]),
-        ("", "against=main", ["*is in no Git repository*"]),
+        ("", "cluster=tcp://127.0.0.1:9 host=10.0.0.5", ["*Allow it with --fileperf-allow-host=10.0.0.5"]),
+        ("", "server=http://10.0.0.5:80", ["*load goes only to this machine*"]),
+        ("", "against=http://10.0.0.5:80", ["*load goes only to this machine*"]),
+        ("", "against=main", ["*isn't in a Git repository*"]),
     ],
 )
 def test_all_that_is_wrong_is_told_before_any_test(
@@ -383,7 +386,7 @@ def test_all_that_is_wrong_is_told_before_any_test(
 def test_a_reason_without_load_tests_or_of_spaces_is_refused(pytester: pytest.Pytester, run: Run) -> None:
     assert problems_of(run("--fileperf-reason=why")) == [NOT_STORED]
     (problem,) = problems_of(run("--fileperf-update", "--fileperf-reason= \n\t"))
-    assert problem.startswith("--fileperf-reason: it is empty, say why")
+    assert problem.startswith("--fileperf-reason is empty. Give a reason")
 
 
 @only_pytest_9
@@ -410,8 +413,8 @@ def test_storing_in_ci_needs_its_own_word(pytester: pytest.Pytester, run: Run, m
     for ci, option in (("true", "--fileperf-update"), ("1", "--fileperf-update=new"), ("yes", "--fileperf-update=all")):
         monkeypatch.setenv("CI", ci)
         assert problems_of(run(option)) == [
-            "--fileperf-update: CI is set, and baselines that nobody looks at accept what got slower: "
-            "store them where you see the figures and commit them, or add --fileperf-update-in-ci"
+            "--fileperf-update: CI is set, and a baseline stored there would hide slower code. "
+            "Store baselines on your machine and commit them, or add --fileperf-update-in-ci"
         ]
     run("--fileperf-update", "--fileperf-update-in-ci").assert_outcomes(passed=1)
     for off in ("", "0", "false", "False"):
@@ -442,12 +445,12 @@ def test_a_path_taken_for_a_value_or_a_value_for_a_path_is_told(pytester: pytest
     path = pytester.makepyfile(NEVER)
     for option in ("--fileperf-update", "--fileperf-save"):
         (problem,) = problems_of(run(option, path.name))
-        assert problem.startswith(f"{option}={path.name}: ")
+        assert problem.startswith(f"{option}={path.name}")
         assert "paths" in problem
     there = pytester.path.parent / f"of {pytester.path.name}.json"
     there.touch()
     (problem,) = problems_of(run("--fileperf-json", str(there)))  # by which pytest finds another rootdir
-    assert problem.endswith(f"in {pytester.path.parent}: write --fileperf-json={there}")
+    assert problem.endswith(f"from {pytester.path.parent}. Write --fileperf-json={there}")
 
 
 def test_reports_have_paths_of_their_own_and_replace_no_other_file(pytester: pytest.Pytester, run: Run) -> None:
@@ -457,10 +460,10 @@ def test_reports_have_paths_of_their_own_and_replace_no_other_file(pytester: pyt
     files = (f"--fileperf-json={path.name}", "--fileperf-html=x.html", "--fileperf-markdown=./x.html")
     source, same = problems_of(run(*files))
     (text,) = problems_of(run("--fileperf-markdown=readme.txt"))
-    assert same.startswith("--fileperf-html and --fileperf-markdown: both write ")
-    replaces = "that is another file, which it would replace: name another path"
-    assert source == f"--fileperf-json={pytester.path / path.name}: {replaces}"
-    assert text == f"--fileperf-markdown={pytester.path / 'readme.txt'}: {replaces}"
+    assert same.startswith("--fileperf-html and --fileperf-markdown write the same file ")
+    replaces = "would replace an existing file. Name another path"
+    assert source == f"--fileperf-json={pytester.path / path.name} {replaces}"
+    assert text == f"--fileperf-markdown={pytester.path / 'readme.txt'} {replaces}"
     assert "test_never" in path.read_text(encoding="utf-8")
 
 
@@ -470,6 +473,6 @@ def test_reports_have_paths_of_their_own_and_replace_no_other_file(pytester: pyt
 def test_xdist_is_refused_where_it_measures(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(ON)
     (problem,) = problems_of(run("--fileperf", "-n2", plugins=("xdist",)))
-    assert "run them on their own with -n 0" in problem
+    assert "Run them alone with -n 0" in problem
     for arguments in (("-n0",), ("-n2", "--collect-only")):
         assert run("--fileperf", *arguments, plugins=("xdist",)).ret == pytest.ExitCode.OK

@@ -24,8 +24,8 @@ def test_a_run_that_measures_nothing_writes_only_what_failed(project: pytest.Pyt
         assert "nothing was measured; 1 test failed" in (project.path / name).read_text(encoding="utf-8")
 
     project.makepyfile("def test_of_other_things(): assert False")
-    nothing = f"fileperf: nothing was measured, so {path} was not written"
-    run_load("--fileperf-json=run.json").stdout.fnmatch_lines([f"{nothing}: the file there is of an earlier run"])
+    nothing = f"fileperf: no measurement, so {path} was not written"
+    run_load("--fileperf-json=run.json").stdout.fnmatch_lines([f"{nothing}. The existing file comes from an *"])
     path.unlink()
     run_load("--fileperf-json=run.json").stdout.fnmatch_lines([nothing])
     assert not path.exists()
@@ -39,7 +39,7 @@ def test_a_summary_of_a_step_that_cannot_be_written_fails_no_run(
     full = tmp_path / "full"
     full.write_bytes(b"x" * (1 << 20))
     for path, said in (
-        (full, "the summary of this step is full: *"),
+        (full, "the summary of this step is full. *"),
         (tmp_path, f"cannot write the summary of this step to {tmp_path}: *"),
     ):
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
@@ -109,5 +109,5 @@ def test_without_pytest_benchmark_only_saving_is_missed(repo: Repo, run_apart: R
 
     result = run_apart("--fileperf-save=one")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    install = 'install it with pip install "pytest-fileperf?benchmark?"'
-    result.stdout.fnmatch_lines([f"ERROR: fileperf: --fileperf-save: it writes pytest-benchmark's files, {install}"])
+    install = 'pip install "pytest-fileperf?benchmark?"'
+    result.stdout.fnmatch_lines([f"ERROR: fileperf: --fileperf-save needs pytest-benchmark: {install}"])

@@ -32,7 +32,7 @@ def test_one_runs_at_a_time_in_the_order_in_which_they_were_drawn() -> None:
         [*pool.map(measure, reversed(range(5)))]
     assert done == [0, 1, 2, 3, 4]
     assert len(turns.notes) == 1
-    assert turns.notes[0].endswith(" waited for the measurement before, as one is made at a time")
+    assert turns.notes[0].endswith(" waited for an earlier measurement, because only one runs at a time")
 
 
 def test_one_alone_waits_for_nobody() -> None:

@@ -271,7 +271,7 @@ async def needs(client, made): ...
 
 def plain(client): ...
 """
-MEASURES = "calls a verb of fileperf, and the measurement that waits for this"
+MEASURES = "calls fileperf again, and the measurement that waits for this"
 FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "limit": (
         "fileperf.get('/', connections=2, min_rps=1e9, gate='none')",
@@ -287,14 +287,14 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "no_part": ("fileperf.mix({})", ("mix takes weights by parts",)),
     "weight": ("fileperf.mix({part.get('/'): 0})", ("GET /: its weight is 0, not a number above 0",)),
     "plain": ("fileperf.mix({plain: 1})", ("run(plain): run takes an async function",)),
-    "number": ("fileperf.mix({5: 1})", ("5 is no part",)),
+    "number": ("fileperf.mix({5: 1})", ("5 isn't a part",)),
     "alike": ("fileperf.mix({part.get('/'): 1, part.get('/'): 2})", ("two parts are called 'GET /'",)),
     "field": ("fileperf.mix({part.get('/{id}'): 1})", ("GET /{id}: '/{id}' has a field",)),
-    "rate": ("fileperf.mix({part.get('/', name='a', rate=5): 1})", ("a: rate: said of the whole load",)),
-    "name": ("fileperf.mix({part.get('/', name='a#b'): 1})", ("name: 'a#b' is not a name",)),
+    "rate": ("fileperf.mix({part.get('/', name='a', rate=5): 1})", ("a: rate: only for the whole load",)),
+    "name": ("fileperf.mix({part.get('/', name='a#b'): 1})", ("name: 'a#b' isn't a name",)),
     "feed": (
         "fileperf.mix({part.get('/{id}', feed=lambda ids: ids): 1})",
-        ("the feed is a function of what a setup returned",),
+        ("the feed's function needs a setup's value",),
     ),
     # steps
     "step": (
@@ -311,19 +311,19 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "no_such_step": (
         "fileperf.run(visit, steps={'logout': {}})",
-        ("step 'logout' was never reached; reached: download, login",),
+        ("step 'logout' was never reached. reached: download, login",),
     ),
     "no_step": (
         "fileperf.run(no_steps, steps={'login': {}})",
-        ("step 'login' was never reached; no step was reached",),
+        ("step 'login' was never reached. no step was reached",),
     ),
     "part_s_step": (
         "fileperf.mix({part.run(visit, steps={'logout': {}}): 1})",
-        ("step 'visit#logout' was never reached; reached: visit#download, visit#login",),
+        ("step 'visit#logout' was never reached. reached: visit#download, visit#login",),
     ),
-    "steps_as_a_list": ("fileperf.run(visit, steps=['login'])", ("steps: ['login'] is no mapping",)),
-    "steps_as_texts": ("fileperf.run(visit, steps={'login': '50ms'})", ("steps: login: '50ms' is no mapping",)),
-    "step_s_name": ("fileperf.run(visit, steps={'a#b': {}})", ("steps: a#b: 'a#b' is not a name",)),
+    "steps_as_a_list": ("fileperf.run(visit, steps=['login'])", ("steps: ['login'] isn't a mapping",)),
+    "steps_as_texts": ("fileperf.run(visit, steps={'login': '50ms'})", ("steps: login: '50ms' isn't a mapping",)),
+    "step_s_name": ("fileperf.run(visit, steps={'a#b': {}})", ("steps: a#b: 'a#b' isn't a name",)),
     "step_s_key": (
         "fileperf.run(visit, steps={'login': {'max_p98': 1}})",
         ("steps: login: unknown key 'max_p98' (did you mean max_p99?)",),
@@ -331,11 +331,11 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "step_s_memory": ("fileperf.run(visit, steps={'login': {'max_rss': 1}})", ("steps: login: unknown key 'max_rss'",)),
     "step_s_gate": (
         "fileperf.run(visit, steps={'login': {'gate': 'rss'}})",
-        ("steps: login: gate: rss: known of the whole load, and not of a step",),
+        ("steps: login: gate: rss: known only for the whole load, not for a step",),
     ),
     "part_s_gate": (
         "fileperf.mix({part.get('/a', gate='startup'): 1})",
-        ("gate: startup: known of the whole load, and not of a part",),
+        ("gate: startup: known only for the whole load, not for a part",),
     ),
     "step_s_limit": ("fileperf.run(visit, steps={'login': {'max_p99': 'soon'}})", ("steps: login: max_p99: ",)),
     "step_s_rate": (
@@ -344,22 +344,22 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "steps_of_a_search": (
         "fileperf.capacity.run(visit, steps={'login': {}}, max_p99='1s')",
-        ("steps: a search for the capacity",),
+        ("steps: a capacity search",),
     ),
     # capacities
     "none_is_good": ("fileperf.capacity.get('/status/404', max_p99='1s', max_duration='500ms')", ("status 404",)),
     "no_limit": (
         "fileperf.capacity.get('/', rate=10, server='command:no-such-program {port}')",
-        ("rate: a capacity is searched for", "none is given: say max_p99"),
+        ("rate: a capacity search chooses its own rates", "none is given. Write max_p99"),
     ),
     # streams
     "no_events": (
         "fileperf.get('/lines', min_event_rate=5)",
-        ("only streams have events: measure min_event_rate with fileperf.stream",),
+        ("only streams have events. Measure min_event_rate with fileperf.stream",),
     ),
     "too_long": (
         "fileperf.stream('/events', listen_for='5s', timeout='2s')",
-        ("listen_for is 5.00 s, and what takes longer than timeout, 2.00 s, has failed: raise the timeout",),
+        ("listen_for is 5.00 s, but requests fail after the timeout of 2.00 s. Raise the timeout",),
     ),
     # setups
     "setup": (
@@ -368,7 +368,7 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "SetupError: setup fill failed on ",
             "in fill",
             "HTTPStatusError: ",
-            "last lines of its log:",
+            "Last lines of its log:",
             "no such table",
         ),
     ),
@@ -386,7 +386,7 @@ FAILS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "no_setup": (
         "fileperf.run(needs, app='nowhere:app')",
-        ("the journey takes what a setup returned, and there is no setup",),
+        ("the journey needs a setup's value, but there is no setup",),
     ),
 }
 """What a test measures, and what is said of it."""
@@ -513,7 +513,7 @@ def test_journey(fileperf):
 
 def test_asked(fileperf):
     KNOWN.clear()
-    with pytest.raises(PlanError, match="step 'login' was reached in the warm-up only"):
+    with pytest.raises(PlanError, match="only the warm-up reached step 'login'"):
         fileperf.run(visit, connections=1, boots=1, steps={"login": {}})
 
 def test_mix(fileperf):

@@ -181,7 +181,7 @@ def test_nothing_is_saved_when_there_is_nothing(tmp_path: Path) -> None:
 def test_a_storage_that_is_no_directory_of_files_is_refused(tmp_path: Path) -> None:
     run = run_of(result())
     with pytest.raises(
-        PlanError, match=r"elasticsearch\+http://host is not a directory: runs are saved to file://PATH"
+        PlanError, match=r"elasticsearch\+http://host isn't a directory. Runs can only be saved to file://PATH"
     ):
         save_benchmarks(run, name="a", storage="elasticsearch+http://host")
     with pytest.raises(PlanError, match="'a/b' cannot be part of a file name"):

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from report.samples import result
+from report.samples import result, stored
+from report.test_goldens import SESSIONS, message
 
 from pytest_fileperf.errors import RegressionError, RequestsFailedError, ServerDiedError
-from pytest_fileperf.judge.record import Result
+from pytest_fileperf.judge.groups import session_record
+from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.measurement import measurement_of
 from pytest_fileperf.measure.recording import Failure, Recording
 from pytest_fileperf.measure.usage import Busy
-from pytest_fileperf.report.message import headline, raise_for, raise_for_failed_requests
+from pytest_fileperf.report.message import LINES, headline, raise_for, raise_for_failed_requests
+from pytest_fileperf.report.story import summary_line
+from pytest_fileperf.report.terminal import session_text
+from pytest_fileperf.report.text import Screen
 from pytest_fileperf.report.wording import sentence
 
 
@@ -28,7 +34,7 @@ def test_a_further_measurement_of_a_test_is_named_and_no_line_is_too_long() -> N
     broken = LimitCheck(name="max_p99", metric="p99", limit=0.030, value=0.035, holds=False)
     verdict = Verdict(comparisons=(slower,), limits=(broken,), since="its baseline of 2026-11-20")
     shown = replace(result(), verdict=verdict)
-    said = "rps −15.1 %, worse than its baseline of 2026-11-20; max_p99 30.0 ms, measured 35.0 ms"
+    said = "rps fell by 15.1 % compared with its baseline of 2026-11-20; max_p99 30.0 ms, measured 35.0 ms"
     for suffix, begin in (("", ""), ("#2", "#2: ")):
         with pytest.raises(RegressionError) as caught:
             raise_for(
@@ -36,6 +42,23 @@ def test_a_further_measurement_of_a_test_is_named_and_no_line_is_too_long() -> N
             )
         assert headline(str(caught.value)) == begin + said
         assert max(map(len, str(caught.value).splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_failure_has_at_most_twelve_lines_of_eighty_columns(name: str) -> None:
+    for shown in stored(name).results:
+        lines = message(shown, strict=True, ci=True).partition(": ")[2].splitlines()
+        assert len(lines) <= LINES, lines
+        assert all(len(line) <= 80 for line in lines), lines
+
+
+def test_a_regression_that_is_stored_is_accepted() -> None:
+    slower = stored("one_regressed").results[0]
+    assert slower.standing is Standing.REGRESSED
+    accepted = replace(slower, baseline_written=True)
+    text = session_text(session_record([accepted]), Screen())
+    assert re.match(r"test_upload +2,050/s +p99 30.8 ms +ACCEPTED\n", text)
+    assert "1 ACCEPTED" in summary_line(session_record([accepted]))
 
 
 NO_RUN = measurement_of(Recording(rounds=(), boots=(), connections=1, engine="replay"))
@@ -91,7 +114,7 @@ def test_connections_that_close_with_the_answers_of_an_app_that_raises_are_expla
     closed: int, is_said: bool
 ) -> None:
     message = failed_message(run_of(12_000, BROKEN, Failure(kind="disconnected", count=closed, example="reset")))
-    assert ("as uvicorn does: then the next request" in " ".join(message.split())) == is_said
+    assert ("as uvicorn does. Then the next request" in " ".join(message.split())) == is_said
     assert "disconnected" not in failed_message(run_of(12_000, BROKEN))
 
 
@@ -112,7 +135,7 @@ def test_a_disk_without_room_is_named_also_where_no_log_could_be_written(monkeyp
     assert "full" not in failed_message(run_of(0, TIMEOUTS))
     full = SimpleNamespace(free=512)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: full)
-    said = f"the disk of {tempfile.gettempdir()} is full, 512 bytes are left: make room in the temporary directory, or"
+    said = f"the disk of {tempfile.gettempdir()} is full, 512 bytes are left. Free some space in the temporary"
     assert failed_message(run_of(0, TIMEOUTS)).splitlines()[-1].startswith(said)
 
 
@@ -139,7 +162,7 @@ def test_every_kind_is_said_in_one_line_with_its_facts() -> None:
 )
 def test_how_many_slow_requests_come_together_is_said_of_several(together: float, said: str) -> None:
     reason = Reason(kind=ReasonKind.PAIRS_CLUSTERED, metric="p99", count=912, together=together)
-    assert sentence(reason).startswith(f"p99 cannot be told of 912 requests a side, as {said} come together: ")
+    assert sentence(reason).startswith(f"912 requests of each version cannot decide p99, because {said} come")
 
 
 def test_no_reason_needs_no_words() -> None:
@@ -159,7 +182,7 @@ def test_lines_of_a_log_are_cut_and_cleaned_where_they_are_shown() -> None:
     shown = str(ServerDiedError("it ended", log=log)).splitlines()
     assert shown[:5] == [
         "it ended",
-        "last lines of its log:",
+        "Last lines of its log:",
         "  | red",
         "  | turned \N{REPLACEMENT CHARACTER} round" + 2 * "\N{REPLACEMENT CHARACTER}" + "2J",
         "  | a       tab",
@@ -177,6 +200,6 @@ def test_lines_of_a_log_are_cut_and_cleaned_where_they_are_shown() -> None:
     ],
 )
 def test_a_full_disk_that_a_log_tells_of_is_named(line: str) -> None:
-    said = "a disk that it writes to is full, as its log says: make room there"
+    said = "Its log says that a disk is full. Free some space there"
     assert str(ServerDiedError("it ended", log=["Traceback", line])).splitlines()[1] == said
     assert said not in str(ServerDiedError("it ended", log=["Traceback", "OSError: [Errno 5] Input/output error"]))

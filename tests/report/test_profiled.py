@@ -60,7 +60,7 @@ def test_three_functions_are_shown_and_all_kept() -> None:
     growths = [DIGEST, TOTAL, LONG, replace(DIGEST, frame=replace(DIGEST.frame, function="fourth"))]
 
     assert growth_text(BASE, NOW, growths[:2]) == (
-        "CPU per request grew by 18.2 µs (+22.1 %), of it\n"
+        "CPU per request grew by 18.2 µs (+22.1 %):\n"
         "  15.1 µs in slow_digest (app/main.py:31)\n"
         "  2.05 µs in dumps (json.py:183), called by Cart.total (app/cart.py:9)"
     )
@@ -135,19 +135,19 @@ def test_the_rest_and_what_was_saved_are_said(growths: list[FunctionGrowth], sai
         (
             BASE,
             NOW,
-            "CPU per request grew by 18.2 µs (+22.1 %), but no function stands out of\n"
-            "  the noise of sampling (412 and 398 samples)",
+            "CPU per request grew by 18.2 µs (+22.1 %), but no function stands out\n"
+            "  from the sampling noise (412 and 398 samples)",
         ),
         (
             BASE,
             replace(NOW, torn=True),
             "CPU per request grew by 18.2 µs (+22.1 %), but no function stands out:\n"
-            "  threads went on while they were looked at, so stacks are mixed up",
+            "  threads went on while they were sampled, so stacks are mixed up",
         ),
         (
             replace(BASE, samples=0),
             NOW,
-            "CPU per request: nothing was seen in the server's processes, on one side\n  at least",
+            "CPU per request: the profiler saw nothing in the processes of at least\n  one version",
         ),
     ],
     ids=["no growth", "no function", "no function of a pool", "no samples"],
@@ -157,8 +157,8 @@ def test_nobody_to_blame(base: Profile, now: Profile, text: str) -> None:
 
 
 def test_a_process_that_was_not_seen_in_a_look_is_said() -> None:
-    note = "py-spy did not find its way into process 123 in 10 s"
-    told = "one process was not seen in every look: py-spy did not find its way into\n  process 123 in 10 s"
+    note = "py-spy could not attach to process 123 within 10 s"
+    told = "one process could not be sampled all the time: py-spy could not attach\n  to process 123 within 10 s"
     base, now = replace(BASE, notes=(note,)), replace(NOW, notes=(note,))
     assert growth_text(base, now, [DIGEST]) == f"{growth_text(BASE, NOW, [DIGEST])}\n{told}"
     assert costs_text(now, []) == f"{costs_text(NOW, [])}\n{told}"
@@ -200,7 +200,7 @@ def test_what_one_side_costs() -> None:
     ]
 
     assert costs_text(NOW, others) == (
-        "CPU per request 101 µs, with what they call\n"
+        "CPU per request 101 µs, calls included:\n"
         "  31.0 µs in get_rows (app/main.py:40)\n"
         "  9.50 µs in load (app/main.py:7)"
     )
@@ -209,8 +209,8 @@ def test_what_one_side_costs() -> None:
 @pytest.mark.parametrize(
     "profile,text",
     [
-        (NOW, "CPU per request 101 µs; none of the project's functions was seen in 398\n  samples"),
-        (replace(NOW, samples=0), "CPU per request: nothing was seen in the server's processes"),
+        (NOW, "CPU per request 101 µs, but none of 398 samples shows a function of the\n  project"),
+        (replace(NOW, samples=0), "CPU per request: the profiler saw nothing in the server's processes"),
     ],
 )
 def test_one_side_without_functions(profile: Profile, text: str) -> None:
@@ -234,14 +234,14 @@ def test_what_requests_waited_for_is_said_where_the_limit_tells_it(limit: Limit,
     "grown, text",
     [
         (None, "start-up grew by 463 ms (+61.3 %)"),
-        ([], "start-up grew by 463 ms (+61.3 %), and imports do not account for it"),
+        ([], "start-up grew by 463 ms (+61.3 %), but imports do not account for it"),
         (
             [
                 ImportGrowth(name="pandas", base_s=0.0, now_s=0.301, importer="app.reports"),
                 ImportGrowth(name="app.main", base_s=0.02, now_s=0.144, importer=""),
             ],
-            "start-up grew by 463 ms (+61.3 %), by longer imports:\n"
-            "  301 ms in pandas (not imported before), by app.reports\n"
+            "start-up grew by 463 ms (+61.3 %) because of longer imports:\n"
+            "  301 ms in pandas (not imported before), imported by app.reports\n"
             "  124 ms in app.main",
         ),
     ],

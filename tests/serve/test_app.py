@@ -62,13 +62,13 @@ def test_which_app_is_meant(app: object, spec: AppSpec) -> None:
     "text", ["", "app.main", "app.main:", ":app", "app/main.py:app", "app:make(1)", "app:a b", "a:b:c"]
 )
 def test_text_that_names_no_app_is_refused(text: str) -> None:
-    with pytest.raises(AppLoadError, match=r'write "module:attribute", or "module:factory\(\)"'):
+    with pytest.raises(AppLoadError, match=r'Write "module:attribute", or "module:factory\(\)"'):
         app_spec(text)
 
 
 @pytest.mark.parametrize("app", [FastAPI, apps.wsgi, 7, None], ids=["class", "wsgi", "number", "none"])
 def test_an_object_that_is_no_app_is_refused(app: object) -> None:
-    with pytest.raises(AppLoadError, match="is not an ASGI app"):
+    with pytest.raises(AppLoadError, match="isn't an ASGI app"):
         app_spec(app)
 
 
@@ -78,7 +78,7 @@ def test_an_app_of_a_test_module_is_sent_by_value_to_one_worker_where_it_can_be(
     assert rebuilt.title == "in a test module"
     assert rebuilt.state.answer == 42
     assert rebuilt.url_path_for("<lambda>") == "/included"
-    with pytest.raises(AppLoadError, match=r'cannot be imported by 2 workers: put it in a module.*"module:attribute"'):
+    with pytest.raises(AppLoadError, match=r'cannot be imported by 2 workers. Put it in its.*"module:attribute"'):
         app_spec(here).pickled(workers=2)
     lock = threading.Lock()
 
@@ -108,10 +108,10 @@ def test_a_module_that_only_pytest_can_find_counts_as_a_test_s(monkeypatch: pyte
 # --- Imports, and what is wrong with what they find
 
 NOT_ASGI: dict[str, tuple[object, str]] = {
-    "module": (apps, 'it is a module: name the app in it, as in "serve.apps:app"'),
+    "module": (apps, 'it is a module. Name the app in it, as in "serve.apps:app"'),
     "number": (7, "an object of type builtins.int, which cannot be called"),
     "none": (None, "it is None"),
-    "class": (FastAPI, "it is the class FastAPI and not an instance: write FastAPI(…)"),
+    "class": (FastAPI, "it is the class FastAPI, not an instance. Write FastAPI(…)"),
     "wsgi function": (apps.wsgi, "takes (environ, start_response), as a WSGI app does"),
     "wsgi instance": (
         type("Flask", (), {"__call__": lambda self, environ, start_response: []})(),
@@ -164,7 +164,7 @@ FAILS: dict[str, tuple[str, bool, type[AppLoadError], list[str]]] = {
         "serve.apps:ap",
         False,
         AppMissingError,
-        ['module "serve.apps" has no attribute "ap"', "did you mean app"],
+        ['module "serve.apps" has no attribute "ap"', "Did you mean app"],
     ),
     "attribute of attribute": (
         "serve.apps:app.inner",
@@ -176,7 +176,7 @@ FAILS: dict[str, tuple[str, bool, type[AppLoadError], list[str]]] = {
         "serve.apps:number",
         False,
         AppLoadError,
-        ['"serve.apps:number" is not an ASGI app', "builtins.int"],
+        ['"serve.apps:number" isn\'t an ASGI app', "builtins.int"],
     ),
     "factory fails": (
         "serve.apps:make_failing",
@@ -188,20 +188,20 @@ FAILS: dict[str, tuple[str, bool, type[AppLoadError], list[str]]] = {
         "serve.apps:app",
         True,
         AppLoadError,
-        ["takes (scope, receive, send)", 'write "serve.apps:app", without "()"'],
+        ["takes (scope, receive, send)", 'Write "serve.apps:app", without "()"'],
     ),
     "factory with arguments": (
         "serve.apps:handler",
         True,
         AppLoadError,
-        ["takes (request), and a factory is called with nothing"],
+        ["takes (request), but a factory is called without arguments"],
     ),
     "factory is async": ("serve.apps:make_async", True, AppLoadError, ["is an async function"]),
     "factory makes text": (
         "serve.apps:make_text",
         True,
         AppLoadError,
-        ['"serve.apps:make_text()" is not an ASGI app', "str"],
+        ['"serve.apps:make_text()" isn\'t an ASGI app', "str"],
     ),
     "factory is a number": ("serve.apps:number", True, AppLoadError, ["is not callable"]),
 }
@@ -316,7 +316,7 @@ def test_an_interrupt_cancels_what_runs() -> None:
 
 STARTS_THAT_FAIL = {
     "import": ("serve_nowhere:app", AppLoadError, "No module named 'serve_nowhere'"),
-    "not an app": ("serve.apps:number", AppLoadError, "not an ASGI app"),
+    "not an app": ("serve.apps:number", AppLoadError, "isn't an ASGI app"),
     "lifespan": ("serve.apps:failing_lifespan", ServerStartError, "no database here"),
 }
 

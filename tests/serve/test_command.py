@@ -182,7 +182,7 @@ def test_workers_are_seen_and_not_what_starts_them(
     "flag, ready, said",
     [
         ("--deaf", "/", r"not ready within 1 s: it does not listen on 127.0.0.1 port"),
-        ("--elsewhere", "/", r"it listens on 127.0.0.1 port \d+, and was told 127.0.0.1 port \d+"),
+        ("--elsewhere", "/", r"it listens on 127.0.0.1 port \d+ instead of 127.0.0.1 port \d+"),
         ("--garbage", "/x", r"gave no HTTP answer to GET /x \(BadStatusLine: garbage"),
     ],
 )
@@ -197,7 +197,7 @@ def test_a_program_that_does_not_get_ready_is_told_with_what_it_does(
 @linux
 @pytest.mark.hostile
 def test_another_program_s_server_is_never_taken_for_ours(taken: int, on_ports: OnPorts) -> None:
-    said = f"does not listen on 127.0.0.1 port {taken}, where process {os.getpid()} does"
+    said = f"does not listen on 127.0.0.1 port {taken}, but process {os.getpid()}, which isn't its own, does"
     starting = on_ports([taken], "--deaf", ready=None, timeout_s=0.3)
     with pytest.raises(ServerStartError, match=said), started(starting):
         pass
@@ -227,7 +227,7 @@ def test_another_port_is_tried_where_another_program_took_it_meanwhile(taken: in
 
 
 def test_ports_are_not_tried_forever(taken: int, scratch: Path, on_ports: OnPorts) -> None:
-    said = f"another program took port {taken}"
+    said = f"Another program took port {taken}"
     with pytest.raises(ServerStartError, match=said) as caught, started(on_ports(itertools.repeat(taken))):
         pass
     assert any("Address already in use" in line for line in caught.value.log)
@@ -236,7 +236,7 @@ def test_ports_are_not_tried_forever(taken: int, scratch: Path, on_ports: OnPort
 
 @pytest.mark.hostile
 def test_a_program_that_goes_to_the_background_is_told_with_its_words(boot: Boot, scratch: Path) -> None:
-    with pytest.raises(ServerStartError, match=r"exit code 0 .* it must stay in the foreground") as caught:
+    with pytest.raises(ServerStartError, match=r"exit code 0 .*It must stay in the foreground") as caught:
         boot(Command((*SERVER, "--exit=0")))
     assert "the program's own words" in caught.value.log
     assert list(scratch.iterdir()) == []
@@ -254,10 +254,10 @@ def test_the_signal_that_ended_it_is_told(boot: Boot) -> None:
 
 
 MISSING = {
-    "on the PATH": (["no-such-program", "{port}"], {}, "no program 'no-such-program' on the PATH: install it"),
-    "in the directory": (["./no-such-program", "{port}"], {}, "there is no program .*/no-such-program: is it built"),
-    "not executable": ([PROGRAM, "{port}"], {}, "is not executable: `chmod"),
-    "directory": (SERVER, {"cwd": "no/such/place"}, "cwd='no/such/place' is no directory in"),
+    "on the PATH": (["no-such-program", "{port}"], {}, "no program 'no-such-program' on the PATH. Install it"),
+    "in the directory": (["./no-such-program", "{port}"], {}, "there is no program .*/no-such-program. Is it built"),
+    "isn't executable": ([PROGRAM, "{port}"], {}, "isn't executable. Run `chmod"),
+    "directory": (SERVER, {"cwd": "no/such/place"}, "cwd='no/such/place' isn't a directory in"),
     "of a build": (SERVER, {"build": "no-such-compiler"}, "no program 'no-such-compiler'"),
 }
 
@@ -281,7 +281,7 @@ def test_a_file_that_is_no_program_is_told(boot: Boot, tmp_path: Path) -> None:
 
 def test_without_signals_there_are_no_commands(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_fileperf.host.scratch.IS_SUPERVISED", False)
-    with pytest.raises(PlanError, match=r"does not run on this system: start the server yourself, .*Url"):
+    with pytest.raises(PlanError, match=r"does not run on this system. Start the server yourself, .*Url"):
         boot(Command(SERVER))
 
 

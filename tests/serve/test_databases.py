@@ -51,7 +51,7 @@ def test_which_database_is_refused(theirs: dict[str, str], name: str, chosen: li
     theirs["NAME"] = name
     refusal = TEST.refusal(databases_here(), chosen)
     assert (refusal is not None) is refused
-    assert refusal is None or f'"test_shop" in the test process, and would be "{name}" in the server' in refusal
+    assert refusal is None or f'"test_shop" in the test process, but would be "{name}" in the server' in refusal
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_real_database_is_refused_where_pytest_django_guards_it(
     here = Databases(names=(("default", name), ("logs", "logs")), guarded=guarded)
     refusal = here.refusal(databases_here(), chosen)
     assert (refusal is not None) is refused
-    assert refusal is None or '"default" of Django would be "shop" in the server, which is no test database' in refusal
+    assert refusal is None or '"default" of Django would be "shop" in the server, which isn\'t a test' in refusal
     assert here.refusal(Databases(), chosen) is None  # a server without Django
 
 
@@ -102,11 +102,8 @@ def test_a_refusal_names_the_ways_out(mine: str, advice: str) -> None:
     refusal = here.refusal(replace(here, names=(("default", "real"),)), [])
     assert refusal is not None
     assert advice in refusal
-    assert (
-        'a database of its own, which the app\'s factory makes and migrates, as in Uvicorn(env={"DB_NAME": f"{tmp_'
-        in (refusal)
-    )
-    assert refusal.endswith('say so: Uvicorn(env={"DJANGO_SETTINGS_MODULE": "shop.settings"})')
+    assert 'a database for each start-up, as in Uvicorn(env={"DB_NAME": f"{tmp_' in (refusal)
+    assert refusal.endswith('confirm it: Uvicorn(env={"DJANGO_SETTINGS_MODULE": "shop.settings"})')
 
 
 class Connected:

@@ -225,15 +225,15 @@ REFUSED = (
     (
         LOCKED,
         r"dependency_overrides .*has none\. It cannot be set there: <lambda>.<locals>.<lambda> holds lock "
-        r"\(_thread.lock\), which cannot be sent \(cannot pickle '_thread.lock' object\)\. Put that into a module",
+        r"\(_thread.lock\), which cannot be sent \(cannot pickle '_thread.lock' object\)\. Put it into a module",
     ),
     (
         "m.app.dependency_overrides[m.hidden['guard']] = fake_db",
-        r"It cannot be set there: no module has Guard by a name\. Put that into a module",
+        r"It cannot be set there: no module contains Guard by a name\. Put it into a module",
     ),
     (
         "m.app.dependency_overrides[m.get_db] = fake_db; m.get_db = fake_db",
-        "It cannot be set there: no module has get_db by a name",
+        "It cannot be set there: no module contains get_db by a name",
     ),
     (
         "m.app.get('/new')(fake_db)",
@@ -241,9 +241,12 @@ REFUSED = (
     ),
     (
         "m.app.state.other = threading.Lock()",
-        r"the test's app has state.other _thread.lock, the one that the server imports has none",
+        r"the test's app has state.other _thread.lock, but the one that the server imports has none",
     ),
-    ("m.app.state.store = m.Store('test')", r"state.store fitting_shop.Store\(…url='test'\), the one .*'production'"),
+    (
+        "m.app.state.store = m.Store('test')",
+        r"state.store fitting_shop.Store\(…url='test'\), but .*'production'",
+    ),
     ("m.app.state.other = [bytes(10 << 20), bytearray(10 << 20)]", "It cannot be set there: it has more than 16 MiB"),
 )
 
@@ -263,7 +266,7 @@ def test_what_the_server_s_environment_sets_stays_unless_the_test_has_set_it(sho
     assert dict(fitting.own())["state.url"] == "the server's env sets it"
     again = imported()
     again.app.state.url = "of the test"
-    said = r"state.url 'of the test', .* the test has set it, and so does the server's env"
+    said = r"state.url 'of the test', .* both the test and the server's env set it"
     with pytest.raises(AppLoadError, match=said):
         sent(again, tmp_path, env={"SHOP_URL": "of this boot"})
 
@@ -272,7 +275,7 @@ def test_what_differs_at_each_import_is_the_server_s_own(shop: ModuleType, tmp_p
     before = shop.app.state.run
     fitting = sent(shop, tmp_path)
     assert fitting.changed() == ()
-    assert fitting.own() == (("state.run", "it is another one at each import"),)
+    assert fitting.own() == (("state.run", "it differs at each import"),)
     assert imported().app.state.run != before
 
 
@@ -313,10 +316,10 @@ def test_what_a_lifespan_has_set_was_used_since(shop: ModuleType, tmp_path: Path
 @pytest.mark.parametrize(
     "change, said",
     [
-        ("m.app.state.pool = m.Store('test')", r"state\.pool fitting_shop.Store.*, the one .* has _thread.lock"),
+        ("m.app.state.pool = m.Store('test')", r"state\.pool fitting_shop.Store.*, but the one .* has _thread.lock"),
         (
             "m.app.state.other = threading.Lock()",
-            r"state\.other _thread.lock, the one that the server imports has none",
+            r"state\.other _thread.lock, but the one that the server imports has none",
         ),
     ],
 )
@@ -358,17 +361,17 @@ def test_parts_of_an_app(shop: ModuleType) -> None:
     [
         (("", "routes"), ("a", "b"), ("b",), " has routes a, which the one that the server imports lacks"),
         (("", "routes"), ("a",), ("a", "c"), " lacks routes c, which the one that the server imports has"),
-        (("", "routes"), ("a", "b"), ("a", "c"), " has routes b, the one that the server imports has c"),
+        (("", "routes"), ("a", "b"), ("a", "c"), " has routes b, but the one that the server imports has c"),
         (("", "routes"), ("a", "b"), ("b", "a"), " has its routes in another order than"),
         (
             ("", "routes"),
             tuple("abcdef"),
             (),
-            " has routes a, b, c and 3 more, the one that",
+            " has routes a, b, c and 3 more, but the one that",
         ),
         (("/api", "state.n"), (), ("1",), " at /api lacks state.n 1, which the one that the server imports has"),
-        (("", "attribute.db"), ("1",), ("2",), " has db 1, the one that the server imports has 2"),
-        (("", "config.SECRET_KEY"), ("'x'",), ("'y'",), " has config.SECRET_KEY another one, the one"),
+        (("", "attribute.db"), ("1",), ("2",), " has db 1, but the one that the server imports has 2"),
+        (("", "config.SECRET_KEY"), ("'x'",), ("'y'",), " has config.SECRET_KEY another one, but the one"),
     ],
 )
 def test_differences_in_words(part: tuple[str, str], mine: tuple[str, ...], theirs: tuple[str, ...], text: str) -> None:
@@ -383,7 +386,7 @@ def test_another_password_is_seen_as_another_one_and_not_told() -> None:
     )
     told = tell_difference(part, (mine,), (theirs,))
     assert not any(password in told for password in ("pw", "xw"))
-    ours, _, server = told.partition(", the one that the server imports")
+    ours, _, server = told.partition(", but the one that the server imports")
     assert re.findall(r"u:…[0-9a-f]{8}@h", ours) != re.findall(r"u:…[0-9a-f]{8}@h", server)
 
 

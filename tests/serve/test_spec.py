@@ -63,7 +63,7 @@ REFUSED = {
     "gunicorn:loop=trio": ["loop='trio'", "auto, uvloop, asyncio"],
     "command": ["server 'command'", "command:python server.py --port {port}"],
     "command: ": ["command:python server.py --port {port}"],
-    "command:server": ["nothing tells server its port", "{port}"],
+    "command:server": ["server does not get its port", "{port}"],
     "command:server '{port}": ["cannot be split into words: No closing quotation"],
     "inprocess:workers=2": ["inprocess takes no settings"],
     "uvicorn:worker=2": ["'worker'", "workers, loop, http, access_log", "uds, tls, ssl_certfile, ssl_keyfile, port"],
@@ -77,18 +77,18 @@ REFUSED = {
     "uvicorn:http=h2": ["http='h2'", "auto, httptools, h11"],
     "uvicorn:port=70000": ["port=70000", "65535"],
     "uvicorn:stabilise=maybe": ["stabilise=maybe", "yes or no"],
-    "uvicorn:start_timeout=10x": ["start_timeout=10x", "not a duration"],
-    "uvicorn:start_timeout=0": ["start_timeout=0", "not a duration"],
+    "uvicorn:start_timeout=10x": ["start_timeout=10x", "isn't a duration"],
+    "uvicorn:start_timeout=0": ["start_timeout=0", "isn't a duration"],
     "uvicorn:stop_timeout=0s": ["stop_timeout_s=0.0", "above 0"],
     "uvicorn:loop=trio,colour=red,workers=x": ["3 problems", "loop='trio'", "'colour'", "workers=x"],
-    "http://localhost@example.com": ["@example.com", "no user name"],
+    "http://localhost@example.com": ["@example.com", "without user name"],
     "http://": ["http://127.0.0.1:8000"],
     "http+unix://app.sock": ["names no Unix socket", "http+unix://%2Frun%2Fapp.sock"],
     "ftp://localhost": ["unknown server 'ftp'"],
     "granian:http=h11": ["unknown setting 'http'"],
-    "http://127.0.0.1:0": ["0 is no port"],
+    "http://127.0.0.1:0": ["0 isn't a port"],
     "http://127.0.0.1:99999": ["http://127.0.0.1:99999"],
-    "http://127.0.0.1/?a=1": ["no user name, query or fragment"],
+    "http://127.0.0.1/?a=1": ["without user name, query or fragment"],
 }
 
 
@@ -124,7 +124,7 @@ def test_every_problem_of_a_spec_is_named(kind: Callable[..., ServerSpec]) -> No
 
 
 def test_what_granian_does_not_have_is_told() -> None:
-    with pytest.raises(PlanError, match="Granian: http is not for granian"):
+    with pytest.raises(PlanError, match="Granian: http does not work with granian"):
         Granian(http="h11")
     with pytest.raises(PlanError, match=r"Granian: env has \{worker\} with workers=2"):
         Granian(workers=2, env={"A": "{worker}"})
@@ -140,7 +140,7 @@ def test_what_trusts_no_certificate_is_refused(verify: object) -> None:
 @pytest.mark.parametrize("kind", [Uvicorn, Gunicorn])
 def test_there_may_be_no_unix_sockets(kind: Callable[..., ServerSpec], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "AF_UNIX", raising=False)
-    with pytest.raises(PlanError, match="Python does not have on this system: use a port"):
+    with pytest.raises(PlanError, match=r"Python lacks on this system. Use a port"):
         kind(uds=True)
 
 
@@ -149,9 +149,9 @@ COMMANDS_REFUSED: Mapping[str, tuple[dict[str, object], str]] = {
     "no program": ({"command": ["", "{port}"]}, "must be a program and its arguments"),
     "no text": ({"command": ["server", 80]}, "must be a program and its arguments"),
     "no sequence": ({"command": None}, "command must be a program"),
-    "no port": ({"command": ["server"]}, "nothing tells server its port: write {port} in an argument"),
+    "no port": ({"command": ["server"]}, "server does not get its port. Write {port} in an argument"),
     "two places": ({"command": ["server", "{port}", "{uds}"]}, "two places to listen at"),
-    "no key": ({"command": ["server", "{uds}", "{certfile}"]}, "write both {certfile} and {keyfile}"),
+    "no key": ({"command": ["server", "{uds}", "{certfile}"]}, "Write both {certfile} and {keyfile}"),
     "no file of it": ({"command": ["server", "{uds}", "{keyfile}"], "ssl_certfile": "a.pem"}, "as ssl_keyfile"),
     "build": ({"build": "go 'build"}, "build cannot be split into words: No closing quotation"),
     "cwd": ({"cwd": 3}, "cwd=3 must be the path of a directory"),

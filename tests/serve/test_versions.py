@@ -176,9 +176,9 @@ def _with_a_stray(top: Path) -> None:
 
 OTHERS: tuple[tuple[Callable[[Path], None], type[Exception], tuple[str, ...]], ...] = (
     (_module_gone, AppMissingError, ("main (1a2b3c4): ", "No module named 'versioned_app'")),
-    (_directory_gone, AppMissingError, ("on this side is {top}/here/src/versioned_app.py",)),
+    (_directory_gone, AppMissingError, ("but the new code has it ({top}/here/src/versioned_app.py)",)),
     (_broken, AppLoadError, ("main (1a2b3c4): ", "import versioned_nowhere")),
-    (_copied, AppOriginError, ("loaded from {top}/copy/versioned_app.py", "and not from {top}/base")),
+    (_copied, AppOriginError, ("loaded from {top}/copy/versioned_app.py", "instead of {top}/base")),
     (_linked, AppOriginError, ("was loaded from {top}/here",)),
     (_with_a_stray, AppOriginError, ("a module of the project was loaded from {top}/here/libs",)),
 )
@@ -251,8 +251,8 @@ def test_what_a_command_lacks_in_the_other_version_is_told(trees: CodeTree, tmp_
     (tmp_path / "serve.py").write_text(PROGRAM.format(answer="''"))
     for spec, kind, said in (
         (replace(SERVE, build="test -e new"), ServerStartError, "in main (1a2b3c4) failed with exit code 1"),
-        (replace(SERVE, cwd=tmp_path), PlanError, "would be the same on both sides, here and in main (1a2b3c4)"),
-        (replace(SERVE, cwd="new"), PlanError, f"cwd='new' is no directory in {trees.there}"),
+        (replace(SERVE, cwd=tmp_path), PlanError, "would run the same code here and for main (1a2b3c4)"),
+        (replace(SERVE, cwd="new"), PlanError, f"cwd='new' isn't a directory in {trees.there}"),
         (Command("./built {port}"), PlanError, f"there is no program {trees.there}/built"),
     ):
         error = failure(spec, trees)
@@ -268,10 +268,10 @@ async def object_app(scope: dict[str, object], receive: object, send: object) ->
 
 
 REFUSED: dict[str, tuple[ServerSpec, AppSpec, str]] = {
-    "in-process": (InProcess(), APP, "InProcess: .*one process cannot hold two versions of a module: use Uvicorn"),
-    "url": (Url("http://127.0.0.1:9"), APP, "Url: .*boots nothing"),
-    "port": (Uvicorn(port=8000), APP, "Uvicorn: .*port 8000 at once: leave `port` out"),
-    "object": (Uvicorn(), AppSpec(object_app), 'object_app is an object .* give the app by name, as in "module:attr'),
+    "in-process": (InProcess(), APP, "InProcess: .*one process cannot contain two versions of a module. Use Uvicorn"),
+    "url": (Url("http://127.0.0.1:9"), APP, "Url: .*starts no server"),
+    "port": (Uvicorn(port=8000), APP, "Uvicorn: .*port 8000 at once. Leave `port` out"),
+    "object": (Uvicorn(), AppSpec(object_app), 'object_app is an object .* Give the app by name, as in "module:attr'),
 }
 
 
@@ -381,7 +381,7 @@ def test_packages_that_are_too_old_there_are_told(other: CodeTree, environment: 
         (packages / "uvicorn.py").unlink()
         (packages / "hidden").rename(packages / "uvicorn")
     assert type(error) is PlanError
-    assert "too old packages (cannot import name 'Config' from 'uvicorn'" in str(error)
+    assert "packages are too old (cannot import name 'Config' from 'uvicorn'" in str(error)
 
 
 @pytest.mark.usefixtures("trees")
@@ -391,4 +391,4 @@ def test_a_command_with_another_interpreter(other: CodeTree, environment: Path, 
     assert answer(Command("python serve.py {port}"), other) == answer(SERVE, other) == str(environment)
     error = failure(Command("sh serve.sh {port}"), other)
     assert type(error) is PlanError
-    assert "start it with {python}" in str(error)
+    assert "Start it with {python}" in str(error)

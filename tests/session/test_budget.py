@@ -69,7 +69,7 @@ def test_what_is_undecided_goes_on_with_the_time_that_others_left(sharing: Calla
     shared = sharing(76, 4)
     first, first_s = shared.measure("hard", HARD)
     assert outcome_of(first) is Outcome.INCONCLUSIVE
-    assert "give it more time with --fileperf-budget" in sentence(first.verdict.comparisons[0].reason)
+    assert "Give it more time with --fileperf-budget" in sentence(first.verdict.comparisons[0].reason)
     assert first_s < 76 / 4  # no more than an equal share
     easy = [shared.measure(f"easy{number}") for number in range(3)]
     assert {outcome_of(result) for result, _ in easy} == {Outcome.PASS}

@@ -178,23 +178,29 @@ ERRORS = {
     Outcome.REGRESSED: RegressionError,
     Outcome.INCONCLUSIVE: NotMeasuredError,
 }
-IN_PART = f"requests failed on {TITLE}: its good ones alone are no measure"
+IN_PART = f"requests failed on {TITLE}, so its successful ones alone prove nothing"
 
 
 @pytest.mark.parametrize(
     "base, now, settings, outcome, said",
     [
-        (PLAIN, SLOW, RPS, Outcome.REGRESSED, f"worse than {TITLE}"),
+        (PLAIN, SLOW, RPS, Outcome.REGRESSED, f"compared with {TITLE}"),
         (SLOW, PLAIN, RPS, Outcome.IMPROVED, ""),
-        (replace(PLAIN, background=0.3), SLOW, RPS, Outcome.REGRESSED, "the base used 30 % of a core while the other"),
-        (PLAIN, replace(SLOW, background=0.3), RPS, Outcome.REGRESSED, "the code here used 30 % of a core while"),
+        (
+            replace(PLAIN, background=0.3),
+            SLOW,
+            RPS,
+            Outcome.REGRESSED,
+            "the old code used 30 % of a core during the other",
+        ),
+        (PLAIN, replace(SLOW, background=0.3), RPS, Outcome.REGRESSED, "the new code used 30 % of a core during"),
         (BUSY, BUSY, WIDE, Outcome.INCONCLUSIVE, "generator"),
         (
             PLAIN,
             PLAIN,
             replace(SETTINGS, gate=("p999",), max_duration_ns=6_000 * MS),
             Outcome.INCONCLUSIVE,
-            "give it a max_duration of ",
+            'Try max_duration="',
         ),
         (PLAIN, PLAIN, replace(WIDE, limits={"min_rps": 1e9}), Outcome.PASS, "min_rps"),
         (HALF, PLAIN, WIDE, Outcome.INCONCLUSIVE, IN_PART),
@@ -278,7 +284,7 @@ def test_a_base_that_is_broken_is_an_error_that_says_what_it_said(
     with pytest.raises(BaseFailedError) as raised:
         compare(App(failing=failing), MORE, work=GET_MORE, ci=True)
     first, *_, log = str(raised.value).splitlines()
-    assert first == f"{TITLE} fails in every request of GET /more: {failing} (no such path)"
+    assert first == f"{TITLE} fails every request of GET /more, on two start-ups: {failing} (no such path)"
     assert log == "  | OperationalError: no such table"
     assert len(compare.host.booted) == 4, "it was tried again on fresh boots"
     assert all(server.is_over for server in compare.host.servers)
@@ -395,7 +401,7 @@ def test_a_base_that_does_not_run_or_is_traced_alone_is_an_error(
     tracers = iter(["", "coverage"] * 9)
     with monkeypatch.context() as patch:
         patch.setattr(Server, "tracer", property(lambda _: next(tracers)))
-        with pytest.raises(PlanError, match=r"is traced by coverage, and .* is not: run it without fileperf_coverage"):
+        with pytest.raises(PlanError, match=r"is traced by coverage, but .* isn't. Run it without fileperf_coverage"):
             compare()
     compare.base = CodeTree(title="http://127.0.0.1:9", url="http://127.0.0.1:9")
     with pytest.raises(ServerStartError, match="nothing answers at"):

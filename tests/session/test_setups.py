@@ -143,7 +143,7 @@ def test_after(fileperf):
     assert pids[0] != pids[1] == pids[2]
 
 def test_failed(fileperf):
-    with pytest.raises(SetupError, match="last lines of its log:\\n(.*\\n)*  . asked for /$"):
+    with pytest.raises(SetupError, match="Last lines of its log:\\n(.*\\n)*  . asked for /$"):
         fileperf.get("/", setup=fails)
     fileperf.get("/", setup=note)
     assert pids[3] not in pids[:3]

@@ -242,10 +242,13 @@ def test_code_that_is_not_found_leaves_the_stored_figures(stored: Project) -> No
 @pytest.mark.parametrize(
     "base, why",
     [
-        (App(breaks=True), "does not boot"),
+        (App(breaks=True), "does not start"),
         (App(missing=True), "has no such app"),
         (App(dies_after=100), "ended with exit status 3"),
-        (App(paths=(), failing="status 500"), "fails in every request of GET /: status 500 (no such path)"),
+        (
+            App(paths=(), failing="status 500"),
+            "fails every request of GET /, on two start-ups: status 500",
+        ),
         (App(paths=(), failing="size"), "has another answer to GET / than this test expects: size (no such path)"),
         (App(paths=()), "has no good answer"),
     ],
@@ -282,8 +285,8 @@ def test_a_baseline_whose_code_cannot_be_set_up_leaves_its_figures_and_its_log_i
 @pytest.mark.parametrize(
     "files, outcome, said",
     [
-        (("/usr/lib/app.py",), Outcome.INCONCLUSIVE, "the server's code is not in it"),
-        (("{project}", "/opt/server"), Outcome.INCONCLUSIVE, "code outside it may have changed: /opt"),
+        (("/usr/lib/app.py",), Outcome.INCONCLUSIVE, "the server's code is not there"),
+        (("{project}", "/opt/server"), Outcome.INCONCLUSIVE, "code elsewhere may have changed: /opt"),
         (("{project}", "{project}/server"), Outcome.PASS, "the code here is that of"),
     ],
 )
@@ -301,7 +304,7 @@ def test_ignored_files_that_are_newer_than_the_baseline_leave_it_to_the_figures(
     code.ignored = ("server",)
     result = stored.run(App(), code)
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "files that it does not have are newer: server" in said_of(result)
+    assert "ignored files are newer: server" in said_of(result)
 
 
 def test_code_of_a_baseline_from_another_machine_is_compared_and_its_figures_are_not(stored: Project) -> None:
@@ -418,9 +421,9 @@ def test_code_that_was_edited_while_it_was_measured_is_not_stored(project: Proje
     code.edited = ("app.py", "app.log")
     result = project.run(Host(is_known=True), code, update="new")
     assert not result.baseline_written
-    assert result.not_stored == "app.py changed while it was measured, so run it again"
+    assert result.not_stored == "app.py changed during the measurement. Run it again"
     result = project.store(code=code)  # nobody knows what a command loads
-    assert result.not_stored == "app.py, app.log changed while it was measured, so run it again"
+    assert result.not_stored == "app.py, app.log changed during the measurement. Run it again"
 
 
 def test_a_file_that_no_server_loaded_may_change(project: Project) -> None:

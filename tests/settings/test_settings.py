@@ -154,73 +154,73 @@ def test_a_server_hides_workers_given_further_away(
     assert settings(verb, marker=marker, options=options, ini=ini).server == expected
 
 
-_RAMP = 'write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
-_RATE = 'write requests per second, as in 10 or "10/s" or "300/min"'
-_SHARE = "write a percentage or a fraction, as in"
-_METRICS = f"use {', '.join(METRICS)}"
+_RAMP = 'Write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
+_RATE = 'Write requests per second, as in 10 or "10/s" or "300/min"'
+_SHARE = "Write a percentage or a fraction, as in"
+_METRICS = f"Use {', '.join(METRICS)}"
 _FLOOR = (
-    "is no floor with the unit of a metric: write it as in "
+    "isn't a floor with a metric's unit. Write it as in "
     '"15% and 2ms", "15% and 50/s", "15% and 10MB", "15% and 1MB/s", "15% and 1%", "15% and 2/request"'
 )
-_WHOLE = "is not a whole number of 1 or more"
+_WHOLE = "isn't a whole number of 1 or more"
 BAD: tuple[tuple[str, object, str], ...] = (
     ("connections", 0, f"0 {_WHOLE}"),
     ("connections", True, f"True {_WHOLE}"),
-    ("requests", 10**13, "10000000000000 is more than there may be: at most 1,000,000,000,000"),
+    ("requests", 10**13, "10000000000000 is too many: at most 1,000,000,000,000"),
     ("requests", 1.5, f"1.5 {_WHOLE}"),
     ("boots", "many", f"'many' {_WHOLE}"),
-    ("duration", "10x", "'10x' is not a duration: write a number and ns, us, ms, s, m or h, as in \"80ms\""),
+    ("duration", "10x", "'10x' isn't a duration. Write a number and ns, us, ms, s, m or h, as in \"80ms\""),
     ("duration", 0, "0 is too short: it must be above 0"),
-    ("timeout", [], '[] is not a duration: write seconds, or a text as in "10s"'),
-    ("min_rps", -1, "-1 is not a number of 0 or more"),
-    ("min_rps", "fast", "'fast' is not a number of 0 or more"),
+    ("timeout", [], '[] isn\'t a duration. Write seconds, or a text as in "10s"'),
+    ("min_rps", -1, "-1 isn't a number of 0 or more"),
+    ("min_rps", "fast", "'fast' isn't a number of 0 or more"),
     ("max_p99", "0ms", "'0ms' is too short: it must be above 0"),
-    ("max_rss", 1.5, '1.5 is not a size: write bytes, or a text as in "256MiB"'),
-    ("max_error_rate", 5, f'5 is more than all requests: {_SHARE} "1%" or 0.01'),
-    ("tolerance", 5, f'5 would be 500 %: {_SHARE} "5%" or 0.05'),
-    ("tolerance", {"p98": 0.1}, f"unknown metric 'p98'; {_METRICS}"),
-    ("tolerance", {"p99": "x"}, f"p99: 'x' is not a share: {_SHARE} \"5%\" or 0.05"),
+    ("max_rss", 1.5, '1.5 isn\'t a size. Write bytes, or a text as in "256MiB"'),
+    ("max_error_rate", 5, f'5 is more than all requests. {_SHARE} "1%" or 0.01'),
+    ("tolerance", 5, f'5 would be 500 %. {_SHARE} "5%" or 0.05'),
+    ("tolerance", {"p98": 0.1}, f"unknown metric 'p98'. {_METRICS}"),
+    ("tolerance", {"p99": "x"}, f"p99: 'x' isn't a share. {_SHARE} \"5%\" or 0.05"),
     ("tolerance", "p99=5% and 2", f"p99: '2' {_FLOOR}"),
     ("tolerance", "5% and 2 gallons", f"'2 gallons' {_FLOOR}"),
-    ("tolerance", "15% and 2ms", 'its floor does not fit rps: say it by metric, as in {"rps": "15% and 50/s"}'),
-    ("watch", "rps, p98", f"unknown metric 'p98'; {_METRICS}"),
-    ("gate", "rps, p98", f"unknown metric 'p98'; {_METRICS}"),
-    ("gate", [["rps"]], f"unknown metric ['rps']; {_METRICS}"),
-    ("gate", "", f"unknown metric ''; {_METRICS}"),
-    ("gate", True, 'True is not a choice of metrics: write their names, or "none" for none'),
+    ("tolerance", "15% and 2ms", 'its floor does not fit rps. Give it by metric, as in {"rps": "15% and 50/s"}'),
+    ("watch", "rps, p98", f"unknown metric 'p98'. {_METRICS}"),
+    ("gate", "rps, p98", f"unknown metric 'p98'. {_METRICS}"),
+    ("gate", [["rps"]], f"unknown metric ['rps']. {_METRICS}"),
+    ("gate", "", f"unknown metric ''. {_METRICS}"),
+    ("gate", True, 'True isn\'t a choice of metrics. Write their names, or "none"'),
     (
         "server",
         "apache",
-        "unknown server 'apache': use uvicorn, gunicorn, granian, inprocess, command or an http:// URL on this machine",
+        "unknown server 'apache'. Use uvicorn, gunicorn, granian, inprocess, command or an http:// URL on this machine",
     ),
-    ("server", Command, "<class 'pytest_fileperf.serve.spec.Command'> is a class: give an instance of it"),
-    ("app", "app.py", '\'app.py\' does not name an app: write "module:attribute", or "module:factory()"'),
+    ("server", Command, "<class 'pytest_fileperf.serve.spec.Command'> is a class. Give an instance of it"),
+    ("app", "app.py", '\'app.py\' does not name an app. Write "module:attribute", or "module:factory()"'),
     (
         "app",
         "'app:app'",
-        '"\'app:app\'" does not name an app: write module:attribute, without quotes, or "module:factory()"',
+        '"\'app:app\'" does not name an app. Write module:attribute, without quotes, or "module:factory()"',
     ),
-    ("label", 5, "5 is not a text"),
-    ("rate", 0, f"0 is not a rate: {_RATE}"),
-    ("rate", "10/day", f"'10/day' is not a rate: {_RATE}"),
-    ("rate", True, f"True is not a rate: {_RATE}"),
-    ("rate", float("nan"), f"nan is not a rate: {_RATE}"),
-    ("rate", 1e9, "1000000000.0 is more than a generator can send: at most 1,000,000 per second"),
-    ("ramp", "10s", f"stage ('10s',) is not a time and a target: {_RAMP}"),
-    ("ramp", ["10s:5"], f"stage '10s:5' is not a time and a target: {_RAMP}"),
-    ("ramp", 10, f"10 is not a ramp: {_RAMP}"),
-    ("ramp", [], f"[] is not a ramp: {_RAMP}"),
-    ("ramp", "0s:10", f"its stages take no time: {_RAMP}"),
-    ("ramp", "10s:0", f"none of its targets is above 0: {_RAMP}"),
-    ("ramp", "10s:0/s, 10s:0", f"none of its targets is above 0: {_RAMP}"),
+    ("label", 5, "5 isn't a text"),
+    ("rate", 0, f"0 isn't a rate. {_RATE}"),
+    ("rate", "10/day", f"'10/day' isn't a rate. {_RATE}"),
+    ("rate", True, f"True isn't a rate. {_RATE}"),
+    ("rate", float("nan"), f"nan isn't a rate. {_RATE}"),
+    ("rate", 1e9, "1000000000.0 is more than a load generator can send: at most 1,000,000 per second"),
+    ("ramp", "10s", f"stage ('10s',) isn't a time and a target. {_RAMP}"),
+    ("ramp", ["10s:5"], f"stage '10s:5' isn't a time and a target. {_RAMP}"),
+    ("ramp", 10, f"10 isn't a ramp. {_RAMP}"),
+    ("ramp", [], f"[] isn't a ramp. {_RAMP}"),
+    ("ramp", "0s:10", f"its stages take no time. {_RAMP}"),
+    ("ramp", "10s:0", f"no target is above 0. {_RAMP}"),
+    ("ramp", "10s:0/s, 10s:0", f"no target is above 0. {_RAMP}"),
     ("ramp", "10s:5, 10s:", f"stage ('10s', ''): '' {_WHOLE}"),
-    ("ramp", "10s:5/s, 10s:0/foo", f"stage ('10s', '0/foo'): '0/foo' is not a rate: {_RATE}"),
-    ("ramp", "10s:5, 10s:5/s", f"every target is a rate, or every one a number of connections: {_RAMP}"),
+    ("ramp", "10s:5/s, 10s:0/foo", f"stage ('10s', '0/foo'): '0/foo' isn't a rate. {_RATE}"),
+    ("ramp", "10s:5, 10s:5/s", f"its targets mix rates and numbers of connections. {_RAMP}"),
     ("ramp", "10s:1.5", f"stage ('10s', '1.5'): '1.5' {_WHOLE}"),
     ("burst", 0, f"0 {_WHOLE}"),
     ("generators", 0, f'0 {_WHOLE}, or "auto"'),
     ("generators", "many", f"'many' {_WHOLE}, or \"auto\""),
-    ("generators", 1000, "1000 is more than there may be: at most 256, and no more than free cores"),
+    ("generators", 1000, "1000 is too many: at most 256, and no more than free cores"),
 )
 
 
@@ -236,27 +236,26 @@ def test_bad_values_are_named(key: str, value: object, problem: str) -> None:
         (
             {"workers": 2},
             Command("./server {port}"),
-            "workers=2 does not reach server: tell the program, and say Command(…, workers=)",
+            "workers=2 does not reach server. Configure the program, and write Command(…, workers=)",
         ),
         (
             {"max_startup": "3s", "gate": "startup"},
             "inprocess",
-            "max_startup and gate: startup: InProcess() starts no process, so there is no start-up to measure: choose"
+            "max_startup and gate: startup: InProcess() starts no process, so there is no start-up to measure. Choose"
             " another server",
         ),
         (
             {"gate": "rps,startup"},
             "http://127.0.0.1:8000",
-            "gate: startup: a Url is of a server that runs already, so there is no start-up to measure: choose another"
-            " server",
+            "gate: startup: a Url names a running server, so there is no start-up to measure. Choose another server",
         ),
         (
             {"max_queries": 3, "gate": "queries"},
             "http://127.0.0.1:8000",
-            "max_queries and gate: queries: a Url is of a server that runs already, and queries are counted inside a"
-            " process that fileperf serves the app in: use Uvicorn(), Gunicorn() or InProcess(), or leave this out",
+            "max_queries and gate: queries: a Url names a running server, but queries are counted only in"
+            " servers that fileperf starts. Use Uvicorn(), Gunicorn() or InProcess(), or leave this out",
         ),
-        ({"burst": 5, "rate": 10}, None, "burst and rate are different shapes of load: give one of them"),
+        ({"burst": 5, "rate": 10}, None, "burst and rate are different shapes of load. Give one of them"),
     ],
 )
 def test_keys_that_do_not_go_together_are_named(keys: dict[str, object], server: object, problem: str) -> None:
@@ -275,7 +274,7 @@ def test_what_is_watched_in_a_whole_project_is_left_out_where_a_server_cannot_ha
 def test_unknown_keys_are_told_with_what_may_have_been_meant_and_what_is_valid() -> None:
     (problem,) = problems({"conections": 4, "colour": "red"})
     assert problem.startswith("unknown key 'conections' (did you mean connections?), unknown key 'colour'")
-    assert problem.endswith(f"; valid keys are {', '.join(KEYS)}")
+    assert problem.endswith(f". Valid keys are {', '.join(KEYS)}")
 
 
 RATE_RAMP = RateRamp(stages=(Stage(duration_ns=10 * SECOND, target=100.0), Stage(duration_ns=30 * SECOND, target=0.0)))
@@ -335,7 +334,7 @@ def test_every_problem_of_every_layer_is_told_at_once_in_the_words_of_its_layer(
 
 @pytest.mark.parametrize("shape", [{"rate": 10}, {"burst": 10}, {"ramp": "10s:50/s"}])
 def test_users_who_pause_are_no_open_loop(shape: dict[str, object]) -> None:
-    with pytest.raises(PlanError, match=f"pause is what users do who wait for answers, and {next(iter(shape))} sends"):
+    with pytest.raises(PlanError, match=f"pause delays users who wait for answers, but {next(iter(shape))} sends"):
         settings(verb={"pause": "1s", **shape})
     assert settings(verb={"pause": None, **shape}, marker={"pause": "1s"}).pause is None
 
@@ -350,7 +349,7 @@ def test_a_number_of_generators_or_as_many_as_it_takes(written: object, count: o
 
 def test_an_app_in_this_process_has_one_generator() -> None:
     (problem,) = problems({"generators": 2, "server": "inprocess"})
-    assert problem.startswith("generators=2 does not go with InProcess(): the app is loaded from the test process")
+    assert problem.startswith("generators=2 does not go with InProcess(), because the app runs in the test process")
     near = resolve(verb={"server": "inprocess"}, options={"generators": 2})
     assert near.generators is None
     auto = resolve(verb={"server": "inprocess", "generators": "auto"})
@@ -542,7 +541,7 @@ def test_loads_that_are_no_plain_closed_loop_are_whole_turns(keys: dict[str, obj
 
 def test_a_comparison_has_a_title_tolerances_and_every_load_that_it_makes() -> None:
     plan = planned(connections=4, timeout="3s", gate=["rps", "p99"], tolerance={"rps": "10%"})
-    assert plan.title_in_turn(8, 33.4) == "4 connections in turn, 8 pairs of boots, 33.0 s"
+    assert plan.title_in_turn(8, 33.4) == "4 connections alternately, 8 start-ups of each version, 33.0 s"
     assert plan.tolerances() == {"rps": pytest.approx(0.1), "p99": METRICS["p99"].tolerance}
     loads = (plan.probe, plan.limiting, plan.profile())
     assert [load.duration_ns * 1000 // SECOND for load in loads] == [200, 800, 2000]
@@ -609,13 +608,13 @@ def test_its_gate_is_that_of_the_capacity_or_none_and_its_tolerance_that_of_all_
 @pytest.mark.parametrize(
     "verb,says",
     [
-        ({"max_error_rate": "1%"}, 'none is given: say max_p99="100ms"'),
-        ({"max_mean": "10ms"}, 'none is given: say max_p99="100ms"'),
-        ({"max_p99": "1s", "rate": 10}, "rate: a capacity is searched for at rates that the search chooses"),
-        ({"max_p99": "1s", "burst": 10}, "burst: a capacity is searched for"),
-        ({"max_p99": "1s", "requests": 10}, "requests: a capacity is searched for"),
-        ({"max_p99": "1s", "ramp": "1s:10"}, "ramp: a capacity is searched for"),
-        ({"max_p99": "1s", "pause": "1s"}, "pause is what users do who wait for answers"),
+        ({"max_error_rate": "1%"}, 'none is given. Write max_p99="100ms"'),
+        ({"max_mean": "10ms"}, 'none is given. Write max_p99="100ms"'),
+        ({"max_p99": "1s", "rate": 10}, "rate: a capacity search chooses its own rates"),
+        ({"max_p99": "1s", "burst": 10}, "burst: a capacity search chooses its own rates"),
+        ({"max_p99": "1s", "requests": 10}, "requests: a capacity search chooses its own rates"),
+        ({"max_p99": "1s", "ramp": "1s:10"}, "ramp: a capacity search chooses its own rates"),
+        ({"max_p99": "1s", "pause": "1s"}, "pause delays users who wait for answers"),
         ({"max_p99": "1s", "max_error_rate": "100%"}, "every request may fail"),
         ({"max_p99": "1s", "tolerance": "capacity=10% and 10MB"}, "its floor does not fit capacity"),
     ],
@@ -628,7 +627,7 @@ def test_what_no_search_can_use_is_refused(verb: dict[str, object], says: str) -
 
 @pytest.mark.parametrize("verb", [{"gate": "capacity"}, {"min_capacity": 10}])
 def test_a_load_that_searches_for_nothing_has_no_capacity(verb: dict[str, object]) -> None:
-    with pytest.raises(PlanError, match=r"goes with a search only: write fileperf\.capacity\.get"):
+    with pytest.raises(PlanError, match=r"works only with a search. Write fileperf\.capacity\.get"):
         for_one_load(settings(verb))
 
 

@@ -265,7 +265,7 @@ def test_a_full_disk_is_told_in_a_few_lines_with_what_to_do(
     assert "cannot be written to" in first
     assert others == ["error: unable to write file 1", "error: unable to write file 2"]
     assert more == "… and 6 more lines"
-    assert why == "only 1.00 MiB are free there: make room, or let TMPDIR name a directory with more"
+    assert why == "only 1.00 MiB are free there. Free some space, or set TMPDIR to a directory with more"
 
 
 @pytest.fixture(scope="module")
@@ -317,7 +317,7 @@ def test_a_submodule_without_files_here_has_none_there(nested: Repo, tmp_path: P
     with unchanged(fresh, temporary), Checkout(found, fresh.top) as code_tree:
         assert code_tree.there is not None
         assert list((code_tree.there / "libs" / "core").iterdir()) == []
-        assert code_tree.notes == (f"the submodule libs/core is empty on the side of {found.title}",)
+        assert code_tree.notes == (f"the submodule libs/core is empty for {found.title}",)
 
 
 def test_a_submodule_that_lacks_the_recorded_commit_is_named_with_what_fetches_it(
@@ -330,7 +330,7 @@ def test_a_submodule_that_lacks_the_recorded_commit_is_named_with_what_fetches_i
     with unchanged(nested, temporary), pytest.raises(PlanError) as caught, Checkout(found, nested.top):
         pass
     said = str(caught.value)
-    assert "the submodule libs/core has no commit 111111111111" in said
+    assert "the submodule libs/core lacks commit 111111111111" in said
     assert f"`git -C {nested.top / 'libs' / 'core'} fetch origin {wanted}`" in said
     assert "`git submodule update --init libs/core`" in said
 
@@ -366,7 +366,7 @@ def test_a_ref_wins_over_a_directory_of_its_name_and_a_note_says_so(repo: Repo) 
         (repo.top / name).mkdir()
     found = against("v1", repo)
     assert found.commit == repo.git("rev-parse", "v1^{commit}")
-    assert found.notes == ("'v1' is a Git ref, which is used, and a directory: write ./v1 for the directory",)
+    assert found.notes == ("'v1' is a Git ref and a directory, and the ref is used. Write ./v1 for the directory",)
     assert all(is_directory(against(text, repo)) for text in ("./v1", "v2", "--all"))
 
 
@@ -389,23 +389,23 @@ def problem(text: str, directory: Path) -> str:
 
 
 MEANINGLESS = (
-    ("", ["name a Git ref, a directory, a URL or python:INTERPRETER"]),
+    ("", ["Give a Git ref, a directory, a URL or python:INTERPRETER"]),
     (
         "nowhere",
-        ["'nowhere' is neither a directory nor a ref", "is it misspelt, or older than the history?"],
+        ["'nowhere' is neither a directory nor a ref", "Is it misspelt, or older than the history?"],
     ),
-    ("mian", ["did you mean main?"]),
+    ("mian", ["Did you mean main?"]),
     ("1" * 40, ["neither a directory nor a ref"]),
     ("HEAD~7", ["neither a directory nor a ref"]),
     ("--all", ["neither a directory nor a ref"]),
     ("^HEAD", ["neither a directory nor a ref"]),
     ("HEAD~1..HEAD", ["neither a directory nor a ref"]),
-    ("HEAD^{tree}", ["'HEAD^{tree}' is a tree in Git and not a commit"]),
-    ("HEAD:app.py", ["is a blob in Git and not a commit"]),
-    ("./app.py", ["is a file, and no directory"]),
+    ("HEAD^{tree}", ["'HEAD^{tree}' is a tree in Git, not a commit"]),
+    ("HEAD:app.py", ["is a blob in Git, not a commit"]),
+    ("./app.py", ["is a file, not a directory"]),
     ("./nowhere", ["there is no directory"]),
     ("../nowhere", ["there is no directory"]),
-    (".", ["is the tree that is tested"]),
+    (".", ["is the tested tree"]),
     ("http://", ["is not a server's address"]),
 )
 
@@ -449,7 +449,7 @@ def test_an_empty_repository(tmp_path: Path) -> None:
 
 
 def test_what_a_remote_may_have_can_be_fetched_and_other_things_cannot(repo: Repo) -> None:
-    not_there = "knows; is it misspelt, or older than the history?"
+    not_there = f"{repo.top}. Is it misspelt, or older than the history?"
     assert problem("nowhere", repo.top).endswith(not_there)
     repo.git("remote", "add", "origin", "https://127.0.0.1:9/none")
     assert "`git fetch origin nowhere`, or is it misspelt?" in problem("nowhere", repo.top)
@@ -461,9 +461,9 @@ def test_without_git_without_a_repository_and_in_a_bare_one(
     repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git(tmp_path, "clone", "--quiet", "--bare", str(repo.top), "bare")
-    assert "a bare one: run pytest in a clone of it" in problem("main", tmp_path / "bare")
+    assert "Run pytest in a clone of it" in problem("main", tmp_path / "bare")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert f"{tmp_path} is in no Git repository" in problem("main", tmp_path)
+    assert f"{tmp_path} isn't in a Git repository" in problem("main", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "Git is not installed" in problem("main", repo.top)
 
@@ -480,7 +480,7 @@ def test_a_damaged_repository_is_called_that(tmp_path: Path, damage: str) -> Non
             file.chmod(0o644)
             file.write_text("garbage")
     with pytest.raises(
-        PlanError, match=r"--fileperf-against=main: the Git repository .*project is damaged, `git fsck`"
+        PlanError, match=r"--fileperf-against=main: the Git repository .*project is damaged \(`git fsck`"
     ):
         parse_against("main", cwd=repo.top, rootdir=repo.top)
     assert commit_info(repo.top) is None
@@ -540,7 +540,7 @@ def test_an_interpreter(interpreter: Callable[[str], Path], tmp_path: Path, monk
 
 
 NO_INTERPRETERS = (
-    ("printf '3 8 /opt'", "is Python 3.8, and 3.11 is the oldest that can serve"),
+    ("printf '3 8 /opt'", "is Python 3.8, but at least 3.11 is needed"),
     ("echo hello", "does not work as a Python interpreter"),
     ("exit 1", "does not work as a Python interpreter"),
 )
@@ -554,13 +554,13 @@ def test_what_is_no_interpreter_that_can_serve(
         assert said in problem(f"python:{interpreter(script)}", tmp_path)
     monkeypatch.setattr("pytest_fileperf.versions.checkout._PATIENCE_S", 0.2)
     silent = interpreter("exec sleep 60")
-    assert "did not say within 0.2 s which Python it is" in problem(f"python:{silent}", tmp_path)
+    assert "did not report its version within 0.2 s" in problem(f"python:{silent}", tmp_path)
     silent.chmod(0o644)
-    assert "is not executable" in problem(f"python:{silent}", tmp_path)
-    assert "name the interpreter, as in python:/path/to/venv/bin/python" in problem("python:", tmp_path)
+    assert "isn't executable" in problem(f"python:{silent}", tmp_path)
+    assert "Name the interpreter, as in python:/path/to/venv/bin/python" in problem("python:", tmp_path)
     assert f"there is no interpreter {tmp_path / 'nowhere'}" in problem("python:nowhere", tmp_path)
-    assert f"name the interpreter in it, as in python:{tmp_path / 'bin'}" in problem(f"python:{tmp_path}", tmp_path)
-    assert "has the environment of the test run" in problem(f"python:{sys.executable}", tmp_path)
+    assert f"Name the interpreter in it, as in python:{tmp_path / 'bin'}" in problem(f"python:{tmp_path}", tmp_path)
+    assert "has the test run's environment" in problem(f"python:{sys.executable}", tmp_path)
 
 
 @posix
@@ -673,8 +673,8 @@ def test_differences_of_files_that_name_packages(tmp_path: Path) -> None:
             tree.mkdir()
             (tree / name).write_text(text)
         note = (
-            f"{name} differs between the sides, and both run with the packages installed here: "
-            "use --fileperf-against=python:… to compare dependencies"
+            f"{name} differs between the versions, but both run with the packages installed here. "
+            "To compare dependencies, use --fileperf-against=python:…"
         )
         assert dependency_notes(here, there) == ((note,) if differs else ()), case
     (here / "uv.lock").touch()
@@ -707,5 +707,5 @@ def test_packages_that_differ_are_listed_by_what_they_import_as(
     python = tmp_path / "old" / "bin" / "python"
 
     assert changed_packages(python) == {"slow": "slow-lib 1.0 → 2.0", "slow_lib": "slow-lib 1.0 → 2.0"}
-    assert environment_notes(python) == ("packages that differ: slow-lib 1.0 → 2.0",)
+    assert environment_notes(python) == ("different packages: slow-lib 1.0 → 2.0",)
     assert environment_notes(tmp_path / "bin" / "python") == ()

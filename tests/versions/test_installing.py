@@ -101,9 +101,7 @@ def test_a_version_that_no_index_has_is_named_and_nothing_is_left(cache: Path, m
     only("uv", monkeypatch)
     with pytest.raises(PlanError) as caught:
         python_with({"other": "3.0", "some-tool": "7.0"})
-    assert (
-        str(caught.value) == "some-tool 7.0 cannot be installed, as no package index has it for this Python and machine"
-    )
+    assert str(caught.value).startswith("some-tool 7.0 cannot be installed, because no package index has it for this")
     assert list(cache.iterdir()) == []
 
 
@@ -113,7 +111,7 @@ def test_a_setting_that_replaces_a_version_is_noticed_and_pip_tried(
 ) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.uv]\noverride-dependencies = ["some-tool==1.1"]\n')
     monkeypatch.chdir(tmp_path)
-    wanted, lead = {"some-tool": "1.0", "other": "3.0"}, "as the settings of uv or pip lead to"
+    wanted, lead = {"some-tool": "1.0", "other": "3.0"}, "because the settings of uv or pip lead to"
     tools = module.TOOLS
     only("uv", monkeypatch)
     with monkeypatch.context() as patch:

@@ -124,8 +124,8 @@ def test_an_environment_in_the_cache_is_used_and_marked_as_used(cache: Path) -> 
 
 def test_why_there_is_no_environment(cache: Path) -> None:
     made({"a": "1"}, cache)
-    without_tool = r"^there is neither uv nor pip to make an environment with: install one"
-    not_here = r"^a 1 \(git 1a2b3c4\) came from no package index, and here is none: it can"
+    without_tool = r"^an environment needs uv or pip. Install one"
+    not_here = r"^a 1 \(git 1a2b3c4\) came from no package index, and this environment has none. It can"
     for packages, why in (
         ({"a": "2"}, without_tool),
         ({}, without_tool),
@@ -225,9 +225,9 @@ error: Failed to build `typing-extensions==1.0`
          [stderr]
          no compiler here
 """
-UNKNOWN = "cannot be installed, as no package index has it for this Python and machine"
-OFFLINE = "cannot be installed, as no package index can be reached"
-NOT_BUILT = "cannot be installed, as it has no wheel for this Python and machine and cannot be built here"
+UNKNOWN = "cannot be installed, because no package index has it for this Python and machine"
+OFFLINE = "cannot be installed, because no package index can be reached"
+NOT_BUILT = "cannot be installed, because it has no wheel for this Python and machine and cannot be built here"
 FAILURES: dict[str, tuple[str, str]] = {
     "pip, unknown": (PIP_UNKNOWN, f"anyio 99.1 {UNKNOWN}"),
     "pip, offline": (PIP_OFFLINE, f"anyio 4.16.0 {OFFLINE}"),
@@ -245,7 +245,7 @@ FAILURES: dict[str, tuple[str, str]] = {
         "Collecting anyio==4.16.0\nERROR: Could not install packages due to an OSError: [Errno 28] No space left\n",
         "the packages cannot be installed (Could not install packages due to an OSError: [Errno 28] No space left)",
     ),
-    "silence": ("", "the packages cannot be installed (no reason was given)"),
+    "silence": ("", "the packages cannot be installed (no reason given)"),
 }
 
 

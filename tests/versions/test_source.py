@@ -205,7 +205,7 @@ def test_a_dirty_tree_is_kept_found_and_forgotten(repo: Repo) -> None:
     shutil.rmtree(repo.top / BASELINES)
     assert is_forgotten(repo, stored)
     repo.git("gc", "--quiet", "--prune=now")
-    assert "commit source and baseline together" in why_not(repo, stored)
+    assert "Commit source and baseline together" in why_not(repo, stored)
 
 
 def test_keeping_changes_nothing_but_its_ref_and_objects(repo: Repo) -> None:
@@ -235,7 +235,7 @@ def test_keeping_can_be_switched_off(repo: Repo) -> None:
     assert (refs(repo), everything(repo)["objects"]) == ([], before)
     assert is_here(repo, stored)
     repo.write("app.py", "fourth")
-    assert "commit source and baseline together" in why_not(repo, stored)
+    assert "Commit source and baseline together" in why_not(repo, stored)
 
 
 def test_the_commit_that_was_checked_out_then(repo: Repo) -> None:
@@ -280,8 +280,8 @@ def test_a_baseline_that_came_with_other_code_is_no_guess(repo: Repo) -> None:
     repo.commit(app_py="changed before the commit")
     repo.commit(app_py="fourth")
     said = why_not(repo, stored)
-    assert "its history was rewritten, or not all of its files were committed" in said
-    assert "commit source and baseline together, or store the baseline again with `--fileperf-update=all`" in said
+    assert "its history was rewritten, or some files were never committed" in said
+    assert "Commit source and baseline together, or store the baseline again with `--fileperf-update=all`" in said
 
 
 def test_a_shallow_clone(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +333,7 @@ def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Source(tmp_path, tmp_path / BASELINES) as opened:
         with pytest.raises(PlanError, match=re.escape(str(opened.here))):
             opened.code("1" * 40, None)
-        assert f"{tmp_path} is in no Git repository" in str(opened.here)
+        assert f"{tmp_path} isn't in a Git repository" in str(opened.here)
         assert opened.changed() == ()
         assert opened.ignored_since(datetime(2000, 1, 1, tzinfo=UTC)) == ()
 
@@ -343,10 +343,10 @@ def test_repositories_whose_tree_cannot_be_told(
     repo: Repo, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git(tmp_path, "clone", "--quiet", "--bare", str(repo.top), "bare")
-    assert "a bare one: run pytest in a clone of it" in sentence(Repo(tmp_path / "bare"))
+    assert "Run pytest in a clone of it" in sentence(Repo(tmp_path / "bare"))
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.tempdir", str(temporary / "nowhere"))
-        assert "let TMPDIR name a directory" in sentence(repo)
+        assert "Set TMPDIR to a directory" in sentence(repo)
     with monkeypatch.context() as patch:
         patch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # Git's own tests say so
         assert "git config --global --add safe.directory" in sentence(repo)
@@ -355,11 +355,11 @@ def test_repositories_whose_tree_cannot_be_told(
     said = sentence(repo)
     assert "3.00 GiB" in said
     assert "data/large.so" in said
-    assert "let .gitignore name what is no code, or set `fileperf_confirm = never`" in said
+    assert "List such files in .gitignore, or set `fileperf_confirm = never`" in said
     (repo.top / "data" / "large.so").unlink()
     Repo.make(repo.top / "inner").write("x.py", "")
     assert "inner" in sentence(repo)
-    assert "let .gitignore name what is no code" in sentence(repo)
+    assert "List such files in .gitignore" in sentence(repo)
 
 
 def test_a_repository_without_a_commit(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_damaged_entries(repo: Repo) -> None:
             assert opened.code(stored.tree, commit).is_here
             with pytest.raises(PlanError, match="the baseline's code is not in the Git repository"):
                 opened.code("1" * 40, commit)
-        with pytest.raises(PlanError, match="does not say which code it is of: in a Git repository, store"):
+        with pytest.raises(PlanError, match=r"does not name its code. In a Git repository, store"):
             opened.code(None, repo.git("rev-parse", "HEAD"))
         for name in ("HEAD", "HEAD:app.py"):
             with pytest.raises(PlanError):
@@ -406,9 +406,9 @@ def test_baselines_beside_code_are_refused(repo: Repo) -> None:
     """Their directory is not in the tree: changed code in it would be taken for the same."""
     repo.write("tests/slow_app.py", "")
     for baselines in (".", "tests"):
-        assert "give the baselines a directory of their own (`fileperf_baselines`)" in sentence(repo, baselines)
+        assert "Give the baselines their own directory (`fileperf_baselines`)" in sentence(repo, baselines)
     repo.commit()
-    assert "give the baselines a directory of their own (`fileperf_baselines`)" in sentence(repo, "tests")
+    assert "Give the baselines their own directory (`fileperf_baselines`)" in sentence(repo, "tests")
 
 
 def test_a_rootdir_below_the_top_has_the_tree_of_the_whole_repository(repo: Repo) -> None:
@@ -428,7 +428,7 @@ def test_a_rootdir_that_git_ignores_has_no_tree(repo: Repo) -> None:
     repo.write("project/app.py", "")
     with Source(repo.top / "project", repo.top / "project" / BASELINES) as opened:
         assert "ignores" in str(opened.here)
-        assert "so that no tree has its code: `git init` there" in str(opened.here)
+        assert "so no commit contains its code. Run `git init` there" in str(opened.here)
     repo.git("add", "--force", "project")
     repo.git("commit", "--quiet", "--message", "a project")
     assert not state(repo, below="project").dirty
@@ -457,7 +457,7 @@ def test_a_submodule_is_the_commit_that_is_checked_out_in_it(repo: Repo, tmp_pat
     assert state(repo) == clean
     inner.write("lib.py", "changed")
     assert "libs/core" in sentence(repo)
-    assert "has changes that are not committed: commit them there" in sentence(repo)
+    assert "has uncommitted changes. Commit them there" in sentence(repo)
     inner.git("commit", "--quiet", "--all", "--message", "new")
     stored = store(repo)
     assert stored.dirty
@@ -552,7 +552,7 @@ def test_files_that_git_cannot_read_in_time(repo: Repo, monkeypatch: pytest.Monk
     monkeypatch.setattr("pytest_fileperf.versions.snapshot._PATIENCE_S", 0.5)
     with source(repo) as opened:
         said = str(opened.here)
-        assert "within 0.5 s (the largest new one is slow.py, 396 B): let .gitignore name what is no code" in said
+        assert "within 0.5 s (the largest new one is slow.py, 396 B). List such files in .gitignore" in said
         assert not opened.code(stored.tree, stored.commit).is_here
 
 
@@ -568,8 +568,8 @@ def test_what_cannot_be_kept_is_noted(repo: Repo, monkeypatch: pytest.MonkeyPatc
     with source(repo) as opened:
         kept(opened)
         (note,) = opened.notes
-    assert "is not kept for its baseline" in note
-    assert note.endswith("commit source and baseline together")
+    assert "cannot be kept for its baseline" in note
+    assert note.endswith("Commit source and baseline together")
 
 
 def test_a_change_of_the_code_during_the_session_is_seen(repo: Repo) -> None:
@@ -742,7 +742,7 @@ def test_the_commit_before_the_one_that_is_checked_out(pushed: Repo) -> None:
     for name in ("origin/main", "HEAD"):
         against = instead(name, pushed)
         assert (against.commit, against.title) == (parent, f"{parent[:7]} (the commit before {name})")
-        said = f"{name} is the commit that is checked out, so it is compared with the commit before it, {parent[:7]}"
+        said = f"{name} is the commit that is checked out, so the comparison uses the commit before it, {parent[:7]}"
         assert against.notes == (said,)
 
 
@@ -784,7 +784,7 @@ def test_what_ci_says_was_there_before_the_push(service: object, pushed: Repo) -
     first = pushed.git("rev-parse", "HEAD~2")
     against = instead("origin/main", pushed, service(pushed, first))
     assert (against.commit, against.title) == (first, f"{first[:7]} (origin/main before this push)")
-    assert against.notes[0].endswith(f"so it is compared with what was there before this push, {first[:7]}")
+    assert against.notes[0].endswith(f"so the comparison uses the commit before this push, {first[:7]}")
 
 
 def test_what_ci_says_is_left_where_it_is_no_use(pushed: Repo) -> None:
@@ -810,7 +810,7 @@ def test_a_clone_without_it_is_told_how_to_get_it(
     with pytest.raises(PlanError) as raised:
         instead("origin/main", Repo(tmp_path / "shallow"))
     said = str(raised.value)
-    assert "the commit before it is not here" in said
+    assert "the commit before it is missing" in said
     assert "`git fetch --depth=2`" in said
     assert advice in said
 

@@ -225,7 +225,7 @@ def test_one_that_does_not_end_is_killed(program: Path, scratch: Path) -> None:
         with pytest.raises(ProfilerUnavailableError) as caught:
             looking.stop()
 
-    assert str(caught.value) == f"py-spy wrote nothing down of what it saw of process {pid}"
+    assert str(caught.value) == f"py-spy wrote no samples of process {pid}"
     assert begun
     assert remaining_after(5, begun) == []
     assert [path.name for path in scratch.iterdir()] == [program.name]
@@ -298,7 +298,7 @@ def test_it_is_found_beside_the_python_that_runs_the_tests(monkeypatch: pytest.M
 @pytest.mark.usefixtures("looks")
 @posix
 def test_processes_that_it_cannot_look_at() -> None:
-    assert why_not([]) == "the server has no process that could be looked at"
+    assert why_not([]) == "the server has no process to profile"
     assert why_not([os.getpid()]) == "the app runs in the test process, together with the load"
     assert why_not([GONE]) == f"process {GONE} has ended"
     with subprocess.Popen([shutil.which("sleep") or "sleep", "60"]) as process:
@@ -306,13 +306,13 @@ def test_processes_that_it_cannot_look_at() -> None:
             reason = why_not([process.pid])
         finally:
             process.kill()
-    assert reason == f"process {process.pid} is not a Python program that py-spy knows"
+    assert reason == f"py-spy knows no such Python program as process {process.pid}"
 
 
 SCOPES = (
     ("1", False, " (ptrace_scope=1): run as root, or sudo sysctl kernel.yama.ptrace_scope=0"),
     ("2", False, " (ptrace_scope=2): run as root, or sudo sysctl kernel.yama.ptrace_scope=0"),
-    ("3", True, " (ptrace_scope=3, until the machine starts again)"),
+    ("3", True, " (ptrace_scope=3). Restart the machine to change that"),
     (
         "1",
         True,
@@ -346,9 +346,9 @@ def test_one_that_fails(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = "print('Error: Unsupported version of Python: 3.99.0\\n\\nCaused by:\\n  0: x')\nraise SystemExit(1)\n"
     for script, reason in (
         (unknown, f"py-spy cannot look into process {GONE}: Unsupported version of Python: 3.99.0"),
-        ("raise SystemExit(1)\n", f"py-spy cannot look into process {GONE}: it said nothing"),
-        ("print('Sampling process', flush=True)\n", f"py-spy wrote nothing down of what it saw of process {GONE}"),
-        ("import time\ntime.sleep(60)\n", f"py-spy did not find its way into process {GONE} in 0.5 s"),
+        ("raise SystemExit(1)\n", f"py-spy cannot look into process {GONE}: it gave no reason"),
+        ("print('Sampling process', flush=True)\n", f"py-spy wrote no samples of process {GONE}"),
+        ("import time\ntime.sleep(60)\n", f"py-spy could not attach to process {GONE} within 0.5 s"),
     ):
         write(program, script)
         monkeypatch.setattr(profiler, "START_S", 0.5 if "sleep" in script else 15.0)

@@ -167,8 +167,8 @@ def test_recipes_take_turns_and_share_their_bodies() -> None:
 @pytest.mark.parametrize(
     "operation, value, problem",
     [
-        (recipe(headers={"X": "{id}"}), "ä", r"feed: 'id' of row 1 cannot be sent: it has 'ä', a character that a"),
-        (recipe(headers={"X": "{id}"}), "a\r\nb", r"it has '\\r', a character that a header cannot have"),
+        (recipe(headers={"X": "{id}"}), "ä", r"feed: 'id' of row 1 cannot be sent: it has 'ä', a character that"),
+        (recipe(headers={"X": "{id}"}), "a\r\nb", r"it has '\\r', a character that headers do not allow"),
         (recipe(headers={"X": "{id}"}), "\x00", r"has '\\x00', a character"),
         (recipe(files={"f": ("n", payload(9), "a{id}")}), "\n", r"has '\\n', a character"),
         (recipe(json={"x": "{id}"}), float("nan"), "'id' of row 1 cannot be sent"),
@@ -195,7 +195,7 @@ def test_a_value_that_cannot_be_sent_gets_a_sentence(operation: Operation, value
     ],
 )
 def test_a_field_that_is_in_no_request_is_an_error(operation: Operation) -> None:
-    with pytest.raises(PlanError, match="is in no request that httpx makes of it"):
+    with pytest.raises(PlanError, match="is missing from httpx's request"):
         compiled(Requests(recipes=(operation,), columns={"id": ("a", "b")}), build)
 
 

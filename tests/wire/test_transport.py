@@ -40,7 +40,7 @@ def test_answers_and_errors_are_of_the_client_s_package(family: str) -> None:
 def test_without_asyncio_it_says_what_to_use() -> None:
     """So it is under trio, whose tasks are no tasks of asyncio."""
     asked = LoadTransport().handle_async_request(httpx.Request("GET", "http://127.0.0.1/"))
-    with pytest.raises(RuntimeError, match=r"under trio use httpx's own transport, httpx\.AsyncHTTPTransport"):
+    with pytest.raises(RuntimeError, match=r"Under trio use httpx's own transport, httpx\.AsyncHTTPTransport"):
         asked.send(None)
 
 
@@ -130,7 +130,7 @@ def test_other_addresses_are_refused_before_anything_is_sent(
     host: str, allowed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = leads_to(monkeypatch, "10.0.0.1")
-    with pytest.raises(httpx.ConnectError, match="load only goes to this machine"):
+    with pytest.raises(httpx.ConnectError, match="load goes only to this machine"):
         asyncio.run(connect(host, frozenset(allowed)))
     assert (SENT, asked) == ([], [])
 
@@ -151,7 +151,7 @@ def test_a_name_is_taken_for_where_it_leads(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(httpx.ConnectError, match="noted"):
         asyncio.run(connect("files.test", frozenset({"10.0.0.2"})))
     assert SENT == ["10.0.0.2"]  # and never the other one
-    with pytest.raises(httpx.ConnectError, match=r"files\.test leads to 10\.0\.0\.1: load only goes"):
+    with pytest.raises(httpx.ConnectError, match=r"files\.test leads to 10\.0\.0\.1: load goes only"):
         asyncio.run(connect("files.test", frozenset({"10.0.0.3"})))
     assert SENT == ["10.0.0.2"]
 
