@@ -354,14 +354,15 @@ def _linked(
     # Code that was compared with one other only tells nothing about old codes.
     ties = [tie for tie in ties if tie[1] in olds or len(beside[tie[1]]) > 1]
     places = {code: at for at, code in enumerate(dict.fromkeys((*olds, *(new for _, new, *_ in ties))))}
-    design = np.zeros((len(ties), len(places)))
-    for row, (old, new, *_) in zip(design, ties, strict=True):
-        row[places[old]] -= 1
-        row[places[new]] += 1
-    ratios, weights = np.array([tie[2] for tie in ties]), 1 / np.array([tie[3] for tie in ties])
-    spread, others = np.zeros((len(places),) * 2), design[:, 1:]
-    spread[1:, 1:] = np.linalg.inv((others.T * weights) @ others)
-    return places, spread[:, 1:] @ ((others.T * weights) @ ratios), spread
+    normal, moment = np.zeros((len(places),) * 2), np.zeros(len(places))
+    for old, new, ratio, variance in ties:
+        for one, other, sign in ((places[old], places[new], -1), (places[new], places[old], 1)):
+            normal[one, one] += 1 / variance
+            normal[one, other] -= 1 / variance
+            moment[one] += sign * ratio / variance
+    spread = np.zeros_like(normal)
+    spread[1:, 1:] = np.linalg.inv(normal[1:, 1:])
+    return places, spread @ moment, spread
 
 
 _NOTHING = TestRatios(old="", work="", ratios={})
