@@ -123,34 +123,37 @@ def test_a_loss_since_a_release_fails_where_it_is_sure(project: Path) -> None:
 
 
 def test_two_kinds_of_machine_and_a_renewed_baseline_make_no_step(tmp_path: Path) -> None:
-    """Eight unchanged tests: runs 0 to 59 on a laptop, from 20 on by turns in CI, where ratios are 0.7 % higher.
+    """Eight unchanged tests, and one that lost 5 % in run 50. From run 20 on every other run is one in CI.
 
-    From 40 on all compare with the code of run 35, which was stored because it looked 2 % better.
+    There ratios are 0.7 % higher, and the baseline is another one: code that was 4 % faster. From run 40 on all compare
+    with the code of run 35, which was stored because it looked 2 % better.
     """
-    rng, commits = np.random.default_rng(6), committed(tmp_path, 60)
+    rng, commits = np.random.default_rng(6), committed(tmp_path, 70)
     files: dict[str, list[str]] = {"laptop": [], "ci": []}
     for day, commit in enumerate(commits):
-        machine = "ci" if day >= 20 and day % 2 else "laptop"
-        is_lucky, is_renewed = day == 35, day >= 40
+        is_ci, is_lucky, is_renewed = day >= 20 and day % 2 == 0, day == 35, day >= 40
+        old, base = (f"{36:012d}", 0.0) if is_renewed else ("1" * 12, 0.04) if is_ci else ("0" * 12, 0.0)
         tests = {}
-        for name in "abcdefgh":
+        for name in "abcdefghi":
             error = rng.uniform(0.005, 0.015)
-            ratio = rng.normal(0.007 * (machine == "ci"), error) + 0.02 * is_lucky
+            true = 0.007 * is_ci - base - 0.05 * (name == "i" and day >= 50)
             tests[f"test_api.py::test_{name}"] = {
-                "old": f"{36:012d}" if is_renewed else "0" * 12,
+                "old": old,
                 "work": "w",
-                "ratios": {"rps": (ratio, error, 6), "p99": (rng.normal(0, 0.06), 0.05, 6)},
+                "ratios": {"rps": (rng.normal(true, error) + 0.02 * is_lucky, error, 6)},
                 "stored": is_lucky,
             }
+        machine = "ci" if is_ci else "laptop"
         files[machine].append(line_of(day, commit, tests, machine))
     for name, lines in files.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(lines))
     status, said, complaint = trend(tmp_path, "laptop.jsonl", "ci.jsonl", "--json=trend.json")
-    assert (status, complaint, "left out" in said) == (0, "", False), said
-    found = json.loads((tmp_path / "trend.json").read_text())
-    assert [(one["test"], one["metric"]) for one in found if one["steps"]] == [], said
-    assert (len(found), {len(one["runs"]) for one in found}) == (16, {60})
-    assert sum(one["low"] < 0 < one["high"] for one in found) >= 12, "the link's error is in the total"
+    assert (status, complaint, "left out" in said, "--link" in said) == (0, "", False, False), said
+    *unchanged, changed = json.loads((tmp_path / "trend.json").read_text())
+    assert {(one["test"], len(one["runs"])) for one in unchanged if one["steps"]} == set(), said
+    assert sum(one["low"] < 0 < one["high"] for one in unchanged) >= 6, "the links' errors are in the total"
+    (step,) = changed["steps"]
+    assert (step["commit"] in commits[48:53], step["low"] < -0.049 < step["high"]) == (True, True), said
 
 
 def test_wrong_words_are_refused(project: Path, tmp_path: Path) -> None:

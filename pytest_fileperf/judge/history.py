@@ -30,6 +30,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -307,16 +308,17 @@ def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run], links: Seq
     own = [(run, test) for run, test in every if test.work == work]
     olds = [test.old for _, test in own]
     session_sd = TREND.session_sd if METRICS[metric].percentile is None else TREND.tail_session_sd
-    places, offsets, spread = _linked(
-        metric, [*own, *(one for one in of_test(links) if one[1].work == work)], session_sd
-    )
+    beside = [(run, test) for run, test in of_test(links) if test.work == work]
+    turns = _turns(metric, [test for _, test in own], session_sd)
+    places, offsets, spread = _linked(metric, [*own, *beside], session_sd, turns)
 
     def apart(old: str, new: str) -> float:
         """Returns the variance of the link between two old codes."""
         one, other = places[old], places[new]
         return max(0.0, min(_UNKNOWN_LINK, float(spread[one, one] + spread[other, other] - 2 * spread[one, other])))
 
-    variances = [0.0, *(apart(*both) for both in pairwise(olds))]
+    # The link's error is the same each time.
+    variances = [0.0, *(apart(*both) / len(turns.get(both, both[:1])) for both in pairwise(olds))]
     for at, (run, _) in enumerate(own):
         if at and all(run.machine != before.machine for before, _ in own[max(0, at - TREND.machine_runs) : at]):
             variances[at] += TREND.machine_sd**2
@@ -335,8 +337,28 @@ def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run], links: Seq
     )
 
 
+def _turns(
+    metric: str, tests: Sequence[TestRatios], session_sd: float
+) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """Returns how runs differ from their neighbours with another old code, as machines with own baselines make them.
+
+    By both old codes, in either order; only if that happened often: then a step between two runs hardly matters.
+    """
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for one, other in pairwise(tests):
+        if one.old != other.old:
+            (ratio, error, _), (next_ratio, next_error, _) = one.ratios[metric], other.ratios[metric]
+            variance = error**2 + next_error**2 + 2 * session_sd**2
+            found.setdefault((one.old, other.old), []).append((ratio - next_ratio, variance))
+            found.setdefault((other.old, one.old), []).append((next_ratio - ratio, variance))
+    return {both: turns for both, turns in found.items() if len(turns) >= TREND.turns}
+
+
 def _linked(
-    metric: str, measured: Sequence[tuple[Run, TestRatios]], session_sd: float
+    metric: str,
+    measured: Sequence[tuple[Run, TestRatios]],
+    session_sd: float,
+    turns: Mapping[tuple[str, str], Sequence[tuple[float, float]]],
 ) -> tuple[dict[str, int], Floats, Floats]:
     """Returns places of codes, and by these their log ratios to the first old code, with covariances.
 
@@ -346,6 +368,11 @@ def _linked(
     for run, test in measured:
         ratio, stated, _ = test.ratios[metric]
         ties.append((test.old, run.tree, ratio, (stated * (_LUCK if test.stored else 1)) ** 2 + session_sd**2))
+    for (old, new), own in turns.items():
+        if old < new:
+            # A median, of differences that share runs.
+            variance = 3 * fmean(variance for _, variance in own) / len(own)
+            ties.append((old, new, median(ratio for ratio, _ in own), variance))
     olds = dict.fromkeys(test.old for _, test in measured)
     ties += [(old, new, 0.0, 100 * _UNKNOWN_LINK) for old, new in pairwise(olds)]
     beside: dict[str, set[str]] = {}

@@ -210,6 +210,8 @@ class TrendRules:
     """How much log ratios on two kinds of machine may differ. A guess: no histories of several kinds exist."""
     machine_runs: int = 20
     """A kind of machine that was not seen in so many runs is a new one."""
+    turns: int = 5
+    """Neighbours with different old codes tell how far these are apart, if there are so many."""
     slow_runs: int = 20
     """A slow change begins or ends at most so many runs beside its steps."""
     slow_least: int = 5
