@@ -1,1 +1,1 @@
-"""Makes the load: one loop, in a generator process or, for in-process apps, in this one."""
+"""Makes the load, in a generator process, or in the test process for an app that runs there."""

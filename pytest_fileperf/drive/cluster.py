@@ -37,8 +37,8 @@ _SAME = "install the same version"
 
 
 Workers: TypeAlias = tuple[int, tuple[str, ...], bool]
-"""The number of workers for a load, the addresses of silent workers, and whether another test run uses some of them.
-The last is True only the first time."""
+"""The number of workers for a load, the silent workers' addresses, and whether another test run uses some workers. The
+last is True only the first time."""
 
 
 def _problem_of(versions: Mapping[str, str | None], there: object, here: Mapping[str, str | None]) -> str:

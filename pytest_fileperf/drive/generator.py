@@ -94,7 +94,7 @@ _SURE_S = 0.002
 """Timers of event loops are accurate to a millisecond, a thread's sleep to some hundredths of one."""
 _MOST_LATE_NS = 50_000_000
 FORSAKEN_S = 5.0
-"""A remote load ends if its test process is silent for this long: it or a worker hangs, or is gone."""
+"""A remote load ends if its test process is silent for this long: that process or a worker hangs, or is gone."""
 
 
 def main(scratch: str) -> None:
@@ -158,7 +158,7 @@ class _Lease:
 def _read_all(commands: BinaryIO, jobs: queue.SimpleQueue[object], lease: _Lease) -> None:
     """Passes messages on. Ends this process if the test process has closed the pipe, or is gone.
 
-    It waits first, so that a supervisor ends it and removes its files. One that finds it gone removes nothing.
+    It waits first, so that a supervisor ends it and removes its files. A supervisor that finds it gone removes nothing.
     """
     while (message := read_message(commands)) is not None:
         lease.heard_s = monotonic()

@@ -408,7 +408,7 @@ class _Together:
         """How late they got the instant to begin, at most."""
 
     def made(self, orders: list[LoadOrder]) -> tuple[Run, ...]:
-        """Raises LateError if they got the instant to begin too late, in the first try."""
+        """Raises LateError if the first try gave them the instant to begin too late."""
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
             generator.order(order, partial(self._take, number))
         patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long again

@@ -251,7 +251,7 @@ class PreparedLoad:
 
 
 class MixSlot:
-    """A slot for work of any part, made of one slot per part. To these it plays the role of the load."""
+    """A slot for work of any part, made of one slot per part. To these slots it is the load."""
 
     __slots__ = ("_load", "_now", "_turn", "at_once", "own", "timeout_ns", "too_late")
 

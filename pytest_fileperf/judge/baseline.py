@@ -14,7 +14,7 @@ History of the format
        `loaded_files` (names of loaded files in the tree: {directory: names in it, joined by `/`}).
 
 Two runs may store at once: each takes the lock `<directory>/.local/lock`, reads the file again and adds its entry.
-Entries are sorted. Each has a line per fact that people review, then the evidence with a line per start-up, so diffs
+Entries are sorted. Each has a line per fact that people review, then the evidence with a line per start-up. So diffs
 are readable. Storing or removing an entry leaves other entries' lines unchanged. `git log -S` finds the commit that
 brought a tree, because the tree has its own line. A file that cannot be read is an error, never skipped.
 """
@@ -89,7 +89,7 @@ class Entry:
     loaded: Mapping[str, str] | None = None
     """Digests of files outside the tree that its server loaded, by name; None if unknown."""
     files: tuple[str, ...] | None = None
-    """Files of the tree that its server loaded, relative to the repository; None if unknown, and for a part or step."""
+    """Files of the tree that its server loaded, relative to the repository. None if unknown, or for a part or step."""
     salt: str = field(default="", compare=False)
     """Salt of the digests in its identity, if read from a file; empty in earlier schemas."""
     differences: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -686,8 +686,8 @@ def _name_of(key: str) -> str:
 #     FEWER      if its module was collected as a whole, and its test passed without this measurement: it makes no
 #                second one (`#2`) any more, or none at all.
 #
-# In doubt a baseline is kept. A module that was collected in part or with an error shows nothing. Neither does a test
-# that was skipped, failed or not run. The machine profile of an entry does not matter.
+# If in doubt, a baseline is kept. A module that was collected in part or with an error shows nothing. Neither does a
+# test that was skipped, failed or not run. The machine profile of an entry does not matter.
 
 
 class Why(StrEnum):

@@ -2,13 +2,13 @@
 
 Search
     Bayesian, like probabilistic bisection (Waeber, Frazier and Henderson, "Bisection search with noisy responses",
-    SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. The next rate is the one that a
-    load holds as likely as not: the posterior's median, plus the room that such a load has above it. At the capacity
-    itself nearly all short loads would hold, and show little. One load decides nothing: rates near it are loaded
-    again, from both sides. The search never goes beyond twice the highest rate that held, and goes down until a rate
-    holds. Once the capacity is roughly known, loads get longer: 10 times the slowest limit, if there is time. More and
-    shorter loads would show better how pace varies. The posterior allows for loads that end before a limit breaks. A
-    load whose backlog grows holds no limit, even if it is over before one breaks.
+    SIAM J. Control Optim. 51 (2013) 2261–2279), with counts in place of yes and no. At the next rate, a load meets the
+    limits as likely as not: this is the posterior's median, plus the room that such a load has above it. At the
+    capacity itself nearly all short loads would meet the limits, and show little. One load decides nothing: rates near
+    it are loaded again, from both sides. The search never goes beyond twice the highest rate that met the limits, and
+    goes down until a rate meets them. Once the capacity is roughly known, loads get longer: 10 times the slowest limit,
+    if there is time. More and shorter loads would show better how pace varies. The posterior allows for loads that end
+    before a limit breaks. A load whose backlog grows meets no limit, even if it is over before one breaks.
 
 Start-ups
     The figure is the mean over all start-ups. Each one's capacity is drawn towards the others by their usual spread,
@@ -133,9 +133,9 @@ _STALLED = np.array([0.0, 0.0, 0.0, 0.12])
 """Share of loads in which the machine stood still for a moment, for each of `_TOGETHER`: one grid has both. Downloads
 by aiofiles broke a p99 of 100 ms in one of seven loads, far below the capacity."""
 _LONGEST_STALL = 0.2
-"""As a share of the load's requests. If more are beyond a limit, the server counts as slow, not the machine."""
+"""Share of a load's requests. If more are beyond a limit, the server counts as slow, not the machine."""
 _PACE_SDS = (0.01, 0.02, 0.04, 0.08, 0.15)
-"""From a machine that does nothing else, if there is one, to one on which the pace differs by 15 %."""
+"""From a machine that does nothing else, if there is one, to a machine on which the pace differs by 15 %."""
 _CROWDS, _MOST_CROWDS = 1.2, 0.1
 """The number of requests in a load varies by 1 / √number. Their distances within the load vary too: 1.2 / √number in
 total fits M/D/1. Loads with few requests vary by less, because only some of their requests meet a queue."""
@@ -229,7 +229,7 @@ def _of_limit(
 
 
 def _of_others(logs: _Array) -> _Array:
-    """Turns the likelihoods of a start-up's paces into those for other start-ups."""
+    """Turns the likelihoods of a start-up's paces into likelihoods for other start-ups."""
     likely, most = _likely(logs)
     (near,) = _blurred(likely, BOOT_SD)
     return np.asarray(np.log((1 - APART) * near + APART * likely.mean(axis=-1, keepdims=True)) + most)
@@ -335,7 +335,7 @@ FEW_BROKEN = 3
 NONE_BELOW = 1 / 8
 """No rate meets the limits if two loads at this part of the first rate, or less, break them."""
 FIRST = 0.8
-"""Of the closed loop's rate: users who come by chance need some room."""
+"""The first rate, as a share of the closed loop's: users who come by chance need some room."""
 CLIMB = 1.35
 """If the first rate meets the limits, the second is this much higher. Then it doubles until a limit breaks."""
 GENERATOR_NEAR = 0.88

@@ -129,7 +129,7 @@ def package_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str
 
 
 def condition_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns `CPU limit none → 0.5 cores` and the like, for conditions that both know."""
+    """Returns texts such as `CPU limit none → 0.5 cores`, for conditions that both know."""
     return tuple(
         f"{name} {was[name]} → {now[name]}" for name in sorted(was.keys() & now.keys()) if was[name] != now[name]
     )

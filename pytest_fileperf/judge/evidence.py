@@ -333,7 +333,7 @@ _RANK_ERRORS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One version's level of a metric, in natural logarithms of its SI value."""
+    """One version's mean of a metric over its start-ups, in natural logarithms of its SI value."""
 
     boots: tuple[float, ...]
     """One value per start-up; never empty."""
@@ -541,7 +541,7 @@ KNOWN_TO = 0.015
 
 
 def precision_of(metric: Metric, evidence: Evidence) -> float:
-    """Returns the standard error of the level's logarithm within this session; infinite without a level."""
+    """Returns the standard error of the mean's logarithm within this session; infinite without a value."""
     level = level_of(metric, evidence)
     if level is None:
         return math.inf

@@ -65,9 +65,9 @@ from pytest_fileperf.measure.usage import Busy
 class ErrorBudget:
     """Divides a session's error among its comparisons, in the order in which they come.
 
-    Each gate gets an equal part. The next test uses a REGRESSED gate's part again, as in Holm's procedure, which needs
-    all p values at once (Tian and Ramdas, "Online control of the familywise error rate", Stat. Methods Med. Res. 30
-    (2021) 976–993: the online fallback procedure).
+    Each gate gets an equal part. The next test uses a REGRESSED gate's part again. So does Holm's procedure, but it
+    needs all p values at once. (Tian and Ramdas, "Online control of the familywise error rate", Stat. Methods Med. Res.
+    30 (2021) 976–993: the online fallback procedure.)
     """
 
     def __init__(self, gates: int) -> None:
@@ -75,11 +75,11 @@ class ErrorBudget:
         self._left = 0.0
 
     def level(self, gates: int, *, of_parts: int = 0) -> float:
-        """Returns the level of each of the next test's gates; the gates of its load's parts share the test's level."""
+        """Returns the probability of error for each gate of the next test; the gates of its load's parts share one."""
         return (self._each * max(1, gates) + self._left) / max(1, gates + of_parts)
 
     def used(self, level: float, regressed: int) -> None:
-        """Notes how many gates of that test, judged at that level, were REGRESSED."""
+        """Notes how many gates of that test, judged with that probability of error, were REGRESSED."""
         self._left = level * regressed
 
 
@@ -92,7 +92,7 @@ def compare(
     alpha: float,
     sd: float,
 ) -> MetricComparison:
-    """`tolerance` is a share of the worse value: a rate or duration may get worse by a factor of 1 + tolerance.
+    """`tolerance` is a share of the worse value, so a rate or duration may get worse by a factor of 1 + tolerance.
 
     `alpha` is this gate's part of the session's error, from `ErrorBudget`. For `sd` see `difference_of`.
     """
@@ -194,8 +194,8 @@ def judge_stored(
 ) -> tuple[MetricComparison, ...]:
     """Compares the code here with stored figures alone, by the tolerance of each gated metric.
 
-    `tolerances` are shares, `alpha` is each gate's level. A saturated generator turns PASS and IMPROVED into
-    INCONCLUSIVE, and its NEW run is not stored.
+    `tolerances` are shares, `alpha` is each gate's probability of error. A saturated generator turns PASS and IMPROVED
+    into INCONCLUSIVE, and its NEW run is not stored.
 
     `no_code` says why the baseline's code was not measured again, and becomes the reason of undecided figures. A
     regression's reason has the packages that changed since the baseline, and why it was stored. A `busy` machine makes

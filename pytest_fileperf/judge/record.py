@@ -34,18 +34,18 @@ class Standing(StrEnum):
     ACCEPTED = "ACCEPTED"
     """It regressed, and `--fileperf-update=all` stored it as the new baseline. The test passes."""
     LIMIT = "LIMIT"
-    """A limit such as `min_rps` or `max_p99` does not hold. The test fails."""
+    """A limit such as `min_rps` or `max_p99` is broken. The test fails."""
     FAILED = "FAILED"
     """No request succeeded, or in a smoke run one did not. The test fails."""
     INCONCLUSIVE = "INCONCLUSIVE"
     """The evidence does not decide; the message says how small a change it could have shown. pytest counts the test as
     `inconclusive`, with the letter `I`. It fails with `--fileperf-strict`."""
     SATURATED = "SATURATED"
-    """Nothing was found wrong, but the load generator used up its own core: the figures are its own and not the
+    """Nothing was found wrong, but the load generator used up its own core. So the figures are its own and not the
     server's. It is never a PASS."""
     NEW = "NEW"
-    """There is no baseline. The test passes; it fails with `--fileperf-strict`, and where the environment variable `CI`
-    is set and no limit judges the test."""
+    """There is no baseline. The test passes. It fails with `--fileperf-strict`, or if the environment variable `CI` is
+    set and no limit judges the test."""
     UNGATED = "-"
     """Nothing was compared. The test passes."""
 
@@ -67,8 +67,8 @@ class TestId:
     __test__ = False
 
     nodeid: str
-    """With `#2` and so on for further measurements of one test. With `#upload` for a part of a load, `#login` for a
-    step of a journey, or `#visit#login` for a step in a part."""
+    """`#2` and so on follow it for further measurements of one test. `#upload` follows for a part of a load, `#login`
+    for a step, `#visit#login` for a step in a part."""
     module: str
     """Path of the test module relative to the root directory, with `/`."""
     name: str
@@ -136,9 +136,9 @@ class Explanation:
     """A profiler's findings about the server."""
 
     text: str
-    """A few lines, or one if it could not look."""
+    """A few lines, or one line if the profiler could not look."""
     details: Mapping[str, object] | None = None
-    """Every function, as JSON values; None if it could not look."""
+    """Every function, as JSON values; None if the profiler could not look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -244,8 +244,8 @@ class MetricComparison:
     after_requests: int | None = None
     """For memory: the number of requests of each start-up after which both versions are compared."""
     since_release: tuple[str, float, float, float] | None = None
-    """The newest tag before this code, if a history knows the change since then: its name, the change, and the change's
-    90 % interval."""
+    """If a history knows the change since the newest tag before this code: the tag's name, the change, and its 90 %
+    interval."""
 
     @classmethod
     def of(
@@ -342,7 +342,7 @@ class Verdict:
     world: tuple[MetricComparison, ...] = ()
     """The baseline's own code now, compared with its stored figures: the user's code does not cause these changes."""
     code_notes: tuple[Note, ...] = ()
-    """Facts about the code of a stored baseline and the code here: measured again or not, stored or not, and why."""
+    """Whether a stored baseline's code was measured again, whether the code here was stored, and why."""
 
     @property
     def broken(self) -> tuple[LimitCheck, ...]:

@@ -30,7 +30,7 @@ def keeps_up(recording: Recording) -> bool:
 
 
 def _falls_behind(recording: Recording, boot: Boot) -> bool:
-    """Returns whether ever more requests wait. A server that takes the newest first hides this from most latencies."""
+    """Returns whether ever more requests wait. If a server takes the newest first, most latencies hide this."""
     rounds = recording.of_boot(boot).measured()
     if boot.leads is None or len(rounds) < _LEAST_ROUNDS:
         return False
@@ -43,7 +43,7 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
 
 
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
-    """Returns a lower bound of the backlog's growth, as a share of the requests; 0.0 or less if the server kept up.
+    """Returns a lower bound of the backlog's growth, as a share of requests; 0.0 or less if the server kept up.
 
     Latencies grow by that share of the time, and answers per second fall short of this `rate` by it. A burst of
     requests also makes latencies grow, but its answers come faster. If few requests came by chance, few answers come,

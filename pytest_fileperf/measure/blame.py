@@ -158,9 +158,9 @@ _AT_MOST_EVEN = 1.3
 _FEW = 20
 """With fewer samples, nobody can tell whether the rest of the program grew."""
 _MOST = 0.85
-"""Share of a function's growth that makes its calls answerable for it."""
+"""Share of a function's growth from which its calls are the cause."""
 _AROUND = 0.6
-"""A function around more than this share of all time is no cause if everything beneath it grew evenly."""
+"""A function with more than this share of all time cannot be the cause if everything beneath it grew evenly."""
 _WORTH_NAMING = 0.05
 """Share of the whole growth below which a function is left out."""
 _OF_A_CALLER = 0.2

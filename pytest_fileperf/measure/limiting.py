@@ -1,4 +1,4 @@
-"""Names what limited a run, with the figures that show it. Unclear is better than a wrong name.
+"""Names the limit of a run, with the figures that show it. Unclear is better than a wrong name.
 
 Each rule below knows one limit and needs evidence of its own. The first rule that is sure decides. Their order matters:
 a busy core also makes threads, queues and latencies look busy, so cores come first.
@@ -27,7 +27,7 @@ from pytest_fileperf.units import format_duration, format_rate
 MORE_THAN_ONE = 1.05
 """A worker with more cores than this uses several: its threads share no lock."""
 WANTED_CORE = 0.95
-"""Share of the time in which a saturated process runs or waits for a core, with none left to wake up."""
+"""A process that runs or waits for a core for this share of the time is saturated: it hardly needs to wake up."""
 NEARLY_BUSY_CORE = 0.85
 """Share of the time on a core that is enough if the event loop was never idle either."""
 ROOM_ON_CORE = 0.75

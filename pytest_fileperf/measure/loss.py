@@ -120,7 +120,7 @@ def loss_of(base: Served, now: Served) -> Loss | None:
 
 
 def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
-    """Returns the part of the total that comes from needing cores for longer; each version comes with its delay."""
+    """Returns how much of the total comes from longer use of the cores. Each version comes with its core delay."""
     cores = max(math.ceil(side.cpu_s * delay * side.per_second - 0.5) for side, delay in sides)
     base, now = (replace(side, core_delay=delay, cores=max(side.cores, cores)) for side, delay in sides)
     if now.rate is not None and now.is_busy and not base.is_busy:
@@ -156,7 +156,7 @@ class Stalls:
     typical_s: float
     """Half of all blocked time is in stalls of at least this length."""
     lost_s: float
-    """Waiting time of requests for it, on average over all of them."""
+    """How long requests waited for stalls, on average over all requests."""
     waits: bool
     """Whether the loop mostly waited in them; else it computed."""
 

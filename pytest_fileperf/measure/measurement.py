@@ -23,8 +23,8 @@ SATURATED_CPU_SHARE = 0.90
 class LatencySummary:
     """A distribution of durations in seconds; all 0.0 if no request succeeded.
 
-    Percentiles are nearest-rank: the least value that at least that share of the requests did not exceed, to three
-    significant digits.
+    Percentiles have three significant digits. They are nearest-rank: the least value that at least that share of the
+    requests did not exceed.
     """
 
     count: int
@@ -368,10 +368,7 @@ def background_of(base: Recording, now: Recording) -> Background:
 
 
 def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
-    """Returns the share of a core that a version used in the other's turns, without the cost of late answers.
-
-    The second figure is the lower bound in most of these turns.
-    """
+    """Returns the share of a core used in the other version's turns, without late answers, and its lower bound."""
     starts = [turn.started_ns for turn in other.measured()]
     ends = [turn.ended_ns for turn in other.measured()]
 

@@ -97,7 +97,7 @@ def _each_ns(recording: Recording) -> float:
 
 
 def _correction(recording: Recording) -> float:
-    """Returns a short run's rate by the law ÷ the counted one; 1.0 for other runs."""
+    """Returns a short run's rate by the law ÷ its counted rate; 1.0 for other runs."""
     if not _is_closed(recording):
         return 1.0
     measured = recording.measured()

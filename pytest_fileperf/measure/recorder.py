@@ -39,7 +39,7 @@ class Recorder:
     Samples after the last stretch are the drain. Without stretches there is one round, up to `finish`.
 
     `server_cpu` reads the server's CPU time so far, in ns. With `connections`, rounds get a typical rate. `keeps_ends`
-    keeps `ends` instead, because that rate needs other generators' too. Without `parts` there is one tally.
+    keeps `ends` instead, because that rate also needs the other generators' ends. Without `parts` there is one tally.
     """
 
     def __init__(

@@ -141,7 +141,7 @@ class Round:
     """Nanoseconds to the last byte read, from when the request began (closed loop) or was due (open loop). It begins
     with its first byte, or when the connection that it needs is to be opened."""
     ttfb: Histogram
-    """Nanoseconds to the first byte of the answer, from the same instant."""
+    """Nanoseconds to the first byte of the answer, from the same instant as the latency."""
     bytes_sent: int
     """Bodies of successful requests, without heads and framing, so that engines and servers compare."""
     bytes_received: int
@@ -195,8 +195,8 @@ class Round:
     def summed(cls, parts: Sequence[Round], **own: Any) -> Round:
         """Joins rounds: of all parts of a load, of several generators, or one after the other.
 
-        Counts, bytes, CPU times and histograms add up exactly. The server's CPU time comes from the longest round: all
-        generators read the same, and only the last rounds differ in length. `own` replaces fields.
+        Counts, bytes, CPU times and histograms add up exactly. All generators read the same CPU time of the server, and
+        only the last rounds differ in length. So it comes from the longest round. `own` replaces fields.
         """
         first, *others = parts
         sums: dict[str, Any] = {}

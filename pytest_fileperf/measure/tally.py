@@ -173,7 +173,7 @@ class Tally:
         self.begin()
 
     def is_quick(self, ended_ns: int) -> bool:
-        """Returns whether a sample that ends then takes next to no time: it closes no round, and fills no block."""
+        """Returns whether a sample that ends then costs next to nothing: it closes no round, and fills no block."""
         return ended_ns < self._clock.boundary_ns and len(self._latency.block) < BLOCK - 1
 
     def success(

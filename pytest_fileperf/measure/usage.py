@@ -138,9 +138,9 @@ class ThreadShares:
     idle: float
     """Share of the looks in which a worker's main thread waited for something to do."""
     blocked: float
-    """Share in which it waited in the middle of something other than storage, and no other thread ran."""
+    """Share in which it had work but waited, not for storage, and no other thread ran."""
     storage: float
-    """Share in which it waited for storage in the middle of something."""
+    """Share in which it had work but waited for storage."""
     running: float
     """Share in which any thread of a worker was on a core or waited for one."""
     pool: float
@@ -399,11 +399,11 @@ def _mean(values: Sequence[float]) -> float:
 # An app in the test process is its own generator. There only the host counts.
 
 BUSY = 0.03
-"""Share of the time from which a machine counts as busy. Otherwise idle, the test run and the kernel take less than
-0.01. From about here on, others slow a rate by more than its usual tolerance of 5 %."""
+"""Share of the time from which a machine counts as busy. On an otherwise idle machine, the test run and the kernel take
+less than 0.01. From about here on, others slow a rate by more than its usual tolerance of 5 %."""
 _COLD = 2.0
 """If others come and go on a core, requests cost more CPU time. In 28 runs of the same code, others had 4 to 34 % of
-the time, and rates lost up to twice that share."""
+the time. Rates lost up to twice that share."""
 _OF_TIME = (Unit.PER_SECOND, Unit.BYTES_PER_SECOND, Unit.SECONDS)
 """Less time on a core makes these worse, but not memory or error rates."""
 

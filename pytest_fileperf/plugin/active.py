@@ -156,7 +156,7 @@ class Active:
         self._written: list[str] = []
         """Lines about the files that were written from the record."""
         self._of_parent: tuple[object, ...] = ()
-        """In a fork of the test process: objects that only the parent may close, so they must not be collected here."""
+        """In a fork of the test process: objects that only the parent may close. So they must not be collected here."""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=partial(_leave_to_parent, weakref.ref(self)))
 

@@ -1,4 +1,4 @@
-"""Reads the command line and the ini file: one frozen value, and everything that is wrong with it."""
+"""Reads the command line and the ini file into one frozen value, and lists every problem."""
 
 from __future__ import annotations
 

@@ -299,14 +299,14 @@ def _unmeasured(fixtures: Sequence[str], unawaited: Sequence[str], cancelled: Se
 
 
 def not_by_verdict(error: BaseException | None) -> tuple[BaseException, ...]:
-    """Returns errors without a result, even inside a group such as a TaskGroup's. Errors of verdicts have results."""
+    """Returns the errors that no result shows, even from inside a group such as a TaskGroup's."""
     if isinstance(error, BaseExceptionGroup):
         return tuple(each for inner in error.exceptions for each in not_by_verdict(inner))
     return () if error is None or isinstance(error, PerformanceError) else (error,)
 
 
 def _message(error: BaseException | None, others: Sequence[BaseException], report: pytest.TestReport) -> str:
-    """Returns some lines of its message: our errors, each of a group's errors, others as in pytest's summary."""
+    """Returns some lines of its message: our errors, each error in a group, and others as in pytest's summary."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext
     if isinstance(error, BaseExceptionGroup):

@@ -1,4 +1,4 @@
-"""Annotations for reviewers: what got worse or is undecided, at the line of its test.
+"""Annotations for reviewers: changes for the worse and undecided metrics, at the line of their test.
 
 GitHub Actions reads commands from the output of a step:
 

@@ -1,7 +1,7 @@
 """Writes results to pytest-benchmark's storage, for `--fileperf-save`: its CLI, and readers of its JSON, work on them.
 
 Storage layout, names, machine facts and the encoder are pytest-benchmark's own code, which is needed for this only.
-Commit facts are ours, under its names: its own question to Git writes the index and runs hooks. Fields:
+Commit facts are ours, under its names, because its own question to Git writes the index and runs hooks. Fields:
 
     ops                     requests per second, at the concurrency of the load (so not 1 / mean)
     rounds, iterations      number of successful requests; 1

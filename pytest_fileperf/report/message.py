@@ -1,4 +1,4 @@
-"""The messages of failed tests: what got worse and by how much, since which baseline, why, and what to do.
+"""The messages of failed tests: which metric got worse, by how much, since which baseline, why, and what to do.
 
     rps fell by 33.6 % compared with its baseline (1a2b3c4 of 2026-11-20)
 

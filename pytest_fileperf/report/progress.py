@@ -71,7 +71,7 @@ class ProgressSink(Protocol):
 
 
 class LiveProgress:
-    """Rewrites one line of a terminal, at most ten times a second and at each new phase; clears it at the end."""
+    """Rewrites one line of a terminal, at most ten times a second and at each new phase. Clears it at the end."""
 
     def __init__(
         self, write: Callable[[str], object], *, columns: Callable[[], int], clock: Callable[[], float] = time.monotonic

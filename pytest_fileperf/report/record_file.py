@@ -4,8 +4,8 @@
 never NaN or Infinity; unmeasured ones are null.
 
 History: 4 has memory, warm_up, after_requests and other_answers. 3 has versions, commit, asked, failed, said and
-record, so that reports can be made from it again. 2 tells the code from the environment (verdict.code, verdict.world),
-and has `base` for stored baselines too. 1 is the first.
+record, so that reports can be made from it again. 2 tells the code from the environment (`verdict.code`,
+`verdict.world`), and even stored baselines have `base`. 1 is the first.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ from pytest_fileperf.session.loads import Cores, Load, asked_alone, recording_of
 _MOST = 0.5
 """A cause must account for this share of the waiting."""
 _FEW_FAILED = 0.01
-"""Share of requests that may fail in a look. More would show the cost of failures, for example without open files."""
+"""Share of requests that may fail in a look. With more, the profile shows failures instead, for example for lack of
+open files."""
 _WARM_NS = 250_000_000
 """Brings a thread pool to its size before the profiler decides whether it may pause the process."""
 

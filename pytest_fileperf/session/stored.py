@@ -1,6 +1,6 @@
 """Compares with a stored baseline. Its code is measured again, alternately with the code here, if it can be found.
 
-    its code                         what is measured                   what decides
+    its code                         measured code                      decided by
     is the code here                 here                               nothing has changed
     is found                         both alternately                   the ratio of both
     is not found                     here                               stored figures

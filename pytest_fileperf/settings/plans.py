@@ -63,7 +63,7 @@ _LEAST_PATIENCE_NS, _PATIENCE_LATENCIES = 5_000 * _MS, 20
 _RATE_TURN_NS = 1_000 * _MS
 _RATE_TURN_REQUESTS = 20
 _PAUSES_A_TURN = 3
-"""For loads with pauses."""
+"""A turn of a load with pauses lasts for at least this many pauses."""
 
 
 def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
@@ -93,7 +93,7 @@ class Plan:
     said: tuple[str, ...] = ()
     """Facts that a reader must know about the measurement, as sentences without a full stop."""
     alpha: float = 0.0
-    """The level of each gate."""
+    """Each gate's probability of error."""
     smoke: bool = False
     """Whether only a few requests are made, for each part."""
     profiles: bool = False
@@ -209,7 +209,7 @@ class Plan:
         return f"the highest rate with {', '.join(shown)}"
 
     def search_load(self, asked: NextLoad, *, chance: random.Random, place: float, busy_rate: float) -> LoadPlan:
-        """Returns a load whose instants are random, at this place among random draws ordered by crowding.
+        """Returns a load with random instants. Of many random loads, ordered by crowding, it is the one at this place.
 
         `busy_rate` is about how many requests per second the server can answer.
         """
@@ -343,7 +343,7 @@ class Plan:
 
     @property
     def turn(self) -> LoadPlan | None:
-        """The load of one turn if it is a load of its own; None if turns belong to one closed loop."""
+        """The load of one turn if each turn is a load of its own. None if turns belong to one closed loop."""
         settings = self.settings
         if settings.is_whole:
             return self._whole_load(1, self._patience_ns)

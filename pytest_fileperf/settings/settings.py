@@ -80,7 +80,7 @@ class Options:
     coverage: bool = False
     """coverage may trace servers and load generators."""
     strict: bool = False
-    """NEW and INCONCLUSIVE fail too."""
+    """Even NEW and INCONCLUSIVE fail."""
     budget_s: float | None = None
     """The time of all comparisons together, in place of each test's `max_duration`."""
     ci: bool = False
@@ -136,7 +136,7 @@ class Settings:
     """How long each connection waits before its next request."""
     duration_ns: int = 4_000_000_000
     """For the whole measurement, over all start-ups, without warm-up. By default a test alone takes at most seven
-    seconds, with three start-ups, their warm-ups, and two starts of half a second."""
+    seconds: three start-ups, their warm-ups, and two starts of half a second."""
     rounds: int = 12
     """Spread over the start-ups, by default a third of a second each. Shorter rounds have too few requests."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
