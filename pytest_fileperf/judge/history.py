@@ -152,8 +152,6 @@ def append(path: Path, run: Run) -> None:
             there = file.read()
             if there.strip() and not any(_parsed(own)[0] for own in there.decode("utf-8", "replace").splitlines()):
                 raise RecordError(f"{path} isn't a history. Name another file with --fileperf-history=PATH")
-            if line in there:
-                return
             left = memoryview(line if not there or there.endswith(b"\n") else b"\n" + line)
             try:
                 while left:

@@ -238,10 +238,10 @@ class _Segment:
     def slow_change(self, first: int, last: int) -> tuple[float, int, int, float, float] | None:
         """Returns a straight way between two levels: its cost, first and last run, change and the change's error.
 
-        It begins at `first` or some runs before, and ends at `last` or some runs later. None if there is a link.
+        It begins at `first` or some runs before, and ends at `last` or some runs later. None if links matter.
         """
         y, v, link = self._runs
-        if link[1:].any():
+        if link[1:].sum() > 0.25 * v.min():
             return None
         begins = np.arange(max(1, first - TREND.slow_runs), first + 1)
         ends = np.arange(max(last, first + TREND.slow_least - 1), min(len(y) - 1, last + TREND.slow_runs) + 1)

@@ -86,13 +86,11 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str = "", said
             folded.append(trend)
             continue
         name = pad(plain(names[trend.series.nodeid]), width)
-        total = change_text(*trend.total)
-        style = Style.BAD if trend.steps and _is_worse(trend) else Style.NONE
+        is_worse = METRICS[trend.series.metric].worse_sign * trend.total[0] > 0
+        style = Style.BAD if trend.steps and is_worse else Style.NONE
         bars = _bars(trend, scales[trend.series.metric])
-        lines.append(
-            f"{name}  {trend.series.metric:{metric_width}} {bars}  {paint(total, style, colour=screen.colour)}"
-        )
-        lines += rows
+        total = paint(change_text(*trend.total), style, colour=screen.colour)
+        lines += [f"{name}  {trend.series.metric:{metric_width}} {bars}  {total}", *rows]
     if folded:
         changed = sum(bool(trend.steps) for trend in folded)
         unchanged = len(folded) - changed
@@ -162,10 +160,6 @@ def _quiet_text(trend: Trend) -> str:
         if runs is not None and runs <= _SOON:
             return f"no step; one of {format_share(change)} would show within {format_count(runs, 'run')}"
     return f"no step; one of {format_share(_ASKED[-1])} may not show within {_SOON} runs"
-
-
-def _is_worse(trend: Trend) -> bool:
-    return METRICS[trend.series.metric].worse_sign * trend.total[0] > 0
 
 
 def shares(change: float, error: float) -> tuple[float, float, float]:

@@ -113,10 +113,10 @@ def with_release(results: Sequence[Result], history: Path, run: Run, source: Sou
     tag = None if repository is None else repository.answers(*words)
     if not tag:
         return [*results]
-    tree = source.tree_of(f"refs/tags/{tag}")
+    commit = f"refs/tags/{tag}"
     changes = {
         (trend.series.nodeid, trend.series.metric): (tag, *shares(*trend.total))
-        for trend in trends_of([history], since=tag, now=run)[0]
+        for trend in trends_of([history], since=commit, now=run)[0]
         if trend.series.runs[-1] is run and trend.is_known
     }
     return [
@@ -126,7 +126,7 @@ def with_release(results: Sequence[Result], history: Path, run: Run, source: Sou
                 for item in result.verdict.comparisons
             )
         )
-        if result.verdict.old_tree != tree
+        if result.verdict.old_tree != source.tree_of(commit)
         else result
         for result in results
     ]
