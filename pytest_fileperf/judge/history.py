@@ -1,4 +1,4 @@
-r"""The history of a project: a line of JSON for each run, appended to a file, and the series that its lines make.
+r"""The history of a project: a file with a line of JSON for each run, and series made from its lines.
 
     {"v":1,"id":"9b1f…","at":"2026-11-25T09:41:16+00:00","tree":"31af9e75bb0b","machine":"linux-x86_64-2-cpython3.11-359d",
      "packages":"91ac02d7","tests":{"test_api.py::test_upload":{"old":"e712d514755b","work":"c41f09d2","ratios":{"rps":
@@ -10,10 +10,10 @@ r"""The history of a project: a line of JSON for each run, appended to a file, a
     work       digest of request, server and load: another load is another series
 
 Only comparisons that measured both codes alternately have such ratios. Every outcome is written. Lines without a run,
-such as a merge's conflict markers, are skipped with a sentence; the order of lines does not matter. A file that cannot
+such as a merge's conflict markers, are skipped with a sentence. The order of lines does not matter. A file that cannot
 be read is an error, and never replaced. No host name, path, secret or value of a request is in it.
 
-Others may have written the file: a line whose values are not of the right form is skipped as well.
+Others may have written the file, so a line with values of a wrong form is skipped.
 
 History: 1 is the first.
 """
@@ -61,7 +61,7 @@ _VOID = frozenset(
         ReasonKind.SATURATED,
     }
 )
-"""With such a reason the ratio is not that of both codes."""
+"""With such a reason, something else than the code may have made the ratio."""
 _OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
 """Keys of an identity that may differ between runs whose ratios compare; beside them how start-ups are stabilised."""
 _SALT = hashlib.sha256(b"pytest-fileperf history").hexdigest()[:32]
@@ -73,7 +73,7 @@ _LUCK = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRatios:
-    """What one run shows of one test."""
+    """The comparison of one test in one run."""
 
     __test__ = False
 
@@ -96,7 +96,7 @@ class Run:
     tests: Mapping[str, TestRatios]
     commit: str = ""
     dirty: bool = False
-    """The code here is not that of the commit."""
+    """Uncommitted code was measured."""
     made: str = ""
     branch: str = ""
 
@@ -130,7 +130,7 @@ def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
 
 
 def work_of(identity: Mapping[str, object]) -> str:
-    """Returns a slow digest of what makes ratios of two runs compare: request, load, server and set-up."""
+    """Returns a slow digest of request, load, server and set-up: runs compare only if it is the same."""
     held = {key: value for key, value in identity.items() if key not in _OF_THE_RUN}
     if isinstance(server := held.get("server"), Mapping):
         held["server"] = {key: value for key, value in server.items() if key != "stabilised"}
@@ -260,9 +260,9 @@ class Series(Observed):
     def change_since(
         self, begun: int, tree: str, course: Course, *, of_last_run: bool = False
     ) -> tuple[float, float] | None:
-        """Returns the change from the runs before one to those since, or to the last run, with its error: log ratios.
+        """Returns the change from runs before run `begun` to runs since then, or to the last run. None without runs.
 
-        If the first old code is this `tree`, the change is since that code. Without runs it is None.
+        It is a log ratio with its standard error. If the first old code is this `tree`, the change is since that code.
         """
         if begun >= len(self.runs):
             return None

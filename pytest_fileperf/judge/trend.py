@@ -1,6 +1,6 @@
 """Finds steps and slow changes in a history of log ratios.
 
-Each run measured old and new code alternately, so its ratio does not depend on the machine, and its error is known.
+Each run measured old and new code alternately. So its ratio does not depend on the machine, and its error is known.
 
 Steps
     The cheapest division of all runs into segments with one level each; each further segment costs a penalty. Runs
@@ -32,7 +32,7 @@ from pytest_fileperf.judge.rules import TREND
 
 Floats = NDArray[np.float64]
 _PLACE = 2.7055
-"""A place is in its 90 % interval if it costs at most so much more than the best one: chi squared, one degree."""
+"""The 90 % interval has all places that cost at most so much more than the best one (chi squared, one degree)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What a series of runs shows."""
+    """The steps and the noise of a series."""
 
     steps: tuple[Step, ...]
     levels: tuple[float, ...]
@@ -71,7 +71,7 @@ class Course:
         return float(levels[-1]), math.sqrt(variances[-1])
 
     def runs_to_show(self, change: float) -> int | None:
-        """Returns after how many runs a step of this size (a log ratio) shows in 8 of 10 cases; None for over 100."""
+        """Returns after how many runs a step of this log ratio shows in 8 of 10 cases. None means over 100."""
         begun = max((step.at for step in self.steps), default=0)
         before, needed = len(self.levels) - begun, (math.sqrt(TREND.penalty) + 0.84) ** 2 * (self.noise / change) ** 2
         after = math.inf if before <= needed else needed * before / (before - needed)
@@ -87,7 +87,7 @@ class Observed:
     errors: Sequence[float]
     """Their standard errors, as each run states them."""
     links: Sequence[float]
-    """Variances of the link that ends before each run: 0 where the old code stays the same."""
+    """Variances of the link that ends before each run: 0 if the old code stays the same."""
     session_sd: float
 
 
@@ -141,7 +141,7 @@ def _course(y: Floats, v: Floats, link: Floats, begins: Sequence[int]) -> Course
 def _with_slow_changes(
     steps: Sequence[Step], begins: Sequence[int], part: Callable[[int, int], _Segment]
 ) -> Iterator[Step]:
-    """Yields the steps, with a slow change in place of those that it explains; of many ways the one with most steps."""
+    """Yields the steps. A slow change replaces the steps that it explains, as many as it can."""
     at = 0
     while at < len(steps):
         last = at
@@ -179,7 +179,7 @@ def scale_of(y: Floats, v: Floats, link: Floats) -> Floats:
 
 
 def clipped(y: Floats, sd: Floats) -> Floats:
-    """Draws an odd run to some deviations from the median of the runs around it; a step of four runs stays."""
+    """Draws odd runs towards the median of the runs around them. A step of four runs stays."""
     around = np.pad(y, ((0, 0), (TREND.window // 2,) * 2), constant_values=np.nan)
     middle = np.nanmedian(np.lib.stride_tricks.sliding_window_view(around, TREND.window, axis=1), axis=2)
     return middle + np.clip(y - middle, -TREND.clip * sd, TREND.clip * sd)
@@ -217,7 +217,7 @@ def points(back: Sequence[int] | NDArray[np.int64]) -> list[int]:
 
 
 class _Segment:
-    """Runs of one level, which may move by a link; `variances` are those of its `levels`, from all of the runs."""
+    """Runs between two steps: their `levels`, which only links move, with the `variances` of these."""
 
     def __init__(self, y: Floats, v: Floats, link: Floats) -> None:
         self._runs = y, v, link

@@ -66,7 +66,7 @@ class Trend:
 
 
 def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str = "", said: Sequence[str] = ()) -> str:
-    """Returns at most twelve lines and what is `said` beside them; `since` names what totals are since."""
+    """Returns at most twelve lines, and the lines `said`. `since` names the begin of the totals."""
     runs = {id(run): run for trend in trends for run in trend.series.runs}
     if not runs:
         return "".join(f"{plain(line)}\n" for line in (*said, "no runs to show"))

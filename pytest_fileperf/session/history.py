@@ -87,7 +87,7 @@ def trends_of(
 
 
 def _since(since: str, repository: Repository | None, places: Mapping[str, int]) -> tuple[str, Callable[[Run], bool]]:
-    """Returns the tree of a commit, or an empty text for a day, and a function that tells whether a run is later."""
+    """Returns a function that tells whether a run is later; before it the commit's tree, or an empty text for a day."""
     words = ("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
     commit = None if repository is None else repository.answers(*words)
     if commit is None or repository is None:
