@@ -38,7 +38,7 @@ class Standing(StrEnum):
     FAILED = "FAILED"
     """No request succeeded, or in a smoke run one did not. The test fails."""
     INCONCLUSIVE = "INCONCLUSIVE"
-    """The evidence does not decide; the message says how small a change it could have shown. pytest counts the test as
+    """The measurement does not decide. The message says which change would have shown. pytest counts the test as
     `inconclusive`, with the letter `I`. It fails with `--fileperf-strict`."""
     SATURATED = "SATURATED"
     """Nothing was found wrong, but the load generator used up its own core. So the figures are its own and not the
