@@ -64,7 +64,7 @@ def results_html(record: SessionRecord, trends: Sequence[Trend] = ()) -> str:
             _folded(element("h2", f"{len(calm)} passed"), *calm, open="" if urgent else "open", id="calm")
             if calm
             else "",
-            element("p", "~ of fewer requests than the percentile needs", class_="quiet") if rough else "",
+            element("p", "~ marks a percentile of too few requests", class_="quiet") if rough else "",
         ),
         script="page.js",
     )
@@ -223,8 +223,10 @@ def _brief(result: Result) -> list[str]:
 
 def _again(result: Result, record: SessionRecord) -> str:
     asked = record.asked
-    against = [f"--fileperf-against={without_queries(asked.against)}"] if asked.against else []
-    return shlex.join(("pytest", "--fileperf-smoke" if asked.smoke else "--fileperf", *against, result.test.item))
+    options = ["--fileperf-smoke" if asked.smoke else "--fileperf"]
+    options += [f"--fileperf-against={without_queries(asked.against)}"] if asked.against else []
+    options += ["--fileperf-update=new"] if result.standing is Standing.NEW else []
+    return shlex.join(("pytest", *options, result.test.item))
 
 
 def _limiting(limit: Limit) -> Markup:

@@ -152,7 +152,7 @@ def figure(chart: Chart) -> Markup:
         element("path", class_="upright", d=uprights) if uprights else "",
         *(_text(text, _LEFT - 10, y(at) + 8, "end") for at, text in chart.y.ticks),
         *(_text(text, x(at), _HEIGHT - 8, "end" if x(at) > right - 20 else "middle") for at, text in chart.x.ticks),
-        *(_text(text, x(at) + 4, _TOP - 10, "start") for at, text in chart.notes),
+        *(_text(text, min(x(at), right - 110), _TOP - 10, "start") for at, text in chart.notes),
         *(part for line in chart.lines for part in _parts(line, x, y)),
         viewBox=f"0 0 {width} {_HEIGHT}",
         role="img",
