@@ -144,8 +144,16 @@ def test_each_test_is_told_once_and_what_needs_attention_is_open(session: str) -
     assert Counter(test.attributes["data-outcome"] for test in tests) == Counter(
         word_of(result.standing) for result in results
     )
+    assert sum(map(int, re.findall(r"\d+", tree.first("p", "lead").text))) == len(results)
     titles = [figure.first("figcaption").first("b").text for figure in tree.all("figure")]
     assert sorted(titles) == sorted(chart.title for result in results for chart in charts_of(result))
+
+
+def test_a_stored_regression_is_not_called_passed() -> None:
+    accepted = result(verdict=Verdict(comparisons=(REGRESSED,))).having(baseline_written=True)
+    tree = page(accepted)
+    assert tree.first("p", "lead").text == "1 test got worse and became the new baseline."
+    assert "open" in tree.first("details", "test").attributes
 
 
 def test_only_the_script_that_was_put_in_may_run() -> None:

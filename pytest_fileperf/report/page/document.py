@@ -83,6 +83,7 @@ _WORDS = {
     Standing.INCONCLUSIVE: "stayed undecided",
     Standing.SATURATED: "needed a faster load generator",
     Standing.NEW: "had no baseline",
+    Standing.ACCEPTED: "got worse and became the new baseline",
     Standing.IMPROVED: "got better",
     Standing.PASS: "passed",
     Standing.UNGATED: "passed without a gate",
@@ -106,8 +107,10 @@ def _sentence(record: SessionRecord) -> str:
     """Returns how many tests have which outcome: `1 test got worse, 2 passed.`."""
     found = Counter(result.standing for result in record.results)
     noun = "measurement" if any(result.test.further for result in record.results) else "test"
-    said = [(found[standing], words) for standing, words in _WORDS.items() if found[standing]]
-    texts = [f"{format_count(count, noun) if not at else count} {words}" for at, (count, words) in enumerate(said)]
+    order = sorted(found, key=list(_WORDS).index)
+    texts = [
+        f"{found[each] if at else format_count(found[each], noun)} {_WORDS[each]}" for at, each in enumerate(order)
+    ]
     others = wording.failed_count(record)
     return f"{', '.join(texts) or 'Nothing was measured'}{f'; {others}' * bool(others)}."
 

@@ -57,7 +57,7 @@ def gate_table(result: Result) -> Markup:
             element("th", item.metric, scope="row"),
             *(
                 element("td", text, class_="number", data_heading=name)
-                for name, text in zip((base, "now"), wording.both_sides(item), strict=True)
+                for name, text in zip((base, "new"), wording.both_sides(item), strict=True)
             ),
             element("td", element("b", wording.change_text(item)), f" {wording.interval_text(item)}", class_="number"),
             element("td", _picture(item), class_="change"),
@@ -68,7 +68,7 @@ def gate_table(result: Result) -> Markup:
     ]
     how = f", measured alternately, with {format_count(result.verdict.pairs, 'start-up')} of each"
     said = element("p", "Against ", element("b", plain(against)), how) if against else ""
-    judged = table(("gate", f">{base}", ">now", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
+    judged = table(("gate", f">{base}", ">new", ">change", "", ">tolerance", "outcome"), rows, class_="judged")
     return Markup(said + judged)
 
 
