@@ -1,30 +1,30 @@
-"""Compares two sides that were loaded in turn, pair of boots by pair of boots, as often as evidence comes in.
+"""Compares two versions that were loaded alternately, one pair of start-ups after the other, as evidence comes in.
 
 Evidence
-    Of a rate the mean of what pairs show (`unit`), of a percentile the share of requests that take longer
-    (`ranks`): either is how much worse now is, with bounds at any probability of error. Blocks that hang together
-    inside (rounds in a boot, requests in a round) need no model of how: only the spread between pairs counts, and
-    pairs are drawn independently.
-    Either has a guard, which has a part of the error. The guard of a typical rate is the total over all turns: it holds
-    the stalls that are too rare to be typical. The guard of a percentile is the slow requests between stalls: a few
-    stalls in which all connections wait at once are most of a percentile's chance.
+    It is how much worse the new version is, with bounds at any probability of error. For a rate it is the mean of the
+    pairs' values (`unit`), for a percentile it comes from the share of requests that take longer (`ranks`). Rounds
+    within a start-up depend on each other, and so do requests within a round. That needs no model, because only the
+    spread between pairs counts, and pairs are independent.
+    Both have a guard, which has a part of the error. The guard of a typical rate is the total over all turns: it
+    includes stalls that are too rare to be typical. The guard of a percentile is the slow requests between stalls. In a
+    stall all connections wait at once, so a few stalls make most of a percentile's chance.
 
 Sequence
     Error probabilities are spent over the looks at the evidence (Lan and DeMets, "Discrete sequential boundaries for
-    clinical trials", Biometrika 70 (1983) 659–663): each look may use its `share` of them, and no more. Adding up
-    the shares bounds the error, however much the looks have in common (Bonferroni), so the shares need no model either.
+    clinical trials", Biometrika 70 (1983) 659–663). Each look may use its `share` of them, and no more. The sum of the
+    shares bounds the error, however much the looks have in common (Bonferroni). So the shares need no model either.
 
 Outcome, with L = log(1 + tolerance); bounds are one-sided, at this look's share of their error
     REGRESSED  the lower bound at the gate's alpha is above 0, and the one at `Rules.bound_error` above L.
-               A rate is REGRESSED by its guard alone too; a percentile only if it is itself above L, at
-               `Rules.calm_error`. At the end also where the whole interval is beyond ten times the tolerance.
-    IMPROVED   as far in the good direction; not a rate whose guard may be worse.
+               A rate is REGRESSED even by its guard alone. A percentile is so only if it is itself above L, at
+               `Rules.calm_error`. At the end also if the whole interval is beyond ten times the tolerance.
+    IMPROVED   as far in the good direction; but not a rate whose guard may be worse.
     PASS       the estimate is at most L. Its upper bound, at the same error at each look, is below L + 2 % for a rate
                (`Rules.excluded_more`), below 2 L + 2 % for a percentile (`Rules.tail_tolerances`).
                Not while the guard may be worse: its lower bound at all of `Rules.bound_error` is above L.
-               Of a rate, the total has to exclude a loss by stalls too: its upper bound, at the error of the rate
-               itself, is below L + 5 % (`Rules.total_more`). A server that stalls now and then has the typical pace
-               of one that does not.
+               A rate's total must even exclude a loss by stalls: its upper bound, at the rate's own error, is below
+               L + 5 % (`Rules.total_more`). A server that stalls now and then has the same typical pace as a server
+               without stalls.
     undecided  otherwise; INCONCLUSIVE once the time is over.
 """
 
@@ -74,7 +74,7 @@ Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
 
 def share_of_looks(before: float, now: float) -> float:
-    """Returns a look's share of the error, by the shares of the time that were over at the last one and are now."""
+    """Returns a look's share of the error, if the last look came `before` and this one `now` (shares of the time)."""
     return sum(share for at, share in RULES.looks if before < at <= now)
 
 
@@ -90,8 +90,8 @@ def compare_pairs(
 ) -> MetricComparison:
     """INCONCLUSIVE means that this look leaves it undecided.
 
-    `alpha` is the gate's level over all looks, `share` the part that this look may use of it. `elapsed_s` is what the
-    pairs took, and `next_s` what another one will take.
+    `alpha` is the gate's probability of error over all looks. This look may use a `share` of it. The pairs took
+    `elapsed_s`, and another one will take `next_s`.
     """
     if metric.is_counted:
         known = (counts_of(metric, own) for own in sides_of(pairs))
@@ -112,11 +112,11 @@ def compare_pairs(
     look, main = Threshold.of(levels.tolerance, alpha).part(share), evidence.main
     levels = replace(levels, log_ratio=metric.worse_sign * main.worse, log_error=main.error)
     outcome, guard = decide(evidence, look)
-    # Slow requests between stalls say that a percentile is worse, and not by how much.
+    # Slow requests between stalls show that a percentile is worse, but not by how much.
     shown = evidence.main if guard is None or evidence.is_calm else guard
     detectable, reason = _with_guard(evidence, look, Difference.detectable), None
     if outcome is Outcome.REGRESSED:
-        detectable = min(detectable, shown.worse)  # what has been seen can be seen
+        detectable = min(detectable, shown.worse)  # a worsening that was found can be found
     if guard is not None and evidence.is_calm:
         reason = Reason(kind=ReasonKind.PAIRS_CALM_WORSE, share=as_share(guard.low(RULES.bound_error)))
     elif guard is not None and evidence.main.worse <= look.limit:
@@ -129,15 +129,15 @@ def compare_pairs(
 def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, at: float) -> bool:
     """Returns whether the rest of the time is unlikely to decide; `at` is the share of it that is over.
 
-    Errors shrink with the square root of the time. It may decide what they let PASS then, if both sides turn out to be
-    the same, and what would be REGRESSED if the estimate moves by as many standard errors as it still may.
+    Errors shrink with the square root of the time. The rest may decide it if equal versions would PASS with such
+    errors. It may also if the estimate, moved by `Rules.hopeless_errors` of them, would be REGRESSED.
     """
     if at < RULES.hopeless_from or (evidence := paired_evidence(metric, pairs)) is None:
         return False
     last, shrunk = _last_look(tolerance, alpha), math.sqrt(at)
     for difference, threshold in evidence.parts(last):
         later = Difference(worse=difference.worse, error=difference.error * shrunk, df=difference.df)
-        # `main` may be IMPROVED as well; what the guard shows is never better.
+        # Even an IMPROVED `main` decides it, but the guard never shows a gain.
         seen = abs(later.worse) if difference is evidence.main else later.worse
         if seen + RULES.hopeless_errors * later.error >= later.least_shown(threshold):
             return False
@@ -152,7 +152,7 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
 
 def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None:
-    """Returns None where the pairs show too little."""
+    """Returns None if the pairs show too little."""
     if (main := paired_difference(metric, pairs)) is None:
         return None
     error = RULES.rate_pass_error if metric.percentile is None else RULES.bound_error
@@ -161,7 +161,7 @@ def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None
 
 
 def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool = False) -> Difference | None:
-    """Returns `Differences.main` or its `guard`; None where pairs show too little."""
+    """Returns `Differences.main` or its `guard`; None if the pairs show too little."""
     usual = usual_sd(RULES.pair_sd, set.intersection(*(set(pair.stabilised) for pair in pairs)))
     if metric.percentile is not None:
         return difference_by_ranks(metric, pairs, usual=usual * tail_factor(metric), calm=of_guard)
@@ -172,7 +172,7 @@ def paired_difference(metric: Metric, pairs: Sequence[Pair], *, of_guard: bool =
 
 
 def _level(metric: Metric, sides: Sequence[BootEvidence]) -> float | None:
-    """Returns the value in the metric's unit: of all latencies, or of all turns."""
+    """Returns the value in the metric's unit: from all latencies, or from all turns."""
     if metric.percentile is not None:
         return percentile_of(sides, metric.percentile)
     turns = [rate for side in sides if (rate := side.rate(metric.name)) is not None]
@@ -192,7 +192,7 @@ def smallest_seen(evidence: Differences, tolerance: float, alpha: float) -> floa
 
 
 def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: float) -> float:
-    """Returns how many times the time that this evidence took is needed to see a change (a log ratio)."""
+    """Returns the multiple of this evidence's time that is needed to see a change (a log ratio)."""
 
     def times(difference: Difference, threshold: Threshold) -> float:
         seen = difference.margin(1 - RULES.power)
@@ -203,7 +203,7 @@ def time_to_see(evidence: Differences, change: float, tolerance: float, alpha: f
 
 
 def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alpha: float) -> float:
-    """Returns how many times the time of these pairs is likely to decide it at the last look; may be infinite.
+    """Returns the multiple of these pairs' time that is likely to decide it at the last look; may be infinite.
 
     Errors shrink with the square root of the time, and the estimate stays. Pairs that show too little need twice it.
     """
@@ -219,7 +219,7 @@ def times_to_decide(metric: Metric, pairs: Sequence[Pair], tolerance: float, alp
 
 
 def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Difference, Threshold], float]) -> float:
-    """Returns the `need` for REGRESSED: by `main`, or by a guard between stalls that `main` hardly agrees with."""
+    """Returns the `need` for REGRESSED: by `main`, or by a guard between stalls if `main` roughly agrees."""
     needs = [need(difference, threshold) for difference, threshold in evidence.parts(look)]
     if not evidence.is_calm or len(needs) < 2:
         return needs[0]
@@ -230,7 +230,7 @@ def _with_guard(evidence: Differences, look: Threshold, need: Callable[[Differen
 def _why_nothing(
     metric: Metric, pairs: Sequence[Pair], base: float | None, now: float | None, elapsed_s: float, next_s: float
 ) -> Reason:
-    """Says too how long enough pairs take; `base` and `now` are the metric's levels."""
+    """Returns the reason, with the time for enough pairs; `base` and `now` are the metric's values."""
     for side, value in (("base", base), ("now", now)):
         if not value:
             return Reason(kind=ReasonKind.PAIRS_NO_RATIO, metric=metric.name, side=side)
@@ -257,7 +257,7 @@ def _why_undecided(evidence: Differences, look: Threshold, detectable: float, ju
         kind = ReasonKind.PAIRS_CALM_UNCLEAR if evidence.is_calm else ReasonKind.PAIRS_TOTAL_UNCLEAR
         return Reason(kind=kind, share=as_share(guard.worse), jump=jump)
     if is_worse:
-        # A verdict takes more than the interval that is shown: of all looks, and of all tests of a session.
+        # A verdict takes more than the shown interval, because it counts all looks, and all tests of a session.
         is_nearly = evidence.main.is_above(look.limit, RULES.bound_error)
         kind = ReasonKind.PAIRS_NEARLY if is_nearly else ReasonKind.PAIRS_NOISE
         return Reason(kind=kind, share=as_share(look.limit), jump=jump)
@@ -267,7 +267,7 @@ def _why_undecided(evidence: Differences, look: Threshold, detectable: float, ju
 
 
 def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) -> Reason:
-    """Returns a reason by what was not seen, as a log ratio: that nothing can be told, if it is too much."""
+    """Returns a reason by the worsening that would not have shown, a log ratio; NOTHING_TOLD if it is too great."""
     share = as_share(ratio)
     if share > (most := RULES.most_told(as_share(look.limit))):
         return Reason(kind=ReasonKind.NOTHING_TOLD, share=most, noise_of=NoiseOf.TURNS, jump=jump)
@@ -275,10 +275,10 @@ def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) 
 
 
 def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
-    """Returns the percentiles, with their seconds, beside one at which latency jumps, by 70 % or more; else None.
+    """Returns the percentiles below and above, with their seconds, if latency jumps by 70 % between them; else None.
 
-    It jumps at the share of requests that a pause hits. Of servers that stall as often as p99 notices, 97 of 263
-    undecided simulated tests have a jump: p99.5 decides 58 of those, and 10 of the others; p95 decides most of either.
+    It jumps at the share of requests that a pause hits. If servers stall as often as p99 notices, 97 of 263 undecided
+    simulated tests have a jump. p99.5 decides 58 of these, and 10 of the others. p95 decides most of both.
     """
     if metric.percentile is None:
         return None
@@ -290,7 +290,7 @@ def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
     return (before, after) if before[1] > 0 and after[1] / before[1] >= 1.7 else None
 
 
-# --- What a comparison could see on this machine, from one of the same code with itself
+# --- The changes that a comparison could see on this machine, from a comparison of the same code with itself
 
 ASKED = (0.05, 0.02)
 """Changes of interest, as shares."""
@@ -302,15 +302,15 @@ class NoiseFloor:
 
     metric: str
     seconds: float
-    """The time that the comparison had."""
+    """The comparison's time."""
     smallest: float | None
     """The smallest worsening, as a share, that would have shown; None if pairs showed too little."""
     seconds_for: Mapping[float, float]
-    """For each change in `ASKED` the time that it needs, by the square root law."""
+    """The time that each change in `ASKED` needs, by the square root law."""
 
 
 def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, seconds: float) -> NoiseFloor:
-    """Where the tolerance is too great for a change to show, its time is that of half the change as a tolerance."""
+    """If the tolerance is too great for a change, the change's time is for a tolerance of half the change."""
     evidence = paired_evidence(metric, pairs)
     if evidence is None:
         return NoiseFloor(metric=metric.name, seconds=seconds, smallest=None, seconds_for={})
@@ -324,10 +324,10 @@ def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
     return NoiseFloor(metric=metric.name, seconds=seconds, smallest=smallest, seconds_for=times)
 
 
-# --- Looks at the evidence of a comparison as it comes in, and says when it is enough. Pure: the time is an argument
+# --- Looks at a comparison's evidence as it comes in, and decides when it is enough. Pure: the time is an argument
 
 MOST_TIMES, MORE_S = 1.2, 4.0
-"""So many times the limit, and so much more, are not exceeded, though there are too few pairs to tell anything."""
+"""With too few pairs to decide, a comparison may take this multiple of its limit, and this much more."""
 
 
 class Sequential:
@@ -342,10 +342,10 @@ class Sequential:
         part: float = 1.0,
         to_the_end: bool = False,
     ) -> None:
-        """`tolerances` has every gated metric by name; `alpha` is each gate's level, `limit_s` the time there is.
+        """`tolerances` has every gated metric by name; `alpha` is each gate's probability of error, `limit_s` the time.
 
-        `part` is the share of the error that these looks use, where others follow at the same evidence. With
-        `to_the_end` all of the time is used, whatever is seen.
+        `part` is the share of the error for these looks, if others follow at the same evidence. With `to_the_end` all
+        of the time is used, whatever the looks show.
         """
         self._tolerances = tolerances
         self._alpha = alpha
@@ -355,7 +355,7 @@ class Sequential:
         self._looked_at = 0.0
 
     def look(self, pairs: Sequence[Pair], *, elapsed_s: float, next_s: float) -> tuple[MetricComparison, ...] | None:
-        """Returns the verdict if all is decided, or the time does not do for another pair, of `next_s`; else None."""
+        """Returns the verdict if all is decided, or if no time is left for another pair (`next_s`); else None."""
         is_counted = all(METRICS[name].is_counted for name in self._tolerances)
         least = 1 if is_counted else RULES.least_pairs
         if len(pairs) < least and elapsed_s + next_s <= MOST_TIMES * self._limit_s + MORE_S:
@@ -383,10 +383,10 @@ class Sequential:
         return tuple(map(unless_far_worse, found))
 
     def _is_over(self, found: Sequence[MetricComparison], pairs: Sequence[Pair], at: float) -> bool:
-        """Returns whether a regression is found, or nothing that is undecided can be decided in the time there is.
+        """Returns whether a regression is found, or the time that is left can decide nothing more.
 
-        Without a regression it takes a few more pairs. What would PASS is no PASS while its figures are worse by more.
-        Nothing waits for what is only WATCHED.
+        Without a regression it takes a few more pairs. A metric does not PASS while its figures are worse by more than
+        the tolerance. Nothing waits for a metric that is only WATCHED.
         """
         if any(item.outcome is Outcome.REGRESSED for item in found):
             return True
