@@ -216,7 +216,7 @@ class Measurement:
     """Each part's figures by name. CPU and limit belong to the whole load."""
     steps: Mapping[str, Measurement] = field(default_factory=dict, repr=False, compare=False)
     """Each step's figures by name. `requests` and `rps` count its successes, `latency` leaves out pauses. CPU and limit
-    are those of the whole load. Steps of a part are in `parts["visit"].steps`."""
+    belong to the whole load. Steps of a part are in `parts["visit"].steps`."""
 
     def __str__(self) -> str:
         if not self.requests:

@@ -147,8 +147,8 @@ def add_options(parser: pytest.Parser) -> None:
     flag("-prune", "Remove baselines of tests that no longer exist.")
     option(
         "-against",
-        "Compare with another version, alternately: a Git ref, a directory, a URL on this machine, or another Python "
-        "for the same code.",
+        "Compare with another version: a Git ref, a directory, a URL on this machine, or another Python. Both are "
+        "measured alternately.",
         metavar="REF|DIR|URL|python:PATH",
     )
     option(
