@@ -119,9 +119,10 @@ def test_get(fileperf, fileperf_server, name):
     assert cores["child"] == len(os.sched_getaffinity(0))
     assert cores.get("worker", 1) == 1
 
-@pytest.mark.parametrize("name", ["later", "always"])
-def test_work(fileperf, name):
-    fileperf.get("/", app=f"app_{name}:app", connections=4, duration="0.8s", boots=1, warmup="0.2s")
+@pytest.mark.parametrize("name,gate", [("later", "rps"), ("always", "none")], ids=["later", "always"])
+def test_work(fileperf, name, gate):
+    load = dict(connections=4, duration="0.8s", max_duration="3s", boots=1, warmup="0.2s")
+    fileperf.get("/", app=f"app_{name}:app", gate=gate, **load)
 """
 NAMES = ["test_get[early]", "test_get[late]", "test_get[passing]", "test_work[always]", "test_work[later]"]
 COMPARED = """
