@@ -45,7 +45,7 @@ async def app(scope, receive, send):
 TESTS = """
 import pytest
 
-@pytest.mark.parametrize("path,requests", [("/pool", 150), ("/tool", 50)], ids=["pool", "tool"])
+@pytest.mark.parametrize("path,requests", [("/pool", 100), ("/tool", 30)], ids=["pool", "tool"])
 def test_path(fileperf, path, requests):
     fileperf.get(path, connections=2, requests=requests, duration="60s", boots=1, gate="none")
 """
