@@ -85,7 +85,7 @@ def _capacity(result: Result) -> Chart | None:
     lines += _loads("p99 of the old code", old, QUIET) if old else []
     lines += [level(name, limit, x, BAD) for name, limit in limits.items()]
     bands = [(found.low, found.high)] if found.rate and math.isfinite(found.high) else []
-    says = "Each mark is a load of some seconds. Hollow: a limit did not hold, or the server fell behind."
+    says = "Each mark is a load of some seconds. Hollow: a limit was broken, or the server fell behind."
     says += " Shaded: the interval of the capacity." * bool(bands)
     return Chart(title="Latency over rate", says=says, lines=lines, x=x, y=y, bands=bands)
 
@@ -220,7 +220,7 @@ def _rates(result: Result, timeline: Timeline) -> Chart | None:
     if isinstance(rate, int | float):
         lines.append(level("due", float(rate), timeline.x, QUIET))
     ended = any(round_.phase is Phase.DRAIN for _, _, round_ in rounds)
-    says = "Each mark is a round." + " The last one is what was in flight at the end." * ended
+    says = "Each mark is a round." + " The last one has the requests in flight at the end." * ended
     return _over_time("Requests per second over time", says, lines, result, ("rps",), timeline)
 
 

@@ -249,7 +249,7 @@ def _profile(result: Result) -> tuple[Markup, ...]:
     """Returns what the profiler saw, under what it was asked: it compares where two versions were measured in turn."""
     if result.explanation is None:
         return ()
-    asked = "What costs most CPU" if result.base is None else "What made it slower"
+    asked = "CPU by function" if result.base is None else "Cause"
     return element("h4", asked), element("pre", result.explanation.text)
 
 
@@ -328,7 +328,7 @@ def _group_sections(groups: Sequence[RankedGroup], anchors: Mapping[int, str]) -
     sure = format_share(groups[0].confidence)
     says = (
         "Tests of equal rank cannot be told apart, and each of the marked ones may be the best. "
-        f"Ranks and intervals of a group hold together with {sure} confidence."
+        f"All ranks and intervals of a group together have {sure} confidence."
     )
     shown = (_group(group, anchors) for group in groups)
     return element("section", element("h2", "Groups"), element("p", says, class_="quiet"), *shown)
