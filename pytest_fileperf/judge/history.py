@@ -315,8 +315,8 @@ def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run], links: Seq
         one, other = places[old], places[new]
         return max(0.0, min(_UNKNOWN_LINK, float(spread[one, one] + spread[other, other] - 2 * spread[one, other])))
 
-    # The link's error is the same each time.
-    variances = [0.0, *(apart(*both) / len(turns.get(both, both[:1])) for both in pairwise(olds))]
+    # Machines that take turns come back to a link with the same error, so all their turns share it.
+    variances = [0.0, *(apart(*both) / (len(turns[both]) if both in turns else 1) for both in pairwise(olds))]
     for at, (run, _) in enumerate(own):
         if at and all(run.machine != before.machine for before, _ in own[max(0, at - TREND.machine_runs) : at]):
             variances[at] += TREND.machine_sd**2
