@@ -1,4 +1,4 @@
-r"""The history of a project: a file with a line of JSON for each run, and series made from its lines.
+r"""The history of a project: a file with a line of JSON for each run, and series made from it.
 
     {"v":1,"id":"9b1f…","at":"2026-11-25T09:41:16+00:00","tree":"31af9e75bb0b","machine":"linux-x86_64-2-cpython3.11-359d",
      "packages":"91ac02d7","tests":{"test_api.py::test_upload":{"old":"e712d514755b","work":"c41f09d2","ratios":{"rps":
@@ -61,14 +61,14 @@ _VOID = frozenset(
         ReasonKind.SATURATED,
     }
 )
-"""With such a reason, something else than the code may have made the ratio."""
+"""With such a reason, something other than the code may have made the ratio."""
 _OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
-"""Keys of an identity that may differ between runs whose ratios compare; beside them how start-ups are stabilised."""
+"""Keys of an identity that may differ between comparable runs. So may their stabilised properties."""
 _SALT = hashlib.sha256(b"pytest-fileperf history").hexdigest()[:32]
 _UNKNOWN_LINK = 1.0
 """Variance of a link that nobody has measured: the ratios behind it may be any."""
 _LUCK = 2.0
-"""A baseline that was stored because it was better carries luck: the errors of its link count so many times."""
+"""A baseline that was stored because it was better was partly lucky: the errors of its link count this many times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Run:
 
 
 def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
-    """Returns what belongs into a history: comparisons that measured two known codes alternately."""
+    """Returns the comparisons for a history, which measured two known codes alternately."""
     found = {}
     for result in results:
         ratios = {
@@ -193,7 +193,7 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
 
 
 def _parsed(line: str) -> tuple[int, dict[str, Any]]:
-    """Returns the version of a line's form and its content; 0 and nothing for a line without a run."""
+    """Returns the version of a line's format, and its content; 0 and nothing for a line without a run."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
@@ -207,7 +207,7 @@ def _parsed(line: str) -> tuple[int, dict[str, Any]]:
 
 
 def _run_of(content: Mapping[str, Any]) -> Run | None:
-    """Returns the run; None if a value is not of the right form."""
+    """Returns the run; None if a value has a wrong form."""
     try:
         tests = {}
         for nodeid, own in content["tests"].items():
@@ -249,11 +249,11 @@ class Series(Observed):
     metric: str
     runs: tuple[Run, ...]
     olds: tuple[str, ...]
-    """The old code of each run. Ratios are to the first of them: those to later ones are linked to it."""
+    """The old code of each run. All ratios are to the first old code: links convert the others."""
     far: float
     """Variance of the links between the first old code and the last."""
     unlinked: tuple[tuple[str, str], ...]
-    """Old codes that no runs link to the one before, with that one first."""
+    """Pairs of successive old codes that no runs link."""
     others: int
     """Runs of the same test that made another load."""
 

@@ -3,19 +3,19 @@
 Each run measured old and new code alternately. So its ratio does not depend on the machine, and its error is known.
 
 Steps
-    The cheapest division of all runs into segments with one level each; each further segment costs a penalty. Runs
-    weigh by their errors. Where the old code of the comparisons changes, the level may move as far as the link between
-    both is uncertain: a renewed baseline is no step. The result is exact, and the same each time.
+    The cheapest division of all runs into segments, each with one mean. Each further segment costs a penalty. Runs
+    weigh by their errors. If the old code of the comparisons changes, the mean may move as far as the link between both
+    codes is uncertain, because a renewed baseline is not a step. The result is exact, and the same each time.
     Source: optimal partitioning (Jackson et al., "An algorithm for optimal partitioning of data on an interval", IEEE
     Signal Processing Letters 12 (2005) 105-108), with a local level model in each segment.
 Slow changes
-    One step, or several of one sign in a row, is told as a slow change if a straight line between its two levels fits
-    the runs clearly better.
+    One step, or several of one sign in a row, become a slow change if a straight line between both means fits the runs
+    clearly better.
 Noise
     Sessions differ by more than they state (`session_sd`), and neighbours tell how much (Birge's ratio). An odd run is
     drawn towards the median of the runs around it.
 
-`benchmarks/trend.py` has its rates of false alarms, and after how many runs it finds a step of a known size.
+`benchmarks/trend.py` has its rates of false alarms, and the number of runs after which it finds a step.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from pytest_fileperf.judge.rules import TREND
 
 Floats = NDArray[np.float64]
 _PLACE = 2.7055
-"""The 90 % interval has all places that cost at most so much more than the best one (chi squared, one degree)."""
+"""The 90 % interval has all places that cost at most this much more than the best (chi squared, one degree)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A change of the level. Changes are log ratios: -0.05 is about 5 % less."""
+    """A change of the mean. Changes are log ratios: -0.05 is about 5 % less."""
 
     at: int
-    """The first run at the new level; of a slow change, the first run that has a part of it."""
+    """The first run after it. For a slow change, the first run that has a part of it."""
     earliest: int
     latest: int
-    """The 90 % interval of `at`; of a slow change, its first and its last run."""
+    """The 90 % interval of `at`. For a slow change, its first and its last run."""
     change: float
     error: float
     """Standard error of `change`."""
@@ -56,7 +56,7 @@ class Course:
 
     steps: tuple[Step, ...]
     levels: tuple[float, ...]
-    """The level at each run, as a log ratio to the first run's old code."""
+    """The mean at each run, as a log ratio to the first run's old code."""
     noise: float
     """Standard deviation of one run, as a log ratio."""
     begins: tuple[int, ...]
@@ -186,9 +186,9 @@ def clipped(y: Floats, sd: Floats) -> Floats:
 
 
 def partition(y: Floats, v: Floats, link: Floats, penalty: Floats) -> NDArray[np.int64]:
-    """Returns where the last segment of the cheapest division begins, for each end. It takes n² / 2 updates.
+    """Returns the beginning of the cheapest division's last segment, for each end. It takes n² / 2 updates.
 
-    A segment costs the squared innovations of its level, in its variances.
+    A segment costs the squared innovations of its mean, in its variances.
     """
     rows, n = y.shape
     best, back = np.full((rows, n + 1), np.inf), np.zeros((rows, n + 1), np.int64)
@@ -208,7 +208,7 @@ def partition(y: Floats, v: Floats, link: Floats, penalty: Floats) -> NDArray[np
 
 
 def points(back: Sequence[int] | NDArray[np.int64]) -> list[int]:
-    """Returns the first run of each new level, in the cheapest division of all runs."""
+    """Returns the first run of each segment but the first, in the cheapest division of all runs."""
     found: list[int] = []
     end = len(back) - 1
     while (end := int(back[end])) > 0:
@@ -225,7 +225,7 @@ class _Segment:
         moves = np.append(link[1:], 0.0)
         costs, back, back_sure = (one[::-1] for one in _filtered(y[::-1], v[::-1], moves[::-1]))
         self._behind = costs
-        # Later runs add to the estimate of each level, but for the last one.
+        # Later runs add to the estimate of each mean, except the last.
         later = np.append(back[1:], 0.0)
         weight = np.append(1 / (back_sure[1:] + link[1:]), 0.0)
         self.variances = 1 / (1 / sure + weight)
@@ -236,7 +236,7 @@ class _Segment:
         return float(self._ahead[-1])
 
     def slow_change(self, first: int, last: int) -> tuple[float, int, int, float, float] | None:
-        """Returns a straight way between two levels: its cost, first and last run, change and the change's error.
+        """Returns a straight line between two means: its cost, first and last run, change and the change's error.
 
         It begins at `first` or some runs before, and ends at `last` or some runs later. None if links matter.
         """
@@ -270,7 +270,7 @@ class _Segment:
 
 
 def _filtered(y: Floats, v: Floats, link: Floats) -> tuple[Floats, Floats, Floats]:
-    """Returns the cost of the runs up to each, and the level by them with its variance (a Kalman filter)."""
+    """Returns the cost of the runs up to each run, and their mean with its variance (a Kalman filter)."""
     costs, levels, variances = np.zeros(len(y)), np.array(y), np.array(v)
     for at in range(1, len(y)):
         sure = variances[at - 1] + link[at]

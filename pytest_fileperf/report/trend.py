@@ -26,12 +26,12 @@ _MOST_LINES = 12
 _BARS = "▁▂▃▄▅▆▇█"
 _CELLS = 20
 _LEAST_SCALE = 0.03
-"""A sparkline spans at least so much on both sides of its middle, so that noise looks flat."""
+"""A sparkline spans at least this much on both sides of its middle, so that noise looks flat."""
 SURE = 1.6449
 """Standard errors on each side of a 90 % interval."""
 _ASKED = (0.01, 0.02, 0.05, 0.1, 0.2)
 _SOON = 20
-"""The smallest of the asked changes that would show within so many runs is named."""
+"""Texts name the smallest of the asked changes that would show within this many runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Trend:
 
     @property
     def newest(self) -> datetime:
-        """When the code of its last step was made; long ago without a step."""
+        """When the code of its last step was made; the beginning of time without a step."""
         return max((self.series.runs[step.at].time for step in self.steps), default=datetime.min.replace(tzinfo=UTC))
 
     @property
@@ -66,7 +66,7 @@ class Trend:
 
 
 def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str = "", said: Sequence[str] = ()) -> str:
-    """Returns at most twelve lines, and the lines `said`. `since` names the begin of the totals."""
+    """Returns at most twelve lines, and the lines `said`. `since` names the beginning of the totals."""
     runs = {id(run): run for trend in trends for run in trend.series.runs}
     if not runs:
         return "".join(f"{plain(line)}\n" for line in (*said, "no runs to show"))
@@ -77,7 +77,7 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str = "", said
     width = min(max(map(cells, names.values())), max(8, screen.width - 56))
     metric_width = max(len(trend.series.metric) for trend in trends)
     scales = _scales(trends)
-    # What changed comes first, and most recently.
+    # The most recent changes come first.
     order = sorted(trends, key=lambda trend: trend.newest, reverse=True)
     folded: list[Trend] = []
     for trend in order:
@@ -103,7 +103,7 @@ def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str = "", said
 
 
 def trend_values(trends: Sequence[Trend]) -> list[dict[str, object]]:
-    """Returns JSON values: changes are shares, intervals hold 90 %."""
+    """Returns JSON values: changes are shares, intervals are 90 %."""
     return [
         {
             "test": trend.series.nodeid,
@@ -206,7 +206,7 @@ def _bars(trend: Trend, scale: tuple[float, float]) -> str:
 
 
 def titles(nodeids: Sequence[str]) -> dict[str, str]:
-    """Returns the names of tests; with their module where two are alike."""
+    """Returns the names of tests, with their module if two names are equal."""
     short = {nodeid: nodeid.rpartition("::")[2] for nodeid in nodeids}
     counts = Counter(short.values())
     return {nodeid: nodeid if counts[name] > 1 else name for nodeid, name in short.items()}

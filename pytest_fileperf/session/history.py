@@ -41,7 +41,7 @@ def trends_of(
 ) -> tuple[list[Trend], list[str], str]:
     """Returns the trend of each test and metric, sentences about runs left out, and tests with an unknown change.
 
-    `since` is a commit, a name for one, or a day. Changes end with the last runs, or with the run `now` alone. That one
+    `since` is a commit, a name for one, or a day. Changes end with the last runs, or with the run `now` alone. That run
     comes last, even if its code doesn't. Raises FilePerfError.
     """
     every, said = read(paths)
@@ -87,7 +87,7 @@ def trends_of(
 
 
 def _since(since: str, repository: Repository | None, places: Mapping[str, int]) -> tuple[str, Callable[[Run], bool]]:
-    """Returns a function that tells whether a run is later; before it the commit's tree, or an empty text for a day."""
+    """Returns the commit's tree (empty for a day), and a function that tells whether a run is later."""
     words = ("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
     commit = None if repository is None else repository.answers(*words)
     if commit is None or repository is None:
@@ -140,7 +140,7 @@ _PATIENCE_S = 600.0
 
 
 def compared(directory: Path, before: str, after: str, nodeid: str, *options: str) -> Sequence[MetricComparison]:
-    """Returns what pytest finds, run with these options where `directory` is in a clone of its repository.
+    """Returns the comparisons of a pytest run with these options, in a clone of `directory` and its repository.
 
     In the clone `after` is checked out. The user's files, index and branches stay as they are. Raises FilePerfError.
     """
@@ -235,7 +235,7 @@ def _bisect(before: str, after: str, nodeid: str, step: Step) -> Iterator[str]:
 
 
 def link_baselines(paths: Sequence[Path], name: str = "") -> Iterator[str]:
-    """Measures how far renewed baselines are apart if no run tells, and appends it to the first history."""
+    """Measures the difference between renewed baselines if no run tells it, and appends it to the first history."""
     commits = {run.tree: run.commit for run in read(paths)[0] if run.commit and not run.dirty}
     series = [trend.series for trend in trends_of(paths, name=name)[0]]
     wanted = sorted({(own.nodeid, *both) for own in series for both in own.unlinked})
