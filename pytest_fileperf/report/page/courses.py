@@ -1,4 +1,4 @@
-"""Charts over the time of a run, of what the server's processes and the generator used while a load ran."""
+"""Charts of the server's processes and the generator over the time of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pytest_fileperf.report.page.drawing import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The time axis that all charts of a run share, in seconds since the first thing that was seen of it."""
+    """The time axis that all charts of a run share, in seconds since its first round or sample."""
 
     origin_ns: int
     x: Axis
@@ -40,7 +40,7 @@ class Timeline:
     notes: Sequence[tuple[float, str]]
 
     def seconds(self, at_ns: float) -> float:
-        """Returns where an instant of the monotonic clock is on the axis."""
+        """Returns the place on the axis for an instant of the monotonic clock."""
         return (at_ns - self.origin_ns) / 1e9
 
     def chart(self, title: str, says: str, lines: Sequence[Line], unit: Unit) -> Chart:
@@ -55,7 +55,7 @@ def timeline_of(recording: Recording, base: Recording | None = None) -> Timeline
     seen += (at_ns for side in sides for round_ in side.counted() for at_ns in (round_.started_ns, round_.ended_ns))
     origin_ns, end_s = min(seen), (max(seen) - min(seen)) / 1e9
     rounds = sorted(recording.measured(), key=lambda round_: round_.started_ns)
-    # Boots are numbered as they were first loaded: which one is next is drawn by chance.
+    # Start-ups have numbers in the order of their first loads, because chance decides which one is next.
     numbers = {boot: number for number, boot in enumerate(dict.fromkeys(round_.boot for round_ in rounds), 1)}
     bands, notes = [], []
     for boot, group in groupby(rounds, key=lambda round_: round_.boot):
@@ -104,7 +104,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
         return _joined([[(middle_s, pick(use)) for middle_s, use in of_boot] for of_boot in stretches])
 
     def of_workers(pick: Callable[[Iterable[float]], float], places: slice = slice(None)) -> _Course:
-        """Of some of the workers, or all."""
+        """Takes some of the workers, or all."""
 
         def picked(use: _Use) -> float | None:
             known = [share for share in use[0][places] if share is not None]
@@ -137,7 +137,7 @@ def _cpu(boots: Sequence[Boot], timeline: Timeline) -> Chart:
 
 
 def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _Use]]:
-    """Returns what was used between a boot's samples. CPU time only grows, so no use is lost by leaving samples out."""
+    """Returns the use between a start-up's samples. CPU time only grows, so no use is lost by leaving samples out."""
     found: list[tuple[float, _Use]] = []
     for before, after in pairwise(thinned(boot.samples, most)):
         if (length_ns := after.at_ns - before.at_ns) > 0:
@@ -145,7 +145,7 @@ def _stretches(boot: Boot, timeline: Timeline, most: int) -> list[tuple[float, _
             shares = {
                 use.pid: (use.cpu_ns - used_ns[use.pid]) / length_ns for use in after.server if use.pid in used_ns
             }
-            # Generators stand in their order: the process id of one may be that of a server's process on another boot.
+            # By number: a generator may have the process id of a server's process on another start-up.
             generators = [
                 (now.cpu_ns - then.cpu_ns) / length_ns
                 for then, now in zip(before.generators, after.generators, strict=False)
@@ -178,7 +178,7 @@ def _counts(title: str, says: str, lines: Sequence[tuple[str, _Course, str]], ti
 
 
 def _each(boots: Sequence[Boot]) -> int:
-    """Returns how many points of a line each boot gets."""
+    """Returns how many points of a line each start-up gets."""
     return max(2, MOST_POINTS // len(boots))
 
 
@@ -193,7 +193,7 @@ def _of_samples(boots: Sequence[Boot], timeline: Timeline, pick: Callable[[Sampl
 
 
 def _joined(courses: Sequence[Sequence[tuple[float, float | None]]]) -> _Course:
-    """Returns the courses of all boots as one, interrupted between boots."""
+    """Returns the courses of all start-ups as one, interrupted between start-ups."""
     joined: _Course = []
     for course in courses:
         if joined and course:

@@ -40,7 +40,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Returns where a value is from 0, the low end, to 1. What lies beyond the ends is drawn there."""
+        """Returns a value's place, from 0 (the low end) to 1. Values beyond the ends are drawn there."""
         low, high = self.low, self.high
         if self.log:
             low, high, value = math.log(low), math.log(high), math.log(max(value, low))
@@ -49,7 +49,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What one entry of a legend names: a line through its points, or a mark for each."""
+    """A line through its points, or a mark for each; one entry of the legend."""
 
     name: str
     points: Points
@@ -59,11 +59,11 @@ class Line:
     marks: bool = False
     hollow: bool = False
     ends: Sequence[float] = ()
-    """Of marks that lie flat: where each of them ends on the horizontal axis."""
+    """Marks that lie flat: each one's end on the horizontal axis."""
     bars: Sequence[tuple[float, float]] = ()
-    """Of marks with an interval: its ends."""
+    """Marks with an interval: its ends."""
     says: Sequence[str] = ()
-    """Of marks: what each of them says under the mouse."""
+    """Each mark's text under the mouse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def axis(
 ) -> Axis:
     """Returns the axis for the values, in the metric's SI unit, from `low` or the least of them on.
 
-    It ends at a tick, or with `ends` where the values do. A logarithmic one has powers of 10, for values above 0.
+    It ends at a tick, or with `ends` at the last value. A logarithmic one has powers of 10, for values above 0.
     """
     known = [value for value in values if value is not None and (value > 0 or not log)]
     if log:
@@ -133,7 +133,7 @@ def thinned(items: Sequence[_T], most: int = MOST_POINTS) -> Sequence[_T]:
 
 
 def figure(chart: Chart) -> Markup:
-    """Returns the chart under its title and what its lines are called."""
+    """Returns the chart below its title and its legend."""
     width = _WIDE if chart.wide else _WIDTH
     right, bottom = width - _RIGHT, _HEIGHT - _BOTTOM
 

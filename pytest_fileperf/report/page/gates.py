@@ -14,21 +14,21 @@ from pytest_fileperf.units import format_count
 
 _CLASSES = {Style.GOOD: "good", Style.BAD: "bad", Style.WARNING: "warning", Style.NEWS: "news"}
 _HALF = 100.0
-"""Half of the picture's width; its middle is no change."""
+"""Half of the picture's width; no change is in its middle."""
 _HEIGHT = 20.0
 
 
 def badge(standing: Standing | Outcome, text: str = "", *, of: str = "") -> Markup:
     """Returns the standing or outcome, or a text about it, in its colour.
 
-    It is filled for a test (`of="whole"`), outlined for a part of one (`of="part"`), and tinted for a gate or a limit.
+    It is filled for a test (`of="whole"`), outlined for a part (`of="part"`), and tinted for a gate or a limit.
     """
     style = _CLASSES.get(STYLES[standing], "")
     return element("span", text or wording.word_of(standing), class_=" ".join(filter(None, ("outcome", style, of))))
 
 
 def world_items(result: Result) -> tuple[Markup, ...]:
-    """Returns how the baseline's own code runs in this environment: a list item, or none if that isn't known."""
+    """Returns how the baseline's own code runs in this environment: a list item, or nothing if unknown."""
     outcome = wording.world_outcome(result.verdict)
     if outcome is None:
         return ()
@@ -46,7 +46,7 @@ def _limit(check: LimitCheck) -> Markup:
 
 
 def gate_table(result: Result) -> Markup:
-    """Returns the comparisons that have figures of both sides, each interval drawn, below the other version's name."""
+    """Returns the comparisons with figures of both versions and drawn intervals, below the other version's name."""
     comparisons = wording.compared(result)
     if not comparisons:
         return Markup()
@@ -80,7 +80,7 @@ def _picture(comparison: MetricComparison) -> Markup:
     ends = [x for x in (comparison.low, comparison.change, comparison.high) if x is not None and math.isfinite(x)]
     if len(ends) < 3:
         return Markup()
-    # It shows two tolerances to either side, and is wider where the interval is.
+    # It shows two tolerances to either side, or as much as the interval needs.
     reach = max(2 * abs(comparison.edge), 1.1 * abs(ends[0]), 1.1 * abs(ends[2]), 1e-9)
     low, now, high, edge = (_HALF * (1 + value / reach) for value in (*ends, comparison.edge))
     worse_from, worse_to = (edge, 2 * _HALF) if comparison.edge > 0 else (0.0, edge)

@@ -15,7 +15,7 @@ _VOID = frozenset(("input", "meta"))
 
 
 class Markup(str):
-    """HTML that is ready to be written. Any other text is still to be escaped, and so is what methods make of this."""
+    """HTML that is ready to be written. Any other text must be escaped, even one from this text's methods."""
 
     __slots__ = ()
 
@@ -46,9 +46,9 @@ def raw_element(tag: str, content: str, /, **attributes: str) -> Markup:
 def table(
     headings: Sequence[str], rows: Sequence[Markup], *, class_: str = "", above: Sequence[Markup] = (), title: str = ""
 ) -> Markup:
-    """Returns a table that scrolls sideways where it is too wide. A heading with a leading `>` is one of numbers.
+    """Returns a table that scrolls sideways if it is too wide. A heading with a leading `>` is for numbers.
 
-    `above` are rows over the headings. With a `title`, which is for a wide table, keys can scroll it too.
+    `above` are rows over the headings. With a `title`, for a wide table, keys can scroll it.
     """
     cells = (
         element("th", heading.removeprefix(">"), class_="number" if heading.startswith(">") else "", scope="col")

@@ -17,7 +17,7 @@ from pytest_fileperf.units import format_change, format_count
 
 _MOST_MARKS = 250
 _LEAST_CHANGE = 0.03
-"""An axis goes at least so far up and down, so that noise looks flat."""
+"""An axis goes at least this far up and down, so that noise looks flat."""
 
 
 def trend_html(trends: Sequence[Trend]) -> str:
@@ -38,7 +38,7 @@ def trend_html(trends: Sequence[Trend]) -> str:
 
 
 def trend_parts(trend: Trend) -> tuple[Markup, ...]:
-    """Returns the change in all, the steps with their commits, and a chart."""
+    """Returns the total change, the steps with their commits, and a chart."""
     steps = [element("li", step_text(step, trend.series)) for step in reversed(trend.steps)]
     total = element("p", f"{change_text(*trend.total)} in all", "" if steps else ", without a step")
     return total, element("ul", *steps) if steps else Markup(), figure(_chart(trend))
@@ -47,7 +47,7 @@ def trend_parts(trend: Trend) -> tuple[Markup, ...]:
 def _chart(trend: Trend) -> Chart:
     series, levels = trend.series, trend.course.levels
     marks = [*_marks(trend)]
-    # A mark that says little does not flatten all others.
+    # An uncertain mark does not flatten all others.
     ordered = sorted(marks, key=lambda mark: mark[3] - mark[2])[: max(1, round(0.95 * len(marks)))]
     ends = [-_LEAST_CHANGE, _LEAST_CHANGE, *map(as_share, levels), *(end for mark in ordered for end in mark[2:4])]
     begins = [0, *(at for at, (before, level) in enumerate(pairwise(levels), 1) if level != before)]
@@ -74,7 +74,7 @@ def _chart(trend: Trend) -> Chart:
 
 
 def _marks(trend: Trend) -> Iterator[tuple[float, float, float, float, str]]:
-    """Yields place, change and its interval, and what it says, for each run; of very many, for some neighbours."""
+    """Yields each run's place, change, interval and text; with very many runs, for neighbours together."""
     series = trend.series
     size = -(-len(series.runs) // _MOST_MARKS)
     for begin in range(0, len(series.runs), size):
