@@ -21,7 +21,7 @@ def test_a_run_that_measures_nothing_writes_only_what_failed(project: pytest.Pyt
     run_load("--fileperf-smoke", "--fileperf-app=no.such:app", *files).assert_outcomes(failed=1)
     assert [one["name"] for one in json.loads(path.read_text(encoding="utf-8"))["failed"]] == ["test_it"]
     for name in ("run.html", "run.md"):
-        assert "nothing was measured; 1 test failed" in (project.path / name).read_text(encoding="utf-8")
+        assert "no measurement; 1 test failed" in (project.path / name).read_text(encoding="utf-8")
 
     project.makepyfile("def test_of_other_things(): assert False")
     nothing = f"fileperf: no measurement, so {path} was not written"
@@ -29,7 +29,7 @@ def test_a_run_that_measures_nothing_writes_only_what_failed(project: pytest.Pyt
     path.unlink()
     run_load("--fileperf-json=run.json").stdout.fnmatch_lines([nothing])
     assert not path.exists()
-    run_load("--fileperf-json=run.json", "--collect-only").stdout.no_fnmatch_line("*nothing was measured*")
+    run_load("--fileperf-json=run.json", "--collect-only").stdout.no_fnmatch_line("*no measurement*")
 
 
 def test_a_summary_of_a_step_that_cannot_be_written_fails_no_run(

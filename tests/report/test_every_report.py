@@ -285,7 +285,7 @@ def report(*results: Result, limit_bytes: int = 1 << 20) -> str:
 
 
 def test_nothing_measured() -> None:
-    assert markdown_report(SessionRecord()) == "## Load tests: nothing was measured\n"
+    assert markdown_report(SessionRecord()) == "## Load tests: no measurement\n"
 
 
 def test_one_endpoint_is_no_plural() -> None:
