@@ -54,8 +54,8 @@ for _name in (
     importlib.import_module(_name)  # pytester forgets what a run imports, and numpy cannot be imported twice
 
 PACE = {
-    "_FIRST_PAIR_NS": 300 * MS,
-    "_PAIR_NS": 600 * MS,
+    "_LEAST_PAIR_NS": 300 * MS,
+    "_MOST_PAIR_NS": 600 * MS,
     "_WARMUP_NS": 50 * MS,
     "_PROBE_NS": 50 * MS,
     "_LIMITING_NS": 200 * MS,
