@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from prose import RULES, Text, ceilings, hits_in, more_than_allowed
+from prose import EXCEPTIONS, RULES, Text, ceilings, hits_in, more_than_allowed, texts
 
 
 def test_no_rule_is_broken_more_often_than_before() -> None:
@@ -60,3 +60,8 @@ def test_a_rule_finds_the_sentence_before_and_not_the_one_after(rule: str, befor
 
     assert rule in found(before)
     assert found(after) == set()
+
+
+def test_each_exception_is_a_message() -> None:
+    messages = [text.words for text in texts() if text.kind == "message"]
+    assert [part for part in EXCEPTIONS if not any(part in words for words in messages)] == []

@@ -34,7 +34,7 @@ __all__ = (
 
 _MARKER = (
     "fileperf(**keys): how a load test loads its app, and its limits: connections, duration, requests, app, "
-    "server, min_rps, max_p99, tolerance and more; see the README."
+    "min_rps, max_p99 and more. See the README."
 )
 
 

@@ -235,8 +235,8 @@ class Measuring:
             self.has_measured = True
             verb = "capacity" if fitting is for_capacity else "get"
             raise PlanError(
-                f"{self._item.name} is an async test, and fileperf would block its event loop. Use the "
-                f"fixture afileperf and await its methods, as in `await afileperf.{verb}(…)`",
+                f"{self._item.name} is an async test, and fileperf would block its event loop while it "
+                f"measures. Use the fixture afileperf and await its methods, as in `await afileperf.{verb}(…)`",
                 where=call.where,
             )
         turn = turn or self.in_line(call, Event())

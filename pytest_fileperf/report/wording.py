@@ -373,7 +373,7 @@ NO_BASELINE = (ReasonKind.NO_BASELINE, ReasonKind.NO_BASELINE_SATURATED)
 
 
 def base_name(verdict: Verdict) -> str:
-    """Returns the heading of the figures that a run is compared with: those of old code, or stored ones."""
+    """Returns the heading of the old figures: of measured old code, or of a stored baseline."""
     return "old" if verdict.against or verdict.pairs else "baseline"
 
 
@@ -467,7 +467,7 @@ def figures_text(comparison: MetricComparison, *, sides: bool = True) -> str:
 def regression_text(verdict: Verdict, worse: Sequence[MetricComparison]) -> str:
     """Returns `rps fell by 33.6 %, p99 rose by 12.0 % compared with origin/main (1a2b3c4)`.
 
-    What the environment made worse is only named if the code made nothing worse.
+    Changes by the environment only count if the code made nothing worse.
     """
     by_code = [item for item in worse if item.reason is None or item.reason.kind is not ReasonKind.ENVIRONMENT]
     moves = ", ".join(map(_move_text, by_code or worse))

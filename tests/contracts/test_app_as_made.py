@@ -163,7 +163,7 @@ def test_guarded(fileperf, monkeypatch):
     monkeypatch.setitem(sys.modules, "pytest_django.plugin", pytest)
     with pytest.raises(FilePerfError, match='would be "shop" in the server, which isn't a test database'):
         fileperf.get("/")
-    with pytest.raises(FilePerfError, match="that of the command is not known"):
+    with pytest.raises(FilePerfError, match="the command's database is unknown"):
         fileperf.get("/", server=Command(COMMAND))
 
 @pytest.mark.parametrize("given", ["app:app", app])
@@ -194,7 +194,7 @@ def test_what_a_test_has_set_is_served_and_said_or_refused(project: Project) -> 
     assert [name for name, words in REFUSED.items() if words not in told[name]] == [], told
     assert "Serve it by Uvicorn()" in told["test_changed"]
     notes = {name: " ".join(one["notes"]) for name, one in results(ran).items()}
-    both = "served with what the test has set on the app: dependency_overrides app.get_db → test_it.fake_db"
+    both = "served with the test's own settings on the app: dependency_overrides app.get_db → test_it.fake_db"
     assert f"{both}; state.flag 7" in notes["test_set"], notes
     assert both in notes["test_env"]
     assert "set on the app" not in notes["test_with_client"]

@@ -219,7 +219,7 @@ def test_not_spoken(fileperf, server):
 
 
 def test_no_connection(fileperf):
-    with pytest.raises(Exception, match="http2: an app in the test process is called without a connection"):
+    with pytest.raises(Exception, match="http2 needs a connection, and an app in the test process has none"):
         fileperf.run(by_httpx, http2=True, server=InProcess())
 """
 ONE = """

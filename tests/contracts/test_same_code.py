@@ -214,7 +214,7 @@ def test_an_app_that_writes_into_the_repository_has_a_baseline(project: Project)
     project.write({"new.py": "VALUE = 1\n", "conf.json": "{}"})
     stored = project.run("--fileperf-update=all")
     assert "2 baselines" in stored.said, stored.text
-    assert "app.log, started.txt changed while it was measured" in stored.said, stored.text
+    assert "app.log, started.txt changed during the measurement" in stored.said, stored.text
     assert list((project.top / ".fileperf").rglob("test_it.py.json"))
     kept = subprocess.run(
         ["git", "for-each-ref", "--format=%(tree)", "refs/fileperf"],

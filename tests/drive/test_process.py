@@ -197,7 +197,7 @@ def test_a_full_disk_is_told_with_what_to_do(url: str, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "open", full)
-    with closing(Generators()) as generators, pytest.raises(GeneratorError, match=r"No space left.*; make room"):
+    with closing(Generators()) as generators, pytest.raises(GeneratorError, match=r"No space left.*Free some space"):
         run(generators, url)
 
 

@@ -127,7 +127,7 @@ NOTHING = (
     "this test uses {} but measured nothing. Call it, as in {}.get(…), leave the fixture out (the marker fileperf"
     " alone makes a load test), or skip the test with pytest.skip(…) if there is nothing to measure"
 )
-BLOCKED = "is an async test, and fileperf would block its event loop. Use the fixture afileperf"
+BLOCKED = "is an async test, and fileperf would block its event loop while it measures. Use the fixture afileperf"
 FORGOTTEN = "So nothing was measured. Write `await` before the call, in an async test"
 
 

@@ -125,7 +125,7 @@ def test_equal_code_passes_and_all_of_it_is_measured_and_told(compare: Compare) 
     assert (comparison.outcome, comparison.pairs) == (Outcome.PASS, len(result.pairs)) == (Outcome.PASS, 4)
     assert comparison.change == pytest.approx(0, abs=0.05)
     assert result.verdict.against == TITLE
-    assert result.load.startswith("2 connections in turn, 4 pairs of boots, ")
+    assert result.load.startswith("2 connections alternately, 4 start-ups of each version, ")
     assert result.base is not None
     for recording in (result.recording, result.base):
         assert [boot.index for boot in recording.boots] == [0, 1, 2, 3]
@@ -233,9 +233,9 @@ def test_a_regression_leaves_its_part_of_the_error_to_the_next_test(compare: Com
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"rate": 40.0, "connections": 50}, "40.0/s, at most 50 connections, 1.00 s in turn"),
-        ({"requests": 60}, "2 connections, 60 requests in turn"),
-        ({"burst": 20, "connections": 5}, "20 requests at once, 5 connections in turn"),
+        ({"rate": 40.0, "connections": 50}, "40.0/s, at most 50 connections, 1.00 s alternately"),
+        ({"requests": 60}, "2 connections, 60 requests alternately"),
+        ({"burst": 20, "connections": 5}, "20 requests at once, 5 connections alternately"),
     ],
 )
 def test_loads_that_are_whole_are_made_in_turn(changes: dict[str, object], said: str, compare: Compare) -> None:

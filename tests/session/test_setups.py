@@ -98,9 +98,9 @@ FAILS = {
     "own time limit": ({"setup": impatient}, r"setup impatient failed on .*:\\n(.*\\n)*  TimeoutError: enough"),
     "late async": ({"setup": slow_in_async, "timeout": "400ms"}, "setup slow_in_async did not end within 0.4 s on "),
     "late plain": ({"setup": slow, "timeout": "400ms"}, "setup slow did not end within 0.4 s on "),
-    "not awaited": ({"setup": lambda client: in_async(client)}, "returned a coroutine: write it as an async function"),
+    "not awaited": ({"setup": lambda client: in_async(client)}, "returned a coroutine. Write it as an async function"),
     "feed": ({"feed": lambda ids: [ids[9]]}, r"the feed of GET /\\{id\\} failed on .*:\\n.*\\n(.*\\n)*  IndexError"),
-    "empty feed": ({"feed": lambda ids: []}, r"GET /\\{id\\} has no requests on .*: feed: it has no row"),
+    "empty feed": ({"feed": lambda ids: []}, r"GET /\\{id\\} has no requests on .*: feed: it has no rows"),
     # Its setup has the same limit, and succeeds.
     "late feed": ({"feed": lambda ids: [time.sleep(2)], "timeout": "1s"}, r"the feed of GET /\\{id\\} did not end"),
 }
@@ -149,7 +149,7 @@ def test_failed(fileperf):
     assert pids[3] not in pids[:3]
 
 def test_put_on_one(fileperf, fileperf_server):
-    with pytest.raises(RequestsFailedError, match="what it puts there is on one boot of the server only"):
+    with pytest.raises(RequestsFailedError, match="its data is on one start-up of the server only"):
         fileperf.get("/missing")
 """
 SMOKE = ("--fileperf-smoke", "-p", "no:randomly")

@@ -178,7 +178,7 @@ def test_a_baseline_has_its_code_its_precision_and_its_packages_or_says_what_it_
     project.file.unlink()
     result = project.store(code=project.code(None))
     assert project.entry()["tree"] is None
-    assert "only figures were stored" in said_of(result)
+    assert "stored only figures" in said_of(result)
     assert "no Git repository" in said_of(result)
 
 
@@ -276,7 +276,7 @@ def test_a_baseline_whose_code_cannot_be_set_up_leaves_its_figures_and_its_log_i
     project.store(settings)
     result = project.run(host, project.code(), settings)
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "only stored figures compare: setup " in said_of(result)
+    assert "compared with stored figures only: setup " in said_of(result)
     (note,) = project.notes
     assert note.startswith("test_any: setup ")
     assert "no such table: items" in note
@@ -287,7 +287,7 @@ def test_a_baseline_whose_code_cannot_be_set_up_leaves_its_figures_and_its_log_i
     [
         (("/usr/lib/app.py",), Outcome.INCONCLUSIVE, "the server's code is not there"),
         (("{project}", "/opt/server"), Outcome.INCONCLUSIVE, "code elsewhere may have changed: /opt"),
-        (("{project}", "{project}/server"), Outcome.PASS, "the code here is that of"),
+        (("{project}", "{project}/server"), Outcome.PASS, "the code is the same as"),
     ],
 )
 def test_code_is_the_same_only_if_all_of_it_lies_in_the_tree(
@@ -411,7 +411,7 @@ def test_a_level_that_stays_unclear_is_stored_when_the_time_is_over_and_says_so(
         settings = replace(SETTINGS, duration_ns=6_000 * MS)
         result = project.run(host, project.code(OLD), settings, update=update)
         assert result.baseline_written
-        assert "the stored level is known to" in said_of(result)
+        assert "the stored figures are known only to" in said_of(result)
         assert project.entry()["precision"]["rps"] > 0.015
         assert least_s < host.clock.now_s - 1000 < most_s, host.clock.now_s
 
@@ -431,7 +431,7 @@ def test_a_file_that_no_server_loaded_may_change(project: Project) -> None:
     code.edited = ("app.log",)
     result = project.run(Host(is_known=True), code, update="new")
     assert result.baseline_written
-    assert [*map(note_text, result.notes)] == ["app.log changed while it was measured"]
+    assert [*map(note_text, result.notes)] == ["app.log changed during the measurement"]
 
 
 def test_a_baseline_is_the_one_that_was_there_before_the_load_and_a_damaged_one_is_told_before(stored: Project) -> None:
