@@ -321,7 +321,7 @@ def _turns_from(stored: Placed) -> tuple[Mapping[str, float], ...]:
     return tuple(turns)
 
 
-# --- A version's level of one metric: a value per start-up, and how certain each value is
+# --- A version's mean of one metric: a value per start-up, and how certain each value is
 #
 # On the log scale a change is a ratio, whatever the unit, and relative noise becomes even.
 
@@ -528,7 +528,7 @@ def tail_factor(metric: Metric) -> float:
     return float(max(1.0, math.log10(1 - metric.percentile / 100) ** 2))
 
 
-# --- How certain a level is, from the start-ups whose mean it is
+# --- How certain a version's mean is, from its start-ups
 #
 # A start-up's log value is   version's value + its own offset + chance in its rounds or requests.
 #

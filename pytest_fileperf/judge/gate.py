@@ -92,7 +92,7 @@ def compare(
     alpha: float,
     sd: float,
 ) -> MetricComparison:
-    """`tolerance` is a share of the worse value, so a rate or duration may get worse by a factor of 1 + tolerance.
+    """`tolerance` is a share of the worse value: a rate or duration may worsen by a factor of 1 + tolerance.
 
     `alpha` is this gate's part of the session's error, from `ErrorBudget`. For `sd` see `difference_of`.
     """

@@ -39,7 +39,7 @@ from pytest_fileperf.measure.recording import Recording
 #     Source: Al Mohamad, Goeman and van Zwet, "Simultaneous confidence intervals for ranks with application to ranking
 #     institutions", Biometrics 78 (2022) 238–247, with Bonferroni's bounds in place of Tukey's, as variances differ.
 #
-# So the second line of a table has rank 1 if it may be the best, and ranks may have gaps.
+# So the second line of a table has rank 1 if it may be the best. Ranks may have gaps.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,7 @@ _SALT = hashlib.sha256(b"pytest-fileperf history").hexdigest()[:32]
 _UNKNOWN_LINK = 1.0
 """Variance of a link that nobody has measured: the ratios behind it may be any."""
 _LUCK = 2.0
-"""A baseline that was stored because it was better was partly lucky: the errors of its link count this many times."""
+"""A baseline that was stored because it was better was partly lucky. So its link's errors count this many times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

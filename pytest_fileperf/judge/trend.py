@@ -193,7 +193,7 @@ def partition(y: Floats, v: Floats, link: Floats, penalty: Floats) -> NDArray[np
     rows, n = y.shape
     best, back = np.full((rows, n + 1), np.inf), np.zeros((rows, n + 1), np.int64)
     best[:, 0] = 0
-    level, sure, cost = np.zeros((3, rows, n))  # of the segments that begin at each run; `sure` is the level's variance
+    level, sure, cost = np.zeros((3, rows, n))  # of the segments that begin at each run; `sure` is the mean's variance
     for j in range(n):
         sure[:, :j] += link[:, j : j + 1]
         total, off = sure[:, :j] + v[:, j : j + 1], y[:, j : j + 1] - level[:, :j]

@@ -91,7 +91,7 @@ def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float],
     """Returns how many counted requests beyond a percentile come together (`excess_of`).
 
     Take the same code with occasional stalls. If its slow requests counted one by one, p99 would be REGRESSED in 3 of
-    1,000 simulated tests and IMPROVED in 2. With this it is in none.
+    1,000 simulations and IMPROVED in 2. With this it is in none.
     """
     return clustering_of(excess_of(boot.stretches, percent, most=most) for boot in boots_of(pairs))
 
@@ -235,7 +235,7 @@ def trend_of(recording: Recording) -> tuple[float, ...]:
 def may_be_machine(recording: Recording, levels: Sequence[float]) -> bool:
     """Returns whether a machine that changed meanwhile may be the cause of a trend.
 
-    It may be the cause if it was busy, if the CPU time per request also changed, or if either is unknown.
+    It may if it was busy, if the CPU time per request also changed, or if either is unknown.
     """
     if not any(boot.samples for boot in recording.boots) or busy_of(recording).is_busy:
         return True

@@ -244,8 +244,7 @@ class MetricComparison:
     after_requests: int | None = None
     """For memory: the number of requests of each start-up after which both versions are compared."""
     since_release: tuple[str, float, float, float] | None = None
-    """If a history knows the change since the newest tag before this code: the tag's name, the change, and its 90 %
-    interval."""
+    """The newest tag before this code, the change since then, and its 90 % interval; None if no history knows it."""
 
     @classmethod
     def of(

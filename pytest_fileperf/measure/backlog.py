@@ -43,7 +43,7 @@ def _falls_behind(recording: Recording, boot: Boot) -> bool:
 
 
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
-    """Returns a lower bound of the backlog's growth, as a share of requests; 0.0 or less if the server kept up.
+    """Returns the backlog's least growth, as a share of requests; 0.0 or less if the server kept up.
 
     Latencies grow by that share of the time, and answers per second fall short of this `rate` by it. A burst of
     requests also makes latencies grow, but its answers come faster. If few requests came by chance, few answers come,

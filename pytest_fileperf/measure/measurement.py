@@ -198,9 +198,9 @@ class Measurement:
     bytes_received_per_second: float
     """Bytes received per second of the rounds."""
     server: ServerUse
-    """What the server used."""
+    """The server's CPU time, memory, start-up and queries."""
     client: ClientUse
-    """What the load generator used."""
+    """The load generator's CPU time and engine."""
     connections: int
     """How many connections made requests at the same time."""
     limit: Limit

@@ -49,7 +49,7 @@ ManyRequests: TypeAlias = "str | PathLike[str] | Iterable[_Request]"
 
 
 class StepKeywords(TypedDict, total=False):
-    """What is asked of a step of a journey: limits, and a gate. Nothing of a step is compared unless `gate` says so."""
+    """Limits and a gate for a step of a journey. Nothing of a step is compared unless `gate` says so."""
 
     min_rps: float | None
     """Fail if requests/s are below this."""
@@ -100,7 +100,7 @@ class _Judged(StepKeywords, total=False):
 
 
 class MarkerKeys(_Judged, total=False):
-    """Every key of the marker `fileperf`, which are keywords of every verb too; None stands for the default."""
+    """Every key of the marker `fileperf`. The fixture's methods take them as keywords. None stands for the default."""
 
     connections: int | str | None
     """Make requests on this many connections (default 32). Each one sends its next request as soon as it has its
@@ -243,7 +243,7 @@ class StreamKeywords(RequestKeywords, total=False):
 
 class _Part(_Judged, total=False):
     name: str | None
-    """What the part is called in all reports, and in `Measurement.parts`."""
+    """The part's name in all reports, and in `Measurement.parts`."""
 
 
 class JourneyPartKeywords(_Part, _OfJourney, total=False):

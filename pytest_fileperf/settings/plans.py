@@ -371,7 +371,7 @@ class Plan:
         return (self.turn or self._in_turn(_LIMITING_NS)).closely()
 
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int) -> int:
-        """Returns how long to load a pair, so that pairs fill the time that is left; the first one is number 0.
+        """Returns how long to load a pair, so that pairs fill the time that is left; the first is number 0.
 
         Each takes `more_ns` besides that. So the last look comes at the end of the time, not up to a pair earlier.
         """

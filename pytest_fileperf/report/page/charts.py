@@ -52,7 +52,7 @@ def charts_of(result: Result) -> tuple[Chart, ...]:
     if pairs:
         made += [_changes(METRICS[item.metric], pairs, item) for item in result.verdict.comparisons]
         made += [_changes(METRICS[floor.metric], pairs, None) for floor in result.noise]
-    # The loads of a search for the capacity have different rates: none of them would stand for all.
+    # The loads of a search for the capacity have different rates, so none of them stands for all.
     if result.capacity is None:
         made.append(_lead_times(recording))
     if recording.counted():
@@ -67,7 +67,7 @@ def charts_of(result: Result) -> tuple[Chart, ...]:
 
 
 def _capacity(result: Result) -> Chart | None:
-    """Returns the chart; None where nothing was searched for, or no load had a good answer."""
+    """Returns the chart; None if nobody searched for a capacity, or no load had a good answer."""
     found, loads, old = result.capacity, _told(result.capacity), _told(result.base_capacity)
     if found is None or not loads:
         return None
@@ -202,7 +202,7 @@ def _coarser(leads: LeadTimes) -> LeadTimes:
 # --- over time: rounds of the new code, and of the old code if both were measured alternately
 
 _Shown = Sequence[tuple[float, float, Round]]
-"""Rounds, each with when it began and ended, in seconds."""
+"""Rounds, each with its beginning and end in seconds."""
 
 
 def _rates(result: Result, timeline: Timeline) -> Chart | None:
@@ -260,7 +260,7 @@ def _over_time(
 
 
 def _both(name: str, result: Result, timeline: Timeline, metric: Metric, colours: tuple[str, str]) -> list[Line]:
-    """Returns the rounds of the new code; and before them, hollow, those of the old code."""
+    """Returns the old code's rounds, hollow, then the new code's."""
 
     def value(round_: Round) -> float | None:
         is_sure = metric.percentile is None or round_.requests >= metric.least_requests
@@ -290,7 +290,7 @@ def _marks(
 def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
     """Returns the rounds in order of time.
 
-    Neighbours on a boot become one if there are too many to draw, or if p99 needs their requests together. A drain
+    Neighbours of a start-up become one if there are too many to draw, or if p99 needs their requests together. A drain
     that is shorter than a round is left out, because its few requests make no rate.
     """
     measured = recording.measured()
@@ -300,7 +300,7 @@ def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
     ]
     usual = median([round_.requests for round_ in measured]) if measured else 0
     together = math.ceil(METRICS["p99"].least_requests / usual) if usual else 1
-    # Some marks a boot are left, even if each of them has too few requests for p99.
+    # Each start-up keeps some marks, even if they have too few requests for p99.
     size = max(math.ceil(len(counted) / MOST_POINTS), min(together, len(measured) // (4 * len(recording.boots)) or 1))
     counted.sort(key=lambda round_: round_.started_ns)
     shown = []
@@ -319,7 +319,7 @@ def _rounds(recording: Recording, timeline: Timeline) -> _Shown:
 
 
 def _changes(metric: Metric, pairs: Sequence[Pair], comparison: MetricComparison | None) -> Chart | None:
-    """Returns a mark for each pair of start-ups, or for several where a percentile needs their requests together."""
+    """Returns a mark for each pair of start-ups, or for several pairs if a percentile needs their requests together."""
     points, bars, together, before = [], [], "", 0
     for own, unit in units_of(metric, pairs):
         if unit is not None:

@@ -41,7 +41,7 @@ from pytest_fileperf.units import format_count, format_share
 
 
 def results_html(record: SessionRecord, trends: Sequence[Trend] = ()) -> str:
-    """`trends` are those of its tests in a history."""
+    """`trends` are its tests' trends in a history."""
     results = record.results
     named = sorted(
         zip(results, row_names(results), strict=True),
@@ -74,7 +74,7 @@ def _folded(title: str, *content: str, **attributes: str) -> Markup:
     return element("details", element("summary", title), *content, **attributes)
 
 
-# --- The header: what came out in a sentence, and what was run
+# --- The header: the outcome in a sentence, and the command
 
 _WORDS = {
     Standing.REGRESSED: "got worse",
@@ -145,7 +145,7 @@ def _command(text: str) -> Markup:
 
 
 def _filter(results: Sequence[Result]) -> Markup:
-    """Returns a field for words and a box for each outcome, which `page.js` shows; empty for a single test."""
+    """Returns a field for words, and a box for each outcome, which `page.js` shows; empty for a single test."""
     if len(results) < 2:
         return Markup()
     boxes = [
@@ -159,7 +159,7 @@ def _filter(results: Sequence[Result]) -> Markup:
     )
 
 
-# --- One measurement: its figures in a line, and under it its verdict, causes, failures, charts and all figures
+# --- One measurement: its figures in a line, and below them verdict, causes, failures, charts and all figures
 
 _MOST_FAILURES = 20
 _EXAMPLE_LENGTH = 4_000
@@ -217,7 +217,7 @@ def _test(result: Result, name: str, anchor: str, record: SessionRecord, trends:
 
 
 def _brief(result: Result) -> list[str]:
-    """Returns requests/s, p50, p99 and failures; of a few requests, as of a smoke run, only these."""
+    """Returns requests/s, p50, p99 and failures; for a few requests, as in a smoke run, only failures."""
     run = result.measurement
     shown = {} if result.smoke or not run.requests else {name: metric_text(name, result) for name in RUN_METRICS}
     texts = [f"{text}/s" if name == "rps" else f"{METRICS[name].title} {text}" for name, text in shown.items()]
@@ -246,7 +246,7 @@ def _sentences(result: Result) -> Markup:
 
 
 def _profile(result: Result) -> tuple[Markup, ...]:
-    """Returns what the profiler saw, under what it was asked: it compares where two versions were measured in turn."""
+    """Returns the profiler's text below its question: it compares two versions if they were measured alternately."""
     if result.explanation is None:
         return ()
     asked = "CPU by function" if result.base is None else "Cause"
@@ -300,7 +300,7 @@ def _latencies(run: Measurement) -> Markup:
 
 
 def _generators(run: Measurement) -> Markup:
-    """Returns a row for each generator, where there are several or they are elsewhere."""
+    """Returns a row for each generator, if there are several or they run elsewhere."""
     rows = [
         _row(f"{use.number}", generator_texts(use)[:5], element("td", " · ".join(generator_texts(use)[5:])))
         for use in run.client.generators
@@ -337,7 +337,7 @@ def _group_sections(groups: Sequence[RankedGroup], anchors: Mapping[int, str]) -
 def _group(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
     metric = METRICS[group.metric]
     places = group.places
-    # Where the bars with their intervals end, in the metric's unit.
+    # The end of the longest bar with its interval, in the metric's unit.
     best = places[0].value or 0.0
     longest = max(max(place.value or 0.0, (place.high or 0.0) * best) for place in places)
     rows = [
@@ -379,7 +379,7 @@ def _bar(place: Place, best: float, longest: float) -> Markup:
 
 
 def _grid(group: RankedGroup, anchors: Mapping[int, str]) -> Markup:
-    """Returns the grid under its two parameters, with better cells in warmer colours; empty if there is none."""
+    """Returns the grid below its two parameters, with better cells in warmer colours; empty for other groups."""
     grid = grid_of(group.results)
     if grid is None:
         return Markup()
