@@ -215,7 +215,7 @@ def test_a_smoke_run_in_several_processes_is_told_once(project: Project) -> None
     assert ran.record["rankings"] == []
     assert results(ran)["test_limits[a|b:c%]"]["standing"] == "-", "nothing is judged"
     markdown = (project.top / "smoke.md").read_text(encoding="utf-8")
-    heading = "## Load tests: 6 measured, 3 FAILED; 4 tests failed for other reasons; smoke: "
+    heading = "## Load tests: 6 measured, 3 FAILED; 4 tests failed for other reasons; smoke run: "
     assert markdown.startswith(heading), markdown
     assert not summary.exists()
     assert project.run("-p", "xdist", "-n2").status == 4
