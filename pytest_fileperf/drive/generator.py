@@ -94,7 +94,7 @@ _SURE_S = 0.002
 """Timers of event loops are accurate to a millisecond, a thread's sleep to some hundredths of one."""
 _MOST_LATE_NS = 50_000_000
 FORSAKEN_S = 5.0
-"""A remote load ends if its test process is silent for this long: that process or a worker hangs, or is gone."""
+"""A remote load ends if its test process is silent for this long. Then that process or a worker hangs, or is gone."""
 
 
 def main(scratch: str) -> None:

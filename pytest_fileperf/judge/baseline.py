@@ -289,9 +289,9 @@ def _long_line(key: str) -> bytes:
 
 # --- Digests that can be committed: a slow, salted digest of a value's digest (`plan.request`)
 #
-# Readers of the file can find equal values in it, and test a guess in some 50 ms and 16 MiB. A password from a short
-# list can still be found, but not a random token. Salts differ between files, so nothing can be computed for many files
-# at once.
+# Readers of the file can find equal values in it. They can test a guess in some 50 ms and 16 MiB. A password from a
+# short list can still be found, but not a random token. Salts differ between files, so nothing can be computed for many
+# files at once.
 
 SALT = re.compile(r"[0-9a-f]{32}")
 _SEALED = "scrypt:"

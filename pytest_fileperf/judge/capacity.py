@@ -135,7 +135,7 @@ by aiofiles broke a p99 of 100 ms in one of seven loads, far below the capacity.
 _LONGEST_STALL = 0.2
 """Share of a load's requests. If more are beyond a limit, the server counts as slow, not the machine."""
 _PACE_SDS = (0.01, 0.02, 0.04, 0.08, 0.15)
-"""From a machine that does nothing else, if there is one, to a machine on which the pace differs by 15 %."""
+"""From a machine that does nothing else to a machine on which the pace differs by 15 %."""
 _CROWDS, _MOST_CROWDS = 1.2, 0.1
 """The number of requests in a load varies by 1 / √number. Their distances within the load vary too: 1.2 / √number in
 total fits M/D/1. Loads with few requests vary by less, because only some of their requests meet a queue."""

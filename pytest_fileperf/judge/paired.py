@@ -74,7 +74,7 @@ Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
 
 def share_of_looks(before: float, now: float) -> float:
-    """Returns a look's share of the error, if the last look came `before` and this one `now` (shares of the time)."""
+    """Returns a look's share of the error, by the shares of the time until the last look and `now`."""
     return sum(share for at, share in RULES.looks if before < at <= now)
 
 
@@ -275,7 +275,7 @@ def _unseen(kind: ReasonKind, ratio: float, look: Threshold, jump: Jump | None) 
 
 
 def _jump(metric: Metric, pairs: Sequence[Pair]) -> Jump | None:
-    """Returns the percentiles below and above, with their seconds, if latency jumps by 70 % between them; else None.
+    """Returns the percentiles below and above, with their seconds, if latency jumps by at least 70 %; else None.
 
     It jumps at the share of requests that a pause hits. If servers stall as often as p99 notices, 97 of 263 undecided
     simulated tests have a jump. p99.5 decides 58 of these, and 10 of the others. p95 decides most of both.

@@ -113,7 +113,7 @@ class Rules:
     after three."""
     pair_sd: Deviations = (0.01, 0.015, 0.07)
     """For the ratio of two start-ups of the same code. Not stabilised it is √2 times the deviation of one start-up.
-    Forks of an app that takes new memory for each upload differed by 0.3 to 0.5 % beside their noise, in 231 pairs."""
+    Besides noise, forks of an app with new memory for each upload differed by 0.3 to 0.5 % (231 pairs)."""
     pair_prior_df: int = 8
     """Weight of `pair_sd`: as much as nine pairs. The spread of requests/s differed between 259 comparisons on one kind
     of machine, which gives 7 to 20. Memory has the same weight, but nobody measured it. The weight suits start-ups that
@@ -122,11 +122,11 @@ class Rules:
     """Weight of `pair_sd` if no cycles show how uncertain a pair is: some pairs agree by chance and look exact. Without
     this and `prior_cycles`, 33 of 60 simulated sessions of the same code had a false alarm. With them, 5 of 400 had."""
     few_cycles: int = 10
-    """Fewer cycles have the Hodges–Lehmann estimate: with the biweight, 9 of 60 simulated sessions of the same code had
+    """Fewer cycles have the Hodges–Lehmann estimate. With the biweight, 9 of 60 simulated sessions of the same code had
     a false alarm. More have the biweight. In much noise it finds 5 % in 63 % of GETs, Hodges–Lehmann in 53 %."""
     deviation_cycles: int = 7
     """Fewer cycles have a variance, because five may agree by chance. More have a median deviation. In 96 first pairs
-    of the same code the variance made errors 1.6 and 3.1 times too large: stalls hardly move the estimate."""
+    of the same code the variance made errors 1.6 and 3.1 times too large. Stalls hardly move the estimate."""
     least_cycles: int = 3
     """Fewer cycles do not show how uncertain a pair is: two may agree by chance."""
     prior_cycles: int = 10

@@ -90,8 +90,8 @@ def grouped(pairs: Sequence[Pair], least: float) -> list[list[Pair]]:
 def clustering(pairs: Sequence[Pair], percent: float, *, most: Callable[[float], float] | None = None) -> float:
     """Returns how many counted requests beyond a percentile come together (`excess_of`).
 
-    Take the same code with occasional stalls. If its slow requests counted one by one, p99 would be REGRESSED in 3 of
-    1,000 simulations and IMPROVED in 2. With this it is in none.
+    Take the same code with occasional stalls. If slow requests counted one by one, p99 would be REGRESSED in 3 of 1,000
+    simulated tests, IMPROVED in 2. With this it is in none.
     """
     return clustering_of(excess_of(boot.stretches, percent, most=most) for boot in boots_of(pairs))
 

@@ -27,7 +27,7 @@ from pytest_fileperf.units import format_duration, format_rate
 MORE_THAN_ONE = 1.05
 """A worker with more cores than this uses several: its threads share no lock."""
 WANTED_CORE = 0.95
-"""A process is saturated if it runs or waits for a core this much of the time: it hardly needs to wake up."""
+"""A process is saturated if it runs or waits for a core this much of the time. It hardly ever wakes up."""
 NEARLY_BUSY_CORE = 0.85
 """Share of the time on a core that is enough if the event loop was never idle either."""
 ROOM_ON_CORE = 0.75

@@ -93,8 +93,7 @@ def _addresses(name: str) -> set[str]:
         if problem := _unfit(address):
             raise ValueError(problem)
         return {str(address)}
-    # The system takes a name that ends in a number for an address, but not for the address that readers see: 010.0.0.1
-    # is 8.0.0.1.
+    # The system takes a name that ends in a number for an address. Readers see another one: 010.0.0.1 is 8.0.0.1.
     if not name or any(char in name for char in "/:@ *%") or _NUMERIC.fullmatch(name.rstrip(".").rpartition(".")[2]):
         raise ValueError(_WRITE)
     try:

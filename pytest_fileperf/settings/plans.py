@@ -28,11 +28,12 @@ _SMOKE_OF_PART = 3
 _MS = 1_000_000
 _FIRST_PAIRS = 3
 _LEAST_PAIR_NS, _MOST_PAIR_NS = 1_000 * _MS, 3_000 * _MS
-"""How long each of the first pairs of boots is loaded, because a large change shows at once, and how long later pairs
-are at most. Of fast requests the least one has ten cycles, `Rules.few_cycles`."""
+"""The first pairs take the least time, because a large change shows at once. Later pairs take at most the greatest.
+With fast requests, the least time has ten cycles (`Rules.few_cycles`)."""
 _PAIR_STARTS = 2
-"""Later pairs are loaded so many times as long as their start-ups take. Two endpoints of a forked app were compared for
-the same time: pairs of 1.3 s were 9 % less exact than pairs of 3 s for one, and 23 % more exact for the other."""
+"""Later pairs are loaded for this multiple of their start-ups' time. Two endpoints of a forked app were compared for
+the same time. For one, pairs of 1.3 s were 9 % less exact than pairs of 3 s. For the other they were 23 % more
+exact."""
 _WARMUP_NS = 100 * _MS
 """For each version. Longer ones change nothing: turns after 50, 100 and 200 ms of it were alike."""
 _PROBE_NS, _LIMITING_NS = 150 * _MS, 700 * _MS
@@ -371,7 +372,7 @@ class Plan:
         return (self.turn or self._in_turn(_LIMITING_NS)).closely()
 
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int) -> int:
-        """Returns how long to load a pair, so that pairs fill the time that is left; the first is number 0.
+        """Returns a pair's length, so that pairs fill the rest of the time; the first is number 0.
 
         Each takes `more_ns` besides that. So the last look comes at the end of the time, not up to a pair earlier.
         """

@@ -136,7 +136,7 @@ class Settings:
     """How long each connection waits before its next request."""
     duration_ns: int = 4_000_000_000
     """For the whole measurement, over all start-ups, without warm-up. By default a test alone takes at most seven
-    seconds: three loads with warm-ups, and two starts of half a second."""
+    seconds, with three warm-ups and two starts of half a second."""
     rounds: int = 12
     """Spread over the start-ups, by default a third of a second each. Shorter rounds have too few requests."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
