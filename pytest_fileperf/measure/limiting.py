@@ -312,7 +312,7 @@ def _queue(usage: Usage) -> str | None:
     served = Served(latency_s=loaded_s, cpu_s=cpu_s, connections=recording.connections, cores=cores)
     if latency_of(served, wait_s=alone_s - cpu_s) < SAME_LATENCY * loaded_s:
         served_at_once = max(1, round(usage.rps * alone_s))
-        return f"requests wait for each other: the server handles about {served_at_once} at a time"
+        return f"requests wait for each other, and the server handles about {served_at_once} at a time"
     # If requests differ, a few may wait while most do not.
     return "" if alone.mean_ns() < LIKE_LATENCY * loaded.mean_ns() else None
 

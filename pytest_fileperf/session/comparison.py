@@ -428,7 +428,7 @@ class Comparison:
         """Raises PlanError if only one version is traced, because that alone would make it slower."""
         base, now = (server.tracer for server in servers)
         if base != now:
-            traced, other = ("the code here", self._base.title) if now else (self._base.title, "the code here")
+            traced, other = ("the new code", self._base.title) if now else (self._base.title, "the new code")
             raise PlanError(
                 f"{traced} is traced by {base or now}, but {other} isn't. Run it without fileperf_coverage, "
                 "or trace both",
@@ -447,7 +447,7 @@ class Comparison:
             run = load(self._plan.probe) if self._searches is None else closed_loop(load, self._plan.probe)
             rounds = run.rounds
             answer, work = answer_of(rounds), self._plan.work.name
-            whose = self._base.title if side is Side.BASE else "the code here"
+            whose = self._base.title if side is Side.BASE else "the new code"
             is_timeout = answer is Answer.BROKEN and kinds_of(rounds) == "timeout"
             # The probe may wait for less time than the comparison does.
             if is_timeout and side is Side.NOW and self._plan.probe.timeout_ns < self._plan.limiting.timeout_ns:

@@ -197,7 +197,7 @@ def test_what_a_test_has_set_is_served_and_said_or_refused(project: Project) -> 
     both = "served with the test's own settings on the app: dependency_overrides app.get_db → test_it.fake_db"
     assert f"{both}; state.flag 7" in notes["test_set"], notes
     assert both in notes["test_env"]
-    assert "set on the app" not in notes["test_with_client"]
+    assert "own settings on the app" not in notes["test_with_client"]
     assert "differs from the test's app: state.run (it differs at each import)" in notes["test_with_client"]
 
 

@@ -95,7 +95,7 @@ WAITING = {
     "narrow": Case(
         old="burn(0.0001); await run_in(wide, time.sleep, 0.01)",
         new="burn(0.00015); await run_in(narrow, time.sleep, 0.01)",
-        says=(WAITS, "Waiting: requests wait for each other: the server handles about 1 at a time"),
+        says=(WAITS, "Waiting: requests wait for each other, and the server handles about 1 at a time"),
         never=("CPU per request grew", "in burn"),
     ),
     "sleep": Case(
@@ -214,5 +214,5 @@ def test_a_pool_that_is_cold_at_first_is_no_concurrency(project: Project) -> Non
     assert ran.status == 0, ran.text
     crowded, few = (results(ran)[f"test_it[{connections}]"]["limit"] for connections in (12, 3))
     assert crowded["kind"] == "unclear", crowded
-    assert re.match(r"requests wait for each other: the server handles about [3-7] at", crowded["evidence"]), crowded
+    assert re.match(r"requests wait for each other, and the server handles about [3-7] at", crowded["evidence"]), crowded
     assert few["kind"] == "concurrency", few

@@ -201,10 +201,10 @@ def test_versions_in_turn(project: Project) -> None:
     assert parts["slower"]["standing"] == parts["login"]["standing"] == "REGRESSED", ran.text
     assert parts["same"]["standing"] != "REGRESSED", ran.text
     assert {one["base"]["title"] for one in parts.values()} == {f"HEAD ({head})"}
-    assert re.search(rf"RegressionError: #slower: p50 .* worse than HEAD \({head}\)", ran.said), ran.text
-    assert re.search(rf" #journey#login: p50 .* worse than HEAD \({head}\)", ran.said), ran.text
+    assert re.search(rf"RegressionError: #slower: p50 .* compared with HEAD \({head}\)", ran.said), ran.text
+    assert re.search(rf" #journey#login: p50 .* compared with HEAD \({head}\)", ran.said), ran.text
     assert "--fileperf-update" not in ran.said, ran.text
-    assert "pyproject.toml differs between the sides" in ran.said, ran.text
+    assert "pyproject.toml differs between the versions" in ran.said, ran.text
     rps, p50, rss = results(ran)["test_get"]["verdict"]["comparisons"]
     assert (rss["outcome"], rss["low"] <= rss["change"] <= rss["high"]) == ("WATCHED", True), rss
     assert -0.95 < rps["change"] < -0.7

@@ -99,10 +99,10 @@ def test_memory_is_compared_after_as_many_requests_and_other_answers_are_no_impr
     memory = gate_of(same, "rss")
     assert memory["outcome"] != "REGRESSED", last["same"].text
     assert abs(memory["change"]) < 0.05
-    assert f"memory after {memory['after_requests']:,} requests each" in last["same"].said, last["same"].text
+    assert f"the memory after {memory['after_requests']:,} requests" in last["same"].said, last["same"].text
     assert gate_of(grown, "rss")["outcome"] == "REGRESSED", last["grown"].text
-    assert "requests each" in " ".join(paragraph(last["grown"], "grown").split()), last["grown"].text
-    assert re.search(r"rss \+\d", last["grown"].said), last["grown"].text
+    assert "compares the memory after" in " ".join(paragraph(last["grown"], "grown").split()), last["grown"].text
+    assert re.search(r"rss rose by \d", last["grown"].said), last["grown"].text
     assert not grown.get("profile"), "memory costs no time: it has no cause among waits and functions"
     assert gate_of(answers, "rps")["outcome"] == "INCONCLUSIVE", last["answers"].text
     assert answers["standing"] == "INCONCLUSIVE"

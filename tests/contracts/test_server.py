@@ -111,7 +111,7 @@ def test_a_server_is_as_the_shell_would_start_it_and_what_grows_in_it_is_told(pr
 
     assert ran.status == 0, ran.text
     assert "access log off" in ran.said, ran.text
-    assert "open files grew by 1.0 a request" in ran.said, ran.text
+    assert "open files grew by 1.0 per request" in ran.said, ran.text
     assert growth["[file]"]["open_files"] == pytest.approx(1.0, abs=0.2)
     assert "open_files" in growth["[file]"]["lasting"]
     assert ran.said.count("memory grew by") == 1
@@ -139,5 +139,5 @@ def test_growth_is_told_for_each_code_of_a_comparison(project: Project) -> None:
     new.write({"app.py": GROWING.replace("/file", "/what"), "test_load.py": COMPARED})
     ran = new.run("--fileperf-against=../old")
 
-    assert "open files grew by 1.0 a request, and did not with the old code" in ran.said, ran.text
+    assert "open files grew by 1.0 per request, and did not with the old code" in ran.said, ran.text
     assert results(ran)["test_get"]["base"]["growth"]["lasting"] == []

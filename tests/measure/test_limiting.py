@@ -309,11 +309,11 @@ def test_a_growing_backlog_is_seen_where_latencies_hide_it(served: float, reache
         ([140] * 8, "concurrency: 32 requests in flight"),
         (
             [20] * 8,
-            "unclear: requests wait for each other: the server handles about 4 at a time, 32 requests",
+            "unclear: requests wait for each other, and the server handles about 4 at a time, 32 requests",
         ),
         (
             [80] * 8,
-            "unclear: requests wait for each other: the server handles about 16 at a time, 32 requests",
+            "unclear: requests wait for each other, and the server handles about 16 at a time, 32 requests",
         ),
         ([], "unclear: 32 requests in flight"),  # not seen alone
         ([10] * 4 + [160] * 5, "unclear: 32 requests in flight"),  # they differ

@@ -309,7 +309,7 @@ def test_code_here_that_only_fails_has_failed_at_once(compare: Compare) -> None:
     assert isinstance(compared.failed, RequestsFailedError)
     assert "status 404" in str(compared.failed)
     assert (compared.result.standing, compared.result.base) == (Standing.FAILED, None)
-    assert "the code here has no good answer to GET /" in sentence(compared.result.verdict.comparisons[0].reason)
+    assert "the new code has no good answer to GET /" in sentence(compared.result.verdict.comparisons[0].reason)
     assert compared.host.clock.now_s < 1010
 
 
