@@ -307,7 +307,7 @@ def traced_text(result: Result) -> str:
     recording = result.recording
     if not recording.tracer:
         return ""
-    where = ", as the app ran in the pytest process" if recording.engine == "in-process" else ""
+    where = ", because the app ran in the pytest process" if recording.engine == "in-process" else ""
     return f"traced by {recording.tracer}{where}. Traced code is slower, and never compared with untraced code"
 
 

@@ -148,8 +148,8 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
         "",
     ),
     ReasonKind.ENVIRONMENT: (
-        "the baseline's own code now has {ratio:.2f} times the stored {metric}, more than runs differ."
-        " Packages, files that Git ignores, or the machine changed{changed}",
+        "the baseline's own code now has {ratio:.2f} times the stored {metric}. Runs rarely differ that "
+        "much. Packages, files that Git ignores, or the machine changed{changed}",
         "{apart}",
     ),
     ReasonKind.ABSENT: ("{text}{details}", ""),

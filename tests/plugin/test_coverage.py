@@ -113,7 +113,7 @@ def test_servers_and_generators_are_not_traced_and_an_app_in_the_pytest_process_
     assert tracers == {"app": [""], "journey": [""], "program": [""], "in_pytest": ["coverage"]}
     told = {name: [note for note in result["notes"] if "traced by" in note] for name, result in found.items()}
     (note,) = told.pop("in_pytest")
-    assert note.startswith("traced by coverage, as the app ran in the pytest")
+    assert note.startswith("traced by coverage, because the app ran in the pytest")
     assert not any(told.values())
 
 
