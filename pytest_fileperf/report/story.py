@@ -99,6 +99,7 @@ def reasons(result: Result, *, but: Collection[ReasonKind] = ()) -> tuple[Why, .
             for item in members
             if outcome is Outcome.INCONCLUSIVE
             and item.reason is not None
+            and item.change is not None
             and item.detectable is not None
             and format_share(item.detectable) != format_share(item.reason.share)
         ]
@@ -197,9 +198,10 @@ def why_failed(result: Result) -> list[str]:
 
 
 def next_step(result: Result) -> str:
-    """Returns what to do about a regression against a baseline; empty for other results."""
+    """Returns the next step after a regression of code against a baseline, or an empty text."""
     verdict = result.verdict
-    is_worse = any(comparison.outcome is Outcome.REGRESSED for comparison in verdict.comparisons)
+    worse = (item for item in verdict.comparisons if item.outcome is Outcome.REGRESSED)
+    is_worse = not all(map(wording.is_by_environment, worse))
     is_stored = bool(verdict.code_notes or not verdict.against)
     return "If this is intended, accept it with --fileperf-update=all" if is_worse and is_stored else ""
 

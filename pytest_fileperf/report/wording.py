@@ -469,7 +469,7 @@ def regression_text(verdict: Verdict, worse: Sequence[MetricComparison]) -> str:
 
     Changes by the environment only count if the code made nothing worse.
     """
-    by_code = [item for item in worse if item.reason is None or item.reason.kind is not ReasonKind.ENVIRONMENT]
+    by_code = [item for item in worse if not is_by_environment(item)]
     moves = ", ".join(map(_move_text, by_code or worse))
     text = f"{moves} compared with {verdict.against or verdict.since or 'its baseline'}"
     return text if by_code else f"The environment got slower, not your code: {text}"
@@ -504,17 +504,22 @@ def world_outcome(verdict: Verdict) -> Outcome | None:
     return next((outcome for outcome in order if outcome in found), None)
 
 
+def is_by_environment(comparison: MetricComparison) -> bool:
+    """Returns whether the reason of a gate blames the environment."""
+    return comparison.reason is not None and comparison.reason.kind is ReasonKind.ENVIRONMENT
+
+
 def is_world_to_blame(verdict: Verdict) -> bool:
     """Returns whether the environment got slower, and no reason of a gate says so."""
-    kinds = {comparison.reason.kind for comparison in verdict.comparisons if comparison.reason is not None}
-    return world_outcome(verdict) is Outcome.REGRESSED and ReasonKind.ENVIRONMENT not in kinds
+    return world_outcome(verdict) is Outcome.REGRESSED and not any(map(is_by_environment, verdict.comparisons))
 
 
 def is_world_notable(verdict: Verdict) -> bool:
     """Returns whether to show the environment unasked: it is slower, or may be and packages have changed."""
     outcome = world_outcome(verdict)
     changed = any(comparison.outcome is outcome and _changed(comparison) for comparison in verdict.world)
-    return outcome is Outcome.REGRESSED or (outcome is Outcome.INCONCLUSIVE and changed)
+    unclear = outcome is Outcome.INCONCLUSIVE and changed and not any(map(is_by_environment, verdict.comparisons))
+    return is_world_to_blame(verdict) or unclear
 
 
 def world_text(verdict: Verdict) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from report.samples import result, stored
+from report.samples import one, result, stored
 from report.test_goldens import SESSIONS, message
 
 from pytest_fileperf.errors import RegressionError, RequestsFailedError, ServerDiedError
@@ -50,6 +50,17 @@ def test_a_failure_has_at_most_twelve_lines_of_eighty_columns(name: str) -> None
         lines = message(shown, strict=True, ci=True).partition(": ")[2].splitlines()
         assert len(lines) <= LINES, lines
         assert all(len(line) <= 80 for line in lines), lines
+
+
+def test_a_slower_environment_is_not_called_slower_code() -> None:
+    slower = one("worlds", "test_same_code")
+    why = Reason(kind=ReasonKind.ENVIRONMENT, metric="rps", ratio=0.83, packages=("starlette 1.0 → 1.1",))
+    (gate,) = slower.verdict.world
+    verdict = replace(slower.verdict, limits=(), comparisons=(replace(gate, reason=why),))
+    text = " ".join(message(replace(slower, verdict=verdict), strict=False, ci=False).split())
+    assert "RegressionError: The environment got slower, not your code: rps fell by 17.0 % compared with " in text
+    assert text.count("the baseline's own code now has") == 1
+    assert "--fileperf-update" not in text, "packages changed: there is another next step"
 
 
 def test_a_regression_that_is_stored_is_accepted() -> None:
