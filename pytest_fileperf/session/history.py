@@ -38,14 +38,16 @@ def trends_of(
     metric: str | None = None,
     since: str | None = None,
     now: Run | None = None,
+    source: Source | None = None,
 ) -> tuple[list[Trend], list[str], str]:
     """Returns the trend of each test and metric, sentences about runs left out, and tests with an unknown change.
 
     `since` is a commit, a name for one, or a day. Changes end with the last runs, or with the run `now` alone. That run
-    comes last, even if its code doesn't. Raises FilePerfError.
+    comes last, even if its code doesn't. Commits come from the repository of `source`, else of the working directory.
+    Raises FilePerfError.
     """
     every, said = read(paths)
-    repository = find_repository(Path.cwd())
+    repository = find_repository(Path.cwd() if source is None else source.rootdir)
     listed = None if repository is None else repository.answers("rev-list", "--first-parent", "--reverse", "HEAD")
     places = {commit: place for place, commit in enumerate((listed or "").split())}
     clean = [run for run in every if not run.dirty and run != now]
@@ -63,7 +65,7 @@ def trends_of(
     if (name or metric) and runs and not found:
         known = sorted({test for run in runs for test in run.tests})
         raise PlanError(f"no test and metric of this history matches. Its tests are {format_names(known)}")
-    tree, is_later = ("", None) if since is None else _since(since, repository, places)
+    tree, is_later = ("", None) if since is None else _since(since, repository, places, source)
     trends, unknown = [], []
     for series, course in zip(found, courses_of(found), strict=True):
         begun = 0
@@ -86,7 +88,9 @@ def trends_of(
     return trends, list(dict.fromkeys(said)), format_names(list(dict.fromkeys(unknown)))
 
 
-def _since(since: str, repository: Repository | None, places: Mapping[str, int]) -> tuple[str, Callable[[Run], bool]]:
+def _since(
+    since: str, repository: Repository | None, places: Mapping[str, int], source: Source | None
+) -> tuple[str, Callable[[Run], bool]]:
     """Returns the commit's tree (empty for a day), and a function that tells whether a run is later."""
     words = ("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
     commit = None if repository is None else repository.answers(*words)
@@ -97,7 +101,10 @@ def _since(since: str, repository: Repository | None, places: Mapping[str, int])
             raise PlanError(f"--since={since} is neither a commit nor a day such as 2026-11-20") from None
         return "", lambda run: run.time >= day
     made = datetime.fromisoformat(repository.ask("show", "-s", "--format=%cI", commit))
-    with Source(Path.cwd(), Path(".fileperf")) as source:
+    if source is None:
+        with Source(Path.cwd(), Path(".fileperf")) as own:
+            tree = own.tree_of(commit)[:12]
+    else:
         tree = source.tree_of(commit)[:12]
     ordered = places.keys()
     return tree, lambda run: places[run.commit] > places[commit] if {run.commit, commit} <= ordered else run.time > made
@@ -116,7 +123,7 @@ def with_release(results: Sequence[Result], history: Path, run: Run, source: Sou
     commit = f"refs/tags/{tag}"
     changes = {
         (trend.series.nodeid, trend.series.metric): (tag, *shares(*trend.total))
-        for trend in trends_of([history], since=commit, now=run)[0]
+        for trend in trends_of([history], since=commit, now=run, source=source)[0]
         if trend.series.runs[-1] is run and trend.is_known
     }
     return [

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from report.samples import result
 
 from pytest_fileperf.judge.groups import SessionRecord
@@ -40,7 +39,7 @@ def run_of(day: int, commit: str, tests: Mapping[str, TestRatios]) -> Run:
     )
 
 
-def test_a_report_tells_the_change_since_the_newest_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_tells_the_change_since_the_newest_tag(tmp_path: Path) -> None:
     """Ten runs before v1, and ten after it that lost 4 %, against the baseline "0"; this one against that of run 15."""
     for words in (("init", "-q"), *(("commit", "-q", "--allow-empty", "-m", str(day)) for day in range(21))):
         git(tmp_path, *words)
@@ -56,7 +55,6 @@ def test_a_report_tells_the_change_since_the_newest_tag(tmp_path: Path, monkeypa
     git(tmp_path, "tag", "v0", commits[3])
     git(tmp_path, "tag", "v1", commits[9])
     git(tmp_path, "tag", "of-this-code", commits[20])
-    monkeypatch.chdir(tmp_path)
     run = run_of(20, commits[20], ratios_of([seen]))
     with Source(tmp_path, Path(".fileperf")) as source:
         (told,) = with_release([seen], history, run, source)
