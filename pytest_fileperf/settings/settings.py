@@ -41,8 +41,8 @@ _NOT_OF: Mapping[str, tuple[tuple[type[ServerSpec], ...], str]] = {
     "startup": ((InProcess, Url), "{}, so there is no start-up to measure. Choose another server"),
     "queries": (
         (Command, Granian, Url),
-        "{}, but queries are counted only in servers that fileperf starts. Use Uvicorn(), Gunicorn() or "
-        "InProcess(), or leave this out",
+        "{}, but queries are counted only in a process in which fileperf serves the app. Use Uvicorn(), "
+        "Gunicorn() or InProcess(), or leave this out",
     ),
 }
 """Metrics that some servers cannot have, and why."""

@@ -176,7 +176,7 @@ def test_each_server_of_fileperf_counts_and_no_other_and_baselines_have_it(proje
     (stored,) = (project.top / ".fileperf").rglob("*.json")
     assert stored.read_text(encoding="utf-8").count('"queries": 3.0') == 4
     assert "queries were counted, which costs" in ran.said
-    why = "but queries are counted only in servers that fileperf starts. Use Uvicorn(), Gunicorn() or"
+    why = "but queries are counted only in a process in which fileperf serves the app. Use Uvicorn(), Gunicorn() or"
     assert f"max_queries: a Command can be any program, {why}" in ran.said
     assert f"gate: queries: a Url names a running server, {why}" in ran.said
     assert "max_queries 3, not measured" in ran.said
