@@ -1,1 +1,1 @@
-"""The report as one HTML file: `document` joins its parts, `charts` describes the charts, `script.js` draws them."""
+"""The report as one HTML file: `document` joins its parts, `charts` describes the charts, `drawing` draws them."""

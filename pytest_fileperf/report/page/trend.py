@@ -64,7 +64,7 @@ def _chart(trend: Trend) -> Chart:
     dates = [(float(at), f"{series.runs[at].time:%Y-%m-%d}") for at in thinned(range(len(series.runs)), 6)]
     return Chart(
         title=f"Trend of {series.metric}",
-        says="Each mark is new code over old code, measured alternately. Dotted: the old code changed.",
+        says="Each mark is new code over old code, measured alternately. Dotted: another old code or machine.",
         lines=[run, level],
         x=Axis(low=-0.5, high=len(levels) - 0.5, ticks=dates),
         y=axis(ends, Unit.SHARE),
