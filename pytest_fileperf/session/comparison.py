@@ -484,7 +484,7 @@ class Comparison:
 
     def _too_slow(self, said: str) -> Reason:
         more = "a longer max_duration" if self._rig.time is None else "more time with --fileperf-budget"
-        text = f"{said}, but has only {_seconds(self._plan.max_duration_ns)}"
+        text = f"{said}, but there are only {_seconds(self._plan.max_duration_ns)}"
         return Reason(kind=ReasonKind.INCOMPARABLE, side="base", text=text, differences=(f"give it {more}",))
 
     def _pair(self, number: int, servers: BothServers) -> None:
