@@ -23,7 +23,7 @@ from report.test_goldens import WITH_A_PAGE
 
 from pytest_fileperf.judge.groups import Asked, session_record
 from pytest_fileperf.judge.record import Result
-from pytest_fileperf.judge.verdict import Reason, ReasonKind, Verdict
+from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind, Verdict
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, Unit
 from pytest_fileperf.measure.recording import PARTS, Carried, Failure
@@ -154,6 +154,22 @@ def test_a_stored_regression_is_not_called_passed() -> None:
     tree = page(accepted)
     assert tree.first("p", "lead").text == "1 test got worse and became the new baseline."
     assert "open" in tree.first("details", "test").attributes
+
+
+@pytest.mark.parametrize("metric,change,begins", [("queries", 1.0, "100"), ("p50", 1.0, "100"), ("rps", -0.5, "0")])
+def test_without_a_tolerance_the_bad_side_is_shaded(metric: str, change: float, begins: str) -> None:
+    worse = MetricComparison(
+        metric=metric,
+        outcome=Outcome.REGRESSED,
+        tolerance=0.0,
+        base=2.0,
+        now=2.0 * (1 + change),
+        change=change,
+        low=change,
+        high=change,
+    )
+    shaded = page(result(verdict=Verdict(comparisons=(worse,)))).first("rect", "worse").attributes
+    assert (shaded["x"], shaded["width"]) == (begins, "100")
 
 
 def test_only_the_script_that_was_put_in_may_run() -> None:

@@ -6,6 +6,7 @@ import math
 
 from pytest_fileperf.judge.record import Result, Standing
 from pytest_fileperf.judge.verdict import LimitCheck, MetricComparison, Outcome
+from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.report import wording
 from pytest_fileperf.report.page.markup import Markup, element, table
 from pytest_fileperf.report.story import STYLES
@@ -83,7 +84,8 @@ def _picture(comparison: MetricComparison) -> Markup:
     # It shows two tolerances to either side, or as much as the interval needs.
     reach = max(2 * abs(comparison.edge), 1.1 * abs(ends[0]), 1.1 * abs(ends[2]), 1e-9)
     low, now, high, edge = (_HALF * (1 + value / reach) for value in (*ends, comparison.edge))
-    worse_from, worse_to = (edge, 2 * _HALF) if comparison.edge > 0 else (0.0, edge)
+    more_is_worse = METRICS[comparison.metric].worse_sign > 0
+    worse_from, worse_to = (edge, 2 * _HALF) if more_is_worse else (0.0, edge)
     tolerance, width = wording.tolerance_text(comparison), _at(worse_to - worse_from)
     worse = element("rect", class_="worse", x=_at(worse_from), y="0", width=width, height=_at(_HEIGHT))
     return element(
