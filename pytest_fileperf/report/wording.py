@@ -480,10 +480,12 @@ def _move_text(comparison: MetricComparison) -> str:
     if METRICS[metric].is_counted and base is not None and now is not None:
         by = f"{quantity(abs(now - base), Unit.COUNT)} to {quantity(now, Unit.COUNT)} per request"
         return f"{metric} {'rose' if now > base else 'fell'} by {by}"
-    if comparison.change is None:
+    if (moved := comparison.change) is None:
         return f"{metric} got worse"
-    change = format_change(abs(comparison.change)).lstrip("+")
-    verb = "fell by" if comparison.change < 0 else "rose by" if change.endswith("%") else "rose"
+    if comparison.typical is not None and METRICS[metric].worse_sign * moved <= 0:
+        moved = comparison.typical  # the figures of both versions do not show the loss
+    change = format_change(abs(moved)).lstrip("+")
+    verb = "fell by" if moved < 0 else "rose by" if change.endswith("%") else "rose"
     return f"{metric} {verb} {change}"
 
 

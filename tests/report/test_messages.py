@@ -44,6 +44,15 @@ def test_a_further_measurement_of_a_test_is_named_and_no_line_is_too_long() -> N
         assert max(map(len, str(caught.value).splitlines())) <= 80
 
 
+def test_a_regression_that_the_figures_do_not_show_is_no_gain() -> None:
+    slower = MetricComparison(
+        metric="rps", outcome=Outcome.REGRESSED, tolerance=0.05, base=2050.0, now=2060.0, change=0.005, typical=-0.08
+    )
+    with pytest.raises(RegressionError) as caught:
+        raise_for(replace(result(), verdict=Verdict(comparisons=(slower,))), strict=False, ci=False)
+    assert headline(str(caught.value)) == "rps fell by 8.0 % compared with its baseline"
+
+
 @pytest.mark.parametrize("name", SESSIONS)
 def test_a_failure_has_at_most_twelve_lines_of_eighty_columns(name: str) -> None:
     for shown in stored(name).results:
