@@ -329,6 +329,8 @@ class Comparison:
         """With the setup's result for each version."""
         self._pair_ns = plan.first_pair_ns
         """Least time for which the pair is loaded."""
+        self._cycle_ns = 0 if plan.turn is None else 2 * plan.turn.duration_ns
+        """Duration of a turn of each version, in the latest pair."""
         self._latency_ns = 0
         """Duration of a request in the probe, of the slower version."""
         self._probes: dict[Side, Run] = {}
@@ -414,7 +416,7 @@ class Comparison:
         # The last pair is followed by a load that shows what limits the code here. A millisecond is left, so that
         # rounding does not make a last pair too long.
         left_ns = plan.max_duration_ns - round(1e9 * (now_s - self._begun_s)) - plan.limiting.duration_ns - 1_000_000
-        self._pair_ns = plan.next_pair_ns(number + 1, left_ns=left_ns, more_ns=more_ns)
+        self._pair_ns = plan.next_pair_ns(number + 1, left_ns=left_ns, more_ns=more_ns, cycle_ns=self._cycle_ns)
         next_s = (self._pair_ns + more_ns + plan.limiting.duration_ns) / 1e9
         self._pairs[WHOLE_LOAD] = pairs_alike(self._pairs[WHOLE_LOAD])
         for subject, gate in tuple(self._gates.items()):
@@ -535,6 +537,7 @@ class Comparison:
         each_ns = (median_low(map(_under_way_ns, runs)) if runs else 0 for runs in self._runs)
         latency_ns = max(each_ns) or self._latency_ns
         turns = self._plan.alternation(self._pair_ns, latency_ns=latency_ns, chance=self._rig.chance)
+        self._cycle_ns = 2 * sum(turns.turns_ns) // len(turns.turns_ns)
         base, now = self._rig.loads.alternate(self._works, turns, number, servers, self._cores, self._tell)
         self._requests += sum(round_.requests for round_ in now.rounds)
         return [base], [now]

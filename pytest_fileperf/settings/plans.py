@@ -30,10 +30,10 @@ _FIRST_PAIRS = 3
 _LEAST_PAIR_NS, _MOST_PAIR_NS = 1_000 * _MS, 3_000 * _MS
 """The first pairs take the least time, because a large change shows at once. Later pairs take at most the greatest.
 With fast requests, the least time has ten cycles (`Rules.few_cycles`)."""
-_PAIR_STARTS = 2
-"""Later pairs are loaded for this multiple of their start-ups' time. Two endpoints of a forked app were compared for
-the same time. For one, pairs of 1.3 s were 9 % less exact than pairs of 3 s. For the other they were 23 % more
-exact."""
+_PAIR_STARTS, _PAIR_CYCLES = 2, 7
+"""Later pairs are loaded for this multiple of their start-ups' time, and for this many cycles, because fewer say little
+about a pair's noise. Two endpoints of a forked app were compared for the same time. For one, pairs of 1.3 s were 9 %
+less exact than pairs of 3 s. For the other they were 23 % more exact."""
 _WARMUP_NS = 100 * _MS
 """For each version. Longer ones change nothing: turns after 50, 100 and 200 ms of it were alike."""
 _PROBE_NS, _LIMITING_NS = 150 * _MS, 700 * _MS
@@ -371,14 +371,15 @@ class Plan:
         """Shows what limits a server that is loaded alone."""
         return (self.turn or self._in_turn(_LIMITING_NS)).closely()
 
-    def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int) -> int:
+    def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int, cycle_ns: int = 0) -> int:
         """Returns a pair's length, so that pairs fill the rest of the time; the first is number 0.
 
-        Each takes `more_ns` besides that. So the last look comes at the end of the time, not up to a pair earlier.
+        Each takes `more_ns` besides that. So the last look comes at the end of the time, not up to a pair earlier. One
+        turn of each version takes `cycle_ns`.
         """
         if self.settings.capacity or self._only_starts or number < _FIRST_PAIRS:
             return self.first_pair_ns
-        usual_ns = min(max(_LEAST_PAIR_NS, _PAIR_STARTS * more_ns), _MOST_PAIR_NS)
+        usual_ns = min(max(_LEAST_PAIR_NS, _PAIR_STARTS * more_ns, _PAIR_CYCLES * cycle_ns), _MOST_PAIR_NS)
         pairs = max(1, math.ceil(left_ns / (usual_ns + more_ns)))
         shared_ns = left_ns // pairs - more_ns
         if pairs > 1 and shared_ns < _LEAST_PAIR_NS:

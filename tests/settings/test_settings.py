@@ -391,6 +391,9 @@ def test_pairs_are_loaded_twice_as_long_as_their_start_ups_take_within_limits() 
     for more_ms, usual_ms in ((100, 1_000), (600, 1_200), (1_000, 2_000), (4_000, 3_000)):
         pair_ns = plan.next_pair_ns(3, left_ns=10**15, more_ns=1_000_000 * more_ms)
         assert round(pair_ns / 1_000_000) == usual_ms
+    for cycle_ms, usual_ms in ((100, 1_000), (300, 2_100), (450, 3_000)):  # of slow requests they have seven cycles
+        pair_ns = plan.next_pair_ns(3, left_ns=10**15, more_ns=100_000_000, cycle_ns=1_000_000 * cycle_ms)
+        assert round(pair_ns / 1_000_000) == usual_ms
 
 
 @pytest.mark.parametrize(
