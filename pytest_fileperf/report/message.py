@@ -25,7 +25,7 @@ from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.measure.recording import Failure
 from pytest_fileperf.report import story, wording
-from pytest_fileperf.units import format_change, format_share, printable
+from pytest_fileperf.units import format_change, format_count, format_share, printable
 
 WIDTH = 72
 """Columns of running text: pytest puts up to 8 more before each line of an assertion's message."""
@@ -80,11 +80,16 @@ def _verdict_text(result: Result, head: str) -> str:
     to_do = _wrapped(story.next_step(result)).splitlines()
     room = LINES - sum(part.count("\n") + 2 for part in parts) - len(to_do)
     causes = [] if result.explanation is None else result.explanation.text.splitlines()[: max(room, 0)]
-    for note in story.why_failed(result):
-        lines = _wrapped(note).splitlines()
-        if len(causes) + len(lines) <= room:
-            causes += lines
-    parts.append("\n".join([*causes, *to_do]))
+    notes = [_wrapped(note).splitlines() for note in story.why_failed(result)]
+    if sum(map(len, [causes, *notes])) > room:
+        room -= 1  # for the number of the others
+    kept: list[list[str]] = []
+    for lines in notes:
+        if len(causes) + sum(map(len, kept)) + len(lines) <= room:
+            kept.append(lines)
+    if (left := len(notes) - len(kept)) and room >= 0:
+        kept.append([f"{format_count(left, 'more note')}: run it with -v"])
+    parts.append("\n".join([*causes, *(line for lines in kept for line in lines), *to_do]))
     return "\n\n".join(filter(None, parts))
 
 

@@ -134,7 +134,7 @@ MANY = {f"tests/test_b.py::test_{at:02}": Why.NO_MODULE for at in range(12)}
 
 def test_each_is_named_with_why_and_what_to_do() -> None:
     assert stale_lines(ONE, Screen(), entries=1, removed=False) == [
-        "1 stale baseline; --fileperf-prune removes it",
+        "1 stale baseline. Remove it with --fileperf-prune",
         "  tests/test_a.py::test_old[\N{REPLACEMENT CHARACTER}]: no such test",
     ]
 
@@ -146,8 +146,8 @@ def test_what_was_removed() -> None:
 
 def test_many_are_cut_short_unless_asked_for() -> None:
     lines = stale_lines(MANY, Screen(), entries=24, removed=False)
-    assert lines[0] == "24 stale baselines; --fileperf-prune removes them"
-    assert lines[10:] == ["  tests/test_b.py::test_09: no such file", "  and of 2 more (-v shows all)"]
+    assert lines[0] == "24 stale baselines. Remove them with --fileperf-prune"
+    assert lines[10:] == ["  tests/test_b.py::test_09: no such file", "  2 more (-v shows all)"]
     assert len(stale_lines(MANY, Screen(), entries=24, removed=False, verbosity=1)) == 13
     assert len(stale_lines(MANY, Screen(), entries=24, removed=False, verbosity=-1)) == 1
 
