@@ -130,14 +130,14 @@ def add_options(parser: pytest.Parser) -> None:
 
     flag(
         "",
-        "Run the load tests, and compare them with their baselines. Without this option, or one that writes, stores or "
-        "compares results, they are skipped.",
+        "Run the load tests, and compare them with their baselines. Without it they are skipped, unless another option "
+        "writes, stores or compares results.",
     )
     flag("-smoke", "Run the load tests with a few requests each, and check only that requests succeed.")
     option(
         "-update",
-        "Store baselines of tests that are NEW, or that IMPROVED in an alternating comparison. Or store only missing "
-        "ones (new), or all, slower ones included (all).",
+        "Store baselines of tests that are NEW, or that IMPROVED in an alternating comparison. With new, store only "
+        "missing baselines. With all, store all of them, even slower ones.",
         nargs="?",
         const="passed",
         metavar="all|new",
@@ -147,8 +147,8 @@ def add_options(parser: pytest.Parser) -> None:
     flag("-prune", "Remove baselines of tests that no longer exist.")
     option(
         "-against",
-        "Compare with another version: a Git ref, a directory, a URL on this machine, or another Python. Both are "
-        "measured alternately.",
+        "Compare with another version: a Git ref, a directory, a URL on this machine, or another Python. Both "
+        "versions are measured alternately.",
         metavar="REF|DIR|URL|python:PATH",
     )
     option(
