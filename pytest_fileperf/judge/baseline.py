@@ -106,7 +106,10 @@ class Entry:
 
 
 def entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str]) -> Entry:
-    """Raises ValueError that names the first wrong place. An empty salt means an earlier schema."""
+    """Returns a file's entry. Raises ValueError that names the first wrong place.
+
+    An empty salt means an earlier schema.
+    """
     tree, commit, busy, reason = tree_in(stored), stored["commit"], stored.get("busy"), stored.get("reason")
     conditions, loaded, identity = stored.get("conditions"), stored.get("loaded"), stored["identity"].mapping()
     files = stored.get("loaded_files")
@@ -129,7 +132,7 @@ def entry_from_json(stored: Placed, *, salt: str, differences: Mapping[str, str]
 
 
 def tree_in(stored: Placed) -> str | None:
-    """Raises ValueError for a tree that isn't a hash."""
+    """Returns the tree in a file's entry. Raises ValueError for a tree that isn't a hash."""
     if not isinstance(stored.value, dict):
         raise ValueError(f"{stored.where} is not an object")
     if (tree := stored.get("tree")) is None:
@@ -160,7 +163,7 @@ def entry_to_json(entry: Entry, summary_of: Iterable[str]) -> dict[str, object]:
 
 
 def _by_directory(paths: Iterable[str]) -> dict[str, str]:
-    """Saves space: a directory's names in one text, joined by a character that no name has."""
+    """Returns each directory's names as one text, to save space. A character that no name has joins them."""
     found: dict[str, list[str]] = {}
     for directory, _, name in sorted(path.rpartition("/") for path in paths):
         found.setdefault(directory, []).append(name)
@@ -381,7 +384,7 @@ class BaselineStore:
     directory: Path
 
     def path_of(self, module: str, environment: Environment) -> Path:
-        """`module` is the test module's path with `/`."""
+        """Returns the file of a test module's baselines. `module` is the module's path with `/`."""
         return self.directory / environment.profile / _file_name(module)
 
     def find(self, module: str, key: str, environment: Environment) -> Entry | None:
@@ -502,7 +505,7 @@ class _Stored:
 
 
 def _sealed_tests(path: Path, stored: _Stored, salt: str) -> dict[str, object]:
-    """Hides the readable values of earlier schemas."""
+    """Returns the stored tests. If the file has an earlier schema, digests replace the identities' readable values."""
     with _reading(path):
         made = dict(stored.tests)
         for key, entry in made.items() if not stored.salt else ():
@@ -524,7 +527,7 @@ def _file_name(module: str) -> str:
 
 
 def _read(path: Path) -> _Stored | None:
-    """Returns None if there is no file. Entries stay JSON."""
+    """Returns the file's content, whose entries stay JSON. None if there is no file."""
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
             raise BaselineError(f"baseline {path} cannot be read, because it is a pipe. Remove it")
@@ -560,7 +563,7 @@ def _read(path: Path) -> _Stored | None:
 
 @lru_cache(maxsize=2)  # many tests ask for entries in the same file
 def _whole(path: Path, data: bytes) -> object:
-    """The result must not be changed, because it is cached."""
+    """Returns the file's JSON value, which must not be changed, because it is cached. Raises BaselineError."""
     with _reading(path):
         text = data.decode("utf-8")
 
@@ -620,7 +623,7 @@ def _twice(path: Path, key: str) -> BaselineError:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turns a ValueError into the error for a damaged file."""
+    """Turns a ValueError in the block into the error for a damaged file."""
     try:
         yield
     except ValueError as error:
@@ -691,7 +694,7 @@ def _name_of(key: str) -> str:
 
 
 class Why(StrEnum):
-    """Why a baseline is stale, as reports word it."""
+    """Reasons why a baseline is stale, in the words of reports."""
 
     NO_MODULE = "no such file"
     NO_TEST = "no such test"
@@ -707,7 +710,7 @@ def stale_among(
     measured: Collection[str],
     is_gone: Callable[[str], bool],
 ) -> dict[str, Why]:
-    """Returns the stale ones among the stored keys, sorted.
+    """Returns the stale baselines among the stored keys, sorted, each with the reason.
 
     `whole` are the modules whose tests were all collected. `tests` are all collected tests, even deselected ones.
     `measured` has `#2` and so on for further measurements of a test, and `#upload` for parts of a load. `is_gone`

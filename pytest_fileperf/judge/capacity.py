@@ -41,7 +41,7 @@ from pytest_fileperf.measure.usage import busiest_share
 
 
 def tried_of(rate: float, recording: Recording, limits: Mapping[str, float]) -> RateTried:
-    """`limits` must be accepted by `searches_by`."""
+    """Returns a load's result for the search. `searches_by` must accept the `limits`."""
     latency, service = recording.latency(), recording.merged("service")
     failed = sum(round_.failed for round_ in recording.rounds)
     beyond, within = _beyond(latency, failed, limits)
@@ -163,7 +163,7 @@ class Posterior:
 
     @property
     def median(self) -> float:
-        """Median of the logarithm. A start-up that may be far from all others would move the mean."""
+        """Median of the capacity's logarithm. Not the mean, because one start-up far from all others would move it."""
         return self.quantile(0.5)
 
     @property
@@ -423,7 +423,7 @@ def next_load(
 
 
 def estimate(search: Search, seen: Sequence[RateTried]) -> Estimate | None:
-    """Returns None if no load says anything."""
+    """Returns the estimated capacity; None if no load shows anything."""
     told = _told(seen)
     if not told:
         return None
@@ -481,7 +481,11 @@ def _as_likely_as_not(search: Search, told: Sequence[RateTried], known: Posterio
 
 
 def _within_reach(rate: float, seen: Sequence[RateTried], told: Sequence[RateTried]) -> float:
-    """Limits the rate by rates that met the limits, and by the generator's limit."""
+    """Returns the rate to try next, if `rate` is too far from the loads so far.
+
+    It is near the highest rate that met the limits, or below the lowest one tried if none did. It is never more than
+    the generator can make.
+    """
     held = _highest_held(seen)
     if held is not None and all(load.holds for load in told):
         rate = held * (CLIMB if len(told) == 1 else 2)
@@ -506,9 +510,9 @@ def _load(search: Search, rate: float, *, rough: bool) -> NextLoad:
 
 
 def _broken(search: Search, told: Sequence[RateTried]) -> Mapping[str, float]:
-    """Returns the limits that some load broke, because the others' distance is unknown. All limits if none broke.
+    """Returns the limits that some load broke. Only for these is the distance from rate to limit known.
 
-    A load that falls behind would break every limit of a latency.
+    If a load falls behind, all latency limits count as broken. If none broke, returns all limits.
     """
     behind = any(load.falls_behind for load in told)
     broken = {

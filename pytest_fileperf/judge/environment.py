@@ -52,7 +52,7 @@ class Environment:
 
     @classmethod
     def current(cls, cpuinfo: Path = CPUINFO) -> Environment:
-        """`cpuinfo` is the file that names the processor."""
+        """Returns the environment of this process. `cpuinfo` is the file that names the processor."""
         machine = platform.machine()
         debug = " with checks for debugging" if hasattr(sys, "gettotalrefcount") else ""
         return cls(

@@ -78,7 +78,7 @@ def _sizes_of(recording: Recording) -> list[tuple[float, ...]]:
 
 
 def _statuses_of(recording: Recording) -> dict[int, int]:
-    """Counts each status, including failed requests."""
+    """Returns the number of answers with each status, including failed requests."""
     statuses: Counter[int] = Counter()
     for round_ in recording.rounds:
         statuses.update({status: count for status, count in round_.statuses if status})
@@ -166,7 +166,7 @@ class BootEvidence:
         return fmean(counted) if counted else None
 
     def after(self, requests: int) -> BootEvidence:
-        """Sets the memory (`rss`) to its value after `requests` requests."""
+        """Returns a copy in which the memory (`rss`) is its value after `requests` requests."""
         return replace(self, runs={**self.runs, "rss": value_at(self.memory, requests)})
 
     def to_json(self) -> dict[str, object]:
@@ -222,11 +222,11 @@ class Evidence:
         return sum(boot.requests for boot in self.boots)
 
     def after(self, requests: int) -> Evidence:
-        """Sets each start-up's memory (`rss`) to its value after `requests` requests."""
+        """Returns a copy in which each start-up's memory (`rss`) is its value after `requests` requests."""
         return replace(self, boots=tuple(boot.after(requests) for boot in self.boots))
 
     def to_json(self) -> dict[str, object]:
-        """Rounds to `STORED_DIGITS` significant digits."""
+        """Returns JSON values, rounded to `STORED_DIGITS` significant digits."""
         told = {"boots": [boot.to_json() for boot in self.boots], "stabilised": list(self.stabilised)}
         known = {str(status): count for status, count in self.statuses.items()}
         return {**told, "statuses": known} if known else told
@@ -245,7 +245,7 @@ class Evidence:
 
 
 def evidence_of(recording: Recording) -> Evidence:
-    """A property counts as stabilised if it is in every start-up."""
+    """Returns a recording's evidence. A property counts as stabilised if every start-up has it."""
     common = [set(boot.stabilised) for boot in recording.boots]
     first = recording.boots[0].stabilised if recording.boots else ()
     return Evidence(
@@ -353,7 +353,7 @@ class Level:
 
 
 def level_of(metric: Metric, evidence: Evidence) -> Level | None:
-    """Returns None if no start-up has a value above 0.
+    """Returns a version's mean; None if no start-up has a value above 0.
 
     A percentile comes from the start-up's pooled latencies, because single rounds have few requests. A metric of rounds
     is their Hodges–Lehmann estimate, because a few rounds are far off. Other metrics have one value per start-up.
@@ -394,7 +394,7 @@ def counts_of(metric: Metric, boots: Iterable[BootEvidence]) -> list[tuple[float
 
 
 def value_of(metric: Metric, evidence: Evidence) -> float | None:
-    """In the metric's unit; None if no start-up has it."""
+    """Returns the metric's value in its unit; None if no start-up has one."""
     if metric.is_counted:
         return measured_of(metric, evidence)
     return None if (level := level_of(metric, evidence)) is None else level.value
@@ -600,7 +600,7 @@ def boots_of(pairs: Iterable[Pair]) -> list[BootEvidence]:
 
 
 def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
-    """Sets the memory (`rss`) of all start-ups to the same number of requests: as many as all reached.
+    """Returns copies with each start-up's memory (`rss`) after the same number of requests: as many as all reached.
 
     A faster start-up answers more requests in its turns, and memory that it keeps per request would count against it.
     """
@@ -612,7 +612,10 @@ def pairs_alike(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def pair_side(rounds: Iterable[Round], boot: Boot | None = None) -> BootEvidence:
-    """`boot` is the loaded start-up; None for a part or step, about which nothing of it is known."""
+    """Returns one version's evidence from a pair.
+
+    `boot` is the loaded start-up. None stands for a part or step, because facts about start-ups belong to whole loads.
+    """
     rounds = tuple(rounds)
     runs, variances = ({}, {}) if boot is None else _counted(boot)
     if boot is not None and boot.startup_ns is not None:

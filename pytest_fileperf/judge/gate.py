@@ -12,17 +12,17 @@ Variance of `worse`
 Outcome, with L = log(1 + tolerance)
     REGRESSED     the lower one-sided 95 % bound of `worse` is above L (a t-test against a threshold, as in McCarthy
                   and Smyth, Bioinformatics 25 (2009) 765–771), and the bound at the error alpha is above 0. The second
-                  condition keeps the promise for a whole session: with Bonferroni's alpha over its gates, identical
-                  code regresses anywhere with at most `Rules.session_alpha`. REGRESSED also if the whole interval is
-                  beyond ten times the tolerance.
-    IMPROVED      as far in the good direction.
+                  condition bounds the errors of a whole session: with Bonferroni's alpha, the probability that
+                  identical code regresses in any gate is at most `Rules.session_alpha`. REGRESSED also if the whole
+                  interval is beyond ten times the tolerance.
+    IMPROVED      the same in the good direction.
     PASS          `worse` is at most L, and its upper one-sided 95 % bound below L + 2 % (`Rules.excluded_more`), or
                   2 L + 2 % for a percentile (`Rules.tail_tolerances`): a true loss of that much passes in at most 1 of
                   20 runs.
     INCONCLUSIVE  otherwise.
 
 Why Bonferroni and not Holm: a test fails in its own call phase. The p values of later tests do not exist then, so
-nothing can be sorted. Bonferroni over the number of gates is Holm's first step: never less strict.
+nothing can be sorted. Bonferroni over the number of gates is Holm's first step. Holm's later steps are less strict.
 """
 
 from __future__ import annotations
@@ -75,11 +75,17 @@ class ErrorBudget:
         self._left = 0.0
 
     def level(self, gates: int, *, of_parts: int = 0) -> float:
-        """Returns the probability of error for each gate of the next test; the gates of its load's parts share one."""
+        """Returns the probability of error for each gate of the next test.
+
+        The `of_parts` gates of its load's parts add none of their own: all gates divide the share of `gates`.
+        """
         return (self._each * max(1, gates) + self._left) / max(1, gates + of_parts)
 
     def used(self, level: float, regressed: int) -> None:
-        """Notes how many gates of that test, judged with that probability of error, were REGRESSED."""
+        """Keeps the part of the error that the last test's REGRESSED gates used, for the next test.
+
+        `level` is the probability of error that each of its gates had.
+        """
         self._left = level * regressed
 
 
@@ -92,8 +98,9 @@ def compare(
     alpha: float,
     sd: float,
 ) -> MetricComparison:
-    """`tolerance` is a share of the worse value: a rate or duration may worsen by a factor of 1 + tolerance.
+    """Compares a metric of two sessions, and returns values, change and outcome.
 
+    `tolerance` is a share of the smaller value. A duration may grow, or a rate shrink, by a factor of 1 + tolerance.
     `alpha` is this gate's part of the session's error, from `ErrorBudget`. For `sd` see `difference_of`.
     """
     if metric.is_counted:
@@ -361,13 +368,13 @@ def judge_same_code(
 
 
 def unless_saturated(comparisons: Sequence[MetricComparison], saturated: bool) -> tuple[MetricComparison, ...]:
-    """A load that the generator has limited can only show a regression."""
+    """Makes good outcomes INCONCLUSIVE if the generator limited the load, which can then only show a regression."""
     reason, hidden = Reason(kind=ReasonKind.SATURATED), _GOOD if saturated else ()
     return _undecided(comparisons, reason, hidden, lambda item: _is_of_load(item) and not _is_counted(item))
 
 
 def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[MetricComparison, ...]:
-    """A load with a missing part shows nothing; `lost` names the part, or is empty."""
+    """Makes comparisons INCONCLUSIVE if a part of the load is missing. `lost` names the part, or is empty."""
     every = set(Outcome) - {Outcome.NEW} if lost else set()
     return _undecided(comparisons, Reason(kind=ReasonKind.LOST, text=lost), every)
 
@@ -437,7 +444,7 @@ def unless_unsteady(
 def unless_other_answers(
     comparisons: Sequence[MetricComparison], other: Sequence[OtherAnswers]
 ) -> tuple[MetricComparison, ...]:
-    """A version with `other` answers does other work, which is not an improvement."""
+    """Makes improvements INCONCLUSIVE if a version gives `other` answers, because it does other work."""
     reason = Reason(kind=ReasonKind.OTHER_ANSWERS)
     return tuple(
         replace(item.undecided(reason), detectable=None) if other and item.outcome is Outcome.IMPROVED else item
@@ -446,7 +453,7 @@ def unless_other_answers(
 
 
 def unless_same_files(comparisons: Sequence[MetricComparison], files: Sequence[str]) -> tuple[MetricComparison, ...]:
-    """If both versions ran the same files, these may be why nothing got worse."""
+    """Makes good outcomes INCONCLUSIVE if both versions ran the same `files`: these may hide a loss."""
     reason = Reason(kind=ReasonKind.SAME_FILES, differences=tuple(files))
     return _undecided(comparisons, reason, (*_GOOD, Outcome.INCONCLUSIVE) if files else (), lambda _: True)
 
@@ -496,7 +503,7 @@ def _unless_stored_busy(comparison: MetricComparison, busy: Busy) -> MetricCompa
 
 
 def _bounds(comparison: MetricComparison) -> tuple[float, float]:
-    """Returns how much worse both ends of its interval are, as log ratios."""
+    """Returns how much worse the metric is at both ends of the interval, as log ratios."""
     return _worse(comparison, comparison.low), _worse(comparison, comparison.high)
 
 

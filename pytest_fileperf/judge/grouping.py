@@ -78,7 +78,7 @@ def parse_group_by(text: str) -> tuple[str, ...]:
     labels = tuple(label.strip() for label in text.split(","))
     for label in labels:
         if label not in _LABELS and (label == _PARAM or not label.startswith(_PARAM)):
-            valid = f"{', '.join(_LABELS)} or {_PARAM}NAME, where NAME is a parameter's"
+            valid = f"{', '.join(_LABELS)} or {_PARAM}NAME with the name of a parameter"
             raise ValueError(f"{label!r} cannot group tests. Use {valid}, or several of these joined by commas")
     return labels
 

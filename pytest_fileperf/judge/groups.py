@@ -72,7 +72,7 @@ class RankedGroup:
 
     @property
     def confidence(self) -> float:
-        """All ranks and intervals together have this confidence."""
+        """The confidence of all ranks and intervals together."""
         return 1 - RULES.ranking_alpha
 
     def ordered(self) -> Iterator[tuple[Result, Place]]:
@@ -94,7 +94,7 @@ def ranked_by(recordings: Sequence[Recording], limits: Sequence[Limit]) -> tuple
 def rank(
     metric: Metric, sides: Sequence[Evidence], *, title: str = "", results: tuple[Result, ...] = ()
 ) -> RankedGroup:
-    """`results` belong to the sides, in the same order."""
+    """Returns the sides, ranked by the metric. `results` belong to the sides, in the same order."""
     known = {at: level for at, side in enumerate(sides) if (level := level_of(metric, side)) is not None}
     order = sorted(known, key=lambda at: known[at].mean, reverse=metric.worse_sign < 0)
     margins = _margins(metric, sides, known, order)

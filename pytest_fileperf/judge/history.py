@@ -278,9 +278,9 @@ class Series(Observed):
 
 
 def series_of(runs: Sequence[Run], links: Sequence[Run] = ()) -> list[Series]:
-    """Returns the series of each test and metric, with the load that most recent runs made.
+    """Returns the series of each test and metric. Only runs with a test's most frequent recent load count.
 
-    `links` are more runs: they only tell how far two old codes are apart.
+    `links` are more runs, which only show how much two old versions differ.
     """
     recent: dict[str, list[str]] = {}
     for run in runs:

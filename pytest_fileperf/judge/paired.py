@@ -88,7 +88,7 @@ def compare_pairs(
     elapsed_s: float = 0.0,
     next_s: float = 0.0,
 ) -> MetricComparison:
-    """INCONCLUSIVE means that this look leaves it undecided.
+    """Returns the metric's verdict at one look. INCONCLUSIVE means that this look leaves it undecided.
 
     `alpha` is the gate's probability of error over all looks. This look may use a `share` of it. The pairs took
     `elapsed_s`, and another one will take `next_s`.
@@ -152,7 +152,7 @@ def is_hopeless(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alph
 
 
 def paired_evidence(metric: Metric, pairs: Sequence[Pair]) -> Differences | None:
-    """Returns None if the pairs show too little."""
+    """Returns how much worse the new version is, by all pairs; None if they show too little."""
     if (main := paired_difference(metric, pairs)) is None:
         return None
     error = RULES.rate_pass_error if metric.percentile is None else RULES.bound_error
@@ -310,7 +310,10 @@ class NoiseFloor:
 
 
 def noise_floor(metric: Metric, pairs: Sequence[Pair], *, tolerance: float, alpha: float, seconds: float) -> NoiseFloor:
-    """If the tolerance is too great for a change, the change's time is for a tolerance of half the change."""
+    """Returns how small a worsening of the metric shows here, and the time that each change in `ASKED` needs.
+
+    If the tolerance is too great for a change, the change's time is for a tolerance of half the change.
+    """
     evidence = paired_evidence(metric, pairs)
     if evidence is None:
         return NoiseFloor(metric=metric.name, seconds=seconds, smallest=None, seconds_for={})
@@ -355,7 +358,10 @@ class Sequential:
         self._looked_at = 0.0
 
     def look(self, pairs: Sequence[Pair], *, elapsed_s: float, next_s: float) -> tuple[MetricComparison, ...] | None:
-        """Returns the verdict if all is decided, or if no time is left for another pair (`next_s`); else None."""
+        """Returns the verdict if all metrics are decided, or if no time is left for another pair; else None.
+
+        `next_s` is the time that another pair would take.
+        """
         is_counted = all(METRICS[name].is_counted for name in self._tolerances)
         least = 1 if is_counted else RULES.least_pairs
         if len(pairs) < least and elapsed_s + next_s <= MOST_TIMES * self._limit_s + MORE_S:

@@ -42,7 +42,10 @@ _NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _RankDifference(Difference):
-    """Its `error` belongs to the lower bound, which shows a worsening; the upper one may be farther off."""
+    """A percentile's difference, bounded by the ranks of requests.
+
+    `error` belongs to the lower bound, which shows a worsening. The upper bound may be farther from `worse`.
+    """
 
     first: int
     """The least ratio to the old percentile, in steps; the next ones follow step by step."""
@@ -78,7 +81,7 @@ class _RankDifference(Difference):
 def difference_by_ranks(
     metric: Metric, pairs: Sequence[Pair], *, usual: float, calm: bool = False
 ) -> Difference | None:
-    """Returns None if too few requests are slow to bound it.
+    """Returns how much worse the percentile is; None if too few requests are slow to tell.
 
     `usual` is how much the percentiles of two start-ups differ, as a log ratio. With `calm`, only slow requests between
     stalls count; without stretches of time the result is None.

@@ -230,7 +230,7 @@ class Result:
 
     @property
     def least_capacity(self) -> float | None:
-        """The highest good rate, if no load broke a limit; None for other results."""
+        """The highest rate of a capacity search, if no load broke a limit: the capacity is at least this. Else None."""
         return self.capacity.rate if self.capacity is not None and math.isinf(self.capacity.high) else None
 
     @property

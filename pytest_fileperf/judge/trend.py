@@ -113,7 +113,7 @@ def courses_of(every: Sequence[Observed]) -> list[Course]:
 
 
 def _course(y: Floats, v: Floats, link: Floats, begins: Sequence[int]) -> Course:
-    """`begins` are the first run and those after each step."""
+    """Returns the course of runs with these steps. `begins` are the first run, and the first one after each step."""
     ends = (*begins, len(y))
 
     def part(first: int, last: int) -> _Segment:

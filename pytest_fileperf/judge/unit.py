@@ -174,7 +174,7 @@ def _cycles(
 
 
 def mean_difference(units: Sequence[PairValue], *, usual: float, boots_anew: bool) -> Difference:
-    """`usual` is how much two start-ups differ, as a log ratio."""
+    """Returns the mean of the units, and its error. `usual` is how much two start-ups differ, as a log ratio."""
     from scipy.special import chdtri
 
     values, cycles = np.array([unit.value for unit in units]), [unit.cycles for unit in units]

@@ -272,7 +272,7 @@ class MetricComparison:
         return found if share <= tolerance else replace(found, tolerance=share, floor=tolerance.floor)
 
     def with_outcome(self, outcome: Outcome, reason: Reason | None) -> MetricComparison:
-        """WATCHED stays, and gets a reason only if there is no change to show."""
+        """Returns a copy with this outcome. WATCHED stays, and gets a reason only if there is no change to show."""
         if self.outcome is Outcome.WATCHED:
             return self if self.change is not None else replace(self, reason=reason)
         return replace(self, outcome=outcome, reason=reason)
@@ -303,7 +303,7 @@ class MetricComparison:
 
 
 def within_budget(comparison: MetricComparison) -> MetricComparison:
-    """Notes in its reason that the session's time ended it."""
+    """Returns a copy whose reason says that the session's time ended the comparison."""
     reason = comparison.reason
     return comparison if reason is None else replace(comparison, reason=replace(reason, budgeted=True))
 
@@ -371,9 +371,10 @@ class Verdict:
 def as_the_run_shows(
     comparisons: Iterable[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """`base` was measured alternately with `now`, or is None.
+    """Returns the comparisons, in agreement with the figures of the whole run.
 
-    Figures that are worse by more than the tolerance are neither PASS nor IMPROVED, even if the pairs are.
+    Figures that are worse by more than the tolerance are neither PASS nor IMPROVED, even if the pairs are. `base` was
+    measured alternately with `now`, or is None.
     """
     found = []
     for item in comparisons:
@@ -403,7 +404,7 @@ def _most_run(now: Recording, base: Recording | None = None) -> Reason | None:
 
 
 def agreeing(comparison: MetricComparison, now: float | None, base: float | None) -> MetricComparison:
-    """Puts in the measured figures of both versions, and their change.
+    """Returns a copy with the measured figures of both versions, and their change.
 
     Unchanged if `now` is unknown, and for memory, whose own figure comes after another number of requests.
     """

@@ -312,8 +312,8 @@ def test_only_a_run_of_all_tests_tells_which_endpoints_have_one(pytester: pytest
 
 ABOUT_STORED = "needs stored baselines, but --fileperf-{} uses none. Leave out one of them"
 GROUPS = (
-    "cannot group tests. Use group, name, func, fullname, fullfunc, param or param:NAME, where NAME is a"
-    " parameter's, or several of these joined by commas"
+    "cannot group tests. Use group, name, func, fullname, fullfunc, param or param:NAME with the name of a"
+    " parameter, or several of these joined by commas"
 )
 NOT_STORED = "--fileperf-reason is stored with baselines, so it needs --fileperf-update"
 USELESS = "--fileperf-base-packages=stored needs *--fileperf-confirm=never forbids that*"
