@@ -182,8 +182,10 @@ def _found(target: str) -> object:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
             where = f"the sys.path of the test run, in {Path.cwd()}"
             to_do = "Name its directory in pytest's ini file, as in pythonpath = ."
-            raise AppMissingError(f'app "{target}" does not import: {_summary(error)} on {where}. {to_do}') from error
-        raise AppLoadError(f'app "{target}" does not import: {_describe(error)}') from error
+            raise AppMissingError(
+                f'app "{target}" cannot be imported: {_summary(error)} on {where}. {to_do}'
+            ) from error
+        raise AppLoadError(f'app "{target}" cannot be imported: {_describe(error)}') from error
     where = f'module "{module_name}"'
     for name in path.split("."):
         try:

@@ -99,7 +99,10 @@ def _loaded_by(
 
 @cache
 def _found_by(python: str, directory: str, search_path: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the packages' files that Python finds outside the directory; it asks once."""
+    """Returns the source files of these packages, if `python` finds them installed, outside the directory.
+
+    Cached, because it runs `python`.
+    """
     env = {**os.environ, **({"PYTHONPATH": search_path} if search_path else {})}
     try:
         done = run([python, "-c", _ASK, *names], cwd=Path(directory), env=env, timeout_s=20.0)
@@ -154,7 +157,10 @@ Builds: TypeAlias = dict[tuple[object, ...], ServerStartError | None]
 
 
 def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerStartError | None:
-    """Runs a build to its end. Returns why it failed, with its last lines. Raises PlanError if there is no program."""
+    """Runs a build to its end. Returns an error with the log's last lines if it failed.
+
+    Raises PlanError if its program is missing.
+    """
     title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
@@ -179,7 +185,7 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerSt
 
 
 def granian_command(spec: Granian, app: AppSpec) -> Command:
-    """Raises PlanError if Granian is missing. An app without a name is refused later."""
+    """Returns the command that starts Granian. Raises PlanError if Granian is missing."""
     if importlib.util.find_spec("granian") is None:
         why = f'granian is not installed in {sys.prefix}: `pip install "pytest-fileperf[granian]"`'
         raise PlanError(why, where="Granian")
@@ -215,7 +221,7 @@ def without_temporary_paths(command: str) -> str:
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """Returns a port of this address that is free now. Raises ServerStartError if the address isn't ours."""
+    """Returns a TCP port that is free now. Raises ServerStartError if `host` isn't an address of this machine."""
     try:
         with _listener(host, 0) as listener:
             port: int = listener.getsockname()[1]

@@ -61,7 +61,7 @@ class Databases:
 
     @property
     def are_of_tests(self) -> bool:
-        """Whether Django has made one of them for tests, by its name."""
+        """Whether a database's name shows that Django made it for tests."""
         return any(_is_of_tests(name) for _, name in self.names)
 
     @contextmanager
@@ -85,7 +85,7 @@ class Databases:
 
 
 def databases_here(*, by_settings: bool = False) -> Databases:
-    """Imports Django only with `by_settings`, if the environment has settings."""
+    """Returns this process's databases. Imports Django only with `by_settings`, if the environment has settings."""
     by_settings &= bool(os.environ.get(SETTINGS))
     if by_settings:
         with suppress(ImportError):
@@ -101,7 +101,10 @@ def databases_here(*, by_settings: bool = False) -> Databases:
 
 
 def _names(value: str, name: str) -> bool:
-    """Returns whether a variable's value is the database's name, its directory, or a URL that ends with it."""
+    """Returns whether an environment variable's value points to the database `name`.
+
+    It may be the name, its directory, or a URL that ends with the name.
+    """
     if not value or not name:
         return False
     last = value.partition("?")[0].rpartition("/")[2]
@@ -222,7 +225,10 @@ class Queries:
 
     @classmethod
     def read(cls, lines: Iterable[str], since_ns: int) -> Queries | None:
-        """Returns None without a request that ended since then, or without a library whose queries can be counted."""
+        """Returns the queries of requests that ended since then, from a counter's lines.
+
+        None without such a request, or without a library whose queries can be counted.
+        """
         told = [json.loads(line) for line in lines]
         return cls.summed(
             cls(
@@ -349,7 +355,10 @@ def text_of(statement: str) -> str:
 
 
 def _users_line() -> str:
-    """Returns the line of the user's code that runs now, such as `app/shop.py:31 in read`; empty if none is found."""
+    """Returns the innermost line of the user's code that is running, such as `app/shop.py:31 in read`.
+
+    Empty if no such line is found.
+    """
     frame: FrameType | None = sys._getframe(2)
     greenlet = sys.modules.get("greenlet")
     waiting: Any = None if greenlet is None else greenlet.getcurrent()

@@ -72,7 +72,7 @@ _DEEPEST = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A method of a path, and a request to it."""
+    """An endpoint of an app, and the values of a request to it."""
 
     method: str
     """In lower case."""

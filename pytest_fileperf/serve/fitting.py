@@ -74,7 +74,7 @@ _WAY_OUT = (
 
 @dataclass(slots=True, kw_only=True)
 class Fitting:
-    """The test's values on this process's app. Each process that serves has its own."""
+    """Carries the test's settings on its app over to the app in this process. Each serving process has its own."""
 
     made: Made | None = None
     nodes: Mapping[str, object] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Fitting:
         self.set = tuple(part for part in self.set if part not in written and now.agrees(made.likeness, part))
 
     def changed(self) -> tuple[tuple[str, str], ...]:
-        """Returns the parts that the server's app has from the test: each one's name, and its entries."""
+        """Returns the parts of the server's app that have the test's values: each part's name, and its entries."""
         parts = {} if self.made is None else self.made.parts
         return tuple((_title(part), told(part, parts.get(part, ())) or "none") for part in self.set)
 
@@ -161,10 +161,10 @@ class Fitting:
 
 
 def _is_as_in_the_test(part: Part, mine: Likeness, found: Likeness, now: Likeness, *, was_set: bool) -> bool:
-    """Returns whether an unset part is right.
+    """Returns whether a part that was not sent from the test agrees with the test's app.
 
-    A part from the lifespan must have the same type as in the test. More is unknown, since it has been used since then.
-    Any other part must have existed, and differ only by its use.
+    If the lifespan sets it, only its type must agree, because the test's app has changed it by running. Any other part
+    must exist after the import, and may differ only in values that running changes.
     """
     if was_set or not now.agrees(found, part):
         return mine.agrees(now, part, KIND if is_item(part[1]) else OUTLINE)

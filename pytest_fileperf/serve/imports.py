@@ -39,7 +39,7 @@ def imports_of(
 
 
 def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Imported:
-    """Imports the app, one at a time: simultaneous imports would share its files and the like."""
+    """Imports the app in a process of its own. Call it for one import at a time, as imports may use the same files."""
     try:
         with Child("import") as child:
             lent = lend_package(child.directory)
@@ -65,7 +65,7 @@ _WAY_OUT_OF_COMMANDS = (
 
 
 def refuse_other_app(spec: Command, app: AppSpec | None, imports: Imports) -> None:
-    """Raises AppLoadError if the test has an app object that differs from its import."""
+    """Raises AppLoadError if the test gives an app object, and importing the app again gives a different app."""
     if app is None or (isinstance(app.target, str) and app.made is None):
         return
     if app.made is None or not isinstance(app.target, str):

@@ -265,7 +265,10 @@ _PACKAGES = f"{os.sep}site-packages{os.sep}"
 
 
 def stamps_of(files: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Returns each file's size and times; for packages the inode, which uv changes, replaces one."""
+    """Returns each file's size, modification time and change time.
+
+    For installed packages, the inode replaces the change time.
+    """
     stamps: dict[str, tuple[int, ...]] = {}
     for file in files:
         with suppress(OSError):

@@ -57,8 +57,8 @@ def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -
         problem = f"two versions cannot use port {spec.port} at once. Leave `port` out"
     elif not isinstance(spec, Command) and app is not None and not isinstance(app.target, str):
         problem = (
-            f"{app.name} is an object of this test run, so its code is the new code. Give the app by name, as "
-            'in "module:attribute" (or "module:factory()")'
+            f"{app.name} is an object that this test run made from the new code, so it has no old version. Give the "
+            'app by name, as in "module:attribute" (or "module:factory()")'
         )
     else:
         return
@@ -272,7 +272,10 @@ class ServerPool:
             self.end(serving.launch)
 
     def ask(self, app: AppSpec | None, running: RunningServer) -> None:
-        """Asks a server that is about to end for its app's document, once for each app: it may cost memory."""
+        """Fetches the app's OpenAPI document from a server, once for each app.
+
+        Call it only for a server that is about to end, because the answer may cost the server memory.
+        """
         name = running.title if app is None else app.name
         if self.documents is not None and name not in self.documents:
             document = served_document(running)

@@ -199,7 +199,10 @@ def _is_in_outline(name: str, value: object) -> bool:
 
 
 def _fields(value: object) -> Mapping[str, object] | None:
-    """Returns the fields that a class declares for its values; None if it declares none."""
+    """Returns an object's declared fields with their values, as of a dataclass, or of attrs or pydantic.
+
+    None if its class declares no fields.
+    """
     kind = type(value)
     if isinstance(value, SimpleNamespace):
         return vars(value)
@@ -371,7 +374,10 @@ def places(app: object) -> Iterator[tuple[str, object]]:
 
 
 def part_of(node: object, name: str) -> object:
-    """Returns the value of a part of one app that can be set; MISSING without one."""
+    """Returns the value of one settable part of an app (`node`), by the part's name.
+
+    MISSING if the app has no such part.
+    """
     kind, _, key = name.partition(".")
     holder = _holder(node, kind)
     if key:

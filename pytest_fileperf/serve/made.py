@@ -37,7 +37,10 @@ from pytest_fileperf.serve.likeness import (
 
 
 def why_unsent(value: object, problem: Callable[[object], str]) -> str:
-    """Returns why a value cannot be sent, by the author's names; `problem` explains one object."""
+    """Returns why a value cannot be sent, with the names in the test's code, as in `make holds lock, which …`.
+
+    `problem` returns why one object cannot be sent; empty if it can.
+    """
     reason = problem(value)
     titles = [value.__qualname__] if isinstance(value, FunctionType) else []
     for _ in range(5):
@@ -134,7 +137,9 @@ def loaded(made: Made) -> Mapping[Part, object]:
         values: dict[Part, object] = _Unpickler(io.BytesIO(made.values)).load()
     except Exception as error:  # unpickling imports and calls the user's code: whatever it raises is reported
         raise AppLoadError(
-            f"the test's own settings on the app cannot be rebuilt in the server ({type(error).__name__}: {error})"
+            f"the test's own settings on the app cannot be rebuilt in the server ({type(error).__name__}: {error}). "
+            "Put them into a module that the server can import, or give a factory in one "
+            '("package.module:make()")'
         ) from error
     return values
 

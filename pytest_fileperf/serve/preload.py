@@ -46,7 +46,7 @@ class Fork:
 
     @property
     def returncode(self) -> int | None:
-        """None until `wait` has returned."""
+        """The exit code, or None until `wait` has returned."""
         return self._preload.ended.get(self.pid)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -78,7 +78,10 @@ class _Preload:
     has_served: bool = False
 
     def why_not_imported(self) -> str | None:
-        """Waits for its import. Returns None if it can be forked, else why not; empty if it only failed."""
+        """Waits for its import. Returns None if it can be forked, else why not.
+
+        The text is empty if the process ended, or if the import took too long.
+        """
         while self.report is None:
             self.report = next(iter(left(Preloaded, self.process.directory)), None)
             if self.report is None:
@@ -88,12 +91,15 @@ class _Preload:
         return self.report.why_fresh or None
 
     def is_current(self) -> bool:
-        """Returns whether it lives, and its files are unchanged."""
+        """Returns whether the process lives, and the files that it imported are unchanged."""
         stamps = {} if self.report is None else self.report.stamps
         return self.process.ended() is None and stamps_of(stamps) == stamps
 
     def ask_to_serve(self, run_directory: Path, env: Mapping[str, str]) -> bool:
-        """Orders a fork with these variables, or its own service; returns False if it has ended."""
+        """Orders a fork with these environment variables, or orders the process itself to serve.
+
+        Returns False if the process has ended.
+        """
         lines = "".join(f"{line}\n" for line in self.process.log)
         (run_directory / "log.txt").write_text(lines, encoding="utf-8")
         try:
@@ -103,7 +109,7 @@ class _Preload:
         return True
 
     def fork(self, run_directory: Path, env: Mapping[str, str]) -> int | None:
-        """Returns a fork's process id; None if the process has ended."""
+        """Lets the process fork, and returns the fork's id. None if it has ended, or reports no fork within 5 s."""
         known = frozenset(self.living)
         if not self.ask_to_serve(run_directory, env):
             return None
@@ -188,7 +194,10 @@ class Preloads:
         return found if isinstance(found, str) and key not in self._spares else None
 
     def serve(self, key: str, run_directory: Path, env: Mapping[str, str]) -> tuple[Process | None, str]:
-        """Returns a fork, or the process itself if it cannot be forked, and why. None: import the app anew."""
+        """Returns a fork, or the process itself if it cannot be forked, and why.
+
+        None in place of a process means that the app must be imported anew.
+        """
         held = self._imported(key)
         if not isinstance(held, str):
             leave = partial(self._leave, key)

@@ -143,7 +143,10 @@ def _why_no_forks(before: dict[int, str]) -> str:
 
 
 def _open_files() -> dict[int, str]:
-    """Describes open files that forks would share. Leaves out files that are only appended to."""
+    """Returns this process's open files by number, each with its description.
+
+    The description is empty if forks may share the file, for example because it is only appended to.
+    """
     found = {}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 # names
         try:

@@ -205,12 +205,15 @@ class ProcessLaunch(ABC, Generic[Spec]):
         """Returns the message for a server that was not ready in time."""
 
     def import_ahead(self) -> None:
-        """Begins to import the app if it is to be forked, and returns at once. Raises as `start` does."""
+        """Begins to import the app if it is to be forked, and returns at once. Raises the same errors as `start`."""
         if self._preloads is not None:
             self._prepare()
 
     def hold(self) -> None:
-        """Starts the process unless it is a fork: it imports the app, and waits for `start`. Raises as `start` does."""
+        """Starts the process, which imports the app and then waits for `start`. Raises the same errors as `start`.
+
+        Does nothing if the process cannot wait, or will be a fork.
+        """
         if not self._can_be_held:
             return
         child, invocation = self._prepare()
@@ -224,7 +227,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
                 child.start(invocation)
 
     def start(self) -> None:
-        """Raises as `prepare` does, but ServerStartError for an error of the system."""
+        """Starts the server. Raises the errors of `prepare`, but ServerStartError in place of OSError."""
         child, invocation = self._prepare()
         with self._told():
             if self._held_s is not None:  # it may share its core with another import

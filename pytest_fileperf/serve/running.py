@@ -274,7 +274,7 @@ class UrlLaunch:
             self._running.connect(tls=self._running.is_tls)
         except ssl.SSLCertVerificationError as error:
             url, verify = self._running.title, self._running.verify
-            advice = f"Has {verify} signed it?"
+            advice = f"Check that {verify} is the authority that signed it"
             if error.verify_code in _OTHER_HOST:
                 host = urlsplit(self._running.url).hostname
                 advice = f'It must be for {host}, unless you trust any certificate, as in Url("{url}", verify=False)'
@@ -289,7 +289,7 @@ class UrlLaunch:
         return self._running
 
     def ask_to_stop(self) -> None:
-        """Does nothing: it is not ours to end."""
+        """Does nothing, because this server was not started here."""
 
     def stop(self) -> str:
         return ""

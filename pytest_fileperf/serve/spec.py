@@ -76,7 +76,7 @@ FilePath: TypeAlias = str | os.PathLike[str]
 class InProcess:
     """The app runs in the test process, behind a streaming ASGI transport with lifespan: no sockets, no HTTP parsing.
 
-    It shows the cost of the app alone. Its figures never compare with a served app's.
+    It shows the cost of the app alone. Its figures are never compared with a served app's.
     """
 
 
@@ -270,7 +270,7 @@ def worker_count(spec: ServerSpec) -> int | None:
 
 
 def needs_app(spec: ServerSpec) -> bool:
-    """A command and a URL bring their own."""
+    """Returns whether the server needs an app. A command and a URL bring their own."""
     return not isinstance(spec, Command | Url)
 
 
@@ -279,14 +279,14 @@ def is_only_once(spec: ServerSpec) -> bool:
 
 
 def server_title(spec: ServerSpec) -> str:
-    """For messages, even before it runs: `uvicorn ×2`."""
+    """Returns the server's title for messages, even before it runs: `uvicorn ×2`."""
     if isinstance(spec, InProcess):
         return "in-process"
     return spec.url if isinstance(spec, Url) else f"{spec.name} ×{spec.workers}"
 
 
 def server_id(spec: ServerSpec) -> str:
-    """Its part of a test's id: `uvicorn-1`, `gunicorn-2-asyncio`, a command's name, or a URL's host and port."""
+    """Returns the server's part of a test's id: `uvicorn-1`, a command's name, or a URL's host and port."""
     if isinstance(spec, InProcess):
         return "inprocess"
     if isinstance(spec, Url):

@@ -110,7 +110,7 @@ def untraced(env: Mapping[str, str], *, coverage: bool = False) -> dict[str, str
 
 
 def tracer_in(env: Mapping[str, str]) -> str:
-    """Returns the tracer that a Python with this environment begins with; empty for none."""
+    """Returns the tracer, such as coverage, that starts with Python in this environment; empty without one."""
     return COVERAGE if any(env.get(name) for name in _BEGINS) else ""
 
 

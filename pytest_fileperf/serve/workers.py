@@ -1,4 +1,4 @@
-"""uvicorn and gunicorn, from the test process: their commands, and their workers' reports."""
+"""Makes the commands that start uvicorn and gunicorn, and reads their workers' reports, in the test process."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_an_import_that_fails_beside_another_is_told_as_alone(project: Project, 
     ran = project.run("--fileperf-against=./before", "-o", "fileperf_preload=never")
 
     assert ran.status == 1, ran.text
-    assert 'app "app:app" does not import: SystemExit: set THE_SECRET first' in " ".join(ran.text.split()), ran.text
+    assert 'app "app:app" cannot be imported: SystemExit: set THE_SECRET first' in " ".join(ran.text.split()), ran.text
 
 
 def are_imported_together(project: Project) -> bool:
