@@ -28,7 +28,7 @@ Maker: TypeAlias = Callable[[object], object]
 
 
 def columns_of(feed: object, fields: Collection[str]) -> Columns:
-    """Raises PlanError for a feed with no rows or too many, and for a missing or unusable value."""
+    """Returns the feed's values by columns. Raises PlanError for missing or too many rows, and for unusable values."""
     if inspect.iscoroutine(feed):
         feed.close()  # nobody will await it, which would be a warning
     if inspect.isawaitable(feed) or isinstance(feed, AsyncIterable):
@@ -79,7 +79,7 @@ def _require_texts(name: str, column: Sequence[object]) -> None:
 
 def _value(row: object, name: str, place: int) -> object:
     if not isinstance(row, Mapping):
-        raise PlanError(f"feed: row {place} is {type(row).__name__}, but other rows are mappings")
+        raise PlanError(f"feed: row {place} is {type(row).__name__}, but other rows are mappings. Make all mappings")
     if name not in row:
         known = ", ".join(map(str, row)) or "nothing"
         raise PlanError(

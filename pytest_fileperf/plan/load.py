@@ -223,7 +223,7 @@ def _turns(firsts: Sequence[Side], turns_ns: Sequence[int], side: Side) -> list[
 
 
 def generators_used(plan: LoadPlan | Alternation) -> int:
-    """Never more than connections: each generator needs one."""
+    """Returns how many generators make the load: never more than connections, because each needs one."""
     return min(plan.generators, plan.connections)
 
 

@@ -36,7 +36,7 @@ class Network:
     """Whether it may go to 127.0.0.0/8, ::1 and localhost. On another machine these would be that machine."""
 
     def allows(self, host: str) -> bool:
-        """Decides by the host's name or number alone."""
+        """Returns whether load may go to this host, by its name or number alone."""
         return self.loopback if is_loopback(host) else _number(host) in self.addresses
 
     def looks_up(self, host: str) -> bool:

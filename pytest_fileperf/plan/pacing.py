@@ -64,7 +64,11 @@ def place_of(number: int, begin: float) -> float:
 def spread_seed(
     chance: random.Random, place: float, *, rate: float, duration_ns: int, from_ns: int, busy_rate: float
 ) -> int:
-    """Returns the seed of a draw at this quantile of crowding; `busy_rate` is the server's limit in requests/s."""
+    """Returns a seed for random send times, which are as crowded as the quantile `place` asks.
+
+    Many seeds are sorted by how long their requests would queue (`crowding`). `busy_rate` is the server's limit in
+    requests/s.
+    """
     expected = max(1.0, rate * duration_ns / _SECOND_NS)
     seeds = [chance.randrange(_SEEDS) for _ in range(max(1, min(_CANDIDATES, int(_MOST_INSTANTS / expected))))]
     service_ns = _SECOND_NS / max(busy_rate, _NEARLY_BUSY * rate)
@@ -89,7 +93,7 @@ class Share:
     """Of all generators together; 0 if it makes the load alone."""
 
     def part_of(self, total: int) -> int:
-        """Returns its own part of a total: all generators' parts add up to the total."""
+        """Returns this generator's part of a total. All generators' parts add up to the total."""
         return total // self.of + (self.place < total % self.of)
 
     def number(self, own: int) -> int:
@@ -122,16 +126,19 @@ class Pacing(Protocol):
         """Whether fewer requests may be under way than there are connections."""
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns when request number `started` (from 0) is due, in nanoseconds since the load began.
+        """Returns when the next request is due, in nanoseconds since the load began; None after the last request.
 
-        `elapsed_ns` is now, on the same clock, and `busy` how many requests are under way. A past due time means at
-        once. A future one means to ask again then, or when a request has ended. None: no more requests.
+        `elapsed_ns` is the time now, on the same clock. `started` requests have been started so far, and `busy` of them
+        are under way. If the due time is past, send at once. If it is to come, ask again then, or when a request ends.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedLoop:
-    """Each connection sends again at once, until the time is over or a number of requests have been started."""
+    """Each connection sends its next request as soon as the last one is answered.
+
+    This ends when the time is over, or when `requests` requests have been started.
+    """
 
     open_loop = slots_rest = False
     duration_ns: int
@@ -256,7 +263,10 @@ class ConnectionRamp(_Ramp):
     open_loop = False
 
     def due(self, elapsed_ns: int, started: int, busy: int) -> int | None:
-        """Returns now if one more may be at work, else the instant when one may; None at the end."""
+        """Returns `elapsed_ns` if one more connection may be at work, else the instant from which one may.
+
+        None after the end of the last stage.
+        """
         begin_ns, level = 0, 0.0
         for stage in self.stages:
             end_ns = begin_ns + stage.duration_ns

@@ -65,7 +65,7 @@ class Payload:
     """Replaces the content's last bytes, which makes it unique."""
 
     def fresh(self) -> Payload:
-        """Returns this payload with an end that no other one has: send it, and compare the answer with it."""
+        """Returns a copy whose end no other payload has. Send it, and compare the answer with it."""
         return ending(self, unique_bytes()) if self.unique else self
 
     def read(self) -> bytes:

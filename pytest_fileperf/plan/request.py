@@ -44,7 +44,7 @@ _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def digest(value: str | bytes | bool | float | None) -> str:
-    """Distinguishes a number from its text."""
+    """Returns a digest of a value, which differs for a number and for its text."""
     raw = value.encode(errors="surrogatepass") if isinstance(value, str) else value
     if not isinstance(raw, bytes):
         raw = f"json {json.dumps(raw)}".encode()
@@ -72,7 +72,7 @@ def without_queries(text: str) -> str:
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Numbers repeated names: `GET /a?id=…`, `GET /a?id=… (2)`."""
+    """Returns the names, with numbers for repeated ones: `GET /a?id=…`, `GET /a?id=… (2)`."""
     found: dict[str, None] = {}
     for name in names:
         numbered = (f"{name} ({number})" if number > 1 else name for number in count(1))
@@ -91,7 +91,7 @@ def described_url(url: str) -> dict[str, object]:
 
 
 def described_argument(key: str, value: object, *, is_stored: bool = False) -> object:
-    """Returns a request's argument as JSON values; `is_stored` in the form of baselines with schema 1 or 2."""
+    """Returns a request's argument as JSON values. `is_stored` gives the form in baselines of schema 1 or 2."""
     if key == "auth":
         return value if is_stored else type(value).__qualname__
     if key == "follow_redirects":
@@ -103,7 +103,7 @@ def described_argument(key: str, value: object, *, is_stored: bool = False) -> o
 
 
 def described_recipes(recipes: list[dict[str, object]]) -> object:
-    """Returns the recipes' identities. If there are many, returns their number and one digest."""
+    """Returns the recipes as they are, or only their number and one digest if there are many."""
     if len(recipes) <= _MOST_RECIPES:
         return recipes
     return {"count": len(recipes), "digest": digest(json.dumps(recipes, sort_keys=True))}
@@ -244,7 +244,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """`POST /upload?token=…`: without the query's values."""
+        """Method and path without the query's values, such as `POST /upload?token=…`."""
         return f"{self.method} {shown_url(self.url)}"
 
     def identity(self) -> dict[str, object]:
@@ -337,7 +337,7 @@ Fill: TypeAlias = Callable[[Place, str], object]
 
 
 def url_text(place: Place, value: object) -> str:
-    """Raises ValueError for a value that would make the path another URL."""
+    """Returns a value as text for its place in a URL. Raises ValueError if it would make the path another URL."""
     if place in (Place.PATH, Place.PATH_START, Place.PATH_FIRST):
         text = str(value) if place is Place.PATH else str(value).lstrip("/")
         if not text and place is Place.PATH_FIRST:
