@@ -86,7 +86,7 @@ class Cluster:
     """A connection to a Dask scheduler, made when it is first needed. Its maker closes it."""
 
     def __init__(self, scheduler: str) -> None:
-        """`scheduler` is its address, or the path of its scheduler file."""
+        """`scheduler` is the Dask scheduler's address, or the path of its scheduler file."""
         self.title = scheduler
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -103,7 +103,7 @@ class Cluster:
         self._told_shared = False
 
     def workers(self) -> Workers:
-        """Raises GeneratorError if no worker can make a load, or one is unfit."""
+        """Returns the cluster's workers. Raises GeneratorError if no worker can make a load, or one is unfit."""
         return self.call(self._seen(), timeout_s=2 * (_CONNECT_S + _ASKED_S))
 
     def generator(self) -> RemoteHandle:
@@ -141,7 +141,7 @@ class Cluster:
     # --- on the client's event loop
 
     async def client(self) -> Client:
-        """Raises GeneratorError if no scheduler answers."""
+        """Returns the connected client. Raises GeneratorError if no scheduler answers."""
         async with self._connecting:
             if self._failure is not None:
                 raise self._failure
@@ -161,7 +161,7 @@ class Cluster:
         return f"{_KEY}{self._run}-{uuid4()}"
 
     def lost(self) -> GeneratorError | None:
-        """Returns an error if Dask's client was connected to the scheduler and is no longer."""
+        """Returns an error if Dask's client has lost its connection to the scheduler; else None."""
         if self._client is None or self._client.status == "running":
             return None
         return self._gone()

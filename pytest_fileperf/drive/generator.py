@@ -70,13 +70,13 @@ class LateError(Exception):
 
 
 def write_message(stream: IO[bytes], message: object) -> None:
-    """Raises OSError if nobody reads any more."""
+    """Writes a message that `read_message` reads. Raises OSError if nobody reads any more."""
     pickle.dump(message, stream, protocol=pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 
 def read_message(stream: IO[bytes]) -> object | None:
-    """Returns None if the stream ends, even in the middle of a message."""
+    """Returns the next message; None if the stream ends, even in the middle of a message."""
     try:
         message: object = pickle.load(stream)  # noqa: S301 - from our own process
     except (EOFError, pickle.UnpicklingError):
@@ -219,13 +219,13 @@ def _answer(
 
 
 def _unpacked(works: bytes) -> tuple[Work, ...]:
-    """Raises LoadError if the works' imports are missing here, or fail."""
+    """Returns the works. Raises LoadError if their imports are missing here, or fail."""
     try:
         each: tuple[Work, ...] = pickle.loads(works)  # noqa: S301 - from our own process
     except Exception as error:  # imported modules may raise anything
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, ImportError):
-            what = f"{error}. Install it there, or put the code that the journey needs into the test module"
+            what = f"{error}. Install it for the load generator, or put the code that it needs into the test module"
         raise LoadError(f"the load generator cannot load the journey: {what}") from error
     return each
 
@@ -250,7 +250,7 @@ _TEST_MODULE = re.compile(r"__main__|(?:.*\.)?(?:conftest|test_[^.]*|[^.]*_test)
 
 
 def packed(works: tuple[Work, ...]) -> bytes:
-    """Pickles the works. Journeys and their values travel by value, so a test module may define them."""
+    """Returns the works, pickled. Journeys and their values travel by value, so a test module may define them."""
     with _test_modules_by_value(works):
         for journey in _journeys(works):
             try:

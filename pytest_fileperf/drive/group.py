@@ -75,7 +75,7 @@ def offset_of(readings: Sequence[Reading], *, now_ns: int) -> tuple[int, int, in
 
 
 def on_this_clock(result: Run, ahead_ns: int) -> Run:
-    """Moves the instants of a result to the clock here."""
+    """Returns the result with its instants on the clock here."""
     if not ahead_ns:
         return result
 
@@ -191,7 +191,7 @@ class Generator:
 
     @property
     def pid(self) -> int | None:
-        """None while it is not running."""
+        """The process id; None while it is not running."""
         return None if self._process is None or self._process.poll() is not None else self._pid
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
@@ -207,7 +207,7 @@ class Generator:
             raise GeneratorError(f"the load generator{self.ended()}{self.log_tail()}") from error
 
     def send(self, message: object) -> None:
-        """Raises BrokenPipeError if it has ended."""
+        """Sends a message to the process. Raises BrokenPipeError if it has ended."""
         assert self._process is not None
         assert self._process.stdin is not None
         write_message(self._process.stdin, message)
@@ -408,7 +408,7 @@ class _Together:
         """How late they got the instant to begin, at most."""
 
     def made(self, orders: list[LoadOrder]) -> tuple[Run, ...]:
-        """Raises LateError if the first try gave them the instant to begin too late."""
+        """Returns the results of this load. Raises LateError if the generators got the instant to begin too late."""
         for (number, generator), order in zip(self._generators.items(), orders, strict=True):
             generator.order(order, partial(self._take, number))
         patience_s = (self._plan.longest_ns + self._plan.timeout_ns) / 1e9 + _GRACE_S  # pauses may take as long again

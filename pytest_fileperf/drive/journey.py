@@ -415,7 +415,7 @@ class ClientSlot:
             elif self._task is not None and self._task.cancelling():
                 raise
             else:
-                what = "it awaited something that was cancelled"
+                what = "the journey awaited something that was cancelled"
                 self.tally.failure("cancelled", what, monotonic_ns(), due_ns=due_ns)
         except Exception as error:  # the user's code may raise anything; each failure is a sample
             self.tally.failure(*kind_of(error), monotonic_ns(), self.answers.status, due_ns=due_ns)

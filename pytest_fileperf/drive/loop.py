@@ -159,7 +159,7 @@ class LoadLoop:
             self._woken_for_nothing()
 
     def next(self, slot: Slot) -> None:
-        """Takes a slot that is free for its next piece of work.
+        """Takes back a slot, which is free for its next piece of work.
 
         Work begins after the event loop has handled everything that arrived together. So answers are read before
         requests are written, as in wrk. Writing a large body evicts data that reading needs from the CPU's cache. A

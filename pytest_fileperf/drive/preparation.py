@@ -181,7 +181,7 @@ class PreparedLoad:
                 raise PlanError("http2 needs a connection, and an app in the test process has none. Use another server")
             if self._replays:
                 by = f"HTTP/2, by {journey.family or self.target.family}"
-                self._whys.append(f"{title}{by if journey.http2 else 'a journey is code on a client'}")
+                self._whys.append(f"{title}{by if journey.http2 else 'a journey is code, which needs a client'}")
                 self._speaks_http2 |= journey.http2
             calls: list[Call] = [lambda client, _: journey.function(client, *journey.arguments)]
             return self._calling(calls * self._plan.connections, tally, journey)
@@ -355,7 +355,10 @@ def _building(operation: Operation) -> Iterator[None]:
 
 
 def _signed(request: httpx.Request, auth: object) -> httpx.Request | None:
-    """Returns the request with its basic authentication, if any; None for other kinds."""
+    """Returns the request, with its header for basic authentication if `auth` asks for it.
+
+    None for other kinds of authentication.
+    """
     if auth is None:
         return request
     if isinstance(auth, tuple) and len(auth) == 2:

@@ -207,7 +207,10 @@ class RemoteHandle:
         return _SPARE_NS + 2 * self.distance_ns
 
     def order(self, job: LoadOrder, put: Callable[[object], None]) -> None:
-        """Orders a load; another thread calls `put` with each message. The last one is None if it is lost."""
+        """Orders a load; another thread calls `put` with each message.
+
+        If the worker is lost, None comes last, or an error if the whole cluster is lost.
+        """
         self._cluster.spawn(self._carry_out(job, put))
 
     def send(self, message: object) -> None:

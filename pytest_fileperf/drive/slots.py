@@ -210,7 +210,7 @@ async def open_all(openings: Sequence[Callable[[], Awaitable[None]]]) -> None:
 
 
 def waiting_to_be_accepted(port: int) -> int:
-    """Returns how many connections wait in a TCP port's listen queue; 0 if the system does not report it."""
+    """Returns how many connections to a local TCP port wait to be accepted; 0 if the system doesn't report it."""
     longest = 0
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         lines: list[str] = []

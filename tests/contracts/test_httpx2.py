@@ -254,7 +254,7 @@ def test_a_journey_speaks_http2_by_the_transport_of_its_client_s_package(project
     project.write({"app.py": answering(), "test_it.py": HTTP2})
     ran = project.run()
     assert ran.status == 0, ran.text
-    assert "by_httpx: HTTP/2, by httpx; by_httpx2: HTTP/2, by httpx2; plain: a journey is code on a client" in ran.said
+    assert "by_httpx: HTTP/2, by httpx; by_httpx2: HTTP/2, by httpx2; plain: a journey is code, which " in ran.said
     identity = results(ran)["test_without_tls"]["identity"]
     assert (identity["engine"], identity["work"]["http2"]) == ("http2", True)
 

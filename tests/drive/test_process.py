@@ -147,8 +147,8 @@ class Broken:
         (
             ModuleType("onlyhere"),
             LoadError,
-            "the load generator cannot load the journey: No module named 'onlyhere'. Install it there, or "
-            "put the code that the journey needs",
+            "the load generator cannot load the journey: No module named 'onlyhere'. Install it for the load "
+            "generator, or put the code that it needs",
         ),
         (
             Broken(),

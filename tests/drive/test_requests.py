@@ -107,7 +107,7 @@ def test_a_mix_is_as_its_weights_say_and_counts_each_part(connections: int) -> N
     (whole,) = result.rounds
     assert (whole.requests, whole.failed, whole.latency.count) == (40, 10, 40)
     assert whole.statuses == ((200, 40), (404, 10))
-    assert (result.engine, result.why_engine) == ("client", "walk: a journey is code on a client")
+    assert (result.engine, result.why_engine) == ("client", "walk: a journey is code, which needs a client")
 
     replayed = Mix(parts=tuple(part for part in MIX.parts if part.name != "walk"))
     result, lines, _ = load(replayed, 40, connections)
