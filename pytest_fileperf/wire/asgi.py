@@ -231,7 +231,7 @@ class _Exchange(httpx.AsyncByteStream):
             raise RuntimeError(f"the response's content is {than} than its content-length")
 
     async def _until_taken(self) -> None:
-        """Waits until the client has taken the block; raises OSError if it never will."""
+        """Waits until the client has taken the block. Raises OSError if the client is gone."""
         while self._block:
             if self._taken is None or self._taken.done():
                 self._taken = self._loop.create_future()
@@ -260,7 +260,7 @@ class _Exchange(httpx.AsyncByteStream):
     # --- for the client
 
     async def response(self) -> httpx.Response:
-        """Waits until the app has begun its response; raises the error that prevents it."""
+        """Returns the response once the app has begun it. Raises the error if the exchange fails before."""
         while self._start is None:
             if self._failure is not None:
                 raise self._failure
@@ -312,7 +312,7 @@ class _Exchange(httpx.AsyncByteStream):
             self._lose(httpx.ReadTimeout(f"the app sent nothing for {timeout_s} s"))
 
     def _lose(self, error: BaseException) -> None:
-        """Ends an incomplete exchange: the client gets the error, the app a disconnect."""
+        """Ends an incomplete exchange: the client gets the error, and the app a message that the client is gone."""
         if self._complete or self._failure is not None:
             return
         self._failure = error_of(self._family, error)

@@ -1,4 +1,4 @@
-"""Bodies that come in chunks: their ends, and how much content they have. Knows bytes only."""
+"""Reads bodies in HTTP/1.1's chunked encoding: finds their ends, and how much content they have. Does no I/O."""
 
 from __future__ import annotations
 

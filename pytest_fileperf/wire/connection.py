@@ -134,7 +134,7 @@ class Connection:
         self.started_ns = monotonic_ns()
 
     async def write(self, data: bytes, timeout_s: float | None) -> None:
-        """Sends a piece of a streamed body; waits and raises as `drained` does."""
+        """Sends a piece of a streamed body. Waits for it, and raises, in the same way as `drained`."""
         if self._exchange is not None:
             self._sender.send((memoryview(data),))
             await self._sender.drained(timeout_s)
@@ -375,7 +375,7 @@ class Connection:
         return self._sender.unfinished
 
     def pause(self) -> None:
-        """Stops reading: the owner has not yet taken the last bytes."""
+        """Stops reading from the socket, until the owner has taken the last bytes."""
         if not self._paused and not self.closed:
             self._paused = True
             self._loop.remove_reader(self._fd)

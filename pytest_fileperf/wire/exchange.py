@@ -56,7 +56,7 @@ class Exchange(Protocol):
         ...
 
     def on_end(self, repeated: bool) -> bool:
-        """The answer is complete. The connection is free, or closed if it cannot be used again.
+        """Takes the end of a complete answer. The connection is free, or closed if it cannot be used again.
 
         Returns whether exactly these bytes would be a good answer again. Connections that keep known answers then end
         it with `repeated`, without `on_head` and `on_body`.
@@ -64,7 +64,7 @@ class Exchange(Protocol):
         ...
 
     def on_failure(self, error: httpx.TransportError) -> None:
-        """The answer will not be complete; the connection is closed."""
+        """Takes the error that ends the exchange before its answer is complete. The connection is closed."""
         ...
 
 

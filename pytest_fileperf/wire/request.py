@@ -119,7 +119,7 @@ def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfReque
     size = sum(_size(segment) for segment in segments)
     declared = request.headers.get("Content-Length", "0")
     if declared != str(size):
-        raise httpx.LocalProtocolError(f"the body has {size} bytes where Content-Length declares {declared}")
+        raise httpx.LocalProtocolError(f"the body has {size} bytes, but Content-Length declares {declared}")
     return BytesOfRequest(
         is_head=request.method == "HEAD", is_last=asks_for_close(request), head=head, body=segments, body_bytes=size
     )
@@ -141,7 +141,10 @@ def whole_body(request: httpx.Request, family: ModuleType = httpx) -> tuple[byte
 
 
 def compile_request(request: httpx.Request, family: ModuleType = httpx) -> WireRequest | None:
-    """Returns the request ready to be sent, or None if its body has to be streamed; raises as `bytes_of` does."""
+    """Returns the request ready to be sent, or None if its body has to be streamed.
+
+    Raises the same errors as `bytes_of`.
+    """
     found = bytes_of(request, family)
     return None if found is None else ready(found)
 

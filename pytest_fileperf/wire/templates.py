@@ -227,7 +227,7 @@ class _Tokens:
         return next((name for number, name in enumerate(self._names) if number not in self._seen), "")
 
     def is_quoted(self, values: _Values) -> bool:
-        """Returns whether the quotation marks around these values belong to them."""
+        """Returns whether these values also replace the quotation marks around their token."""
         return any(piece is values and quoted for piece, quoted in self._pieces)
 
     def cut(self, data: bytes) -> Iterator[_Piece]:

@@ -225,7 +225,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         return connection
 
     def _make_room(self) -> None:
-        """Closes idle connections to other origins, if a new one would exceed `max_connections`."""
+        """Closes idle connections if a further connection would exceed `max_connections`."""
         if self._max_connections is None:
             return
         idle = [(free, connection) for free in self._free.values() for connection in free]
