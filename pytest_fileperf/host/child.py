@@ -43,7 +43,7 @@ class Process(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """None until `wait` has returned."""
+        """The exit code, or None until `wait` has returned."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
@@ -108,7 +108,7 @@ class Child:
         return (*self._log_before, *tail)[-_TAIL_LINES:]
 
     def whole_log(self) -> str:
-        """Returns all output, unless `shorten_log` had to empty the log."""
+        """Returns the process's whole output, or only the later part if `shorten_log` had to empty the log."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def shorten_log(self) -> None:
@@ -196,7 +196,7 @@ def run(
 
 
 def process_tree(root: int) -> tuple[psutil.Process, ...]:
-    """Returns the live processes of the tree, root first. Empty if the root has ended."""
+    """Returns the process `root` and all its live descendants, itself first. Empty if the root has ended."""
     try:
         process = psutil.Process(root)
         return tuple(one for one in (process, *process.children(recursive=True)) if is_alive(one))

@@ -87,7 +87,7 @@ if sys.platform == "linux":
     """From the kernel's posix-timers: this clock counts a process's scheduler time, user and system."""
 
     def cpu_time_ns(pid: int) -> int | None:
-        """Returns None if the process has ended or belongs to another user."""
+        """Returns the process's CPU time; None if it has ended, or belongs to another user."""
         try:
             return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)  # clock_getcpuclockid(3) returns this number
         except OSError:
@@ -156,7 +156,7 @@ else:
     _T = TypeVar("_T")
 
     def _told(pid: int, tell: Callable[[psutil.Process], _T]) -> _T | None:
-        """Asks psutil about a process. Returns None if it has ended or belongs to another user."""
+        """Returns psutil's answer about a process; None if it has ended, or belongs to another user."""
         try:
             return tell(psutil.Process(pid))
         except psutil.Error:

@@ -27,7 +27,10 @@ _PAUSE_S = 0.002
 
 
 def put_text(path: Path, text: str) -> None:
-    r"""Does `put_bytes` in UTF-8. Half of a surrogate pair, which UTF-8 lacks, becomes `\udc80`, as in JSON."""
+    r"""Writes the text in UTF-8, as `put_bytes` does.
+
+    Half of a surrogate pair, which UTF-8 lacks, becomes `\udc80`, as in JSON.
+    """
     put_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
@@ -65,7 +68,7 @@ def put_bytes(path: Path, data: bytes) -> None:
 
 
 def not_started(what: str, error: OSError) -> str:
-    """Says that a program cannot be started, why, and what to do if the disk is full."""
+    """Returns that a program cannot be started, why, and the remedy if the disk is full."""
     advice = f". {MAKE_ROOM}" if error.errno in _FULL else ""
     return f"{what} cannot be started from {tempfile.gettempdir()}: {error}{advice}"
 
@@ -81,7 +84,7 @@ def full_disk() -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Does `put_text`; raises FilePerfError with path, reason and what to do."""
+    """Writes the text as `put_text` does. Raises FilePerfError with path, reason and remedy."""
     try:
         put_text(path, text)
     except OSError as error:

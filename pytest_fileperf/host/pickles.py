@@ -17,7 +17,7 @@ _NO_FILE = "<dynamic-code>"
 
 @cache
 def pickler() -> type[cloudpickle.Pickler]:
-    """Returns cloudpickle's, but code keeps its file name: failures and profiles show it."""
+    """Returns cloudpickle's pickler, except that code keeps its file name, which failures and profiles show."""
     import cloudpickle
 
     table = cloudpickle.Pickler.dispatch_table

@@ -59,7 +59,7 @@ _ERROR = "Error: "
 
 
 def find_py_spy() -> str | None:
-    """Looks beside the Python that runs the tests, then on PATH. Returns None if py-spy isn't installed."""
+    """Returns py-spy's path: beside the Python that runs the tests, else on PATH. None if py-spy isn't installed."""
     places = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     return shutil.which("py-spy", path=os.pathsep.join(places))
 
@@ -259,7 +259,7 @@ class _Spy:
         return main_ns / 1e9, max(0, all_ns - main_ns) / 1e9
 
     def end(self) -> None:
-        """Can be repeated."""
+        """Ends the profiler's process, and lets a process that it stopped run on. Can be repeated."""
         if not self._child.end(patience_s=LET_GO_S if os.name == "posix" else 0, ask=False):
             let_run(self.pid)
 
@@ -281,7 +281,7 @@ def let_run(pid: int) -> None:
 
 
 def _reason(pid: int, said: str) -> str:
-    """Finds in py-spy's output why it cannot look into a process; returns one line."""
+    """Returns in one line why py-spy cannot look into a process, from its output."""
     words = said.lower()
     if "permission denied" in words or "operation not permitted" in words:
         scope = read_start("/proc/sys/kernel/yama/ptrace_scope").decode().strip()

@@ -55,7 +55,10 @@ def locked(path: Path, *, within_s: float) -> Iterator[None]:
 
 
 def take(descriptor: int, *, without_locks: bool = True) -> bool:
-    """Locks until the file is closed; False if somebody else has the lock. Without locks: `without_locks`."""
+    """Locks a file until it is closed; returns False if somebody else has the lock.
+
+    Returns `without_locks` on file systems that have no locks.
+    """
     try:
         if sys.platform == "win32":
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)

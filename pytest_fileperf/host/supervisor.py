@@ -171,7 +171,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def _collect(child: int) -> int | None:
-    """Returns the program's wait status, or None if it still runs. Collects other ended children."""
+    """Collects ended child processes. Returns the wait status of `child`, or None if it has not ended."""
     try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)

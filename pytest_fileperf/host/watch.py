@@ -79,7 +79,7 @@ _Found = TypeVar("_Found")
 
 
 class _Ration:
-    """Limits something costly to a share of a core: each time is followed by a pause in proportion."""
+    """Limits a costly action to a share of a core. A pause in proportion to its duration follows each time."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -180,7 +180,7 @@ class Watch:
         return sample, [(use, self._threads.setdefault(use.pid, ThreadWatch(use.pid)).observe()) for use in server]
 
     def _conclude(self) -> None:
-        """Makes samples of the moments: it is now known which threads were busy."""
+        """Makes the samples at the end, when it is known which threads were busy."""
         self.samples = tuple(
             sample(server=tuple(self._threads[use.pid].judged(use, seen) for use, seen in server))
             for sample, server in self._moments

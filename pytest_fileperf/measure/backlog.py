@@ -21,7 +21,7 @@ _A_FEW = 2
 
 
 def keeps_up(recording: Recording) -> bool:
-    """Returns False also if too few requests are known to decide."""
+    """Returns whether the server keeps up. False also if too few requests are known to decide."""
     grown = [_between_thirds(boot.leads) for boot in recording.boots if boot.leads is not None]
     slopes = [rise_ns / run_ns for rise_ns, _, run_ns, _ in filter(None, grown)]
     if not slopes or fmean(slopes) > _KEPT_UP:

@@ -49,7 +49,7 @@ class Placed:
         return Placed(held[key], f"{self.where}.{key}" if self.where else key)
 
     def get(self, key: str) -> Placed | None:
-        """Returns None if the value is `null` or missing."""
+        """Returns the value of a key; None if it is `null` or missing."""
         return None if self.mapping().get(key) is None else self[key]
 
     def given(self, key: str, otherwise: object) -> Placed:

@@ -100,7 +100,7 @@ def growth_of(
 
 
 def joined(growths: Iterable[Growth | None]) -> Growth | None:
-    """Joins several start-ups: the mean by requests, and the growth that lasted in nearly all of them."""
+    """Returns the growth over several start-ups: the mean by requests, and the growth that lasted in nearly all."""
     known = [growth for growth in growths if growth is not None]
     if not known:
         return None

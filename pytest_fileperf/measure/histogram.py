@@ -124,7 +124,7 @@ class Histogram:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """Indexes of the steps that were hit, ascending."""
+        """Indexes of the steps that contain samples, ascending."""
         return self.held.arrays()[0]
 
     @property
@@ -147,7 +147,7 @@ class Histogram:
 
     @classmethod
     def of(cls, values_ns: ArrayLike) -> Histogram:
-        """Takes integer nanoseconds that are not negative."""
+        """Returns the histogram of these values: integer nanoseconds, not negative."""
         values = np.asarray(values_ns, dtype=np.int64)
         if values.size == 0:
             return EMPTY
@@ -223,7 +223,7 @@ class Histogram:
         return self.sum_ns / self.count if self.count else 0.0
 
     def stdev_ns(self) -> float:
-        """With n - 1; 0 for fewer than two samples."""
+        """The standard deviation, with n - 1; 0 for fewer than two samples."""
         if self.count < 2:
             return 0.0
         variance = (self.sum_squares - self.sum_ns * (self.sum_ns / self.count)) / (self.count - 1)
@@ -232,8 +232,8 @@ class Histogram:
     def encode(self) -> str:
         """Returns the standard HdrHistogram V2 compressed base64 text, which any HdrHistogram library reads.
 
-        Steps and counts are exact, and so is every percentile up to the end of its step. Minimum, maximum, sum and
-        squares are not stored: they come back to three digits.
+        Steps and counts are exact, so a decoded percentile lies in the right step. Minimum, maximum, sum and squares
+        are not stored. After decoding they have three exact digits.
         """
         steps, counts = self.held.arrays()
         # Zero or less stands for steps without samples before the next count.
@@ -308,7 +308,7 @@ def _numbers_of(words: NDArray[np.int64]) -> bytes:
 
 
 def _numbers_in(content: bytes) -> NDArray[np.int64]:
-    """Raises ValueError if a number is cut, or longer than eight bytes, which no count is."""
+    """Returns the numbers in such bytes. Raises ValueError if one is cut, or longer than eight bytes."""
     octets = np.frombuffer(content, dtype=np.uint8).astype(np.int64)
     ends = np.flatnonzero(octets < 0x80) + 1
     starts = np.concatenate(([0], ends))

@@ -112,7 +112,7 @@ def may_queue(usage: Usage) -> bool:
 
 
 def _rate(usage: Usage) -> Limit | None:
-    """An open loop that reached its rate: latencies and backlog did not grow, and no request was given up."""
+    """Finds an open loop that reached its rate: latencies and backlog did not grow, and no request was given up."""
     recording = usage.recording
     kinds = {failure.kind for round_ in recording.rounds for failure in round_.failures}
     if kinds & {"dropped", "timeout"} or recording.due is None or recording.attack_ns <= 0 or not keeps_up(recording):
@@ -122,7 +122,7 @@ def _rate(usage: Usage) -> Limit | None:
 
 
 def _busy_core(usage: Usage) -> Limit | None:
-    """A saturated core: the generator's, or a server worker's."""
+    """Finds a saturated core: the generator's, or a server worker's."""
     generator, workers, mean = usage.generator, usage.workers, _mean_ran(usage.workers)
     if generator.ran >= BUSY_CORE:
         return _generator_limit(usage, f"at {_percent(generator.ran)} of its core")
@@ -139,14 +139,17 @@ def _busy_core(usage: Usage) -> Limit | None:
 
 
 def _busy_process(usage: Usage) -> Limit | None:
-    """The saturated core of the test process, in which the app runs."""
+    """Finds a saturated core of the test process, in which the app runs."""
     if usage.generator.ran < BUSY_CORE:
         return None
     return _server_limit(f"at {_percent(usage.generator.ran)} of 1 core, including the load generator")
 
 
 def _busy_children(usage: Usage) -> str:
-    """Returns the evidence that child processes use up the server's cores, or one core each; empty if they do not."""
+    """Returns the evidence that child processes limit the server: all its cores are busy, or one core for each child.
+
+    Empty without such evidence.
+    """
     if usage.children_ran < CHILDREN_WORK:
         return ""
     if usage.cores_used >= BUSY_CORE:
@@ -159,7 +162,7 @@ def _busy_children(usage: Usage) -> str:
 
 
 def _journey(usage: Usage) -> Limit | None:
-    """A journey that blocks the generator's event loop most of the time without computing."""
+    """Finds a journey that blocks the generator's event loop most of the time without computing."""
     if usage.code_blocked < MOST:
         return None
     blocked = f"its own code blocked the load generator's event loop for {_percent(usage.code_blocked)} of the time"
@@ -167,7 +170,7 @@ def _journey(usage: Usage) -> Limit | None:
 
 
 def _too_few_cores(usage: Usage) -> Limit | None:
-    """A process that always wants a core, and has to share it with others."""
+    """Finds a process that always wants a core, and has to share it with others."""
     generator, busiest = usage.generator, usage.workers[0] if usage.workers else CoreUse(ran=0.0)
     if max(generator.wanted, busiest.wanted) < WANTED_CORE:
         return None
@@ -181,7 +184,7 @@ def _too_few_cores(usage: Usage) -> Limit | None:
 
 
 def _never_idle(usage: Usage) -> Limit | None:
-    """A server that was busy at every look, on a core or waiting for one."""
+    """Finds a server that was busy in every sample, on a core or waiting for one."""
     threads, workers = usage.threads, usage.workers
     if threads is None or not workers:
         return None
@@ -194,7 +197,7 @@ def _never_idle(usage: Usage) -> Limit | None:
 
 
 def _event_loop(usage: Usage) -> Limit | None:
-    """An event loop that is never idle and mostly waits inside calls, so it serves one request at a time."""
+    """Finds an event loop that is never idle, and mostly waits inside calls: it serves one request at a time."""
     threads = usage.threads
     if threads is None or not usage.workers:
         return None
@@ -215,14 +218,14 @@ def _event_loop(usage: Usage) -> Limit | None:
 
 
 def _no_room(usage: Usage) -> Limit | None:
-    """A core that is too busy to rule out but not busy enough to blame, or without data."""
+    """Finds a core that is too busy to rule out but not busy enough to blame, or without data."""
     if max(_wanted(usage), usage.generator.wanted) > ROOM_ON_CORE:
         return _unclear(usage)
     return None
 
 
 def _thread_pool(usage: Usage) -> Limit | None:
-    """A pool whose threads are all busy while requests wait, or the disk that these threads wait for."""
+    """Finds a pool whose threads are all busy while requests wait, or the disk that these threads wait for."""
     threads = usage.threads
     if threads is None:
         return None
@@ -241,7 +244,7 @@ def _thread_pool(usage: Usage) -> Limit | None:
 
 
 def _network(usage: Usage) -> Limit | None:
-    """Bytes that one side has written and the other has not received, although it read everything that came."""
+    """Finds bytes that one end has written and the other has not received, although it read all that came."""
     if len(usage.queues) < LEAST_QUEUE_LOOKS or usage.under_way < max(1.0, usage.in_flight * MOST):
         return None
     evidence = f"bytes wait to be sent on {usage.under_way:.0f} connections, {_in_flight(usage)}, {_server_cpu(usage)}"
@@ -249,7 +252,7 @@ def _network(usage: Usage) -> Limit | None:
 
 
 def _concurrency(usage: Usage) -> Limit | None:
-    """A server with idle cores, event loop and threads, while every connection waits for it."""
+    """Finds a server with idle cores, event loop and threads, while every connection waits for it."""
     threads = usage.threads
     if threads is None or usage.in_flight < usage.recording.connections * IN_USE:
         return None
@@ -318,7 +321,7 @@ def _queue(usage: Usage) -> str | None:
 
 
 def _generator_limit(usage: Usage, evidence: str, *, alone: str = "") -> Limit:
-    """Names the generator that sets the pace, if there are several."""
+    """Returns the load generator as the limit. The evidence names the busiest one if there are several."""
     title = busiest_title(usage.recording)
     return Limit(kind=LimitKind.GENERATOR, evidence=f"{title} {evidence}" if title else f"{alone}{evidence}")
 
@@ -342,7 +345,10 @@ def _waits(ran: float, waited: float) -> str:
 
 
 def _wanted(usage: Usage) -> float:
-    """Returns the share of the time in which the busiest worker wanted a core; 1.0 if it is not known."""
+    """Returns how much of the time the busiest process wanted a core, as a share; 1.0 if unknown.
+
+    In this process this is the load generator's share. Busy child processes also count, and may use several cores.
+    """
     if usage.recording.engine == "in-process":
         return usage.generator.ran
     if usage.children_ran >= CHILDREN_WORK:

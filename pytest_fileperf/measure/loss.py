@@ -104,7 +104,7 @@ def latency_of(served: Served, *, wait_s: float) -> float:
 
 
 def loss_of(base: Served, now: Served) -> Loss | None:
-    """Returns None if requests do not take longer.
+    """Returns the loss; None if requests do not take longer.
 
     More CPU time costs more without a wait than with one, so the CPU part is the mean of both. Other programs on the
     cores stretch CPU time. If they had more of one version's cores, part of the loss may be theirs.
@@ -164,7 +164,7 @@ class Stalls:
 def stalls_of(
     samples: Sequence[Sample], ends_ns: Sequence[int], *, worker: int, connections: int | None, span_ns: tuple[int, int]
 ) -> Stalls | None:
-    """Returns None if a worker's loop had no stalls.
+    """Returns the stalls of a worker's event loop; None if it had none.
 
     `ends_ns` says when answers ended, ascending. `span_ns` is the time in which all of them are known. `connections`
     are a closed loop's: all of them wait in every stall. None stands for an open loop, whose requests go on coming.

@@ -236,7 +236,7 @@ def _peak_rss(recording: Recording) -> float | None:
 
 
 def _startup(recording: Recording) -> float | None:
-    """Returns the median: a busy machine may delay single starts."""
+    """Returns the median start-up time in seconds, because a busy machine may delay single starts."""
     known = [boot.startup_ns / 1e9 for boot in recording.boots if boot.startup_ns is not None]
     return median(known) if known else None
 

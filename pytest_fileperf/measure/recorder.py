@@ -1,7 +1,7 @@
 """Cuts the time of a load into rounds while its tallies take the samples, and returns frozen rounds.
 
-Each part of a load has a tally, and the load's own rounds are their sum. Steps of journeys also have tallies. These are
-in no sum, because their journeys are.
+Each part of a load has a tally, and the load's own rounds are the sum of these tallies. Steps of journeys also have
+tallies, but the sum leaves them out: it already contains their journeys.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Recorder:
             self._open(self.boundary_ns)
 
     def finish(self, now_ns: int) -> tuple[Round, ...]:
-        """Closes the last round or the drain, and returns all rounds."""
+        """Closes the open round, or the drain after the rounds, and returns all rounds."""
         self.advance(now_ns)
         if self.index >= 0 and not self._stretches:
             self._close(now_ns, Phase.ROUND)

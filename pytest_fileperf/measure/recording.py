@@ -238,7 +238,7 @@ class Round:
 
     @property
     def busy_ns(self) -> int:
-        """How long successful requests were under way within the round, in total."""
+        """The time that successful requests were under way within the round, added over the requests."""
         return self.latency.sum_ns + self.carried.busy_ns
 
     @property
@@ -259,7 +259,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """Results of a warm-up. Its requests are in no figure, so its failures are counted here."""
+    """How many requests of a warm-up succeeded, and which failed. No other figure contains them."""
 
     requests: int = 0
     """Successful ones."""
@@ -532,7 +532,7 @@ def packable_in(value: object) -> Iterator[Histogram | Samples]:
 
 
 class Samples(Sequence[Sample]):
-    """Looks at a start-up. Equal to a tuple of the same samples; packed it takes much less memory."""
+    """The samples of one start-up. Equals a tuple of the same samples. After `pack` it takes much less memory."""
 
     __slots__ = ("_count", "_held")
 

@@ -192,7 +192,10 @@ def profile_of(
 
 
 def threads_of(looks: Iterable[Sampled]) -> Threads:
-    """Returns what all looks at both versions know of the threads beside the main ones."""
+    """Returns how much the samples of both versions show of the threads beside the main ones.
+
+    IDLE if no such thread worked, SEEN if all samples show these threads' functions, else UNSEEN.
+    """
     working = [(text, spent) for _, text, spent in _texts(looks) if spent and _work(spent)]
     known = all(_are_known(_seen(text, Threads.SEEN)[1], spent[1] * RATE_HZ) for text, spent in working)
     return Threads.IDLE if not working else Threads.SEEN if known else Threads.UNSEEN
@@ -262,14 +265,14 @@ def _seen(text: str, threads: Threads) -> tuple[Counter[Stack], Counter[Stack]]:
 
 
 def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
-    """Yields whether a stack is a main thread's, the stack, and its number of samples, from py-spy's text.
+    """Yields the stacks in py-spy's text: whether a main thread had it, its frames, and its number of samples.
 
-    Raises ValueError for any other line.
+    Raises ValueError for a line that isn't a stack.
     """
     for line in text.splitlines():
         words, _, count = line.rpartition(" ")
         if not count.isdecimal():
-            raise ValueError(f"{line[:80]!r} isn't a stack with a count of samples")
+            raise ValueError(f"{line[:80]!r} isn't a stack with a count of samples from py-spy")
         thread = _THREAD.match(words)
         words = words[thread.end() :] if thread else words
         if words:  # else the sample was torn: the thread ran without a stack

@@ -276,7 +276,7 @@ class Tally:
         return due_ns is None or due_ns >= self._clock.measured_from_ns
 
     def answers(self, count: int) -> None:
-        """Counts the HTTP requests that were answered for the last success or failure."""
+        """Adds the number of HTTP answers that the last success or failure took: a journey has several."""
         self._answers = (self._answers or 0) + count
 
     def step(self, name: str) -> Tally:
@@ -306,7 +306,7 @@ class Tally:
             self._first_event.append(at_ns - (started_ns if due_ns is None else due_ns))
 
     def next_event(self, at_ns: int, gap_ns: int) -> None:
-        """Takes a further event; `gap_ns` is the time since the one before it in its stream."""
+        """Takes any event of a stream but its first. `gap_ns` is the time since the stream's previous event."""
         clock = self._clock
         if at_ns >= clock.boundary_ns:
             clock.advance(at_ns)

@@ -174,7 +174,7 @@ class Span:
         return tuple(use for use in sample.server if self.is_worker(use.pid))
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
-        """Returns a value's growth per nanosecond, on straight lines between samples; None if unknown."""
+        """Returns how much a value grows per nanosecond, with straight lines between samples; None if unknown."""
         seen = [(sample.at_ns, known) for sample in self.boot.samples if (known := value(sample)) is not None]
         if len(seen) < 2:
             return None
