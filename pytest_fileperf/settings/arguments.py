@@ -195,7 +195,7 @@ def request_from(method: object, url: object, arguments: Mapping[str, object], *
         given = without_queries(path)
         problems.append(f'{given!r} names a server. Write only the path, and give the server as server=Url("http://…")')
     if not isinstance(method, str) or not method.isalpha():
-        problems.append(f"method {method!r} isn't an HTTP method")
+        problems.append(f"method {method!r} isn't an HTTP method. Give one such as GET")
     recipe = {}
     for name in operation.REQUEST_ARGUMENTS:
         if arguments.get(name) is not None:
@@ -429,7 +429,7 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
         if stream.ends_early and expect.size_bytes is not None:
             end = "events" if events is not None else "listen_for"
             name = "expect_bytes" if expect.sha256 is None else "expect_body"
-            problems.append(f"{name} needs the whole answer, but {end} ends the stream before. Give one of them")
+            problems.append(f"{name} needs the whole answer, but {end} ends the stream earlier. Give one of them")
         elif call.work.method == "HEAD":
             problems.append("the answer to a HEAD request has no body to stream")
     elif call.work is not None:

@@ -50,14 +50,14 @@ def _number(value: object) -> float:
 
 
 def _count(value: object) -> float:
-    """Takes an average count: 0, 3, "3" or 3.5."""
+    """Returns an average count, from 0, 3, "3" or 3.5."""
     with suppress(ValueError):
         value = float(value) if isinstance(value, str) else value
     return _number(value)
 
 
 def parse_count(value: object) -> int:
-    """Takes a whole number of 1 or more, also as text. Raises ValueError."""
+    """Returns a whole number of 1 or more, even from text. Raises ValueError."""
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -149,7 +149,7 @@ def _duration_ns(value: object) -> int:
 
 
 def parse_positive_duration_ns(value: object) -> int:
-    """Takes a duration above 0, as seconds or text; returns nanoseconds. Raises ValueError."""
+    """Returns a duration above 0 in nanoseconds, from seconds or text. Raises ValueError."""
     duration_ns = _duration_ns(value)
     if duration_ns == 0:
         raise ValueError(f"{value!r} is too short: it must be above 0")
@@ -222,7 +222,7 @@ def _with_floor(share: float, floor: str) -> Tolerance:
 
 
 def _tolerance(value: object) -> float | dict[str, float]:
-    """Takes one share for all gated metrics, a mapping by metric, or a mapping as text: `rps=5%, p99=20%`."""
+    """Returns one share for all gated metrics, or shares by metric, from a mapping or a text: `rps=5%, p99=20%`."""
     items: Mapping[object, object]
     if isinstance(value, Mapping):
         items = value
@@ -284,7 +284,7 @@ def _app(value: object) -> object:
 
 
 def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
-    """Takes a function that accepts one of these numbers of arguments."""
+    """Returns the function if it accepts one of these numbers of arguments. Raises ValueError otherwise."""
     form = f"Write an async or plain function that takes {arguments}"
     if inspect.iscoroutine(value):
         value.close()  # nothing will await it, which would be a warning

@@ -247,7 +247,7 @@ class _Part(_Judged, total=False):
 
 
 class JourneyPartKeywords(_Part, _OfJourney, total=False):
-    """Every keyword of a part of a load that is a journey."""
+    """All keywords of `part.run`, which makes a journey a part of a load."""
 
 
 class PartKeywords(_Part, _Recipe, total=False):
@@ -304,7 +304,7 @@ class _PartVerbs:
         return _checked(request_from(method, url, given), name)
 
     def run(self, journey: Journey, **arguments: Unpack[JourneyPartKeywords]) -> PartOfLoad:
-        """Returns a part that is a journey; `JourneyPartKeywords` describes the keywords."""
+        """Returns a part of a load that runs a journey. `JourneyPartKeywords` describes the keywords."""
         given: dict[str, object] = {**arguments}
         name = given.pop("name", None)
         return _checked(journey_from(journey, given), name)
@@ -359,5 +359,5 @@ def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
             parts.append(MixPart(work=own.work, weight=float(weight), **own_fields))
     names = [one.name for one in parts]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        problems.append(f"two parts are called {twice[0]!r}. Give them names, as in part.get('/', name='front')")
+        problems.append(f"two parts are called {twice[0]!r}. Give each its own name: part.get('/', name='front')")
     return VerbCall.of(Mix(parts=tuple(parts)), arguments, problems, "mix")

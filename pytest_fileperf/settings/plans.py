@@ -68,7 +68,7 @@ _PAUSES_A_TURN = 3
 
 
 def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
-    """Returns the judged subjects: the whole load, each part of it, and each step of a journey with keys."""
+    """Returns the judged subjects: the whole load, each part of it, and each journey step that has gates or limits."""
     whole = Subject(
         name="", gate=settings.gate, watch=settings.watch, tolerances=settings.tolerances, limits=settings.limits
     )

@@ -174,11 +174,11 @@ class Settings:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the load cannot be divided among start-ups or turns."""
+        """Whether the load must run whole, because it cannot be divided among start-ups or turns."""
         return self.requests is not None or self.burst is not None or self.ramp is not None
 
     def lasting(self, longest_ns: int) -> Settings:
-        """Limits a comparison to this time."""
+        """Returns a copy whose comparison takes at most this time."""
         return replace(self, max_duration_ns=longest_ns, search_ns=longest_ns // 2)
 
 
@@ -252,7 +252,11 @@ def _server_with_workers(chosen: Mapping[str, tuple[int, object]]) -> tuple[Serv
 
 
 def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
-    """Removes shapes of load beyond the closest layer; returns a problem if that layer has several."""
+    """Keeps only the shape of load, such as `rate`, of the closest layer that gives one.
+
+    A layer is where settings come from: call, marker, command line or ini file. Returns a problem if that layer gives
+    several shapes.
+    """
     given = {key: chosen[key][0] for key in _SHAPES if key in chosen and chosen[key][1] is not None}
     closest = [key for key in given if given[key] == min(given.values())]
     for key in given:
@@ -273,7 +277,7 @@ def _unfit_pause(chosen: Mapping[str, tuple[int, object]]) -> tuple[str, ...]:
 
 
 def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> tuple[str, ...]:
-    """Removes the number of generators if an app in this process is given closer; else returns a problem."""
+    """Removes the number of generators if a closer layer chose an app in this process; else returns a problem."""
     distance, count = chosen.get("generators", (0, None))
     if not isinstance(server, InProcess) or not isinstance(count, int) or count == 1:
         return ()
@@ -334,7 +338,7 @@ _FIELDS = {"duration": "duration_ns", "max_duration": "max_duration_ns", "warmup
 
 
 def for_capacity(settings: Settings) -> Settings:
-    """Raises PlanError that lists every problem."""
+    """Returns the settings of a search for the capacity. Raises PlanError that lists every problem."""
     gate = ("capacity",) if settings.gate else ()
     if problems := (*_problems(settings), *_unfit_floors(settings.tolerances, gate)):
         raise PlanError(*problems)

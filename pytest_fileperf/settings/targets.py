@@ -83,7 +83,7 @@ def _plain(method: str) -> Operation:
 
 
 def _ones(given: object) -> Iterator[_One]:
-    """Raises PlanError with the place of the first item that is not a request."""
+    """Yields the requests. Raises PlanError with the place of the first item that is not a request."""
     if isinstance(given, str | os.PathLike):
         yield from _of_file(Path(given))
         return
@@ -159,7 +159,7 @@ def _path(url: str, where: str) -> str:
 
 
 def _of_file(path: Path) -> Iterator[_One]:
-    """Yields the requests of a file: JSON, one object per line, or the text format of vegeta."""
+    """Yields the requests in a file of vegeta's: JSON with an object per line, or its text format. Raises PlanError."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -198,7 +198,7 @@ def _of_json(text: str, path: Path) -> Iterator[_One]:
 
 
 def _of_text(text: str, path: Path) -> Iterator[_One]:
-    """Reads `METHOD URL`, lines of headers, and `@FILE` for the body; then an empty line."""
+    """Yields requests in vegeta's text format: `METHOD URL`, headers, `@FILE` for the body, then an empty line."""
     current: tuple[str, str, dict[str, object], str] | None = None
     for number, line in enumerate([*text.splitlines(), ""], 1):
         where, stripped = f"{path}, line {number}", line.strip()

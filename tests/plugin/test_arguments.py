@@ -470,7 +470,7 @@ def test_a_stream_that_makes_no_sense_gets_a_sentence() -> None:
     assert "unknown key 'event' (did you mean events?)" in found[0]
     assert [problem.partition(":")[0] for problem in found[1:]] == ["each", "events", "listen_for"]
     cases: list[tuple[dict[str, object], str]] = [
-        ({"events": 5, "expect_bytes": 10}, "expect_bytes needs the whole answer, but events ends the stream before"),
+        ({"events": 5, "expect_bytes": 10}, "expect_bytes needs the whole answer, but events ends the stream earlier"),
         ({"listen_for": 1, "expect_body": b"a"}, "expect_body needs the whole answer, but listen_for ends the stream"),
         ({"content": payload("1KiB", unique=True)}, "but a unique payload changes it each time"),
         ({"headers": {"x": "{id}"}, "feed": ["a"]}, "a stream has one request, but a feed makes many"),
