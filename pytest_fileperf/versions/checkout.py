@@ -196,7 +196,7 @@ def _interpreter(name: str, cwd: Path) -> CodeTree:
     if Path(prefix) == Path(sys.prefix):
         raise PlanError(
             f"{python} has the test run's environment, {prefix}, so both versions would be the same "
-            "(--fileperf-aa compares it with itself)"
+            "(--fileperf-aa compares code with itself)"
         )
     return code_tree
 
@@ -212,7 +212,7 @@ def _about(python: Path, code_tree: CodeTree) -> tuple[int, int, str]:
     except subprocess.TimeoutExpired:
         raise PlanError(f"{python} did not report its version within {_PATIENCE_S:g} s") from None
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
-        raise PlanError(f"{python} does not work as a Python interpreter ({error})") from error
+        raise PlanError(f"{python} does not work as a Python interpreter ({error}). Give another one") from error
 
 
 # --- The commit that is checked out, for stored baselines and reports. The keys are pytest-benchmark's

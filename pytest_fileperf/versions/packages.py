@@ -106,7 +106,7 @@ def install(packages: Mapping[str, str], environment: Path) -> None:
 
 
 def why_not_installed(said: str, packages: Mapping[str, str]) -> str:
-    """Turns uv's or pip's complaint into one sentence, with the package's name if it is known."""
+    """Returns uv's or pip's complaint as one sentence, with the package's name if it is known."""
     lines = [" ".join(line.split()) for line in said.splitlines()]
     complaints = [line for line in lines if line and not line.lower().startswith(("warning:", "hint:", "looking in"))]
     errors = [line for line in complaints if re.match(r"error|cause|[×╰│├]|caused by", line, re.IGNORECASE)]
@@ -272,7 +272,7 @@ def python_with(packages: Mapping[str, str]) -> Path:
 
 
 def cache_directory() -> Path:
-    """Raises RuntimeError if the user has no home."""
+    """Returns the directory for the user's interpreters. Raises RuntimeError if the user has no home."""
     named, system = os.environ.get("XDG_CACHE_HOME", ""), platform.system()
     if Path(named).is_absolute():
         top = Path(named)

@@ -159,7 +159,10 @@ def is_git_installed() -> bool:
 
 
 def find_repository(directory: Path) -> Repository | None:
-    """Returns None outside of one, or without Git. Raises PlanError for a bare one, or one that Git refuses."""
+    """Returns the directory's repository; None outside of a repository, or without Git.
+
+    Raises PlanError for a bare repository, or one that Git refuses.
+    """
     if not is_git_installed():
         return None
     try:
@@ -179,7 +182,7 @@ def find_repository(directory: Path) -> Repository | None:
             return None
         # If another user has the files, Git says so in several lines, one of which is a command.
         if command := next((line.strip() for line in said.splitlines() if "safe.directory" in line), ""):
-            said = f"{said.splitlines()[0]}. If you trust that user: `{command}`"
+            said = f"{said.splitlines()[0]}. If you trust whoever owns that directory, run `{command}`"
         raise PlanError(f"Git does not read the repository of {directory}: {said}") from error
     return Repository(top=Path(top), directory=Path(own), shared=directory / shared)
 
@@ -196,7 +199,7 @@ def _first_lines(said: str) -> str:
 
 
 def _why_no_room(tree: Path) -> str:
-    """Returns that the disk is full, which Git doesn't say, and what to do; empty if it isn't."""
+    """Returns how little space the disk has, and what to do; empty if it has enough. Git's error doesn't say so."""
     try:
         free_bytes = shutil.disk_usage(tree).free
     except OSError:

@@ -32,7 +32,7 @@ _SOURCES = frozenset((
     ".toml", ".ts", ".tsx",
 ))  # fmt: skip
 """Suffixes of new files that are code. Other files may be logs, data or secrets."""
-_ADVICE = "List such files in .gitignore, or set `fileperf_confirm = never`"
+_ADVICE = "List such files in .gitignore, or compare only stored figures with `fileperf_confirm = never`"
 _FAST = ("-c", "core.looseCompression=0", "-c", "core.fsync=none", "-c", "core.safecrlf=false")
 """The objects are thrown away soon. Mixed line ends do not matter here."""
 _PATIENCE_S = 30.0
@@ -103,11 +103,11 @@ class Snapshots:
             raise PlanError(f"Git cannot read the files of {self.repository.top} ({said}). {_ADVICE}") from error
 
     def paths_in(self, tree: str) -> frozenset[str]:
-        """Raises GitError."""
+        """Returns all paths in a tree. Raises GitError."""
         return frozenset(self.ask("ls-tree", "-r", "--name-only", "-z", "--full-tree", tree).split("\0"))
 
     def changed_between(self, one: str, other: str) -> dict[str, str]:
-        """Returns the paths in which two trees differ, with Git's letter for each: `A` is new. Raises GitError."""
+        """Returns the paths in which two trees differ, each with Git's letter: `A` for a new one. Raises GitError."""
         listed = self.ask("diff-tree", "-r", "--name-status", "--no-renames", "-z", one, other).split("\0")
         return dict(zip(listed[1::2], listed[::2], strict=False))
 
@@ -226,7 +226,7 @@ class Snapshots:
         return found
 
     def changed_since(self, when: datetime) -> tuple[str, ...]:
-        """Returns such files that were written later, at most five; none if Git does not list them."""
+        """Returns files beside the code that were written later, at most five; none if Git doesn't list them."""
         try:
             since_s = when.timestamp()
             later = [path for path, status in self._beside() if status.st_mtime > since_s]
@@ -235,7 +235,7 @@ class Snapshots:
         return tuple(later[:_MOST_NAMED])
 
     def share(self, there: Path) -> tuple[str, ...]:
-        """Copies these files to free names in another tree's checkout; returns sentences about the others."""
+        """Copies files beside the code to free names in another tree's checkout; returns sentences about the others."""
         left_bytes = _MOST_BESIDE_BYTES
         large, failed = [], []
         try:

@@ -83,10 +83,10 @@ _GREP = ("grep", "-F", "-h", "-o", "--text", "--no-line-number", "--no-column", 
 
 
 def needed_among(repository: Repository, trees: Iterable[str], baselines: Path) -> set[str]:
-    """Returns the trees that a JSON file names, as each baseline does. If in doubt, returns them all.
+    """Returns the `trees` that some JSON file still names, as a baseline does. If in doubt, returns all of them.
 
-    It may lie in the baselines' directory, in any working tree (even if Git ignores it), or in its commit. It may also
-    lie in the stash, or on a branch, even a remote's.
+    It looks in the baselines' directory, and in every working tree (even at ignored files) and its commit. It also
+    looks in the stash, and on all branches, even remote ones.
     """
     trees = set(trees)
     ends_at = time.monotonic() + _NEEDED_PATIENCE_S
@@ -293,7 +293,7 @@ class Source:
         return self._snapshots.repository.top / name
 
     def is_that_of(self, commit: str) -> bool:
-        """Returns False if the current code is unknown."""
+        """Returns whether the current code is the commit's; False if the current code is unknown."""
         here = self.here
         return not isinstance(here, str) and self.tree_of(commit) == here.tree
 
@@ -316,7 +316,7 @@ class Source:
             return ()
 
     def shared_modules(self, loaded: LoadedFiles, code_tree: CodeTree) -> tuple[str, ...]:
-        """Returns the modules that the old code has loaded from such copies, from the top on."""
+        """Returns the modules that the old code has loaded from copies by `share_with`, from the top on."""
         here, there = self.here, code_tree.there
         if isinstance(here, str) or there is None or (paths := self._paths_in(here.tree)) is None:
             return ()
@@ -325,10 +325,11 @@ class Source:
         return tuple(sorted(one for one in names if one not in paths and self.path(one).exists() and is_code(one)))
 
     def code(self, tree: str | None, commit: str | None) -> CodeTree:
-        """Returns a baseline's code, until this is closed, with copies of files that Git ignores here.
+        """Returns a baseline's code. Its files exist until this source is closed.
 
-        It is found by the tree and the commit stored with it. An incomplete hash, such as pytest-benchmark's `unknown`,
-        does not count as a commit. Raises PlanError, which says why there is no code, and what to do.
+        Files that Git ignores here are copied into it. The code is found by the tree and the commit stored with it. An
+        incomplete hash, such as pytest-benchmark's `unknown`, does not count as a commit. Raises PlanError, which says
+        why there is no code, and what to do.
         """
         key = (tree, commit)
         if key not in self._codes:
@@ -376,7 +377,7 @@ class Source:
 
     @cached_property
     def _snapshots(self) -> Snapshots:
-        """Raises PlanError, which says why the repository has no trees, and what to do."""
+        """Returns the maker of trees. Raises PlanError, which says why the repository has none, and what to do."""
         if not is_git_installed():
             raise PlanError(f"{NO_GIT}, but Git finds a baseline's code. Install it")
         repository = find_repository(self.rootdir)
@@ -411,7 +412,7 @@ class Source:
         )
 
     def _inside(self, top: Path, paths: Iterable[Path]) -> list[str]:
-        """Returns the paths below the top, relative to it, as they are written and with links followed."""
+        """Returns the paths that lie below `top`, relative to it. A link gives two paths: its own, and its target's."""
         written = [Path(os.path.abspath(self.rootdir / path)) for path in paths]  # noqa: PTH100 # absolute keeps `..`
         found = {one for path in written for one in (path.parent.resolve() / path.name, path.resolve())}
         return [path.relative_to(top).as_posix() for path in sorted(found) if path != top and path.is_relative_to(top)]

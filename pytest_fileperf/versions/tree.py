@@ -48,9 +48,9 @@ class CodeTree:
         return self.python or sys.executable
 
     def path(self, entry: Path) -> Path:
-        """Returns the path's counterpart in the tree there, or the path as it is if there is none.
+        """Returns the same path in the other version's tree, or the path unchanged if nothing exists at that place.
 
-        A virtual environment in the tree, such as `.venv`, has none: old and new code run with the same one.
+        A virtual environment in the tree, such as `.venv`, stays unchanged: old and new code run with the same one.
         """
         counterpart = self._counterpart(entry)
         return entry if counterpart is None or not counterpart.exists() else counterpart

@@ -498,7 +498,7 @@ def test_a_repository_of_another_user_is_told_with_what_to_do(repo: Repo, monkey
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # Git's own tests say so
     said = problem("main", repo.top)
     assert "dubious ownership" in said
-    assert "If you trust that user: `git config --global --add safe.directory" in said
+    assert "If you trust whoever owns that directory, run `git config --global --add safe.directory" in said
     (repo.top / "old").mkdir()
     assert is_directory(against("old", repo))
 

@@ -355,7 +355,7 @@ def test_repositories_whose_tree_cannot_be_told(
     said = sentence(repo)
     assert "3.00 GiB" in said
     assert "data/large.so" in said
-    assert "List such files in .gitignore, or set `fileperf_confirm = never`" in said
+    assert "List such files in .gitignore, or compare only stored figures with `fileperf_confirm = never`" in said
     (repo.top / "data" / "large.so").unlink()
     Repo.make(repo.top / "inner").write("x.py", "")
     assert "inner" in sentence(repo)
