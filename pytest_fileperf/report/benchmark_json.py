@@ -69,7 +69,7 @@ def run_document(commit: Mapping[str, object] | None, project: str) -> dict[str,
 
 
 def benchmarks_of(record: SessionRecord) -> list[dict[str, object]]:
-    """Leaves out smoke runs, and results without a successful request, which have no latency."""
+    """Returns an entry for each result. Leaves out smoke runs, and results without a successful request."""
     return [_benchmark(result) for result in record.results if result.measurement.requests and not result.smoke]
 
 
@@ -80,10 +80,11 @@ def benchmark_json(document: Mapping[str, object]) -> str:
 def save_benchmarks(
     document: Mapping[str, object], *, name: str | None = None, storage: str = DEFAULT_STORAGE
 ) -> Path | None:
-    """Writes the document as the storage's next run, `NNNN_NAME.json`; returns its path, or None if it has no entry.
+    """Writes the document as the storage's next run, `NNNN_NAME.json`, and returns the file's path.
 
-    `name` defaults to commit and time, as in `--benchmark-autosave`. Raises PlanError for a bad name or a storage other
-    than a directory of files. Raises FilePerfError if it cannot be written.
+    Writes nothing and returns None if the document has no benchmarks. `name` defaults to commit and time, as in
+    `--benchmark-autosave`. Raises PlanError for a bad name or a storage other than a directory of files. Raises
+    FilePerfError if it cannot be written.
     """
     if not document["benchmarks"]:
         return None

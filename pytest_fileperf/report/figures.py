@@ -103,7 +103,7 @@ def event_texts(run: Measurement) -> list[str]:
 
 
 def query_texts(run: Measurement) -> list[str]:
-    """Returns nothing if nobody counted queries."""
+    """Returns the figures of queries; nothing if nobody counted them."""
     return [] if run.server.queries is None else [queries_text(run.server.queries)]
 
 

@@ -15,7 +15,7 @@ _WHY_LEFT_OUT = "It deletes data: load it only with data that each request creat
 
 
 def new_tests(endpoints: Sequence[Endpoint], app: str | None, source: str) -> str:
-    """`app` is an import string; None if the ini file names the app."""
+    """Returns the text of the module. `app` is an import string; None if the ini file names the app."""
     tests = [_test(endpoint, name) for endpoint, name in zip(endpoints, _names(endpoints), strict=True)]
     mark = [] if app is None else [f"pytestmark = pytest.mark.fileperf(app={_code(app, 0)})", ""]
     lines = [f'"""Load tests made from {_plain(source)}. They are yours now: edit them."""', ""]

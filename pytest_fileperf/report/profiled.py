@@ -153,7 +153,7 @@ def _lines_of(lead: str, each: FunctionGrowth | FunctionCost) -> list[str]:
 
 
 def told(sentence: str) -> str:
-    """Wraps a sentence for a message."""
+    """Returns a sentence in lines of a message's width."""
     return "\n".join(Screen(width=WIDTH).prose(sentence))
 
 
@@ -216,7 +216,7 @@ def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_th
 
 
 def loss_json(loss: Loss, stalls: Stalls | None, limit: Limit | None) -> dict[str, object]:
-    """Times are in seconds per request."""
+    """Returns the loss and its causes as JSON values. Times are in seconds per request."""
     return {
         **named(loss, "total_s", "cpu_s", "others_s", "wait_s"),
         "stalls": None if stalls is None else named(stalls, "typical_s", "lost_s", "waits"),

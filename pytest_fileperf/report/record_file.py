@@ -71,7 +71,7 @@ def record_to_json(record: SessionRecord) -> dict[str, object]:
 
 
 def read_record(path: Path) -> SessionRecord:
-    """Raises RecordError with the file's name and the problem."""
+    """Returns the session's record in a file. Raises RecordError with the file's name and the problem."""
     try:
         document: object = json.loads(path.read_bytes())
     except OSError as error:
@@ -131,7 +131,7 @@ def _require_metrics(results: Iterable[Result], groups: Iterable[RankedGroup]) -
 
 
 def _kept(result: Result, encoder: Encoder) -> dict[str, object]:
-    """Leaves out pairs that both recordings' start-ups can make again: they would double the file."""
+    """Returns a result's JSON values, without pairs that the start-ups can make again: they would double the file."""
     paired = tuple(_Paired(stabilised=pair.stabilised, base_boots_anew=pair.base_boots_anew) for pair in result.pairs)
     if not paired or _pairs(result, paired) != result.pairs:
         return {"result": encoder.encode(result, Result)}

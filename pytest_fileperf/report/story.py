@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 
 def urgency(result: Result) -> int:
-    """Smaller is more urgent."""
+    """Returns the place of a result in reports: smaller is more urgent."""
     standing = result.standing
     if standing.fails:
         return _WORST_FIRST.index(standing)
@@ -70,7 +70,7 @@ def is_notable(limit: Limit) -> bool:
 
 
 def is_limited_elsewhere(result: Result) -> bool:
-    """As `is_notable`, but only for a whole load whose figures are the server's own."""
+    """Returns the same as `is_notable`, but only for a whole load whose figures are the server's own."""
     run = result.measurement
     is_other = result.smoke or result.capacity or result.test.own or run.saturated or not run.requests
     return not is_other and is_notable(run.limit)
@@ -278,7 +278,7 @@ def summary_line(record: SessionRecord) -> str:
 
 
 def summary_pieces(record: SessionRecord) -> list[tuple[str, Style]]:
-    """Returns the pieces of that line, for `Screen.flow`."""
+    """Returns the pieces of `summary_line`, for `Screen.flow`."""
     results, otherwise = record.results, wording.failed_count(record)
     if all(result.smoke for result in results):
         bad = sum(result.standing.fails for result in results)

@@ -43,7 +43,7 @@ _LEAST_CELLS = 40
 
 
 def session_text(record: SessionRecord, screen: Screen, *, verbosity: int = 0) -> str:
-    """Returns the report, other failures, and lines about the session. The latter are not wrapped."""
+    """Returns the report, other failures, and lines about the session, which are not wrapped."""
     screen = replace(screen, width=max(screen.width, _LEAST_CELLS))
     lines = report_lines(record, screen, verbosity=verbosity)[0] if record.results else []
     return "".join(f"{line}\n" for line in (*lines, *wording.failed_lines(record.failed), *record.said))
@@ -68,7 +68,7 @@ def report_lines(
 
 
 def _in_short(record: SessionRecord, screen: Screen, told: Collection[str], *, quiet: bool) -> tuple[list[str], bool]:
-    """With `quiet` only failed tests have a row."""
+    """Returns the short report, and whether it is only rows. With `quiet` only failed tests have a row."""
     results, alone, groups = record.results, record.alone, record.groups
     if quiet:
         alone, groups = tuple(result for result in results if result.standing.fails), ()
@@ -212,7 +212,7 @@ def _in_full(record: SessionRecord, screen: Screen) -> list[str]:
 
 
 def _columns(results: Sequence[Result]) -> list[Column]:
-    """Errors and outcome are always shown."""
+    """Returns the columns of the table. Errors and outcome are always shown."""
     # A name longer than 48 cells is shortened before one of these is left out.
     more = [metric_column(name, results, 48) for name in _MORE_METRICS]
     errors = tuple(f"{result.measurement.errors:,}" for result in results)
@@ -307,7 +307,7 @@ def _failure_lines(result: Result, screen: Screen, *, all_kinds: bool = False) -
 def _reason_lines(
     found: Iterable[story.Why], screen: Screen, *, indent: int = 0, above: Iterable[MetricComparison] = ()
 ) -> list[str]:
-    """Adds the outcome in front, unless the lines of all these gates `above` end with it."""
+    """Returns reasons as lines. The outcome is in front, unless the lines of all these gates `above` end with it."""
     shown = {comparison.metric for comparison in above}
     lines = []
     for outcome, text, metrics in found:
@@ -339,7 +339,10 @@ _SHOWN = 10
 def stale_lines(
     stale: Mapping[str, str], screen: Screen, *, entries: int, removed: bool, verbosity: int = 0
 ) -> list[str]:
-    """Returns a heading and a line for each key; `entries` counts over all machine profiles."""
+    """Returns lines on stale baselines: a heading, and a line for each key.
+
+    `entries` is their number in all machine profiles together.
+    """
     counted = format_count(entries, "stale baseline")
     if removed:
         lines = screen.prose(f"removed {counted}")

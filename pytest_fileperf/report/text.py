@@ -48,7 +48,7 @@ def plain(text: str) -> str:
 
 
 def plain_line(line: str) -> str:
-    """As `plain`, but spaces at the beginning stay."""
+    """Returns the same as `plain`, but spaces at the beginning stay."""
     return " " * (len(line) - len(line.lstrip(" "))) + plain(line)
 
 
@@ -194,7 +194,7 @@ def quantity(value: float, unit: Unit) -> str:
 
 
 def queries_text(value: float) -> str:
-    """Returns `12 queries a request`."""
+    """Returns a text such as `12 queries a request`."""
     count = amount(value, Unit.COUNT)
     return f"{count} {'query' if count == '1' else 'queries'} a request"
 

@@ -66,7 +66,10 @@ class Trend:
 
 
 def trend_text(trends: Sequence[Trend], screen: Screen, *, since: str = "", said: Sequence[str] = ()) -> str:
-    """Returns at most twelve lines, and the lines `said`. `since` names the beginning of the totals."""
+    """Returns a report of at most twelve lines, followed by the lines `said`.
+
+    `since` names the beginning of the total changes for the heading; empty means the first baseline.
+    """
     runs = {id(run): run for trend in trends for run in trend.series.runs}
     if not runs:
         return "".join(f"{plain(line)}\n" for line in (*said, "no runs to show"))

@@ -38,7 +38,7 @@ def noise_text(floor: NoiseFloor) -> str:
 
 
 def would_show(comparisons: Iterable[MetricComparison]) -> str:
-    """Returns how small a change would have shown, of each metric or of all alike; empty for none."""
+    """Returns how small a change would have shown, for each metric or for all alike; empty if unknown."""
     shares = {item.metric: format_share(item.detectable) for item in comparisons if item.detectable is not None}
     if len(set(shares.values())) == 1:
         return f"A change of {next(iter(shares.values()))} or more would have shown"
@@ -188,7 +188,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
     ReasonKind.CAPACITY_BOUND: ("no load broke a limit, so the {metric} is at least this", ""),
     ReasonKind.FEW_EVENTS: ("{metric} of only {count:,} events: at least {needed:,} tell it from the maximum", ""),
     ReasonKind.COUNTS_VARY: (
-        "it may be more, because requests differ by chance",
+        "the count may have grown by more than the tolerance, because requests differ by chance",
         "Use a longer duration",
     ),
     ReasonKind.STATEMENT: ("{often}{text}{at}", ""),
@@ -202,7 +202,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
         "{longer}, or gate a lower percentile",
     ),
     ReasonKind.PAIRS_CLUSTERED: (
-        "{count:,} requests of each version cannot decide {metric}, because {bunches} slow ones come together",
+        "{count:,} requests of each version are too few to decide {metric}, as {bunches} slow ones come together",
         "{longer}, or gate a lower percentile",
     ),
     ReasonKind.PAIRS_CALM_WORSE: (
@@ -225,7 +225,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
     ),
     ReasonKind.PAIRS_NOISE: ("too noisy to decide. It may be worse by more than {share}", "{more_time}"),
     ReasonKind.PAIRS_PASS: (
-        "worse by more than {tolerance} over the whole measurement, but not from start-up to start-up",
+        "the whole measurement is worse by more than {tolerance}, but its start-ups do not confirm that",
         "Measure again with nothing else running",
     ),
     ReasonKind.PAIRS_UNSEEN: ("only a change of {share} or more would have shown in this time", "{more_time}"),
@@ -233,7 +233,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
 
 
 def sentence(reason: Reason | None, *, seen: str = "") -> str:
-    """Returns what happened and what to do, without a last full stop; between them what would have been `seen`."""
+    """Returns the reason in sentences, with the remedy last and no last full stop. `seen` goes before the remedy."""
     if reason is None:
         return ""
     happened, to_do = _SENTENCES.get(reason.kind, ("", ""))
@@ -251,7 +251,7 @@ def brief_sentence(reason: Reason | None) -> str:
 def _filled(reason: Reason, words: str) -> str:
     if reason.kind is ReasonKind.SINCE_BASELINE:
         parts = [
-            f"{reason.busy}, which explains less than this" if reason.busy else "",
+            f"{reason.busy}, which explains only part of this" if reason.busy else "",
             f"packages changed since the baseline: {'; '.join(reason.packages)}" if reason.packages else "",
             f'reason of the baseline of {reason.day}: "{reason.text}"' if reason.text else "",
         ]
@@ -478,7 +478,7 @@ def regression_text(verdict: Verdict, worse: Sequence[MetricComparison]) -> str:
 def _move_text(comparison: MetricComparison) -> str:
     base, now, metric = comparison.base, comparison.now, comparison.metric
     if METRICS[metric].is_counted and base is not None and now is not None:
-        by = f"{quantity(abs(now - base), Unit.COUNT)} to {quantity(now, Unit.COUNT)} per request"
+        by = f"{quantity(abs(now - base), Unit.COUNT)}, to {quantity(now, Unit.COUNT)} per request"
         return f"{metric} {'rose' if now > base else 'fell'} by {by}"
     if (moved := comparison.change) is None:
         return f"{metric} got worse"

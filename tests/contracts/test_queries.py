@@ -156,7 +156,7 @@ def test_more_of_them_than_another_version_has_is_a_regression(project: Project)
     ran = project.run("--fileperf-against=HEAD", "--fileperf-markdown=summary.md")
 
     assert "1 failed" in ran.said, ran.text
-    assert "queries rose by 9 to 12 per request compared with HEAD" in ran.said
+    assert "queries rose by 9, to 12 per request compared with HEAD" in ran.said
     assert "11 times a request, 2 before: SELECT ? AS row (app.py:8 in" in ran.said, ran.text
     assert "| queries | 3 → 12 | +300 % |" in (project.top / "summary.md").read_text(encoding="utf-8")
     (item,) = results(ran)["test_it"]["verdict"]["comparisons"]

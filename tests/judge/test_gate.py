@@ -326,11 +326,11 @@ OWN_SPEED = "the load generator was saturated, so the figures are its own and no
                 "entry": found(evidence=side(3000, 3010, 2990), packages={"app": "1"}),
             },
             REGRESSED,
-            "other programs used the server's core 8 % of the time, which explains less than this; packages",
+            "other programs used the server's core 8 % of the time, which explains only part of this; packages",
         ),
         ({"busy": Busy(server=0.3)}, PASS, ""),
         ({"busy": Busy(server=0.3), "entry": BETTER}, IMPROVED, "better"),
-        ({"now": side(*[1e-12] * 3), "busy": Busy(server=0.2)}, REGRESSED, "less than this"),
+        ({"now": side(*[1e-12] * 3), "busy": Busy(server=0.2)}, REGRESSED, "only part of this"),
         # Figures that a busy machine stored do not show that code is no worse.
         ({"entry": ON_BUSY}, UNDECIDED, "60 % of the time when the baseline was"),
         ({"entry": found(busy=Busy(server=0.01))}, PASS, ""),

@@ -182,7 +182,7 @@ def test_every_kind_is_said_in_one_line_with_its_facts() -> None:
 )
 def test_how_many_slow_requests_come_together_is_said_of_several(together: float, said: str) -> None:
     reason = Reason(kind=ReasonKind.PAIRS_CLUSTERED, metric="p99", count=912, together=together)
-    assert sentence(reason).startswith(f"912 requests of each version cannot decide p99, because {said} come")
+    assert sentence(reason).startswith(f"912 requests of each version are too few to decide p99, as {said} come")
 
 
 def test_no_reason_needs_no_words() -> None:

@@ -46,7 +46,7 @@ _PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
 def charts_of(result: Result) -> tuple[Chart, ...]:
-    """Returns the charts that have something to show, in the order to read them."""
+    """Returns the result's charts in reading order, without those charts that would be empty."""
     recording, pairs = result.recording, result.pairs
     made = [_capacity(result), _percentiles(result), _events(recording)]
     if pairs:
@@ -276,7 +276,7 @@ def _both(name: str, result: Result, timeline: Timeline, metric: Metric, colours
 def _marks(
     name: str, rounds: _Shown, value: Callable[[Round], float | None], colour: str, *, hollow: bool = False
 ) -> Line:
-    """Returns a mark for each round, as long as the round."""
+    """Returns a mark for each round, which spans the round's time."""
     return Line(
         name=name,
         points=[(begin, value(round_)) for begin, _, round_ in rounds],

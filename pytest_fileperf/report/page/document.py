@@ -41,7 +41,7 @@ from pytest_fileperf.units import format_count, format_share
 
 
 def results_html(record: SessionRecord, trends: Sequence[Trend] = ()) -> str:
-    """`trends` are its tests' trends in a history."""
+    """Returns the page. `trends` are the trends of its tests in a history."""
     results = record.results
     named = sorted(
         zip(results, row_names(results), strict=True),

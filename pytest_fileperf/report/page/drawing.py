@@ -121,7 +121,7 @@ def _unit_for(largest: float, unit: Unit) -> tuple[str, float]:
 
 
 def level(name: str, value: float, x: Axis, colour: str) -> Line:
-    """Returns a horizontal line to compare others with."""
+    """Returns a horizontal line at a value, such as a limit, with which other lines can be compared."""
     return Line(name=name, points=((x.low, value), (x.high, value)), colour=f"{colour} level")
 
 

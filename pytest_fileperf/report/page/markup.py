@@ -46,9 +46,9 @@ def raw_element(tag: str, content: str, /, **attributes: str) -> Markup:
 def table(
     headings: Sequence[str], rows: Sequence[Markup], *, class_: str = "", above: Sequence[Markup] = (), title: str = ""
 ) -> Markup:
-    """Returns a table that scrolls sideways if it is too wide. A heading with a leading `>` is for numbers.
+    """Returns a table that scrolls sideways if it is too wide. A heading that begins with `>` is for numbers.
 
-    `above` are rows over the headings. With a `title`, for a wide table, keys can scroll it.
+    `above` are further rows over the headings. Give a wide table a `title`, so that the keyboard can scroll it.
     """
     cells = (
         element("th", heading.removeprefix(">"), class_="number" if heading.startswith(">") else "", scope="col")
