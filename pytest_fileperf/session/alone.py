@@ -33,7 +33,7 @@ LONGEST_S, MOST_TIMES = 60.0, 12
 
 
 def measure_alone(plan: Plan, rig: Rig, *, to_store: bool = False) -> Measured:
-    """Raises whatever starting and loading raise.
+    """Measures the code here alone. Raises whatever starting and loading raise.
 
     `to_store` takes more time, because many later runs will use a baseline. It measures until the figures are certain.
     Measurements on a busy machine are left out unless there are no others.

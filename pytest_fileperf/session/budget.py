@@ -71,7 +71,7 @@ class TimeBudget:
             self._kept[nodeid] = test, comparison
 
     def judged(self, nodeid: str, results: Sequence[Result]) -> None:
-        """Notes the results of a load and its parts: whether more time is likely to decide it."""
+        """Keeps the results of a load and its parts as final, unless more time is likely to decide them."""
         outcomes = {item.outcome for result in results for item in result.verdict.comparisons}
         is_open = Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
         if not is_open or nodeid not in self._kept or self._kept[nodeid][1].needs_s <= 0:
@@ -83,7 +83,7 @@ class TimeBudget:
         return self._decided.get(nodeid, ())
 
     def failed(self, nodeid: str, error: Exception) -> None:
-        """Notes a call's error: a test that caught it will expect it again the second time."""
+        """Keeps a call's error for the second pass: a test that caught the error expects it again."""
         self._raised[nodeid] = error
 
     def raised(self, nodeid: str) -> Exception | None:

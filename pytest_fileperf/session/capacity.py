@@ -94,7 +94,7 @@ class RateSearch:
         self._tried.append(tried_of(rate, recording_of([run]), self._search.limits))
 
     def estimate(self) -> Estimate | None:
-        """Returns None if no rate meets the limits, or no load shows anything."""
+        """Returns the estimated capacity; None if no rate meets the limits, or no load shows anything."""
         return None if self._ended is CapacityEnd.NO_RATE else estimate(self._search, self._tried)
 
     def capacity(self) -> Capacity:
@@ -169,7 +169,7 @@ class RateSearch:
         above = sorted((pair for pair in paired if pair[0].rate >= rate), key=lambda pair: pair[0].rate)
         of_server = [run for tried, run in above if not (tried.by_generator or tried.holds)]
         if not of_server and any(tried.by_generator for tried, _ in above):
-            return Limit(kind=LimitKind.GENERATOR, evidence="it could not send at a higher rate in time")
+            return Limit(kind=LimitKind.GENERATOR, evidence="at a higher rate it could not send in time")
         found = (limit_of(Usage(recording_of([run]))) for run in of_server)
         if telling := next((limit for limit in found if limit.kind not in _TOLD_NOTHING), None):
             return telling

@@ -111,9 +111,9 @@ def _since(
 
 
 def with_release(results: Sequence[Result], history: Path, run: Run, source: Source) -> list[Result]:
-    """Adds to a run's results their changes since the newest tag before its code, by the history.
+    """Returns a run's results, each with its change since the newest tag before the run's code, by the history.
 
-    A comparison with that tag's own code has them already. Raises FilePerfError.
+    Results that were compared with that tag's own code stay as they are. Raises FilePerfError.
     """
     repository = find_repository(source.rootdir) if history.exists() else None
     words = ("describe", "--tags", "--abbrev=0", "HEAD" if run.dirty else "HEAD^")

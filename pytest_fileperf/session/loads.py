@@ -72,7 +72,10 @@ Load: TypeAlias = Callable[[LoadPlan], Run]
 
 
 class Loader:
-    """Makes loads from generator processes, or from here on an app in this process. Its maker closes it."""
+    """Makes loads: from generator processes, or from this process if the app runs here too.
+
+    Whoever makes a Loader closes it.
+    """
 
     def __init__(
         self, *, coverage: bool = False, network: Network = LOCAL, family: str = "httpx", cluster: Cluster | None = None
@@ -304,12 +307,13 @@ def _warm(plan: LoadPlan | Alternation, side: Side) -> list[tuple[int, int]]:
 
 
 def core_delay(sides: Sequence[Sequence[Sample]], side: int, cores: Collection[int], *, ended_ns: int = 0) -> float:
-    """Returns the server's time for its work ÷ its CPU time, because others used its core meanwhile.
+    """Returns the time that the server's work took ÷ its CPU time; 1 if nobody else used its core.
 
     `sides` are the samples of all servers that were loaded alternately. `ended_ns` is the CPU time of their processes
-    that ended meanwhile. There are two upper bounds, and the lower one counts. Others' use of the core was partly while
-    the server idled. Its main thread's waits for a core were partly waits for its own threads. Time of a virtual
-    machine's host is known, and no thread here has waited for it.
+    that ended meanwhile. Two upper bounds are known for the delay by other processes, and the lower one counts. One is
+    the core's busy time without the servers' own, although part of it fell into the server's idle time. The other is
+    the main thread's waits for a core, although some were for its own threads. Time that a virtual machine's host took
+    is measured, and added in full, because these waits do not include it.
     """
     if any(len(samples) < 2 for samples in sides):
         return 1.0

@@ -73,7 +73,7 @@ class ServerTree:
         self._most_bytes = max(self._most_bytes, sum(use.rss_bytes for use in uses))
 
     def spent_ns(self) -> int:
-        """Returns 0 if it is unknown."""
+        """Returns the CPU time of these processes in the block; 0 if unknown."""
         return (self.cpu.spent_ns() or 0) if self.is_watched else 0
 
     @property

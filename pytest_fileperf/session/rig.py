@@ -48,7 +48,7 @@ class Rig:
     def starting(
         cls, options: Options, *, progress: ProgressSink, source: Source, time: TimeBudget | None, asks: bool = False
     ) -> Rig:
-        """With `asks`, servers are asked which endpoints their apps have."""
+        """Returns the equipment. With `asks`, it asks servers which endpoints their apps have."""
         coverage, network = options.coverage, options.network
         return cls(
             progress=progress,

@@ -68,7 +68,7 @@ def _generators(work: Work, settings: Settings, rig: Rig) -> tuple[int, tuple[st
     if is_shared:
         said.append(
             "another test run uses the same workers, and both disturb each other. Run them one after the "
-            "other, or give each a cluster"
+            "other, or give each run its own cluster"
         )
     if isinstance(asked, int) and workers is not None and asked > workers:
         raise PlanError(
@@ -129,13 +129,13 @@ def _enough(work: Work, settings: Settings, rig: Rig, most: int, workers: int | 
 # --- session
 
 _ON_ONE_BOOT = (
-    "This test uses fileperf_server, so its data is on one start-up of the server only. Measurements load "
-    "others. Create the data with setup=, which runs on every start-up"
+    "This test uses fileperf_server, so its data exists on one start-up of the server only. Measurements use "
+    "other start-ups. Create the data with setup=, which runs on every start-up"
 )
 
 
 class Session:
-    """Measures one test after the other, on servers that it starts and ends. A context manager."""
+    """A context manager that measures one test after the other, on servers that it starts and ends."""
 
     def __init__(self, options: Options, rig: Rig, *, against: CodeTree | None = None, gates: int = 1) -> None:
         """The session closes `rig`, with which it measures.

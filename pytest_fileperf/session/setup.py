@@ -25,8 +25,8 @@ from pytest_fileperf.versions.tree import is_of_the_user
 
 _T = TypeVar("_T")
 _WITHOUT = (
-    "\nIf that version lacks something that the setup needs, let the setup return without an error there. A "
-    "test without its endpoint is not compared"
+    "\nIf that version lacks something that the setup needs, let the setup return without an error there. If "
+    "it lacks the tested endpoint, the test is not compared"
 )
 LEAST_LIMIT_S = 60.0
 """A setup or teardown may take this long, or as long as `timeout` if that is longer."""
@@ -141,10 +141,10 @@ def _failure(what: str, server: RunningServer, base: str, more: str) -> SetupErr
 
 
 def work_of_boot(work: Work, value: object, server: RunningServer, settings: Settings, base: str = "") -> Work:
-    """Returns the work for a start-up whose setup returned `value`; `base` is as in `set_up`.
+    """Returns the work for a start-up: a feed's function makes its rows from `value`, the setup's result.
 
-    Raises SetupError, or BaseSetupError, if the feed's function fails, gives no usable rows, or takes longer than a
-    setup may.
+    `base` is as in `set_up`. Raises SetupError, or BaseSetupError, if the feed's function fails, gives no usable rows,
+    or takes longer than a setup may.
     """
     advice, limit_s = _WITHOUT if base else "", _limit_of(settings)
     try:
@@ -204,7 +204,7 @@ def _plain(title: str, step: Step, values: tuple[object, ...], server: RunningSe
 
 
 def _in_a_thread(function: Callable[[], _T], limit_s: float) -> _T:
-    """Runs it in a thread: the test may have its own event loop, and the function may never end."""
+    """Returns the function's result from a thread: the test may have its own event loop, or the function may hang."""
     future: concurrent.futures.Future[_T] = concurrent.futures.Future()
 
     def work() -> None:

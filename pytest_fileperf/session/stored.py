@@ -421,7 +421,7 @@ def _why_not_the_same(measured: Measured, found: Entry, here: CodeTree, source: 
     elif outside := outside_code(loaded.modules, here):
         return _figures_only(f"{tree} code elsewhere may have changed: {', '.join(outside)}")
     elif newer := source.ignored_since(found.captured_at):
-        return _figures_only(f"{tree} ignored files are newer: {', '.join(newer)}")
+        return _figures_only(f"{tree} files that Git ignores changed after the baseline was stored: {', '.join(newer)}")
     why, _ = _changed(source, loaded)
     return _figures_only(why) if why else None
 

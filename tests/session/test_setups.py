@@ -149,7 +149,7 @@ def test_failed(fileperf):
     assert pids[3] not in pids[:3]
 
 def test_put_on_one(fileperf, fileperf_server):
-    with pytest.raises(RequestsFailedError, match="its data is on one start-up of the server only"):
+    with pytest.raises(RequestsFailedError, match="its data exists on one start-up of the server only"):
         fileperf.get("/missing")
 """
 SMOKE = ("--fileperf-smoke", "-p", "no:randomly")

@@ -304,7 +304,7 @@ def test_ignored_files_that_are_newer_than_the_baseline_leave_it_to_the_figures(
     code.ignored = ("server",)
     result = stored.run(App(), code)
     assert outcome_of(result) is Outcome.INCONCLUSIVE
-    assert "ignored files are newer: server" in said_of(result)
+    assert "files that Git ignores changed after the baseline was stored: server" in said_of(result)
 
 
 def test_code_of_a_baseline_from_another_machine_is_compared_and_its_figures_are_not(stored: Project) -> None:
