@@ -1,4 +1,4 @@
-"""`python -m pytest_fileperf`: makes reports from a stored run, or tests for an app. It imports little."""
+"""The command `python -m pytest_fileperf`: makes reports from stored runs, trends, and new tests for an app."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     trend.add_argument("--metric", metavar="NAME", help="only this metric, such as rps or p99")
     trend.add_argument("--since", metavar="REF|DATE", help="changes since a commit, a tag or a day such as 2026-11-20")
     trend.add_argument(
-        "--fail-over", metavar="SHARE", help=("exit with code 1 if a test surely lost more than this, as in 3%%")
+        "--fail-over", metavar="SHARE", help=("exit with code 1 if a metric surely worsened by more than this: 3%%")
     )
     trend.add_argument("--check", action="store_true", help="measure the commits around the last steps again")
     trend.add_argument("--link", action="store_true", help="measure renewed baselines against their predecessors")
@@ -178,7 +178,7 @@ def _trend(given: argparse.Namespace) -> int:
         loss = f"{trend.series.nodeid} lost more than {given.fail_over} of {trend.series.metric} since {given.since}"
         sys.stderr.write(f"{loss}\n")
     if unknown or not trends:
-        sys.stderr.write(f"--fail-over: the loss of {unknown or 'any test'} since {given.since} is unknown\n")
+        sys.stderr.write(f"--fail-over: how much worse {unknown or 'any test'} became since {given.since} is unknown\n")
     return 1 if beyond or unknown or not trends else 0
 
 

@@ -170,7 +170,7 @@ class Active:
     # --- for fixtures
 
     def session(self) -> Session:
-        """Makes the session on first use, because that imports everything."""
+        """Returns the session. The first call makes it, which imports most of the package."""
         if self._session is None:
             from pytest_fileperf.session.rig import Rig
             from pytest_fileperf.session.session import Session
@@ -203,7 +203,10 @@ class Active:
             tell_properties(item, of_test)  # again, because only now their baselines are settled
 
     def _base(self, source: Source) -> CodeTree | None:
-        """Returns the other version; its files stay until the session ends. `source` has the code here."""
+        """Returns the version to compare with, or None without --fileperf-against.
+
+        Its files stay until the session ends. `source` has the current code.
+        """
         if self._against is None:
             return None
         from pytest_fileperf.versions.checkout import Checkout, dependency_notes, environment_notes
@@ -318,7 +321,7 @@ class Active:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _add_to_history(self, session: Session, path: Path, has_ended: bool) -> bool:
-        """Returns whether it failed."""
+        """Adds the run to the history, and returns whether that failed."""
         try:
             interrupted = f"nothing was added to {path}: the run was interrupted"
             self._written.append(f"fileperf: {session.add_to(path) if has_ended else interrupted}")

@@ -91,7 +91,7 @@ def fileperf_server(
 
 
 def _to_measure(request: pytest.FixtureRequest, **given: object) -> Measuring:
-    """Like `_measuring`, but the test fails if it measures nothing."""
+    """Returns the same as `_measuring`, but the test fails if it measures nothing."""
     __tracebackhide__ = True
     measuring = _measuring(request, **given)
     from pytest_fileperf.plugin.measuring import EXPECTED

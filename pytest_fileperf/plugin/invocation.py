@@ -210,7 +210,7 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
 
 
 def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str]:
-    """`in_ci` means that no baselines may be stored because CI is set."""
+    """Yields problems of options together. `in_ci` means that no baselines may be stored because CI is set."""
     update, reason, smoke, save = options.update, options.reason, options.smoke, options.save
     if update is not None and update not in _UPDATES:
         yield (
@@ -323,7 +323,7 @@ def _parsed(parse: Callable[[Any], _T], given: object, where: str, *, default: _
 
 
 def _optional_path(directory: Path, given: str | None) -> Path | None:
-    """Expands `~`, which a shell leaves alone behind `=`. An unknown user's `~` stays."""
+    """Returns the path, with `~` expanded, which a shell leaves alone behind `=`. An unknown user's `~` stays."""
     if given is None:
         return None
     try:
@@ -364,7 +364,10 @@ def _file_problems(options: Options) -> Iterator[str]:
 
 
 def _is_free(path: Path, beginning: bytes) -> bool:
-    """Returns whether a report may go there: the file is missing, empty, or such a report."""
+    """Returns whether a report may be written to `path`, because nothing else would be lost there.
+
+    The file may be missing, empty, or an earlier report, which starts with `beginning`.
+    """
     if not path.is_file():
         return True
     try:
@@ -380,7 +383,7 @@ def _is_free(path: Path, beginning: bytes) -> bool:
 def header_words(
     config: pytest.Config, options: Options, settings: Settings, against: CodeTree | None, since: str | None
 ) -> list[str]:
-    """Describes the coming run, from options and ini alone."""
+    """Returns words about the coming run, from options and ini alone."""
     said = ["smoke run with a few requests each" if options.smoke else "measuring"]
     if since is not None:
         said.append(f"only tests changed since {since}")

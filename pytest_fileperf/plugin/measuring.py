@@ -93,7 +93,7 @@ class ScreenProgress:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Turn:
-    """A place in the line."""
+    """A measurement's place in the session's line."""
 
     test: str
     where: str
@@ -132,7 +132,7 @@ class Turns:
         return turn
 
     def leave(self, turn: Turn) -> None:
-        """Lets the next one begin. A turn may be left several times."""
+        """Ends a turn, so that the next measurement begins. To leave a turn again does nothing."""
         with self._changed:
             if turn in self._line:
                 self._line.remove(turn)
@@ -222,7 +222,7 @@ class Measuring:
         return self._found(call, turn, for_one_load).measurement
 
     def capacity(self, call: VerbCall, turn: Turn | None = None) -> Capacity:
-        """Finds the highest rate that meets the limits; otherwise as `measure`."""
+        """Finds the highest rate that meets the limits. Otherwise it does the same as `measure`."""
         __tracebackhide__ = True
         found = self._found(call, turn, for_capacity).capacity
         assert found is not None

@@ -166,7 +166,7 @@ class Outcomes:
     def pytest_report_teststatus(
         self, report: pytest.CollectReport | pytest.TestReport
     ) -> Generator[None, tuple[str, str, object], tuple[str, str, object]]:
-        """Gives undecided tests a category of their own; other plugins' answers about other tests stay."""
+        """Counts undecided tests in a category of their own. For other tests, other plugins' answers stay."""
         status = yield
         category, *_ = status
         if category == "passed" and isinstance(report, pytest.TestReport) and _is_undecided(report):
@@ -279,7 +279,10 @@ def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
 
 
 def _unmeasured(fixtures: Sequence[str], unawaited: Sequence[str], cancelled: Sequence[str], *, measured: bool) -> str:
-    """Returns why a passed test with these fixtures fails anyway; empty if it does not."""
+    """Returns the error of a passed test with these fixtures that measured nothing, or did not await a call.
+
+    Empty if the test may pass.
+    """
     if unawaited:
         calls = "\n".join(f"{call} was called and not awaited" for call in unawaited)
         return f"{calls}\nSo nothing was measured. Write `await` before the call, in an async test"
@@ -334,7 +337,7 @@ def _is_undecided(report: pytest.TestReport) -> bool:
 
 
 def _from_here(config: pytest.Config, nodeid: str) -> str:
-    """Returns a node id as pytest shows it: relative to the current directory."""
+    """Returns the node id with its path relative to the current directory, as pytest shows it."""
     path, *rest = nodeid.split("::")
     with suppress(ValueError):  # Windows: another drive
         path = Path(os.path.relpath(config.rootpath / path, config.invocation_params.dir)).as_posix()

@@ -72,7 +72,7 @@ def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
 
 
 def _root_in_repository(config: pytest.Config) -> str:
-    """Returns the test run's directory relative to the repository; empty if it is outside."""
+    """Returns pytest's root directory relative to the repository on GitHub's runner; empty outside of it."""
     with suppress(ValueError, OSError):
         if top := os.environ.get("GITHUB_WORKSPACE", ""):
             return config.rootpath.resolve().relative_to(Path(top).resolve()).as_posix()
@@ -143,7 +143,7 @@ def record_of(
     said: Sequence[str],
     endpoints: Mapping[str, Mapping[str, bool]],
 ) -> SessionRecord:
-    """Commit and environment are looked up only if a file needs them."""
+    """Returns the session's record. Commit and environment are looked up only if a file needs them."""
     if options.json is not None:
         results = _sealed(results, options.baselines)
     tells_where = options.json is not None or options.html is not None or options.save is not None
