@@ -219,7 +219,7 @@ class Histogram:
         return max(self.min_ns, min(highest_equivalent(int(step)), self.max_ns))
 
     def mean_ns(self) -> float:
-        """Exact; 0 if empty."""
+        """The exact mean; 0 if empty."""
         return self.sum_ns / self.count if self.count else 0.0
 
     def stdev_ns(self) -> float:
