@@ -31,7 +31,7 @@ _LEAST_PAIR_NS, _MOST_PAIR_NS = 1_000 * _MS, 3_000 * _MS
 """The first pairs take the least time, because a large change shows at once. Later pairs take at most the greatest.
 With fast requests, the least time has ten cycles (`Rules.few_cycles`)."""
 _PAIR_STARTS, _PAIR_CYCLES = 2, 7
-"""Later pairs are loaded for this multiple of their start-ups' time, and for this many cycles, because fewer say little
+"""Later pairs are loaded for this multiple of their start-ups' time, and for this many cycles. Fewer cycles say little
 about a pair's noise. Two endpoints of a forked app were compared for the same time. For one, pairs of 1.3 s were 9 %
 less exact than pairs of 3 s. For the other they were 23 % more exact."""
 _WARMUP_NS = 100 * _MS
