@@ -45,7 +45,7 @@ class LatencySummary:
 
     @classmethod
     def of(cls, histogram: Histogram) -> LatencySummary:
-        """Takes durations in nanoseconds."""
+        """Returns the summary of durations in nanoseconds."""
         mean_ns, stdev_ns = histogram.mean_ns(), histogram.stdev_ns()
         shares = {"p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9}
         return cls(
@@ -60,7 +60,7 @@ class LatencySummary:
         )
 
     def percentile(self, percent: float) -> float:
-        """Returns seconds. Raises ValueError outside 0 to 100, and for figures that were read from a file."""
+        """Returns a percentile in seconds. Raises ValueError outside 0 to 100, and for figures read from a file."""
         if self.count and not self.histogram.count:
             raise ValueError("these figures were read from a file, which has no other percentiles")
         return self.histogram.percentile_ns(percent) / 1e9

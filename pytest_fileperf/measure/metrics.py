@@ -46,7 +46,7 @@ class LittlesLaw:
 
     @property
     def by_law(self) -> float:
-        """Requests/s."""
+        """The rate by the law, in requests/s."""
         return self.in_flight / self.latency
 
     @property
@@ -65,7 +65,7 @@ def rate_of(recording: Recording, count: Callable[[Round], float]) -> float | No
 
 
 def littles_law(recording: Recording) -> LittlesLaw | None:
-    """Returns None for anything but a closed loop for a time, and if nothing was answered."""
+    """Returns the figures of Little's law for a closed loop that ends by time. None for others, or without answers."""
     if not _is_closed(recording):
         return None
     latency, measured = recording.latency(), recording.measured()
@@ -214,7 +214,7 @@ def _percentile(percent: float, tolerance: float, least: int, *, of: str = "late
 
 
 def _run_cpu_per_request(recording: Recording) -> float | None:
-    """Goes by all requests if none ended while it was measured."""
+    """Returns the CPU time per request, by all requests if none ended while it was measured."""
     if recording.processes_changed:
         return None
     counted = recording.counted()
@@ -242,7 +242,7 @@ def _startup(recording: Recording) -> float | None:
 
 
 def _capacity(recording: Recording) -> float | None:
-    """Returns the geometric mean over the start-ups, because these differ by factors."""
+    """Returns the capacity as the geometric mean over the start-ups, because these differ by factors."""
     rates = [boot.capacity.rate for boot in recording.boots if boot.capacity is not None and boot.capacity.rate > 0]
     return math.exp(fmean(map(math.log, rates))) if rates else None
 

@@ -164,7 +164,7 @@ class Recorder:
         return {tally.name: tally.warm_up() for tally in self.tallies}
 
     def step(self, part: str, name: str) -> Tally:
-        """Raises ValueError if a part has too many steps."""
+        """Returns the tally of a step. Raises ValueError if a part has too many steps."""
         found = self._steps.get((part, name))
         if found is None:
             if sum(of == part for of, _ in self._steps) >= MOST_STEPS:
@@ -291,7 +291,7 @@ def merged_rounds(
 
 
 def merged_leads(leads: Sequence[LeadTimes], *, span_ns: int) -> LeadTimes | None:
-    """Joins the lead times of all generators; requests were due in `span_ns`. None if nothing was due."""
+    """Returns the lead times of all generators as one; requests were due in `span_ns`. None if nothing was due."""
     whole = Leads(0, span_ns)
     for part in leads:  # all generators have the same stretches
         whole.add(part)

@@ -193,7 +193,7 @@ class Round:
 
     @classmethod
     def summed(cls, parts: Sequence[Round], **own: Any) -> Round:
-        """Joins rounds: of all parts of a load, of several generators, or one after the other.
+        """Returns rounds as one: of all parts of a load, of several generators, or one after the other.
 
         Counts, bytes, CPU times and histograms add up exactly. All generators read the same CPU time of the server, and
         only the last rounds differ in length. So it comes from the longest round. `own` replaces fields.
@@ -251,7 +251,7 @@ class Round:
 
     @property
     def http_requests(self) -> int:
-        """Answered ones, good or failed."""
+        """The requests that were answered, good or failed."""
         if self.answers is not None:
             return self.answers
         return sum(count for status, count in self.statuses if status)
@@ -372,7 +372,7 @@ class Boot:
     """The change among the server's processes that makes their use unknown, if any."""
 
     def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...]) -> Boot:
-        """Joins a further load of this start-up; `memory` is the course over both."""
+        """Returns the facts with a further load of this start-up; `memory` is the course over both."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
         changed = later.processes_changed or self.processes_changed
         return replace(
@@ -391,7 +391,7 @@ class Boot:
         )
 
     def with_lost(self, earlier: Boot) -> Boot:
-        """Adds the generators that an earlier load of this start-up lost."""
+        """Returns a copy with the generators that an earlier load of this start-up lost."""
         lost = {own.number: own.lost for own in earlier.generators}
         return replace(
             self, generators=tuple(replace(own, lost=lost.get(own.number) or own.lost) for own in self.generators)
@@ -431,7 +431,7 @@ class Recording:
 
     @property
     def queries(self) -> Queries | None:
-        """None if nobody counted them."""
+        """The queries of all start-ups; None if nobody counted them."""
         return Queries.summed(boot.queries for boot in self.boots)
 
     @property
@@ -479,11 +479,11 @@ class Recording:
         return measured if not self.open_loop and any(round_.done for round_ in measured) else self.rounds
 
     def latency(self) -> Histogram:
-        """Of all successful requests, drains included."""
+        """The latencies of all successful requests, drains included."""
         return self.merged("latency")
 
     def merged(self, name: str) -> Histogram:
-        """Joins this histogram of all rounds, drains included."""
+        """Returns this histogram over all rounds, drains included."""
         return Histogram.merged(getattr(round_, name) for round_ in self.rounds)
 
 
@@ -568,6 +568,6 @@ class Samples(Sequence[Sample]):
 
 @lru_cache(maxsize=2)
 def _unpacked(raw: bytes) -> tuple[Sample, ...]:
-    """Cached, because one reader asks several times."""
+    """Returns packed samples. Cached, because one reader asks several times."""
     found: tuple[Sample, ...] = pickle.loads(zlib.decompress(raw))  # noqa: S301 - from this process, or another of ours
     return found

@@ -231,7 +231,7 @@ def threads_fit(look: Sampled) -> bool:
 
 
 def with_threads(look: Sampled, held: Sampled) -> Sampled:
-    """Takes the stacks of threads beside the main ones from a look with Python's lock, if those fit better."""
+    """Returns a look with the other threads' stacks from the look `held` by Python's lock, if those fit better."""
     if not threads_fit(held) or len(held.collapsed) != len(look.collapsed):
         return look
     own = [

@@ -49,7 +49,7 @@ class ImportGrowth:
 
 
 def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> ImportTimes:
-    """Reads a server's log; `own_files` are the app's files outside packages. Empty if the log has no imports."""
+    """Returns the imports in a server's log; empty without any. `own_files` are the app's files outside packages."""
     own = tuple(file.removesuffix(".py").removesuffix(f"{os.sep}__init__") for file in own_files)
 
     def named(module: str) -> str:

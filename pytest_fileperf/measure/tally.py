@@ -128,7 +128,7 @@ class Leads:
         self._sums += np.bincount(at, weights=mean_ns * counts, minlength=_POINTS)
 
     def taken(self) -> LeadTimes | None:
-        """Returns None if there was no sample."""
+        """Returns the lead times of everything so far; None if there was no sample."""
         self._fold()
         at = np.flatnonzero(self._counts)
         if at.size == 0:
@@ -268,7 +268,7 @@ class Tally:
             self.failed += count
 
     def breach(self, breach: Breach, count: int = 1) -> None:
-        """Counts a connection's work that the server broke off."""
+        """Counts connections on which the server broke the protocol."""
         self._breaches[breach] += count
 
     def counts(self, due_ns: int | None) -> bool:
@@ -287,7 +287,7 @@ class Tally:
         self._clock.uncounted_ns += uncounted_ns
 
     def sent(self, request: httpx.Request) -> None:
-        """Notes where a request went. A number of them shows the endpoints; more would cost 1 µs each."""
+        """Keeps where a request went. A limited number shows the endpoints; more would cost 1 µs each."""
         if self._clock.paths_left > 0:
             self._clock.paths_left -= 1
             self._clock.paths.add((request.method, request.url.path))

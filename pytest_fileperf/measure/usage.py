@@ -126,7 +126,7 @@ class CoreUse:
 
     @property
     def wanted(self) -> float:
-        """The least share in which it had something to do for a core."""
+        """The least share of the time in which the process had work for a core."""
         return max(self.ran, self.main_ran + self.main_waited)
 
 
@@ -167,7 +167,7 @@ class Span:
         self.samples = [sample for sample in boot.samples if self.start_ns <= sample.at_ns <= self.end_ns]
 
     def is_worker(self, pid: int) -> bool:
-        """If the workers are unknown, every process of the server counts as one."""
+        """Returns whether the process is a worker. If workers are unknown, every process of the server counts."""
         return not self.boot.worker_pids or pid in self.boot.worker_pids
 
     def workers_in(self, sample: Sample) -> tuple[ProcessUse, ...]:
@@ -187,7 +187,7 @@ class Span:
 
 
 def spans_of(recording: Recording) -> Iterator[Span]:
-    """Leaves out start-ups without rounds that count."""
+    """Yields the span of each start-up, except start-ups without rounds that count."""
     rounds = recording.counted()
     for boot in recording.boots:
         if own := [round_ for round_ in rounds if round_.boot == boot.index]:
@@ -219,7 +219,7 @@ class Usage:
 
     @cached_property
     def generator(self) -> CoreUse:
-        """The busiest, if there are several."""
+        """The load generator's use; the busiest generator's if there are several."""
         busiest = []
         for span in self._spans:
             pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
@@ -286,7 +286,7 @@ class Usage:
 
     @cached_property
     def threads(self) -> ThreadShares | None:
-        """None also if there were too few looks."""
+        """The threads' states; None if unknown, or after too few looks."""
         each = [[span.workers_in(sample) for sample in span.samples] for span in self._spans]
         looks = [look for of_span in each for look in of_span]
         # While another thread runs, a waiting main thread may be waiting for the interpreter's lock.
@@ -350,7 +350,7 @@ def _of_server(sample: Sample) -> Iterable[ProcessUse]:
 
 
 def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterable[int]) -> list[CoreUse]:
-    """Leaves out processes of which nothing is known."""
+    """Returns the use of each process, except processes of which nothing is known."""
 
     def share(pid: int, name: str) -> float | None:
         return span.growth(lambda sample: next((getattr(use, name) for use in of(sample) if use.pid == pid), None))
@@ -363,7 +363,10 @@ def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterab
 
 
 def _used_storage(span: Span) -> bool:
-    """If the system does not report the server's bytes, any wait for storage on the machine counts."""
+    """Returns whether the server used storage.
+
+    If the system does not report the server's bytes, any wait for storage on the machine counts.
+    """
 
     def moved(sample: Sample) -> int | None:
         known = [
@@ -382,7 +385,7 @@ def _storage_stalled(span: Span) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Returns 0.0 for no values."""
+    """Returns the mean; 0.0 without values."""
     return fmean(values) if values else 0.0
 
 
@@ -495,7 +498,7 @@ def _shares(span: Span, processes: Callable[[Sample], Iterable[ProcessUse]]) -> 
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """Returns None without values, or if one of them is unknown."""
+    """Returns the sum; None without values, or if one of them is unknown."""
     known = list(values)
     return sum(value for value in known if value is not None) if known and None not in known else None
 
@@ -553,7 +556,10 @@ def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
 
 
 def value_at(points: Sequence[tuple[int, float]], place: int) -> float:
-    """Interpolates between ascending points, of which there must be some; outside them the nearest value counts."""
+    """Returns the value at a place between ascending points, of which there must be some.
+
+    Outside them the nearest value counts.
+    """
     after = bisect_right(points, place, key=lambda point: point[0])
     if after == 0:
         return float(points[0][1])
