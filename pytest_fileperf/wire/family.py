@@ -83,7 +83,7 @@ def _response(family: ModuleType, other: Any, request: object) -> Any:
 
 @cache
 def family_named(name: str) -> ModuleType:
-    """Raises LoadError if the package isn't installed."""
+    """Returns the family of this name. Raises LoadError if the package isn't installed."""
     if name not in FAMILIES:
         raise ValueError(f"family: {name!r} is not one of {', '.join(FAMILIES)}")
     try:

@@ -52,12 +52,12 @@ class ResponseHead:
 
     @property
     def content_type(self) -> str:
-        """Such as `text/event-stream`; empty if the head does not say."""
+        """The content type, such as `text/event-stream`; empty if the head has none."""
         return b", ".join(_values(self.headers, b"content-type")).decode("latin-1")
 
     @property
     def content_encoding(self) -> str:
-        """Such as `gzip`; empty for plain content."""
+        """The content encoding, such as `gzip`; empty for plain content."""
         return b", ".join(_values(self.headers, b"content-encoding")).decode("ascii", "replace")
 
 

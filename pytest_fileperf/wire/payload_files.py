@@ -49,7 +49,7 @@ class PayloadFiles:
         """The common start of all unique payloads made from one."""
 
     def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
-        """Returns pieces. Raises LoadError if a file cannot be written, and PlanError if a user's is gone."""
+        """Returns pieces to send. Raises LoadError if a file cannot be written, PlanError if a user's file is gone."""
         if content.unique or content.tail:
             return self._start(replace(content, unique=False, tail=b"")), content.tail or unique_bytes()
         known = self._segments.get(content)

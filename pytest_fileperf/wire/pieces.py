@@ -22,7 +22,7 @@ def piece_counter(each: Each) -> _Events | _Lines | _Sizes:
 
 
 class _Events:
-    """An empty line completes an event if one of its lines is `data`."""
+    """Counts events: an empty line completes one if one of its lines is `data`."""
 
     __slots__ = ("_after_cr", "_begun", "_has_data", "_line")
 
@@ -66,7 +66,7 @@ class _Events:
 
 
 class _Lines:
-    """Lines that are not blank."""
+    """Counts lines that are not blank."""
 
     __slots__ = ("_open",)
 
@@ -89,7 +89,7 @@ class _Lines:
 
 
 class _Sizes:
-    """The last piece may have fewer bytes."""
+    """Counts pieces of one size. The last piece may have fewer bytes."""
 
     __slots__ = ("_left", "_size")
 

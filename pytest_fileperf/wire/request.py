@@ -104,7 +104,10 @@ class BytesOfRequest:
 
 
 def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfRequest | None:
-    """Returns None if the body has to be streamed; raises httpx.LocalProtocolError, as for a wrong content-length."""
+    """Returns the request as bytes, or None if the body has to be streamed.
+
+    Raises httpx.LocalProtocolError, for example for a wrong content-length.
+    """
     if "Transfer-Encoding" in request.headers:
         return None
     if isinstance(request.stream, SegmentStream):
@@ -133,7 +136,7 @@ def _is_short_form(request: httpx.Request) -> bool:
 
 
 def whole_body(request: httpx.Request, family: ModuleType = httpx) -> tuple[bytes | FileSegment, ...]:
-    """Returns a body's pieces. None come from an asynchronous body."""
+    """Returns a body's pieces; no pieces for an asynchronous body."""
     if isinstance(request.stream, SegmentStream):
         return request.stream.segments
     stream: object = request.stream

@@ -277,7 +277,10 @@ class Http2Transport(httpx.AsyncBaseTransport):
         self._answered: set[Origin] = set()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Raises RemoteProtocolError for an answer in HTTP/1.1, and ConnectError for hosts outside of `only_to`."""
+        """Sends the request, and returns its response.
+
+        Raises RemoteProtocolError for an answer in HTTP/1.1, and ConnectError for hosts outside of `only_to`.
+        """
         origin, broken = _origin(request), self._family.RemoteProtocolError
         try:
             if origin not in self._answered:
