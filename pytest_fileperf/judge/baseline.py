@@ -470,7 +470,9 @@ class BaselineStore:
                         if not any(path.parent.iterdir()):
                             path.parent.rmdir()
                     except OSError as error:
-                        raise BaselineError(f"baseline {path} cannot be removed: {error.strerror or error}") from error
+                        raise BaselineError(
+                            f"baseline {path} cannot be removed: {error.strerror or error}. Remove it by hand"
+                        ) from error
         return removed
 
     @contextmanager

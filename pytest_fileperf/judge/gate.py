@@ -382,9 +382,9 @@ def unless_lost(comparisons: Sequence[MetricComparison], lost: str) -> tuple[Met
 def unless_left(
     comparisons: Sequence[MetricComparison], now: Recording, base: Recording | None
 ) -> tuple[MetricComparison, ...]:
-    """Time that code saves by leaving work behind its answers is not a gain.
+    """Makes outcomes INCONCLUSIVE if a version leaves work behind its answers, because time saved so is not a gain.
 
-    And code that does all of its work is not slower, if the old version left some behind. Memory is judged as it is.
+    Nor is code slower that does all of its work, if the old version left some behind. Memory is judged as it is.
     """
     left, of_base = now.left_share, 0.0 if base is None else base.left_share
     hidden: tuple[Outcome, ...] = ()
@@ -401,7 +401,7 @@ def unless_left(
 def unless_base_failed(
     comparisons: Sequence[MetricComparison], base: Recording, *, allowed: float, title: str
 ) -> tuple[MetricComparison, ...]:
-    """If the old version fails more requests than `allowed`, it shows little.
+    """Makes most outcomes INCONCLUSIVE if the old version fails more requests than `allowed`.
 
     Its true rates are higher than the measured ones, so a regression of a rate still counts. Its latencies show
     nothing, because they only cover the requests that it answered.
@@ -423,11 +423,11 @@ def unless_base_failed(
 def unless_unsteady(
     comparisons: Sequence[MetricComparison], busy: Busy, *, by_others: float = 0.0
 ) -> tuple[MetricComparison, ...]:
-    """If versions alternate on a `busy` machine, typical moments are chance.
+    """Makes regressions INCONCLUSIVE that a `busy` machine may explain, if versions alternate on it.
 
-    So a worse typical pace is INCONCLUSIVE unless the counts are also worse. So is a regression that other programs may
-    explain: they used more of the new version's core. `by_others` is how much longer requests may take for that, as a
-    log ratio.
+    Typical moments are chance there. So a worse typical pace is INCONCLUSIVE unless the counts are also worse. So is a
+    regression for which other programs used more of the new version's core. `by_others` is how much longer requests may
+    take for that, as a log ratio.
     """
 
     def may_be_equal(item: MetricComparison) -> bool:

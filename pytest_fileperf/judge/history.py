@@ -160,7 +160,7 @@ def append(path: Path, run: Run) -> None:
                 file.truncate(len(there))
                 raise
     except OSError as error:
-        raise RecordError(f"the history {path} cannot be written: {error.strerror or error}") from error
+        raise RecordError(f"the history {path} cannot be written: {error.strerror or error}. Name another") from error
 
 
 def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
@@ -174,7 +174,7 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
             why = "does not exist. Runs with --fileperf-history write it. Or name another file"
             raise RecordError(f"the history {path} {why}") from None
         except OSError as error:
-            raise RecordError(f"the history {path} cannot be read: {error.strerror or error}") from error
+            raise RecordError(f"the history {path} cannot be read: {error.strerror or error}. Name another") from error
         newer, bad = 0, []
         for number, line in enumerate(lines, 1):
             version, content = _parsed(line)
