@@ -132,7 +132,7 @@ def format_change(share: float, *, unit: bool = True) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Returns `1 boot` or `1,200 boots`."""
+    """Returns `1 run` or `1,200 runs`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 

@@ -211,7 +211,7 @@ class Cluster:
                 return await self._found(client)
         except OSError as error:  # includes TimeoutError, and Dask's error for a closed connection
             why = f"nothing for {_ASKED_S:g} s" if isinstance(error, TimeoutError) else str(error)
-            silent = GeneratorError(f"the Dask scheduler at {self.title} no longer answers ({why})")
+            silent = GeneratorError(f"the Dask scheduler at {self.title} no longer answers ({why}). Start it again")
             self._failure = self.lost() or silent
             raise self._failure from error
 

@@ -79,7 +79,7 @@ def _require_texts(name: str, column: Sequence[object]) -> None:
 
 def _value(row: object, name: str, place: int) -> object:
     if not isinstance(row, Mapping):
-        raise PlanError(f"feed: row {place} is {type(row).__name__}, but other rows are mappings. Make all mappings")
+        raise PlanError(f"feed: row {place} is {type(row).__name__}, but other rows are mappings. Make it a mapping")
     if name not in row:
         known = ", ".join(map(str, row)) or "nothing"
         raise PlanError(

@@ -194,7 +194,7 @@ def _file_problems(path: Path) -> list[str]:
         return [f"payload file {os.fspath(path)!r} cannot be read: permission denied"]
     with path.open("rb") as file:
         if path.stat().st_size == 0 and file.read(1):
-            return [f"payload file {os.fspath(path)!r} has no known size. Copy it, and give the copy"]
+            return [f"payload file {os.fspath(path)!r} has no known size. Copy it to a plain file, and give that file"]
     return []
 
 

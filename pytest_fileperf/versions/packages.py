@@ -318,7 +318,7 @@ def _sources(copied: Mapping[str, str]) -> list[Distribution]:
         if here.get(name) != version:
             raise PlanError(
                 f"{name} {version} came from no package index, and this environment has "
-                f"{here.get(name, 'none')}. It cannot be installed"
+                f"{here.get(name, 'none')}. It can only be copied, so install the same version here"
             )
     first: dict[str, Distribution] = {}
     for distribution in distributions() if copied else ():

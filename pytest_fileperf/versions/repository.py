@@ -92,9 +92,9 @@ class Repository:
             return None
         in_ci = ""
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            in_ci = ", or `fetch-depth: 0` at actions/checkout"
+            in_ci = ", or `fetch-depth: 0` for actions/checkout"
         elif os.environ.get("GITLAB_CI") == "true":
-            in_ci = ", or `GIT_DEPTH: 0` among the variables of the job"
+            in_ci = ", or `GIT_DEPTH: 0` among the job's variables"
         return f"its history is cut off (a shallow clone): {fetch}`git fetch --unshallow`{in_ci}"
 
     def clone(self, commit: str, place: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_file_that_does_not_say_its_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="is a pipe or a device"):
         payload("/dev/zero")
     if Path("/proc/self/status").exists():
-        with pytest.raises(PlanError, match=r"has no known size. Copy it, and give the copy"):
+        with pytest.raises(PlanError, match=r"has no known size. Copy it to a plain file, and give that file"):
             payload("/proc/self/status")
 
 

@@ -432,7 +432,7 @@ def test_a_shallow_clone_says_how_to_get_the_rest_and_that_is_enough(
     for text, advice in SHALLOW.items():
         assert problem(text, shallow.top).endswith(advice)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert "`fetch-depth: 0` at actions/checkout" in problem("HEAD~1", shallow.top)
+    assert "`fetch-depth: 0` for actions/checkout" in problem("HEAD~1", shallow.top)
     shallow.git("fetch", "--quiet", "--depth=1", "origin", "old:refs/remotes/origin/old")
     assert content("origin/old", shallow, temporary) == "old"
 

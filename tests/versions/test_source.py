@@ -292,7 +292,7 @@ def test_a_shallow_clone(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     assert why_not(shallow, stored).endswith("is cut off (a shallow clone): `git fetch --unshallow`")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert why_not(shallow, stored).endswith("`git fetch --unshallow`, or `fetch-depth: 0` at actions/checkout")
+    assert why_not(shallow, stored).endswith("`git fetch --unshallow`, or `fetch-depth: 0` for actions/checkout")
     shallow.git("fetch", "--quiet", "--unshallow")
     assert content(shallow, stored)[1] == "second"
 
@@ -800,7 +800,7 @@ def test_what_ci_says_is_left_where_it_is_no_use(pushed: Repo) -> None:
 
 
 @pytest.mark.parametrize(
-    "variable,advice", [("GITHUB_ACTIONS", "`fetch-depth: 0` at actions/checkout"), ("GITLAB_CI", "`GIT_DEPTH: 0`")]
+    "variable,advice", [("GITHUB_ACTIONS", "`fetch-depth: 0` for actions/checkout"), ("GITLAB_CI", "`GIT_DEPTH: 0`")]
 )
 def test_a_clone_without_it_is_told_how_to_get_it(
     variable: str, advice: str, pushed: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
