@@ -55,7 +55,7 @@ class ServerTree:
 
     @property
     def children(self) -> tuple[int, ...]:
-        """Its processes that are neither workers nor above one."""
+        """The server's processes that are neither workers nor parents of workers."""
         return tuple(pid for pid in self.pids if pid not in self._own)
 
     @property
@@ -78,7 +78,7 @@ class ServerTree:
 
     @property
     def ended(self) -> int:
-        """How many of its processes ended, if one of them is from before the load; children come and go."""
+        """How many of the server's processes ended, if one of them is from before the load: children come and go."""
         now = set(self.pids)
         return len(self._seen - now) if self._first - now else 0
 
@@ -104,7 +104,7 @@ class ServerTree:
 
     @property
     def peak_rss_bytes(self) -> int | None:
-        """The most memory of its processes. If children ended, at least the most seen at one instant."""
+        """The most memory that the server's processes used. If children ended, at least the most in one sample."""
         lasting = peak_rss_bytes(self.pids)
         return None if lasting is None or self.is_lost else max(lasting, self._most_bytes)
 
@@ -113,12 +113,12 @@ class ServerTree:
         return cores_of(self.pids)
 
     def _grown_ns(self) -> int:
-        """Returns its CPU time since the beginning; 0 if unknown."""
+        """Returns the server's CPU time since the beginning; 0 if unknown."""
         now_ns = self.cpu.total_ns
         return 0 if now_ns is None or self._began_ns is None else now_ns - self._began_ns
 
     def _found_own(self) -> frozenset[int]:
-        """Returns its workers. A process that ended before this was a worker, not a child that does work."""
+        """Returns the server's workers. A process that ended before this was a worker, not a child that does work."""
         workers = set(self._server.worker_pids)
         self.cpu.ended_ns = 0
         return frozenset(workers | self.cpu.above(workers)) & set(self.pids)

@@ -150,7 +150,12 @@ def work_of_boot(work: Work, value: object, server: RunningServer, settings: Set
     try:
         return _in_a_thread(partial(with_value, work, value), limit_s)
     except _LateError:
-        raise _failure(f"the feed of {work.name} did not end within {limit_s:g} s", server, base, advice) from None
+        raise _failure(
+            f"the feed of {work.name} did not end within {limit_s:g} s",
+            server,
+            base,
+            f". If its rows do end, give the test a timeout longer than {limit_s:g} s{advice}",
+        ) from None
     except PlanError as error:
         raise _failure(f"{work.name} has no requests", server, base, f": {error}{advice}") from error
     except Exception as error:
