@@ -175,7 +175,7 @@ class Openings:
     """Lets connections to a port of this machine open no faster than its server accepts them."""
 
     def __init__(self, port: int, *, openers: int = 1) -> None:
-        """`openers` is how many open connections to it at the same time. Port 0 stands for a Unix socket."""
+        """`openers` is how many load generators open connections at a time. Port 0 stands for a Unix socket."""
         self._port = port
         self._at_once = self._left = max(1, OPENED_AT_ONCE // openers)
         self._turn = asyncio.Lock()

@@ -32,7 +32,7 @@ class Threshold:
 
     @classmethod
     def of(cls, tolerance: float, alpha: float) -> Threshold:
-        """`tolerance` is a share of the smaller value: of the old duration, but of the new rate."""
+        """Returns the threshold for a tolerance, which is a share of the old duration, but of the new rate."""
         return cls(limit=math.log1p(tolerance), alpha=alpha, bound_error=RULES.bound_error)
 
     def part(self, share: float) -> Threshold:

@@ -54,7 +54,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # untyped
             self.cfg.set(name, value)
 
     def load(self) -> object:
-        """Gunicorn calls this in each worker."""
+        """Returns the app. Gunicorn calls this in each worker."""
         return self.start.load_app()
 
 

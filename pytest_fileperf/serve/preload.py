@@ -189,7 +189,7 @@ class Preloads:
         return key
 
     def why_anew(self, key: str) -> str | None:
-        """Waits for an import. Returns why the app is imported anew, empty without a reason; None if it isn't."""
+        """Waits for an import. Returns why the app must be imported anew (may be empty), or None if it need not be."""
         found = self._imported(key)
         return found if isinstance(found, str) and key not in self._spares else None
 
@@ -244,7 +244,7 @@ class Preloads:
             self._given.pop().close()
 
     def _leave(self, key: str, why: str) -> None:
-        """Forks this one no more."""
+        """Ends the process that forks for this app, and keeps why: later start-ups import the app anew."""
         self._why_fresh[key] = why
         if held := self._held.pop(key, None):
             held.close()
