@@ -297,7 +297,7 @@ Member: TypeAlias = "Generator | RemoteHandle"
 
 
 class Generators:
-    """As many generators as a load needs. They start when first needed, and serve any number of loads."""
+    """The generators, as many as a load needs. They start when first needed, and serve any number of loads."""
 
     def __init__(self, *, coverage: bool = False, cluster: Cluster | None = None) -> None:
         """With `coverage`, a tracer of the test run may also trace them. They run beside `cluster`'s workers."""

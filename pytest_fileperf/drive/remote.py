@@ -198,7 +198,7 @@ class RemoteHandle:
 
     @property
     def pid(self) -> int | None:
-        """Its process id if it runs among the processes that are visible here; else None."""
+        """The generator's process id if the process is visible here; else None."""
         return self._pid if self._there.get("pid") == whereabouts()["pid"] else None
 
     @property

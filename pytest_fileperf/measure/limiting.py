@@ -84,7 +84,7 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """As text: `thread pool: 40 threads busy, 200 requests in flight, server CPU 6 %`."""
+    """A run's limit. As text: `thread pool: 40 threads busy, 200 requests in flight, server CPU 6 %`."""
 
     kind: LimitKind
     evidence: str

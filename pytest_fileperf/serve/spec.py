@@ -225,7 +225,7 @@ class Command:
 
     @property
     def name(self) -> str:
-        """Its title, or else the name of its program, or of its Python module, as in `python -m granian`."""
+        """The command's title, or else the name of its program, or of its Python module, as in `python -m granian`."""
         if self.title:
             return self.title
         program = PurePath(self.command[0].replace(PYTHON, "python")).name

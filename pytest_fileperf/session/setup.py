@@ -163,7 +163,7 @@ def work_of_boot(work: Work, value: object, server: RunningServer, settings: Set
 
 
 class _LateError(Exception):
-    """It took too long."""
+    """A function of the test took too long."""
 
 
 @contextmanager

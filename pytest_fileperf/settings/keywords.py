@@ -270,7 +270,7 @@ class PartOfLoad(VerbCall):
 
     @property
     def title(self) -> str:
-        """Its name, else `GET /files/{id}` or the name of its journey."""
+        """The part's name, else `GET /files/{id}` or the name of its journey."""
         return self.name or (self.where if self.work is None else self.work.name)
 
 
