@@ -228,6 +228,7 @@ _SENTENCES: Mapping[ReasonKind, tuple[str, str]] = {
         "the whole measurement is worse by more than {tolerance}, but its start-ups do not confirm that",
         "Measure again with nothing else running",
     ),
+    ReasonKind.SINCE_BASELINE: ("{since_baseline}", ""),
     ReasonKind.PAIRS_UNSEEN: ("only a change of {share} or more would have shown in this time", "{more_time}"),
 }
 
@@ -249,13 +250,11 @@ def brief_sentence(reason: Reason | None) -> str:
 
 
 def _filled(reason: Reason, words: str) -> str:
-    if reason.kind is ReasonKind.SINCE_BASELINE:
-        parts = [
-            f"{reason.busy}, which explains only part of this" if reason.busy else "",
-            f"packages changed since the baseline: {'; '.join(reason.packages)}" if reason.packages else "",
-            f'reason of the baseline of {reason.day}: "{reason.text}"' if reason.text else "",
-        ]
-        return "; ".join(filter(None, parts))
+    since_baseline = [
+        f"{reason.busy}, which explains only part of this" if reason.busy else "",
+        f"packages changed since the baseline: {'; '.join(reason.packages)}" if reason.packages else "",
+        f'reason of the baseline of {reason.day}: "{reason.text}"' if reason.text else "",
+    ]
     # With a fifth more than computed, in steps of 5 s.
     longer = _MORE if reason.budgeted else _LONGER
     if reason.seconds and not reason.budgeted:
@@ -271,6 +270,7 @@ def _filled(reason: Reason, words: str) -> str:
         at=f" ({reason.place})" if reason.place else "",
         share=format_share(reason.share),
         tolerance=format_share(reason.tolerance),
+        since_baseline="; ".join(filter(None, since_baseline)),
         bunches=f"about {reason.together:.2g}" if reason.together >= 2 else "some",
         differences="; ".join(reason.differences),
         details="".join(f": {one}" for one in reason.differences),

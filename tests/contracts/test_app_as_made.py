@@ -161,7 +161,7 @@ def test_database(monkeypatch):
 
 def test_guarded(fileperf, monkeypatch):
     monkeypatch.setitem(sys.modules, "pytest_django.plugin", pytest)
-    with pytest.raises(FilePerfError, match='would be "shop" in the server, which isn't a test database'):
+    with pytest.raises(FilePerfError, match='would be "shop" in the server, which isn.t a test database'):
         fileperf.get("/")
     with pytest.raises(FilePerfError, match="the command's database is unknown"):
         fileperf.get("/", server=Command(COMMAND))
@@ -189,6 +189,7 @@ def test_what_a_test_has_set_is_served_and_said_or_refused(project: Project) -> 
     pytest.importorskip("starlette")
     ran = project.write({"app.py": APP, "test_it.py": SET}).run("--fileperf-smoke", "-v", "--tb=short", width=200)
 
+    assert "failed" in ran.record, ran.text
     told = {one["name"]: " ".join(one["message"].split()) for one in ran.record["failed"]}
     assert set(told) == set(REFUSED), ran.text
     assert [name for name, words in REFUSED.items() if words not in told[name]] == [], told
@@ -221,6 +222,7 @@ def test_a_test_database_of_django_is_not_left_for_the_real_one(project: Project
     project.write({"django/__init__.py": "", "django/conf.py": settings, "django/db.py": DATABASE})
     ran = project.write({"app.py": app, "test_it.py": DATABASES}).run("--fileperf-smoke", width=200)
 
+    assert "failed" in ran.record, ran.text
     told = {one["name"]: " ".join(one["message"].split()) for one in ran.record["failed"]}
     assert [name.partition("[")[0] for name in told] == ["test_lost"] * 2, ran.text
     for said in told.values():

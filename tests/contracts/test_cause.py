@@ -88,7 +88,7 @@ class Case:
     never: tuple[str, ...] = ()
 
 
-WAITS = r"[\d.]+ of [\d.]+ (ms|s) are waiting, not CPU"
+WAITS = r"[\d.]+ of the extra [\d.]+ (ms|s) are waiting, not CPU"
 BLOCKED = r"waited for the event loop, blocked for ([\d.]+ (?:ms|s)) at a time"
 WAITING = {
     # a wait is not explained by a little CPU

@@ -88,7 +88,7 @@ def test_a_load_opens_no_more_connections_than_it_needs_and_counts_them(project:
     assert (sync["requests"], sync["errors"]) == (50, 0)
     assert sync["most_open"] < 64
     assert sync["opened"] >= 45
-    closed = re.findall(r"the server closed the connection after each answer: [\d,]+ connections were opened", ran.said)
+    closed = re.findall(r"the server closed the connection after each answer: [\d,]+ connections for", ran.said)
     assert len(closed) >= 3, ran.text
 
     # A search begins with a closed loop, which asks with fewer connections if the server refuses most of them.

@@ -173,8 +173,10 @@ def test_what_is_undecided_has_a_reason(metric: str, pairs: list[Pair], share: f
     found = compared(metric, pairs, share=share)
     assert found.outcome is UNDECIDED
     assert said in sentence(found.reason)
-    assert (found.change is None) is ("were" in said or "not measured" in said)
-    assert (found.detectable is not None) is (said.startswith(("may", "most", "could")))
+    assert (found.change is None) is (said in (TWO_PAIRS, FEW_REQUESTS) or "not measured" in said)
+    assert (found.detectable is not None) is any(
+        words in said for words in ("may be worse", "most likely", "would have shown in")
+    )
 
 
 def test_an_early_look_has_little_of_the_error_and_asks_for_more() -> None:
@@ -224,7 +226,13 @@ FASTER = [1.2 * value for value in EVEN]
         pytest.param([typical(EVEN, FASTER, paced=3)] * 8, PASS, 0.0, "", id="half of the turns have one"),
         pytest.param([typical(EVEN, FASTER, paced=2)] * 8, IMPROVED, 0.2, "", id="fewer have one"),
         # Three short pairs that agree by chance, and five longer ones whose cycles differ by as much.
-        pytest.param([*[pair([1000], [300])] * 3, *[pair(SHORT, SHORT[::-1])] * 5], UNDECIDED, None, ": ", id="short"),
+        pytest.param(
+            [*[pair([1000], [300])] * 3, *[pair(SHORT, SHORT[::-1])] * 5],
+            UNDECIDED,
+            None,
+            "too noisy to decide",
+            id="short",
+        ),
         # By 1.6 %: too little for the total's part of the error, too much to be nothing.
         pytest.param(
             [typical([1000] * 6, [984] * 6, paced=6)] * 20,
@@ -600,7 +608,7 @@ def test_every_change_has_a_time_whatever_the_tolerance(tolerance: float) -> Non
 
 @pytest.mark.parametrize(
     "metric,pairs,elapsed_s,longer",
-    [("rps", rates(0.8, count=2), 500.0, "605 s"), ("p99", tails(2, requests=100), 58.0, "80 s")],
+    [("rps", rates(0.8, count=2), 500.0, "605s"), ("p99", tails(2, requests=100), 58.0, "80s")],
 )
 def test_too_little_says_how_long_it_takes(metric: str, pairs: list[Pair], elapsed_s: float, longer: str) -> None:
     sequential = Sequential({metric: 0.015}, alpha=ALPHA, limit_s=60.0)

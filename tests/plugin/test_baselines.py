@@ -50,7 +50,7 @@ NOT_TOLD = ("test_a.py::test_failed", "test_a.py::test_skipped#2", "test_a.py::t
 """Tests that are there and did not pass."""
 STALE = ("test_a.py::TestClass::test_param[2]", "test_a.py::test_kept#2", "test_a.py::test_old", "test_gone.py::test_x")
 LISTED = [
-    "5 stale baselines; --fileperf-prune removes them",
+    "5 stale baselines. Remove them with --fileperf-prune",
     "  test_a.py::TestClass::test_param?2?: no such test",
     "  test_a.py::test_kept#2: its test passed without this measurement",
     "  test_a.py::test_old: no such test",
