@@ -214,7 +214,7 @@ def test_without_tls(fileperf):
 
 @pytest.mark.parametrize("server", [Uvicorn(), Uvicorn(tls=True)])
 def test_not_spoken(fileperf, server):
-    with pytest.raises(Exception, match=r"does\\s+the\\s+server\\s+speak\\s+HTTP/2"):
+    with pytest.raises(Exception, match=r"Does\\s+the\\s+server\\s+support\\s+HTTP/2"):
         fileperf.run(by_httpx, http2=True, server=server)
 
 
