@@ -175,8 +175,9 @@ def _trend(given: argparse.Namespace) -> int:
         return 0
     beyond = [trend for trend in trends if trend.loses(worst)]
     for trend in beyond:
-        loss = f"{trend.series.nodeid} lost more than {given.fail_over} of {trend.series.metric} since {given.since}"
-        sys.stderr.write(f"{loss}\n")
+        series = trend.series
+        worse = f"{series.metric} became worse by more than {given.fail_over} since {given.since}"
+        sys.stderr.write(f"{series.nodeid}: {worse}\n")
     if unknown or not trends:
         sys.stderr.write(f"--fail-over: how much worse {unknown or 'any test'} became since {given.since} is unknown\n")
     return 1 if beyond or unknown or not trends else 0

@@ -116,7 +116,7 @@ def test_steps_and_slow_changes_are_told_with_their_commits(project: Path) -> No
 def test_a_loss_since_a_release_fails_where_it_is_sure(project: Path) -> None:
     status, said, complaint = trend(project, "--since=v1", "--fail-over=5%", "--metric=rps")
     assert status == 1, said
-    assert complaint == "test_api.py::test_upload lost more than 5% of rps since v1\n"
+    assert complaint == "test_api.py::test_upload: rps became worse by more than 5% since v1\n"
     assert "change [90 %] since v1" in said
     assert trend(project, "--since=2026-10-21", "--fail-over=20%", "--metric=rps")[0] == 0
     assert trend(project, "--since=v1", "--fail-over=5%", "-k", "test_b")[0] == 0

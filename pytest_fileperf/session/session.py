@@ -398,8 +398,8 @@ class Session:
         raise_for(result, strict=self._options.strict, ci=ci)
         if why_not is not None and why_not.side == "now":
             raise LoadError(
-                f"{plan.test.title}: {sentence(why_not)} beside the old code, but had one alone. Find the "
-                "difference between the app's start-ups. Or exclude this test from comparisons with "
+                f"{plan.test.title}: {sentence(why_not)} while the old code's server ran too, but had one alone. "
+                "Find the difference between the app's start-ups. Or exclude this test from comparisons with "
                 'gate="none"'
             )
 

@@ -358,7 +358,7 @@ def _problems(settings: Settings) -> Iterator[str]:
             "percentile from max_p50 to max_p999"
         )
     if settings.limits.get("max_error_rate", 0.0) >= 1:
-        yield "max_error_rate: with 100 % every request may fail, so no rate breaks it. Give a smaller one"
+        yield "max_error_rate: with 100 % every request may fail, so no load can exceed it. Give less than 100 %"
 
 
 def for_one_load(settings: Settings) -> Settings:
