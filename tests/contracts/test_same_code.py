@@ -239,6 +239,7 @@ def test_an_app_that_writes_into_the_repository_has_a_baseline(project: Project)
     assert all(names.isdisjoint({".env", "app.log", "started.txt"}) for names in trees), trees
     again = project.write({"_version.py": "version = '2'\n"}).run()
     for name in ("test_get", "test_built"):
-        assert outcome(again, name) in ("PASS", "INCONCLUSIVE"), again.text  # INCONCLUSIVE where others are busy
+        # INCONCLUSIVE where others are busy, and a slower environment where the machine stands still for a moment.
+        assert outcome(again, name) in ("PASS", "INCONCLUSIVE") or "environment got slower" in again.said, again.text
     assert "changed since" not in again.said, again.text
     assert "_version.py" not in again.said, again.text
