@@ -14,6 +14,7 @@ import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -138,7 +139,10 @@ def test_the_baselines_gate_and_their_reports_are_there(project: Repo, tmp_path:
     made = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(stored.repo.top)}
     summary = tmp_path / "summary.md"
 
-    unchanged = stored.run(GITLAB["baselines"], more=HERE, GITLAB_CI="true", CI_PROJECT_DIR=str(stored.repo.top))
+    again = partial(stored.run, GITLAB["baselines"], more=HERE, GITLAB_CI="true", CI_PROJECT_DIR=str(stored.repo.top))
+    unchanged = again()
+    if unchanged.returncode:  # by stored figures alone, a machine that stands still for a moment is slower code
+        unchanged = again()
     assert unchanged.returncode == 0, unchanged.stdout
     assert ET.parse(stored.repo.top / "junit.xml").getroot().findall(".//testcase")
 
