@@ -109,8 +109,8 @@ class Rules:
     """Fewer pairs of start-ups do not show how much start-ups differ."""
     settled_pairs: int = 4
     """With fewer pairs, only a regression ends a comparison that has time for another pair. The first three load a
-    version for 1.4 s, too short to show stalls. In 3 of 400 simulated tests, stalls of 30 ms that cost 10 % passed
-    after three."""
+    version for 1.5 s, too short to show stalls. With 1.4 s, stalls of 30 ms that cost 10 % passed after three in 3
+    of 400 simulated tests."""
     pair_sd: Deviations = (0.01, 0.015, 0.07)
     """For the ratio of two start-ups of the same code. Not stabilised it is √2 times the deviation of one start-up.
     Besides noise, forks of an app with new memory for each upload differed by 0.3 to 0.5 % (231 pairs)."""

@@ -5,9 +5,9 @@ version is, as a log ratio. Its v is the variance of d.
 
 rates        d is the biweight of the ratios of its cycles. A cycle's two turns follow each other within a tenth of a
              second. So what slows the machine for longer slows both, and what slows one of them is an outlier. v comes
-             from the cycles' median deviation. This is the *typical* ratio. If there are few cycles, two may be close
-             by chance: then d is the Hodges–Lehmann estimate, and v comes from their variance. A turn's rate is that
-             of its typical moment: the median time in which as many answers came as there are connections. So a stall
+             from the cycles' median deviation. This is the *typical* ratio. With few cycles, d is the Hodges–Lehmann
+             estimate. With very few, two may be close by chance: then v is their variance. A turn's rate is that of
+             its typical moment: the median time in which as many answers came as there are connections. So a stall
              within the turn does not affect it. With few answers it is the time that they took, because chance decides
              how many end in the turn. If most turns have no such rate, the counts decide. The *total* over all turns
              is judged as well: it has the stalls that are too rare to be typical, including all the machine's.

@@ -9,8 +9,8 @@
       209 µs in slow_digest (app.py:60)
     If this is intended, accept it with --fileperf-update=all
 
-The first paragraph stands alone if there is room for one line only, as in pytest's short summary (`headline`). A report
-has the notes that a message leaves out.
+The first paragraph stands alone if there is room for one line only, as in pytest's short summary (`headline`). With
+`-v`, the report has the notes that a message leaves out.
 """
 
 from __future__ import annotations
