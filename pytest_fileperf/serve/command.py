@@ -1,4 +1,4 @@
-"""Any program as a server: it gets a free port, and must answer there. Its listening socket proves that it is ours."""
+"""Starts any program as a server. It gets a free port and must listen there, which no other program may do."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from pytest_fileperf.versions.loaded import LoadedFiles, is_among_packages
 from pytest_fileperf.versions.tree import CodeTree, is_of_the_interpreter
 from pytest_fileperf.wire.connect import Origin, dial
 
-# --- How the programs of a `Command` are found, and which code they run
+# --- A command's program, and the code that it runs
 
-_ASK = """
+_FIND_MODULES = """
 import importlib.util, sys
 for name in sys.argv[1:]:
     try:
@@ -47,13 +47,13 @@ for name in sys.argv[1:]:
     if found is not None and found.origin:
         print(found.origin)
 """
-"""Finds these modules' files, as a Python would, and imports none of them."""
+"""Prints the files of modules, without importing them."""
 
 
 def _resolved(
     words: Sequence[str], spec: Command, env: Mapping[str, str], code_tree: CodeTree
 ) -> tuple[list[str], Path, Path]:
-    """Returns a spec's words in their form for the tree, the working directory, and the program. Raises PlanError."""
+    """Returns the words with paths in `code_tree`, the working directory, and the program's path. Raises PlanError."""
     words = [code_tree.word(word).replace(PYTHON, code_tree.interpreter) for word in words]
     directory = code_tree.path(code_tree.cwd() / (spec.cwd or ""))
     if not directory.is_dir():
@@ -62,7 +62,7 @@ def _resolved(
 
 
 def _require_difference(spec: Command, directory: Path, program: Path, code_tree: CodeTree) -> None:
-    """Raises PlanError if no part of the command depends on its tree or interpreter, so that nothing would differ."""
+    """Raises PlanError if a command for old code would run the new code, as nothing in it depends on the tree."""
     if code_tree.is_here:
         return
     if code_tree.there is not None:
@@ -80,10 +80,10 @@ def _require_difference(spec: Command, directory: Path, program: Path, code_tree
 def _loaded_by(
     words: Sequence[str], directory: Path, program: Path, *, search_path: str, code_tree: CodeTree
 ) -> LoadedFiles:
-    """Returns a command's code, as far as it is known: its directory, program and named files.
+    """Returns a command's directory, its program and the files named in its words.
 
-    Programs beside the interpreter are left out: they belong to its packages. The result includes installed files that
-    the command's Python finds instead of the tree's code with the same name.
+    Programs in the interpreter's directory are left out, because packages install them. The result includes installed
+    files that the command's Python finds instead of the tree's packages of the same name.
     """
     named = [path for path in map(Path, words[1:]) if path.is_absolute() and path.is_file()]
     programs = Path(code_tree.interpreter).parent
@@ -99,13 +99,10 @@ def _loaded_by(
 
 @cache
 def _found_by(python: str, directory: str, search_path: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the source files of these packages, if `python` finds them installed, outside the directory.
-
-    Cached, because it runs `python`.
-    """
+    """Returns the source files of these packages, if `python` finds them among the installed ones. Runs `python`."""
     env = {**os.environ, **({"PYTHONPATH": search_path} if search_path else {})}
     try:
-        done = run([python, "-c", _ASK, *names], cwd=Path(directory), env=env, timeout_s=20.0)
+        done = run([python, "-c", _FIND_MODULES, *names], cwd=Path(directory), env=env, timeout_s=20.0)
         done.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return ()
@@ -115,7 +112,7 @@ def _found_by(python: str, directory: str, search_path: str, names: tuple[str, .
 
 
 def _python_of(program: Path) -> str | None:
-    """Returns the Python that runs a program: itself, or the one in its first line; None for none."""
+    """Returns the Python that runs a program: the program itself, or the one in its first line. None if neither is."""
     if program.name.startswith("python"):
         return str(program)
     try:
@@ -128,7 +125,7 @@ def _python_of(program: Path) -> str | None:
 
 
 def _find_program(name: str, directory: Path, search_path: str | None) -> str:
-    """Returns the program's path, as a shell in this directory finds it."""
+    """Returns the program's path, as a shell in this directory finds it. Raises PlanError."""
     if os.sep not in name:
         found = shutil.which(name, path=search_path)
         if found is None:
@@ -153,14 +150,11 @@ BUILD_S = 600.0
 
 
 Builds: TypeAlias = dict[tuple[object, ...], ServerStartError | None]
-"""Finished builds; None for success."""
+"""Finished builds: None for success, or why the build failed."""
 
 
 def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerStartError | None:
-    """Runs a build to its end. Returns an error with the log's last lines if it failed.
-
-    Raises PlanError if its program is missing.
-    """
+    """Runs a build to its end; returns why it failed. Raises PlanError if its program is missing."""
     title = f"the build of {spec.name} (`{words[0]}{' …' if len(words) > 1 else ''}`)"
     title += "" if code_tree.is_here else f" in {code_tree.title}"
     try:
@@ -185,7 +179,7 @@ def _build(spec: Command, words: Sequence[str], code_tree: CodeTree) -> ServerSt
 
 
 def granian_command(spec: Granian, app: AppSpec) -> Command:
-    """Returns the command that starts Granian. Raises PlanError if Granian is missing."""
+    """Raises PlanError if Granian isn't installed."""
     if importlib.util.find_spec("granian") is None:
         why = f'granian is not installed in {sys.prefix}: `pip install "pytest-fileperf[granian]"`'
         raise PlanError(why, where="Granian")
@@ -214,7 +208,7 @@ _IN_USE = re.compile(r"address (is )?(already )?in use|EADDRINUSE", re.IGNORECAS
 
 
 def without_temporary_paths(command: str) -> str:
-    """Returns the command with `{tmp}` for each temporary path, which differs in each run."""
+    """Replaces temporary paths, which differ in each run, by `{tmp}`."""
     given = Path(tempfile.gettempdir())
     tops = "|".join(re.escape(str(top)) for top in sorted({given, given.resolve()}, key=lambda top: -len(str(top))))
     return re.sub(rf"(?<![\w.-])(?:{tops})(?:/[^\s:;,?&'\"]*)?(?![\w.-])", "{tmp}", command)
@@ -298,9 +292,9 @@ class CommandLaunch(ProcessLaunch[Command]):
                 raise PortTakenError(shared, log=self.process.log)
         if self.spec.ready is not None and self._http_problem(self.spec.ready, within_s):
             return None
-        answers_from_ns = time.monotonic_ns()
+        answers_ns = time.monotonic_ns()
         running = RunningCommand(self.spec, self.process, self._reach, self._host, self._port)
-        running.answers_from_ns = answers_from_ns
+        self.time_start(running, answers_ns)
         running.tracer = tracer_in(self._env)
         # A file whose name contains braces belongs to one start-up, and isn't code.
         code = _resolved(self.spec.command, self.spec, self._env, self.code_tree)
@@ -309,7 +303,6 @@ class CommandLaunch(ProcessLaunch[Command]):
         return running
 
     def why_late(self) -> str:
-        """Returns where it listens instead, or its wrong answer."""
         endpoints, uds = sorted(endpoints_of(self.process.tree()) or ()), self._reach.uds
         asked = f"the Unix socket {uds}" if uds else f"{self._host} port {self._port}"
         if self._accepts() if uds else is_reached(endpoints, self._host, self._port):
@@ -332,7 +325,7 @@ class CommandLaunch(ProcessLaunch[Command]):
             return False
 
     def _http_problem(self, path: str, timeout_s: float) -> str | None:
-        """Returns why no HTTP answer comes, or None after any answer."""
+        """Returns why no HTTP answer comes; None after any answer, even a 500."""
         connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
         origin = Origin("https" if self.spec.is_tls else "http", self._host, self._port)
         try:
@@ -361,10 +354,10 @@ class RunningCommand(RunningProcess):
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """The processes that accept connections, without a parent that shares its listening socket with them.
+        """The processes that accept connections, without their parents, which may share the listening socket.
 
-        Some programs accept in the parent and hand connections over. So if fewer processes accept than there should be
-        workers, the innermost processes count if they are enough.
+        Some programs accept connections in a parent, and hand them over to children. So if fewer processes than
+        `spec.workers` accept, all processes without children count, if these are enough.
         """
         workers = self._spec.workers
         if len(self._workers) < workers or not all(map(is_alive, self._workers)):
@@ -385,7 +378,7 @@ class RunningCommand(RunningProcess):
 
 
 def _innermost(processes: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:
-    """Returns the processes that are not a parent of another one."""
+    """Returns the processes that are not another one's parent."""
     parents = set()
     for process in processes:
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""The app as its code alone makes it: imported again in other processes, without a lifespan or a test's changes."""
+"""Imports an app again, in processes of their own. The result shows the app without a test's changes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pytest_fileperf.serve.fitting import Imported
 from pytest_fileperf.serve.job import Job, left, lend_package
 from pytest_fileperf.serve.likeness import OUTLINE, Likeness, Part, is_item
 from pytest_fileperf.serve.made import Cause, Made, cause_of, tell_difference
-from pytest_fileperf.serve.process import STAGES, base_env
+from pytest_fileperf.serve.process import STAGE_2, base_env
 from pytest_fileperf.serve.spec import Command, Uvicorn, env_filled
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE
 
 Imports: TypeAlias = dict[object, Imported]
-"""Results of imports: an app is imported again once or twice in a test run."""
+"""Results by app and environment, so that an app is imported again only once or twice in a test run."""
 
 
 def imports_of(
     app: AppSpec | None, count: int, imports: Imports, *, timeout_s: float, env: Mapping[str, str] | None = None
 ) -> Imported:
-    """Returns the results of `count` imports. Without an app they only find the databases that Django would use."""
+    """Returns the results of `count` imports. Without an app they contain only the databases that Django would use."""
     env = base_env(Uvicorn()) if env is None else env
     key = (None if app is None else app.target, tuple(sorted(env.items())))
     known = imports.get(key)
@@ -39,14 +39,13 @@ def imports_of(
 
 
 def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Imported:
-    """Imports the app in a process of its own. Call it for one import at a time, as imports may use the same files."""
+    """Imports the app in a process of its own. Imports must not overlap, because they may use the same files."""
     try:
         with Child("import") as child:
             lent = lend_package(child.directory)
             Job.of(Uvicorn(), app or AppSpec(""), lent=lent, server="import").write(child.directory)
-            command = (HERE.interpreter, "-P", str(STAGES / "stage2_server.py"), str(child.directory))
-            supervised = scratch.supervised(command, child.directory)
-            returncode = child.run(Invocation(command=supervised, env=env), timeout_s=timeout_s)
+            command = scratch.supervised((HERE.interpreter, "-P", STAGE_2, str(child.directory)), child.directory)
+            returncode = child.run(Invocation(command=command, env=env), timeout_s=timeout_s)
             if returncode is None:
                 return Imported(problem=f"it took longer than {timeout_s:g} s")
             last = " ".join(map(log_line, child.log[-1:]))
@@ -56,7 +55,7 @@ def _import(app: AppSpec | None, env: Mapping[str, str], timeout_s: float) -> Im
         return Imported(problem=str(error))
 
 
-# --- Keeps a command from loading another app, or another database, than the test's: it cannot be handed either
+# --- A command cannot get the test's app or database, so it must not use another one
 
 _WAY_OUT_OF_COMMANDS = (
     "Serve it by Uvicorn() or Gunicorn(). Or, if the command serves the app to measure, give the app by its "
@@ -78,7 +77,7 @@ def refuse_other_app(spec: Command, app: AppSpec | None, imports: Imports) -> No
 
 
 def refuse_other_databases(spec: Command, imports: Imports) -> None:
-    """Raises AppLoadError if tests are kept from Django's real database, and the command would use it."""
+    """Raises AppLoadError if tests may not use Django's real database, but the command would use it."""
     here = databases_here()
     if not here.names or SETTINGS in dict(spec.env):  # an explicit settings module is a choice
         return
@@ -96,18 +95,18 @@ def refuse_other_databases(spec: Command, imports: Imports) -> None:
 
 
 def _difference(made: Made, found: Imported) -> str:
-    """Returns how the test's app differs from its import; empty if it does not."""
+    """Returns how the test's app differs from its import, in words; empty if it does not."""
     if found.problem:
         return f"the test's own settings on the app are unknown, because an import failed ({found.problem})"
     first, *others = found.likenesses
     for part in made.likeness.differing(first):
         cause = cause_of(part, made.likeness, first, others, env=False)
-        if cause is Cause.TEST and not (made.has_run and _is_of_a_run(part, made.likeness, first)):
+        if cause is Cause.TEST and not (made.has_run and _may_come_from_a_run(part, made.likeness, first)):
             return tell_difference(part, made.parts.get(part, ()), first.parts.get(part, ()), other="a fresh import")
     return ""
 
 
-def _is_of_a_run(part: Part, mine: Likeness, imported: Likeness) -> bool:
-    """Returns whether the app's lifespan, or a request, may have set it in the test's process."""
+def _may_come_from_a_run(part: Part, mine: Likeness, imported: Likeness) -> bool:
+    """Whether the app's lifespan, or a request, may have made this difference in the test's process."""
     is_new = imported.parts.get(part, ("None",)) == ("None",)
     return (is_item(part[1]) and is_new) or (part in imported.parts and mine.agrees(imported, part, OUTLINE))

@@ -1,12 +1,11 @@
-"""Turns a server spec into a running server: one launcher for each kind of server, all with these steps."""
+"""Chooses a launcher for each kind of server, and keeps the one server that runs in a test run."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol
 
@@ -24,29 +23,28 @@ from pytest_fileperf.serve.running import RunningServer, UrlLaunch
 from pytest_fileperf.serve.spec import AsgiSpec, Command, Granian, InProcess, ServerSpec, Url, Uvicorn, needs_app
 from pytest_fileperf.serve.workers import AsgiLaunch
 from pytest_fileperf.versions.loaded import hidden_by_installed
-from pytest_fileperf.versions.tree import HERE, CodeTree
+from pytest_fileperf.versions.tree import CodeTree
 
 
 class Launch(Protocol):
     """The steps of one start-up. Whoever calls `start` calls `stop`, whatever happens in between."""
 
     def start(self) -> None:
-        """Returns at once, but makes a build first if there is one."""
+        """Returns at once, but runs a Command's build first."""
 
     def ready(self) -> RunningServer:
-        """Waits until it answers requests; raises AppLoadError or ServerStartError."""
+        """Waits until the server answers requests; raises AppLoadError or ServerStartError."""
         ...
 
-    def ask_to_stop(self) -> None:
-        """Asks it to end, and returns at once."""
+    def ask_to_stop(self) -> None: ...
 
     def stop(self) -> str:
-        """Ends it for good, and returns what went wrong; empty for success. Can be repeated."""
+        """Ends the server for good. Returns a sentence about a failed end, or an empty text. Can be repeated."""
         ...
 
 
 def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -> None:
-    """Raises PlanError, with what to do, if this server cannot run old code."""
+    """Raises PlanError, with advice, if this server cannot run old code; `title` is the old version's."""
     if isinstance(spec, Url):
         problem = (
             "a Url starts no server. Start that version yourself, and give its address with --fileperf-against=URL"
@@ -66,7 +64,7 @@ def refuse_other_version(spec: ServerSpec, app: AppSpec | None, *, title: str) -
 
 
 def refuse_changed(running: RunningServer, *, title: str) -> None:
-    """Raises PlanError if a test has changed the app here: the old code's app would lack the change."""
+    """Raises PlanError if a test has changed the served app, because the old code's app would lack the change."""
     if running.changed:
         names = ", ".join(name for name, _ in running.changed)
         raise PlanError(
@@ -77,28 +75,28 @@ def refuse_changed(running: RunningServer, *, title: str) -> None:
 
 
 def refuse_hidden(running: RunningServer, code_tree: CodeTree) -> None:
-    """Raises AppOriginError if an installed copy of the project hides the code of the comparison."""
+    """Raises AppOriginError if the server of `code_tree` has imported an installed copy of the project instead."""
     if file := hidden_by_installed(running.loaded, code_tree):
         raise AppOriginError(
             module="a module of the project", file=file, base=str(code_tree.there), side=code_tree.title
         )
 
 
-# --- The server of a test run, one start-up at a time: another one ends the one before
+# --- The server of a test run: one start-up at a time, and the next one ends it
 
 
 @dataclass(slots=True, kw_only=True)
 class _Boot:
     key: object
     app: AppSpec | None
-    """Keeps an app object alive, so that its id stays its own."""
+    """Kept alive, because the app object's id is in `key`."""
     number: int
     launch: Launch
     running: RunningServer
     startup_ns: int | None
-    """How long its start took; None if that was not measured. Reported only on request."""
+    """None if its start was not measured. `running` shows it only to tests that ask for it."""
     entered: tuple[object, AbstractContextManager[object], object] | None = None
-    """Its key, the context manager, and the value from entering that."""
+    """A key, an entered context manager, and the value that entering returned."""
 
     def leave(self, error: BaseException | None = None) -> None:
         entered, self.entered = self.entered, None
@@ -108,7 +106,7 @@ class _Boot:
 
 @dataclass(slots=True)
 class ServerPool:
-    """Keeps the server that runs now. Whoever made it closes it, which ends the server.
+    """Launches the servers of a test run, and keeps the one that serves now. `close` ends that one.
 
     Servers that run at the same time share the app's outside: the tables that it makes, a file, a port.
     """
@@ -116,60 +114,32 @@ class ServerPool:
     network: Network = LOCAL
     coverage: bool = False
     preloads: Preloads | None = None
-    """Imports an app once for many start-ups; None: each imports it anew."""
+    """None: each start-up imports its app anew."""
     family: str = "httpx"
     documents: dict[str, Mapping[str, Any]] | None = None
-    """OpenAPI documents by the apps' names, even empty ones; None if nobody needs them."""
+    """OpenAPI documents by the apps' names. A document is empty if the app has none. None if nobody needs them."""
     endings: Counter[str] = field(default_factory=Counter)
-    """Problems at the ends of servers, in sentences, and how often."""
+    """Sentences about failed ends of servers, and how often each occurred."""
     _imports: Imports = field(default_factory=dict)
     _builds: Builds = field(default_factory=dict)
     _serials: count[int] = field(default_factory=count)
     """Numbers all start-ups in the run, even a comparison's, so that each has its own `{boot}`."""
     _started: set[object] = field(default_factory=set)
-    """Servers that were started before one whose time was measured."""
+    """Keys of servers that have started once, before a start that is measured."""
     _serving: _Boot | None = None
 
-    def launch(
-        self,
-        spec: ServerSpec,
-        app: AppSpec | None,
-        *,
-        boot: int,
-        cores: frozenset[int] | None,
-        in_turn: bool = False,
-        code_tree: CodeTree = HERE,
-        version: str = "",
-        forks: bool = True,
-        is_timed: bool = False,
-        tells_imports: bool = False,
-        counts_queries: bool = False,
-    ) -> Launch:
-        """Returns the launcher for a start-up from a tree's code, not started yet. Whoever starts it calls `end`.
+    def launch(self, spec: ServerSpec, app: AppSpec | None, start_up: StartUp) -> Launch:
+        """Returns the launcher for this start-up, not started yet. Whoever starts it calls `end`.
 
-        Start-ups with one number `boot` are alike. `in_turn` says that it belongs to a comparison. With `forks` it may
-        be a fork from an import for this `version`. `is_timed` measures its start, `tells_imports` logs how long
-        imports take, and `counts_queries` counts requests' queries. Raises PlanError if it lacks an app, or cannot run
-        another tree's code. Raises AppLoadError if a command cannot be given the test's app or database.
+        Raises PlanError if the server lacks an app, or cannot run another tree's code. Raises AppLoadError if a command
+        would serve another app or database than the test's.
         """
+        code_tree = start_up.code_tree
         if not code_tree.is_here:
             refuse_other_version(spec, app, title=code_tree.title)
-        serial = next(self._serials)
+        start_up = replace(start_up, serial=next(self._serials), host=self.network.host, coverage=self.coverage)
         if isinstance(spec, Url):
             return UrlLaunch(spec, self.network)
-        start_up = StartUp(
-            number=boot,
-            cores=cores,
-            host=self.network.host,
-            serial=serial,
-            in_turn=in_turn,
-            code_tree=code_tree,
-            coverage=self.coverage,
-            version=version,
-            is_timed=is_timed,
-            tells_imports=tells_imports,
-            counts_queries=counts_queries,
-        )
         if app is None and needs_app(spec):
             raise PlanError(
                 'there is no app to serve. Name one, as in fileperf_app = "app.main:app" or app="app.main:app"'
@@ -185,8 +155,8 @@ class ServerPool:
             return CommandLaunch(spec, start_up, self._builds, where)
         assert app is not None
         if isinstance(spec, InProcess):
-            return InProcessLaunch(app, counts_queries=counts_queries)
-        preloads = self.preloads if forks and not self.coverage else None
+            return InProcessLaunch(app, counts_queries=start_up.counts_queries)
+        preloads = self.preloads if start_up.forks and not self.coverage else None
         return AsgiLaunch(spec, app, start_up, self._imports, preloads)
 
     @property
@@ -203,11 +173,11 @@ class ServerPool:
         is_timed: bool = False,
         counts_queries: bool | None = False,
     ) -> RunningServer:
-        """Returns this start-up of the server, after it has ended any other one. Replaces one that has died.
+        """Returns the server's start-up with this number. Ends any other one first, and replaces a dead one.
 
-        With `is_timed` it was started afresh, and its start was measured. That is never the first one, which may
-        compile code, and read files that are then in memory. It counts queries if `counts_queries`; None accepts both.
-        Raises AppLoadError, PlanError or ServerStartError.
+        `is_timed` measures its start. An unmeasured start goes before, which may compile code or read from disk.
+        `counts_queries` counts the queries of its requests; None accepts a server of either kind. Raises AppLoadError,
+        PlanError or ServerStartError.
         """
         if self.serving(spec, app) == number:
             assert self._serving is not None
@@ -216,16 +186,16 @@ class ServerPool:
             if as_asked and (not is_timed or startup_ns is not None):
                 running.startup_ns = startup_ns if is_timed else None
                 return running
-        self.ask_serving()
+        self.fetch_own_document()
         self.close()
         key = _key(spec, app)
-        prepare = partial(self.launch, spec, app, boot=number, cores=cores, forks=not is_timed)
+        start_up = StartUp(number=number, cores=cores, forks=not is_timed)
         if is_timed and key not in self._started:
-            _started(first := prepare())
+            _started(first := self.launch(spec, app, start_up))
             self.end(first)
             self._started.add(key)
-        launch = prepare(is_timed=is_timed, counts_queries=bool(counts_queries))
-        running = _started(launch)
+        start_up = replace(start_up, is_timed=is_timed, counts_queries=bool(counts_queries))
+        running = _started(launch := self.launch(spec, app, start_up))
         running.family = self.family
         self._serving = _Boot(
             key=key, app=app, number=number, launch=launch, running=running, startup_ns=running.startup_ns
@@ -233,11 +203,11 @@ class ServerPool:
         return running
 
     def any_boot(self, spec: ServerSpec, app: AppSpec | None, cores: frozenset[int] | None) -> RunningServer:
-        """Returns the server's current start-up, or starts the first one."""
+        """Returns the server's current start-up, or the first one, started now."""
         return self.boot(spec, app, self.serving(spec, app) or 0, cores, counts_queries=None)
 
     def serving(self, spec: ServerSpec, app: AppSpec | None) -> int | None:
-        """Returns the number of the server's current start-up; None if it does not run, or has died."""
+        """Returns the number of the server's current start-up; None if the server does not run, or has died."""
         if self._serving is not None and self._serving.key == _key(spec, app):
             with suppress(ServerDiedError):
                 self._serving.running.check()
@@ -245,7 +215,7 @@ class ServerPool:
         return None
 
     def entered(self, key: object, make: Callable[[RunningServer], AbstractContextManager[object]]) -> object:
-        """Enters a context manager on the current start-up, once for each key, until `leave` or its end."""
+        """Returns the value from entering `make(server)`. Another key, `leave` or `close` exits that again."""
         serving = self._serving
         assert serving is not None
         if serving.entered is None or serving.entered[0] != key:
@@ -259,7 +229,6 @@ class ServerPool:
             self._serving.leave(error)
 
     def close(self) -> None:
-        """Ends the server. Can be repeated, and another start-up can follow."""
         serving, self._serving = self._serving, None
         if serving is None:
             return
@@ -271,19 +240,21 @@ class ServerPool:
         finally:
             self.end(serving.launch)
 
-    def ask(self, app: AppSpec | None, running: RunningServer) -> None:
-        """Fetches the app's OpenAPI document from a server, once for each app.
+    def fetch_document(self, app: AppSpec | None, running: RunningServer) -> None:
+        """Adds an app's OpenAPI document from its server to `documents`, once for each app.
 
         Call it only for a server that is about to end, because the answer may cost the server memory.
         """
         name = running.title if app is None else app.name
-        if self.documents is not None and name not in self.documents:
-            document = served_document(running)
-            self.documents |= {} if document is None else {name: document}
+        if self.documents is None or name in self.documents:
+            return
+        if (document := served_document(running)) is not None:
+            self.documents[name] = document
 
-    def ask_serving(self) -> None:
+    def fetch_own_document(self) -> None:
+        """Does the same for the current server, if there is one."""
         if self._serving is not None:
-            self.ask(self._serving.app, self._serving.running)
+            self.fetch_document(self._serving.app, self._serving.running)
 
     def end(self, launch: Launch) -> None:
         if said := launch.stop():
@@ -300,7 +271,7 @@ def _started(launch: Launch) -> RunningServer:
 
 
 def _key(spec: ServerSpec, app: AppSpec | None) -> object:
-    """Distinguishes servers, and their apps if they need one, or must not have another than the test."""
+    """Distinguishes servers, by their apps if they need one. A command counts the app that it must not differ from."""
     if isinstance(spec, Command):
         return (spec, None if app is None or app.made is None else app.key, databases_here())
     return (spec, app.key if app is not None and needs_app(spec) else None)

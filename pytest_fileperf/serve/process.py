@@ -1,4 +1,4 @@
-"""Starts and ends a server process with everything below it. `workers` and `command` have the differences."""
+"""Starts and ends a server process with all its children. Kinds of servers differ in `workers` and `command`."""
 
 from __future__ import annotations
 
@@ -29,29 +29,27 @@ from pytest_fileperf.serve.stability import LAYOUT, stabilising_env, untraced
 from pytest_fileperf.units import exit_text
 from pytest_fileperf.versions.tree import HERE, CodeTree
 
-STAGES = Path(__file__).parent
-"""The directory of scripts that start a server's process."""
+STAGE_2 = str(Path(__file__).with_name("stage2_server.py"))
+"""A script that starts uvicorn or gunicorn, or imports an app."""
 _ENDED_AS_ASKED = (0, -2, -15, 130, 143)
-"""Exit codes after SIGTERM, or SIGINT from a program's own supervisor. Some programs return a shell's."""
+"""Exit codes after SIGINT or SIGTERM; 128 + signal as a shell has them."""
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 Spec = TypeVar("Spec", bound=ProcessSpec)
 
 
-# --- Clients need this of a server that we start: its Unix socket, and its certificate
-
-_LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103
+# --- The Unix socket and the certificate of a server that we start
 
 
 def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
-    """Returns how clients reach a start-up. Writes its certificate into the server's place for it.
+    """Returns how clients reach a start-up. Writes its certificate into the run directory if the user gave none.
 
-    Raises PlanError, with what to do, for files that no server can use. `where` is the user's text, as a Granian is
-    started as a command.
+    Raises PlanError, with advice, for files that no server can use. `where` is the server's kind in that message.
     """
     where, uds = where or type(spec).__name__, socket_file(spec, run_directory)
-    if uds is not None and len(os.fsencode(uds)) > _LONGEST_SOCKET_PATH:
+    longest = 107 if sys.platform == "linux" else 103
+    if uds is not None and len(os.fsencode(uds)) > longest:
         raise PlanError(
-            f"the path of a Unix socket may have {_LONGEST_SOCKET_PATH} bytes, but {uds} has more. Set the "
+            f"the path of a Unix socket may have {longest} bytes, but {uds} has more. Set the "
             "environment variable TMPDIR to a directory with a shorter path",
             where=where,
         )
@@ -70,7 +68,7 @@ def reach_of(spec: ProcessSpec, run_directory: Path, where: str = "") -> Reach:
 
 @cache
 def _made_certificate() -> tuple[bytes, bytes]:
-    """Returns a certificate and its key, the same for all start-ups in a test run."""
+    """Returns a certificate and its key as PEM, the same ones for all start-ups in a test run."""
     try:
         import trustme
     except ImportError:
@@ -84,7 +82,7 @@ def _made_certificate() -> tuple[bytes, bytes]:
 
 
 def _check_certificate(certificate: str, key: str | None, where: str) -> None:
-    """Raises PlanError if no server can speak TLS with these files: it would say less, or ask for a password."""
+    """Raises PlanError if no server can speak TLS with these files. A server's own message says less."""
 
     def refuse() -> str:
         raise ValueError("its key has a password, but no server can ask for it")
@@ -100,9 +98,6 @@ def _check_certificate(certificate: str, key: str | None, where: str) -> None:
 
 
 class RunningProcess(RunningServer):
-    answers_from_ns: int | None = None
-    """Since when it answers, by the monotonic clock. None if its start waited for the test process."""
-
     def __init__(self, spec: ProcessSpec, process: Child, reach: Reach, host: str, port: int) -> None:
         self._process = process
         self.reach = reach
@@ -123,7 +118,7 @@ class RunningProcess(RunningServer):
         return self._process.whole_log()
 
     def check(self) -> None:
-        """Raises ServerDiedError if it has ended. One that is ending gets a moment to do so. Shortens its log."""
+        """Raises ServerDiedError if the server has ended. Shortens its log file, so that this cannot fill a disk."""
         self._process.shorten_log()
         is_ending = self._program is None or not is_alive(self._program)
         # A process that has ended can be collected a moment later, and so can the supervisor above it.
@@ -133,32 +128,37 @@ class RunningProcess(RunningServer):
 
 
 class PortTakenError(ServerStartError):
-    """Another program took the port between our choice and the program's start. Another port is worth a try."""
+    """Another program took the port that we had chosen. Another start, with another port, may succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
-    """One start-up in a test run: its code, and its place."""
+    """One start-up of a server in a test run."""
 
     number: int
-    """Start-ups with one number have the same hash seed and memory layout."""
+    """Start-ups with the same number have the same hash seed and memory layout."""
     cores: frozenset[int] | None
-    host: str = LOOPBACK
-    serial: int = 0
-    """The value of `{boot}`."""
+    """None for all cores."""
     in_turn: bool = False
     """Whether it belongs to a comparison."""
     code_tree: CodeTree = HERE
-    coverage: bool = False
     version: str = ""
-    """Start-ups of two versions never share an import, even if the code is the same."""
+    """Start-ups of different versions never share an import, even if their code is the same."""
+    forks: bool = True
+    """Whether it may be a fork of a process that has imported the app."""
     is_timed: bool = False
+    """Whether `RunningServer.startup_ns` is wanted."""
     counts_queries: bool = False
     tells_imports: bool = False
     """Whether its log shows how long each import takes (`python -X importtime`), which takes time of its own."""
+    serial: int = 0
+    """The value of `{boot}`. The pool sets `serial`, `host` and `coverage`."""
+    host: str = LOOPBACK
+    coverage: bool = False
+    """Whether coverage may trace the server."""
 
     def env(self, spec: ProcessSpec) -> dict[str, str]:
-        """Returns the server's first environment: on its tree, with its stabilising variables."""
+        """Returns the server's environment, in which names such as `{boot}` are not filled in yet."""
         stabilising = stabilising_env(self.number, in_turn=self.in_turn) if spec.stabilise else {}
         found = base_env(spec, coverage=self.coverage, stabilising=stabilising)
         if self.tells_imports:
@@ -167,12 +167,12 @@ class StartUp:
 
 
 class ProcessLaunch(ABC, Generic[Spec]):
-    """One start of a program. If another program takes its port, it starts again with a new one."""
+    """Starts a server's process. If another program takes the chosen port, it starts again with a new one."""
 
     def __init__(
         self, spec: Spec, start_up: StartUp, preloads: Preloads | None = None, *, can_be_held: bool = False
     ) -> None:
-        """Without `preloads` it is never a fork. With `can_be_held` it may import the app ahead of its start."""
+        """Without `preloads` the server is never a fork. `can_be_held` allows `hold`."""
         self.spec = spec
         self.start_up = start_up
         self.code_tree = start_up.code_tree
@@ -180,7 +180,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
         self._key: str | None = None
         self._can_be_held = can_be_held
         self._held_s: float | None = None
-        """When it was started to wait, by the monotonic clock."""
+        """When `hold` started the process, by the monotonic clock; None without that."""
         self._started_ns = 0
         self._invocation: Invocation | None = None
         self._forked: Fork | None = None
@@ -190,7 +190,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
     @abstractmethod
     def prepare(self, run_directory: Path) -> Invocation:
-        """Returns the command to start, after it has written the necessary files into the run directory.
+        """Writes the server's files into the run directory, and returns its command.
 
         Raises PlanError for missing programs, AppLoadError for an app that cannot be sent, ServerStartError for a
         failed build, and OSError.
@@ -198,21 +198,21 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
     @abstractmethod
     def poll(self, *, within_s: float) -> RunningProcess | None:
-        """Returns the server once it answers, None before. Raises AppLoadError or ServerStartError if it never will."""
+        """Returns None until the server answers. Raises AppLoadError or ServerStartError if it never will."""
 
     @abstractmethod
     def why_late(self) -> str:
         """Returns the message for a server that was not ready in time."""
 
     def import_ahead(self) -> None:
-        """Begins to import the app if it is to be forked, and returns at once. Raises the same errors as `start`."""
+        """Begins the import for forks, if the server may be a fork, and returns at once. Raises errors as `start`."""
         if self._preloads is not None:
             self._prepare()
 
     def hold(self) -> None:
-        """Starts the process, which imports the app and then waits for `start`. Raises the same errors as `start`.
+        """Starts a process that imports the app, and then waits for `start`. Raises the same errors as `start`.
 
-        Does nothing if the process cannot wait, or will be a fork.
+        Does nothing if the server cannot wait, or will be a fork.
         """
         if not self._can_be_held:
             return
@@ -250,7 +250,6 @@ class ProcessLaunch(ABC, Generic[Spec]):
                 child.adopt(process)
 
     def _prepare(self) -> tuple[Child, Invocation]:
-        """Prepares once, and returns the result again."""
         with self._told():
             self._child = self._child or Child("server")
             if self._invocation is None:
@@ -263,14 +262,13 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Turns an error of the system within the block into one of the start."""
+        """Raises ServerStartError for an OSError in the block."""
         try:
             yield
         except OSError as error:
             raise ServerStartError(not_started(self.spec.name, error)) from error
 
     def ready(self) -> RunningProcess:
-        """Waits until it answers. Raises AppLoadError or ServerStartError, with the last log lines."""
         begun_s = time.monotonic()
         try:
             running = self._on_a_port()
@@ -282,8 +280,6 @@ class ProcessLaunch(ABC, Generic[Spec]):
             self._again()  # afresh: a fork may fail, and so may an import beside another version's
             running = self._on_a_port()
         running.is_forked, running.why_fresh = self._forked is not None, self._why_fresh
-        if self.start_up.is_timed and running.answers_from_ns is not None:
-            running.startup_ns = running.answers_from_ns - self._started_ns
         if self._forked is not None:
             self._forked.has_served()
         return running
@@ -310,7 +306,6 @@ class ProcessLaunch(ABC, Generic[Spec]):
             self._child.ask_to_end()
 
     def stop(self) -> str:
-        """Ends the process tree: asks, waits, kills the rest, removes the run directory. Can be repeated."""
         running, self._running = self._running, None
         child, patience_s = self._child, self.spec.stop_timeout_s if running else PATIENCE_S
         if child is None:
@@ -331,6 +326,10 @@ class ProcessLaunch(ABC, Generic[Spec]):
         finally:
             child.stop(patience_s=patience_s)
 
+    def time_start(self, running: RunningServer, answers_ns: int) -> None:
+        """Sets `startup_ns` if it is wanted; `answers_ns` is the monotonic time of the first possible answer."""
+        running.startup_ns = answers_ns - self._started_ns if self.start_up.is_timed else None
+
     def _answering(self) -> RunningProcess:
         deadline_s = time.monotonic() + self.spec.start_timeout_s
         while (left_s := deadline_s - time.monotonic()) > 0:
@@ -347,7 +346,7 @@ class ProcessLaunch(ABC, Generic[Spec]):
 
 
 def base_env(spec: ProcessSpec, *, coverage: bool = False, stabilising: Mapping[str, str] = {}) -> dict[str, str]:
-    """Returns the test run's environment, untraced, with the stabilising variables and the spec's."""
+    """Returns the test run's environment without tracers, with the `stabilising` variables and the spec's."""
     # The server outlives the test that starts it, and the size of the environment moves the stack.
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return {**untraced(env, coverage=coverage), **stabilising, **dict(spec.env)}

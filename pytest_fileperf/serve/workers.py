@@ -1,4 +1,4 @@
-"""Makes the commands that start uvicorn and gunicorn, and reads their workers' reports, in the test process."""
+"""Starts uvicorn and gunicorn from the test process, and reads their workers' reports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pytest_fileperf.serve.job import (
     noted,
 )
 from pytest_fileperf.serve.preload import Preloads
-from pytest_fileperf.serve.process import STAGES, ProcessLaunch, RunningProcess, StartUp, reach_of
+from pytest_fileperf.serve.process import STAGE_2, ProcessLaunch, RunningProcess, StartUp, reach_of
 from pytest_fileperf.serve.spec import AsgiSpec, Gunicorn, env_filled, has_names, server_title
 from pytest_fileperf.serve.stability import STABILISERS
 from pytest_fileperf.versions.loaded import LoadedFiles, differ, stale_bytecode
@@ -56,11 +56,10 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         self._app = app
         self._imports = imports
         self._reach = Reach()
-        self._side = "" if start_up.code_tree.is_here else f"{start_up.code_tree.title}: "
-        """Begins messages about the old code of a comparison."""
+        self._version = "" if start_up.code_tree.is_here else f"{start_up.code_tree.title}: "
+        """The beginning of messages about the old code of a comparison; empty for the new code."""
 
     def prepare(self, run_directory: Path) -> Invocation:
-        """Writes job and app into the run directory. Raises PlanError that names every missing package."""
         needs = _needs(self.spec) if self.code_tree.python else None
         missing = tuple(_missing(self.spec)) if needs is None else ()  # another interpreter reports its own
         if missing:
@@ -81,7 +80,7 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         )
         job.write(run_directory)
         flags = ("-P", "-X", "faulthandler", *(("-B",) if sys.dont_write_bytecode else ()))
-        command = (code_tree.interpreter, *flags, str(STAGES / "stage2_server.py"), str(run_directory))
+        command = (code_tree.interpreter, *flags, STAGE_2, str(run_directory))
         return Invocation(
             command=scratch.supervised(command, run_directory, cores=at.cores, stabilise=self.spec.stabilise),
             env=env_filled(at.env(self.spec), dict(self.spec.env), boot=at.serial, host=at.host),
@@ -103,46 +102,50 @@ class AsgiLaunch(ProcessLaunch[AsgiSpec]):
         if self.code_tree.python is None and (stale := stale_bytecode(ready[0].files)):
             source, compiled = stale
             raise AppLoadError(
-                f"{self._side}{source} has changed, but Python still runs the older {compiled}, which notes "
+                f"{self._version}{source} has changed, but Python still runs the older {compiled}, which notes "
                 "the same time and size. Remove that file"
             )
         self._raise_for_origin(ready[0])
         running = RunningWorkers(self.spec, self.process, ready, self._reach, self.start_up.host)
         running.counts_queries = self.start_up.counts_queries
+        if not noted(ASKED, self.process.directory):  # else its start waited for imports by the test process
+            self.time_start(running, max(report.at_ns for report in ready))
         return running
 
     def why_late(self) -> str:
         spec, ready = self.spec, len(left(Ready, self.process.directory))
         return (
-            f"{self._side}{spec.name} was not ready to serve {self._app.name} within {spec.start_timeout_s:g} "
+            f"{self._version}{spec.name} was not ready to serve {self._app.name} within {spec.start_timeout_s:g} "
             f"s ({ready} of {spec.workers} workers were). Does the app wait during its import or in its "
             "lifespan?"
         )
 
     def _raise_for_failure(self, returncode: int | None) -> None:
-        side = self._side
+        version = self._version
         for failed in left(Failed, self.process.directory):
             match failed.stage:
                 case "missing":
-                    raise AppMissingError(side + failed.message)
+                    raise AppMissingError(version + failed.message)
                 case "app":
-                    raise AppLoadError(side + failed.message)
+                    raise AppLoadError(version + failed.message)
                 case "packages":
                     raise PlanError(failed.message, where=self.code_tree.title)
                 case "port":
                     raise ServerStartError(failed.message)
-            raise ServerStartError(f"{side}{self._app.name}: {failed.message}", log=self.process.log)
+            raise ServerStartError(f"{version}{self._app.name}: {failed.message}", log=self.process.log)
         if returncode is not None:
-            what = side + self._ended_early(returncode)
+            what = version + self._ended_early(returncode)
             if not self.process.log:
                 why = full_disk() or "the app, or something that it imports, ended the process"
                 what += f", without a word: {why}"
             raise ServerStartError(what, log=self.process.log)
         if noted(STARTED, self.process.directory) > self.spec.workers:
-            raise ServerStartError(f"{side}a {self.spec.name} worker ended before it was ready", log=self.process.log)
+            raise ServerStartError(
+                f"{version}a {self.spec.name} worker ended before it was ready", log=self.process.log
+            )
 
     def _raise_for_origin(self, ready: Ready) -> None:
-        """Raises AppOriginError if another tree's server runs this one's code: such a comparison would always pass."""
+        """Raises AppOriginError if the old code's server runs the new code: such a comparison would always pass."""
         code_tree, file, name = self.code_tree, ready.app_file, self._app.name.partition(":")[0]
         if code_tree.there is None:
             return
@@ -166,8 +169,6 @@ class RunningWorkers(RunningProcess):
         for pid in self._processes:
             with suppress(psutil.NoSuchProcess):
                 self._processes[pid] = psutil.Process(pid)
-        if not noted(ASKED, process.directory):
-            self.answers_from_ns = max(report.at_ns for report in ready)
         self.access_log = spec.access_log
         said = (self.loop, self.http, *self.ways, *(("access log on",) if self.access_log else ()))
         self.title = f"{server_title(spec)} ({', '.join(said)})"
@@ -189,7 +190,7 @@ class RunningWorkers(RunningProcess):
         return Queries.read(lines_of(QUERIES, self._process.directory), at_ns)
 
     def check(self) -> None:
-        """Raises ServerDiedError, even for a worker's end, whom the supervisor replaces."""
+        """Raises ServerDiedError, even if only a worker has ended, which the server's supervisor replaces."""
         ended = [pid for pid, worker in self._processes.items() if worker is None or not is_alive(worker)]
         super().check()
         if ended:
@@ -210,7 +211,7 @@ def _missing(spec: AsgiSpec) -> Iterator[str]:
 
 
 def _needs(spec: AsgiSpec) -> dict[str, str]:
-    """Returns the modules that the spec needs, and the packages they come from."""
+    """Returns the modules that the spec needs, and the packages that contain them."""
     modules = ["uvicorn", *(("gunicorn", "uvicorn_worker") if isinstance(spec, Gunicorn) else ())]
     modules += [name for name in (spec.loop, spec.http) if name not in ("auto", "asyncio")]
     return {name: name.replace("_", "-") for name in modules}

@@ -47,7 +47,7 @@ from pytest_fileperf.plan.request import WHOLE_LOAD, SubjectName
 from pytest_fileperf.plan.work import Work
 from pytest_fileperf.serve.databases import Queries
 from pytest_fileperf.serve.launch import Launch, ServerPool, refuse_changed, refuse_hidden, refuse_other_version
-from pytest_fileperf.serve.process import ProcessLaunch, RunningProcess
+from pytest_fileperf.serve.process import ProcessLaunch, RunningProcess, StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import InProcess, Url, worker_count
 from pytest_fileperf.session.budget import TIMES
@@ -214,10 +214,12 @@ class Sides:
 
     def _prepared(self, number: int, side: Side, *, is_timed: bool = False, tells_imports: bool = False) -> Launch:
         base, plan, is_base = self._base, self.plan, side is Side.BASE
-        launch = partial(
-            self._pool.launch,
-            boot=self._first_boot + number,  # the same for both versions, but new in each session
+        server, app = plan.settings.server, plan.app
+        start_up = StartUp(
+            number=self._first_boot + number,  # the same for both versions, but new in each session
+            cores=plan.cores,
             in_turn=True,
+            code_tree=base if is_base and base.url is None and not base.is_here else HERE,
             version="base" if is_base and base.is_here else "",
             forks=not (self._why_fresh or plan.times_starts),
             is_timed=is_timed,
@@ -225,10 +227,8 @@ class Sides:
             counts_queries=plan.counts_queries,
         )
         if is_base and base.url is not None:
-            here = plan.settings.server
-            return launch(replace(here, url=base.url) if isinstance(here, Url) else Url(base.url), None, cores=None)
-        code_tree = base if is_base and not base.is_here else HERE
-        return launch(plan.settings.server, plan.app, cores=plan.cores, code_tree=code_tree)
+            server, app = replace(server, url=base.url) if isinstance(server, Url) else Url(base.url), None
+        return self._pool.launch(server, app, start_up)
 
     def import_looks(self) -> tuple[list[ImportTimes], list[ImportTimes]]:
         """Starts each version twice more, alone, and returns their imports."""
@@ -397,7 +397,7 @@ class Comparison:
                 if not self._is_enough(number, pair_begun_s):
                     continue
                 measured = self._measured(servers)
-                self._rig.servers.ask(self._plan.app, servers[Side.NOW])
+                self._rig.servers.fetch_document(self._plan.app, servers[Side.NOW])
             return measured.judged(self._with_slow_start)  # once both servers have ended
 
     def _set_up(self, servers: BothServers, torn_down: ExitStack) -> None:

@@ -198,7 +198,7 @@ class Session:
 
     def end(self) -> None:
         """Ends server and load generators; another measurement starts them again."""
-        self._rig.servers.ask_serving()
+        self._rig.servers.fetch_own_document()
         self._rig.servers.close()
         self._rig.loads.close()
 
@@ -210,7 +210,7 @@ class Session:
 
     def covered(self) -> dict[str, Mapping[str, bool]]:
         """Returns which endpoints of each app have a load test; nothing if nobody asked."""
-        self._rig.servers.ask_serving()
+        self._rig.servers.fetch_own_document()
         documents = self._rig.servers.documents or {}
         found = {app: covered(documents[app], sent) for app, sent in self._sent.items() if app in documents}
         return {app: endpoints for app, endpoints in found.items() if endpoints}

@@ -18,6 +18,7 @@ from pytest_fileperf.host.profiler import Profiler, ProfilerUnavailableError
 from pytest_fileperf.host.threads import RUNNING, Observation, ThreadWatch
 from pytest_fileperf.serve.app import AppSpec, app_spec
 from pytest_fileperf.serve.launch import Launch, ServerPool
+from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Uvicorn, needs_app
 from pytest_fileperf.versions.tree import HERE, CodeTree
@@ -62,7 +63,7 @@ def launch(
     pool: ServerPool | None = None,
 ) -> AbstractContextManager[RunningServer]:
     """Boots a server of any kind, and ends it at the end of the block."""
-    return started((pool or ServerPool()).launch(spec, app, boot=boot, cores=cores, code_tree=code_tree))
+    return started((pool or ServerPool()).launch(spec, app, StartUp(number=boot, cores=cores, code_tree=code_tree)))
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from pytest_fileperf.serve import preload
 from pytest_fileperf.serve.app import AppSpec, app_spec
 from pytest_fileperf.serve.job import Job, stamps_of
 from pytest_fileperf.serve.launch import ServerPool
-from pytest_fileperf.serve.process import reach_of
+from pytest_fileperf.serve.process import StartUp, reach_of
 from pytest_fileperf.serve.running import RunningServer, RunningUrl, serving_server
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.start import WorkerStart
@@ -287,7 +287,7 @@ def test_a_boot_serves_until_another_one_is_asked_for(pool: ServerPool) -> None:
     os.kill(second.pids[0], signal.SIGKILL)
     assert remaining_after(5, second.pids) == []
     pool.documents = {}
-    pool.ask_serving()
+    pool.fetch_own_document()
     assert pool.documents == {}, "a server that has died does not tell that its app has no document"
     pool.documents = None
     assert pool.serving(PROGRAM, None) is None
@@ -357,7 +357,7 @@ def test_nothing_is_left_of_an_import_that_ctrl_c_interrupts(scratch: Path, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(preload, "lend_package", interrupt)
-    launch = ServerPool(preloads=preload.Preloads()).launch(Uvicorn(), APP, boot=0, cores=None)
+    launch = ServerPool(preloads=preload.Preloads()).launch(Uvicorn(), APP, StartUp(number=0, cores=None))
     with pytest.raises(KeyboardInterrupt):
         launch.start()
     launch.stop()

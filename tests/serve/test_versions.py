@@ -23,7 +23,7 @@ from pytest_fileperf.serve.job import Job, left
 from pytest_fileperf.serve.launch import ServerPool
 from pytest_fileperf.serve.likeness import Likeness
 from pytest_fileperf.serve.made import Made
-from pytest_fileperf.serve.process import STAGES, StartUp
+from pytest_fileperf.serve.process import STAGE_2, StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import Command, Gunicorn, InProcess, ServerSpec, Url, Uvicorn
 from pytest_fileperf.serve.workers import AsgiLaunch
@@ -207,12 +207,12 @@ def test_what_a_finder_of_editable_installs_hides_is_found(
 def test_this_package_may_lie_in_both_trees(trees: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for tree in ("here", "base"):
         shutil.copytree(
-            STAGES.parent, tmp_path / tree / "pytest_fileperf", ignore=shutil.ignore_patterns("__pycache__")
+            Path(STAGE_2).parents[1], tmp_path / tree / "pytest_fileperf", ignore=shutil.ignore_patterns("__pycache__")
         )
     (tmp_path / "base" / "pytest_fileperf" / "errors.py").write_text("raise RuntimeError('another version')")
     # Not `syspath_prepend`: its end would bring back the path as the fixture has set it.
     monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), *sys.path])
-    monkeypatch.setattr(workers, "STAGES", tmp_path / "here" / "pytest_fileperf" / "serve")
+    monkeypatch.setattr(workers, "STAGE_2", str(tmp_path / "here/pytest_fileperf/serve/stage2_server.py"))
     monkeypatch.setattr(job, "__file__", str(tmp_path / "here" / "pytest_fileperf" / "serve" / "job.py"))
     assert answer(Uvicorn(), trees).startswith("old")
 
@@ -237,7 +237,7 @@ def test_a_build_is_run_once_for_each_side(trees: CodeTree, tmp_path: Path) -> N
     spec = replace(SERVE, build=("sh", "-c", "echo built >> built.txt"))
     pool = ServerPool()
     for code_tree in (trees, HERE, trees):
-        starting = pool.launch(spec, None, boot=0, cores=None, code_tree=code_tree)
+        starting = pool.launch(spec, None, StartUp(number=0, cores=None, code_tree=code_tree))
         try:
             starting.start()
         finally:
@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[ServerSpec, AppSpec, str]] = {
 def test_what_has_no_other_version_is_refused(spec: ServerSpec, app: AppSpec, said: str) -> None:
     for code_tree in (CodeTree(here=Path("a"), there=Path("b")), CodeTree(python="python3")):
         with pytest.raises(PlanError, match=said):
-            ServerPool().launch(spec, app, boot=0, cores=None, code_tree=code_tree)
+            ServerPool().launch(spec, app, StartUp(number=0, cores=None, code_tree=code_tree))
 
 
 # Another interpreter

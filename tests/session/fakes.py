@@ -6,7 +6,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -24,6 +23,7 @@ from pytest_fileperf.report.progress import ProgressLine
 from pytest_fileperf.serve import launch
 from pytest_fileperf.serve.app import AppSpec
 from pytest_fileperf.serve.launch import ServerPool
+from pytest_fileperf.serve.process import StartUp
 from pytest_fileperf.serve.running import RunningServer
 from pytest_fileperf.serve.spec import ServerSpec, Url
 from pytest_fileperf.serve.workers import AsgiLaunch
@@ -31,7 +31,7 @@ from pytest_fileperf.session.loads import BothServers, BothWorks, Cores, Loader,
 from pytest_fileperf.session.rig import Rig
 from pytest_fileperf.versions.loaded import LoadedFiles
 from pytest_fileperf.versions.source import Source
-from pytest_fileperf.versions.tree import HERE, CodeTree
+from pytest_fileperf.versions.tree import CodeTree
 
 MS = 1_000_000
 BOOT_S = 0.2
@@ -159,16 +159,14 @@ class Pool(ServerPool):
         super().__init__()
         self._host = host
 
-    def launch(
-        self, spec: ServerSpec, app: AppSpec | None, *, boot: int, cores: Cores, code_tree: CodeTree = HERE, **how: Any
-    ) -> launch.Launch:
-        real = super().launch(spec, app, boot=boot, cores=cores, code_tree=code_tree, **how)
+    def launch(self, spec: ServerSpec, app: AppSpec | None, start_up: StartUp) -> launch.Launch:
+        real = super().launch(spec, app, start_up)
         if isinstance(spec, Url):
             return real
         assert isinstance(real, AsgiLaunch)
-        side = Side.NOW if code_tree.is_here else Side.BASE
-        asked = Booted(side=side, boot=boot, serial=real.start_up.serial)
-        return Launch(self._host, asked, code_tree)
+        side = Side.NOW if start_up.code_tree.is_here else Side.BASE
+        asked = Booted(side=side, boot=start_up.number, serial=real.start_up.serial)
+        return Launch(self._host, asked, start_up.code_tree)
 
 
 def _in_tree(file: str, tree: CodeTree) -> str:
