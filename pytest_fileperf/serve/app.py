@@ -1,4 +1,4 @@
-"""The app to serve: an import string if there is one, else the object itself. Its import, and why it fails."""
+"""The app to serve, by its import string if possible. Imports it, and words the errors of its import."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pytest_fileperf.serve.made import Made, made_of
 _HOW = 'Put it in its own module and give it as "module:attribute" (or "module:factory()")'
 
 _TESTS = frozenset({"test", "tests", "testing"})
-"""Packages whose name for an app counts only if there is no other."""
+"""An import string from such a package is taken only if there is no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,12 @@ class AppSpec:
     """An app to serve, or the zero-argument factory that makes it."""
 
     target: object
-    """`"package.module:attribute"`, or an app or factory that is in no importable module."""
+    """`"package.module:attribute"`, or the app or factory itself if no importable module contains it."""
     factory: bool = False
     made: Made | None = None
-    """The test's changes to the app object. None for a name, a factory, or an app that needs no comparison."""
+    """The app object as the test made it; None if the test gave an import string or a factory."""
     databases: Databases = field(default_factory=Databases)
+    """The test process's databases."""
 
     @property
     def name(self) -> str:
@@ -50,18 +51,18 @@ class AppSpec:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for specs that can share a server. Hashable, unlike some apps."""
+        """A hashable value, equal for specs that can share a server."""
         target = self.target if isinstance(self.target, str) else id(self.target)
         return (target, self.factory, None if self.made is None else self.made.key, self.databases)
 
     def load(self, check: Callable[[], None] = lambda: None) -> object:
-        """Imports or makes the app in this process, with a call of `check` in between. Raises AppLoadError."""
+        """Imports the app, calls `check`, then calls the factory, if the target is one. Raises AppLoadError."""
         found, name = (_found(self.target), self.target) if isinstance(self.target, str) else (self.target, self.name)
         check()
         return make_app(found, name) if self.factory else check_app(found, name)
 
     def pickled(self, *, workers: int) -> bytes:
-        """Returns the object for its server process. Raises AppLoadError, with advice to give it by name."""
+        """Returns the pickled target. Raises AppLoadError if several workers need it, or if it cannot be pickled."""
         if workers > 1:
             raise AppLoadError(f"{self.name} cannot be imported by {workers} workers. {_HOW}")
         try:
@@ -73,10 +74,10 @@ class AppSpec:
 
 
 def app_spec(app: object) -> AppSpec:
-    """Takes an import string, an app object or a zero-argument factory function.
+    """Takes an import string, an app object or a zero-argument factory function; raises AppLoadError for others.
 
-    An object in an imported module becomes its import string, so that any number of workers can load it. Test modules,
-    conftest and `__main__` do not count. Raises AppLoadError for an object that cannot be an app.
+    An object in an imported module becomes its import string, so that several workers can load it. Test modules,
+    conftest and `__main__` do not count.
     """
     if isinstance(app, AppSpec):
         return app
@@ -102,7 +103,7 @@ def app_spec(app: object) -> AppSpec:
 
 
 def as_made(spec: AppSpec, app: object) -> AppSpec:
-    """Returns the spec for a server in another process, which has to serve the app in its current state."""
+    """Returns the spec for a server in another process; `app` is the test's. Adds the app's current state."""
     made = spec.made
     if not (spec.factory or isinstance(app, str | AppSpec)):
         tests = _test_modules()
@@ -113,10 +114,10 @@ def as_made(spec: AppSpec, app: object) -> AppSpec:
 
 @contextmanager
 def _by_value(tests: Mapping[str, ModuleType]) -> Iterator[None]:
-    """Makes cloudpickle send these modules' code, which other processes rebuild, instead of names."""
+    """Lets cloudpickle send functions and classes from these modules with their code, not by name."""
     import cloudpickle
 
-    # Sent in another way: the `__getattr__` of a state alone would call itself for ever, included routers have a lock.
+    # A State's `__getattr__` would call itself for ever during unpickling, and included routers have a lock.
     state: type | None = getattr(sys.modules.get("starlette.datastructures"), "State", None)
     included: type | None = getattr(sys.modules.get("fastapi.routing"), "_IncludedRouter", None)
     reducers: dict[type | None, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
@@ -150,7 +151,7 @@ def _test_modules() -> dict[str, ModuleType]:
 
 
 def _is_test_module(name: str, module: ModuleType) -> bool:
-    """Whether another process should not import it: a test's module, or one that only pytest can find."""
+    """Whether another process should not import the module: a test's, or one that only pytest can find."""
     last = name.rpartition(".")[2]
     if name in ("__main__", "__mp_main__") or last == "conftest" or last.startswith("test_") or last.endswith("_test"):
         return True
@@ -159,7 +160,7 @@ def _is_test_module(name: str, module: ModuleType) -> bool:
 
 
 def _is_importable(name: str) -> bool:
-    """Whether any process can import it: asks all finders but pytest's, as pytest also loads its plugins' modules."""
+    """Whether any process can import the module. Asks all of Python's finders except pytest's."""
     parent = name.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", None)
     if parent and (path is None or not _is_importable(parent)):
@@ -168,17 +169,17 @@ def _is_importable(name: str) -> bool:
     return any(finder.find_spec(name, path) is not None for finder in finders)
 
 
-# --- Its import, in the process that serves it
+# --- The app's import, in the process that serves it
 
 
 def _found(target: str) -> object:
-    """Returns the app or factory of this name. Raises AppMissingError, or AppLoadError if its import fails."""
+    """Imports the app or factory. Raises AppMissingError, or AppLoadError if its module raises an error."""
     module_name, _, path = target.partition(":")
     try:
         __import__(module_name)  # `python -X importtime` times this, but not `import_module`
         found: object = sys.modules[module_name]
     except (Exception, SystemExit) as error:  # the user's code: whatever it raises is reported
-        # Not if it imports another module that is missing.
+        # An import in the module may also fail: then its error names a module of another package.
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
             where = f"the sys.path of the test run, in {Path.cwd()}"
             to_do = "Name its directory in pytest's ini file, as in pythonpath = ."
@@ -199,13 +200,13 @@ def _found(target: str) -> object:
 
 
 def module_file(module: object) -> str | None:
-    """Returns a module's file, or the directory of a package without one; None if built in."""
+    """Returns a module's file, or the directory of a package without `__init__.py`; None for a built-in module."""
     file = getattr(module, "__file__", None)
     return str(file) if file else next(iter(getattr(module, "__path__", ())), None)
 
 
 def make_app(factory: object, name: str) -> object:
-    """Calls a zero-argument factory; raises AppLoadError if it fails or does not return an app."""
+    """Raises AppLoadError if the factory fails or does not return an app."""
     if not callable(factory):
         raise AppLoadError(f'app factory "{name}()" is not callable: it is {_kind(factory)}')
     if takes(factory, 0) is False:
@@ -223,15 +224,14 @@ def make_app(factory: object, name: str) -> object:
 
 
 def check_app(app: object, name: str) -> object:
-    """Returns the app as it is. Raises AppLoadError, which describes it, if it cannot be an ASGI app."""
-    problem = why_not_asgi(app)
-    if problem:
+    """Returns the app itself. Raises AppLoadError if it cannot be an ASGI app."""
+    if problem := why_not_asgi(app):
         raise AppLoadError(f'"{name}" isn\'t an ASGI app: {problem}')
     return app
 
 
 def why_not_asgi(app: object) -> str | None:
-    """Returns why the object cannot be an ASGI app, or None. One without a readable signature may be one."""
+    """Returns why the object cannot be an ASGI app; None if it may be one."""
     if isinstance(app, ModuleType):
         return f'it is a module. Name the app in it, as in "{app.__name__}:app"'
     if not callable(app):
@@ -250,7 +250,7 @@ def why_not_asgi(app: object) -> str | None:
 
 
 def _takes_scope_only(app: object) -> bool:
-    """Whether it looks like the first form of ASGI, `app(scope)(receive, send)`: one parameter, called scope."""
+    """Whether the app looks like one for ASGI 2, which is called as `app(scope)(receive, send)`."""
     if not takes(app, 1) or inspect.iscoroutinefunction(app):
         return False
     return list(inspect.signature(app).parameters) == ["scope"]  # type: ignore[arg-type]  # `takes` says it is callable
@@ -261,7 +261,7 @@ def _summary(error: BaseException) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    """Returns the error with the end of its traceback in the user's code."""
+    """Returns the error, and the last lines of its traceback in the user's code."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -289,13 +289,11 @@ def _parameters(function: object) -> str:
     return f"({', '.join(parameters)})" if parameters else "no arguments"
 
 
-# --- Notes which files an app reads while it is imported and started: its data is part of the comparison
-
-_WRITES = frozenset("wax+")
+# --- Data files that an app reads while it is imported and started: they may differ between compared versions
 
 
 class FilesRead:
-    """Replaces `open` meanwhile. It isn't a function, which would become a method as an attribute of a class."""
+    """Replaces `open`. It isn't a function, because a function becomes a method as an attribute of a class."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
@@ -303,13 +301,13 @@ class FilesRead:
 
     def __call__(self, file: object, mode: str = "r", *args: object, **keywords: object) -> object:
         opened = self._open(file, mode, *args, **keywords)  # type: ignore[call-overload]  # what `open` takes is passed on
-        if not _WRITES.intersection(mode) and isinstance(file, str | os.PathLike):
+        if not {*"wax+"}.intersection(mode) and isinstance(file, str | os.PathLike):
             self.paths.add(os.path.abspath(os.fsdecode(file)))  # noqa: PTH100 # Path.absolute keeps `..`
         return opened
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Notes each file that Python's `open` and `pathlib` read in the block."""
+        """Adds each file that `open` and `pathlib` read in the block to `paths`."""
         before = builtins.open, io.open
         builtins.open = io.open = self  # type: ignore[assignment]
         try:

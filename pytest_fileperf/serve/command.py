@@ -62,7 +62,7 @@ def _resolved(
 
 
 def _require_difference(spec: Command, directory: Path, program: Path, code_tree: CodeTree) -> None:
-    """Raises PlanError if a command for old code would run the new code, as nothing in it depends on the tree."""
+    """Raises PlanError if nothing in the command depends on the tree, so that it would run the new code."""
     if code_tree.is_here:
         return
     if code_tree.there is not None:

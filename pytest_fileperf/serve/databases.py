@@ -25,23 +25,23 @@ from pytest_fileperf.versions.tree import is_of_the_user
 # --- No load goes into Django's real database if pytest-django keeps tests from it
 
 SETTINGS = "DJANGO_SETTINGS_MODULE"
-_GUARD = "pytest_django.plugin"
-"""Pytest loads this module with pytest-django, which keeps tests without a test database from any other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Databases:
+    """A process's Django databases. Empty for apps without Django."""
+
     names: tuple[tuple[str, str], ...] = ()
-    """Each one's alias and name."""
+    """Pairs of alias and name."""
     settings: str = ""
-    """Its settings module, as the environment names it."""
+    """The settings module that the environment names."""
     guarded: bool = False
-    """Whether pytest-django guards them in this process."""
+    """Whether pytest-django is loaded, which keeps tests from databases that aren't for tests."""
 
     def refusal(self, theirs: Databases, chosen: Sequence[str], *, server: str = "Uvicorn(") -> str | None:
-        """Returns why a server with these databases should not be loaded; None if it may be.
+        """Returns why a server with the databases `theirs` must not be loaded; None if it may be.
 
-        `chosen` are the values of the user's environment variables for the server: a database named there is a choice.
+        `chosen` are the values of the user's environment variables for the server, which may name a database.
         """
         if self.settings != theirs.settings:
             return None
@@ -61,12 +61,11 @@ class Databases:
 
     @property
     def are_of_tests(self) -> bool:
-        """Whether a database's name shows that Django made it for tests."""
         return any(_is_of_tests(name) for _, name in self.names)
 
     @contextmanager
     def checking(self, check: Callable[[], None]) -> Iterator[None]:
-        """Calls `check` in the block once Django has connected to a database; it may raise, to end that."""
+        """In the block, calls `check` when Django has connected to a database. An error from `check` stops its use."""
         connected = None
         if self.names:
             with suppress(ImportError):
@@ -85,7 +84,7 @@ class Databases:
 
 
 def databases_here(*, by_settings: bool = False) -> Databases:
-    """Returns this process's databases. Imports Django only with `by_settings`, if the environment has settings."""
+    """Returns this process's databases. Imports Django only with `by_settings`, and if `SETTINGS` is set."""
     by_settings &= bool(os.environ.get(SETTINGS))
     if by_settings:
         with suppress(ImportError):
@@ -97,14 +96,11 @@ def databases_here(*, by_settings: bool = False) -> Databases:
         return Databases()
     found: Mapping[str, Mapping[str, object]] = connections.settings
     names = tuple(sorted((alias, str(database.get("NAME", ""))) for alias, database in found.items()))
-    return Databases(names=names, settings=os.environ.get(SETTINGS, ""), guarded=_GUARD in sys.modules)
+    return Databases(names=names, settings=os.environ.get(SETTINGS, ""), guarded="pytest_django.plugin" in sys.modules)
 
 
 def _names(value: str, name: str) -> bool:
-    """Returns whether an environment variable's value points to the database `name`.
-
-    It may be the name, its directory, or a URL that ends with the name.
-    """
+    """Whether an environment variable's value is the database `name`, its directory, or a URL that ends with it."""
     if not value or not name:
         return False
     last = value.partition("?")[0].rpartition("/")[2]
@@ -141,43 +137,40 @@ def _advice(mine: str, settings: str, server: str) -> str:
 # has the request: tasks, and threads of anyio and asgiref, inherit it. Statements elsewhere belong to no request.
 
 SLICE_NS = 50_000_000
-"""A request's queries are reported at most so long after it, unless the event loop is blocked."""
+"""A request's queries are reported within this time after it, unless the event loop is blocked."""
 _TRIMMED = 20
-"""The share at each end, as 1/n, that is not typical: requests that fill a cache, or open a connection."""
-_DIVIDED = 0.1
-"""How far off all queries ÷ requests may be, as a share: requests/s differ so between two start-ups."""
-_MOST_STATEMENTS, _LONGEST = 500, 200
-"""A statement with literals in it may be different in every request."""
+"""A mean leaves out 1/20 of the requests at each end, such as requests that fill a cache."""
 _NO_TEXT = re.compile(
-    r"/\*.*?\*/|--[^\n]*"  # comments may contain a trace id
+    r"/\*.*?\*/|--[^\n]*"  # comments, which may contain a trace id
     r"|'(?:[^'\\]|''|\\.)*(?:'|$)|\$(\w*)\$.*?(?:\$\1\$|$)"  # strings
     r"|(?<![\w.])\d[\w.]*"
     r"|%\(\w+\)s|%s|(?<!:):\w+|\$\d+(?:::\w+)?",  # parameters
     re.DOTALL,
 )
 _QUOTED = re.compile(r'(\.|\b(?:FROM|JOIN|INTO|UPDATE|AS) )?"[^"]*(?:"(?=(\.)?)|$)')
-"""In some databases, quotes that are not around a table's or column's name may be around a string."""
+"""A quoted name of a table or column, or in some databases a string."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """How often requests ran a statement."""
-
     text: str
     """Without parameters, literals and comments."""
     place: str
     """A line of the user's code that ran it, such as `app/shop.py:31 in read`; empty if unknown."""
     count: int
+    """How often requests ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
+    """The database queries of a server's requests in a span of time."""
+
     counts: tuple[tuple[int, int], ...]
-    """Numbers of queries, ascending, and how many requests made so many."""
+    """Pairs of a number of queries and how many requests made this number, in ascending order."""
     statements: tuple[Statement, ...] = ()
-    """The most frequent first."""
+    """The most frequent ones come first."""
     outside: int = 0
-    """Queries meanwhile that belong to no request."""
+    """How many queries belong to no request."""
 
     @property
     def requests(self) -> int:
@@ -185,18 +178,18 @@ class Queries:
 
     @property
     def is_divided(self) -> bool:
-        """Whether the figure is all queries ÷ requests: most queries run where their request is unknown."""
+        """Whether most queries belong to no request. The mean is then all queries ÷ requests."""
         return self.outside > sum(count * made for count, made in self.counts)
 
     def mean(self) -> tuple[float, float]:
-        """Returns the mean without the extreme 5 % at each end, exact if it is whole, and its variance.
+        """Returns the mean queries per request, without the extreme 5 % of requests at each end, and its variance.
 
         Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974) 165-170.
         """
         total, requests = sum(count * made for count, made in self.counts), self.requests
         if self.is_divided:
             mean = (total + self.outside) / requests
-            return mean, (_DIVIDED * mean) ** 2
+            return mean, (0.1 * mean) ** 2  # requests/s may differ by such a share between two start-ups
         trimmed, kept, before = requests // _TRIMMED, list[tuple[int, int]](), 0
         for count, made in self.counts:
             inside = min(before + made, requests - trimmed) - max(before, trimmed)
@@ -210,7 +203,7 @@ class Queries:
 
     @classmethod
     def summed(cls, parts: Iterable[Queries | None]) -> Queries | None:
-        """Returns the sum of all parts; None if they contain no request."""
+        """Adds up the parts. Returns None if they contain no request."""
         counts, ran, places, outside = Counter[int](), Counter[str](), dict[str, str](), 0
         for part in filter(None, parts):
             counts.update(dict(part.counts))
@@ -225,43 +218,42 @@ class Queries:
 
     @classmethod
     def read(cls, lines: Iterable[str], since_ns: int) -> Queries | None:
-        """Returns the queries of requests that ended since then, from a counter's lines.
+        """Returns the queries of requests that ended since a monotonic time, from the lines of a `QueryCounter`.
 
-        None without such a request, or without a library whose queries can be counted.
+        None if no request ended since then, or if the app has no library whose queries can be counted.
         """
-        told = [json.loads(line) for line in lines]
         return cls.summed(
             cls(
                 counts=tuple(map(tuple, counts)),
                 statements=tuple(Statement(text=text, place=place, count=count) for text, place, count in statements),
                 outside=outside,
             )
-            for from_ns, is_known, counts, statements, outside in told
+            for from_ns, is_known, counts, statements, outside in map(json.loads, lines)
             if is_known and from_ns >= since_ns
         )
 
 
 class QueryCounter:
-    """Counts the queries of this process; `tell` gets a line for each slice of time in which requests ended."""
+    """Counts this process's queries. `tell` gets a line for each slice of 50 ms in which requests ended."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._request: ContextVar[list[str] | None] = ContextVar("fileperf_request", default=None)
         self._from_ns = 0
-        """When the first request of the slice ended."""
+        """When the slice's first request ended."""
         self._ended: list[list[str]] = []
-        """The statements of each request of the slice."""
-        self._outside = itertools.count()  # threads count at once
+        """The statements of each request in the slice."""
+        self._outside = itertools.count()  # safe for threads, unlike `+= 1`
         self._outside_seen = 0
         self._places: dict[str, tuple[str, str]] = {}
-        """Text and place for each executed statement."""
+        """Text and place by executed statement."""
         self._placed: set[str] = set()
-        """Statements that ran in this slice: their place is from the load, not from a setup before it."""
+        """Statements with a place from this slice. An earlier place may come from a test's setup."""
         self._endings: dict[str, Callable[[], object]] = {}
-        """For each loaded library, a function that removes its hooks."""
+        """Functions that remove the hooks from a library, by its name."""
 
     def around(self, app: Any) -> Any:
-        """Returns an ASGI app that counts `app`'s queries for a request, until it returns."""
+        """Returns an ASGI app that calls `app` and counts its queries."""
 
         async def counted(scope: Any, receive: Any, send: Any) -> None:
             if not self._ended:
@@ -287,7 +279,7 @@ class QueryCounter:
             end()
 
     def _end_slice(self) -> None:
-        self._listen()  # the first request may have imported it
+        self._listen()  # the first request may have imported a library
         ended, self._ended, self._placed = self._ended, [], set()
         counts, ran, before = Counter(map(len, ended)), Counter[tuple[str, str]](), self._outside_seen
         for statement, count in Counter(itertools.chain.from_iterable(ended)).items():
@@ -307,18 +299,19 @@ class QueryCounter:
         request.append(statement)
         if statement not in self._placed:
             self._placed.add(statement)
-            if (known := self._places.get(statement)) is not None or len(self._places) < _MOST_STATEMENTS:
+            # A statement with literals in it may be different in every request.
+            if (known := self._places.get(statement)) is not None or len(self._places) < 500:
                 self._places[statement] = (text_of(statement) if known is None else known[0], _users_line())
 
     def _listen(self) -> None:
-        """Adds hooks to libraries that were loaded since the last call."""
+        """Adds hooks to libraries that were imported since the last call."""
         if "sqlalchemy" not in self._endings and "sqlalchemy.engine" in sys.modules:
             event, engine = (importlib.import_module(f"sqlalchemy.{name}") for name in ("event", "engine"))
 
             def executes(cursor: Any, statement: str, *_: object) -> None:
                 self._executed(statement)
 
-            # `before_cursor_execute` costs far more: each connection looks for the listeners of its engine anew.
+            # `before_cursor_execute` costs far more: each connection looks for its engine's listeners anew.
             hooks = [
                 (engine.Engine, name, executes) for name in ("do_execute", "do_executemany", "do_execute_no_params")
             ]
@@ -346,24 +339,21 @@ class QueryCounter:
 
 
 def text_of(statement: str) -> str:
-    """Returns a statement in one line, at most 200 characters of it, without possible secrets."""
+    """Returns a statement as one line of at most 200 characters, without literals, which may be secret."""
     text = _NO_TEXT.sub(lambda found: "" if found[0].startswith(("/*", "--")) else "?", statement)
     text = " ".join(text.split())
     text = _QUOTED.sub(lambda found: found[0] if found[1] or found[2] else "?", text)
     text = re.sub(r"\(\?(?:, ?\?)+\)", "(?, …)", text)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def _users_line() -> str:
-    """Returns the innermost line of the user's code that is running, such as `app/shop.py:31 in read`.
-
-    Empty if no such line is found.
-    """
+    """Returns the innermost running line of the user's code, or an empty text."""
     frame: FrameType | None = sys._getframe(2)
     greenlet = sys.modules.get("greenlet")
     waiting: Any = None if greenlet is None else greenlet.getcurrent()
     while frame is not None or waiting is not None:
-        if frame is None:  # SQLAlchemy's engines for asyncio work in a greenlet below the one that awaits them
+        if frame is None:  # SQLAlchemy's asyncio engines run in a greenlet, whose parent awaits it
             waiting = waiting.parent
             frame = None if waiting is None else waiting.gr_frame
             continue

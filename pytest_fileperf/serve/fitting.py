@@ -1,4 +1,4 @@
-"""Makes the server's imported app like the test's before its lifespan, or says why it cannot."""
+"""Sets the test's changes on the app that a server has imported, or refuses to serve it. Runs in the server."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from pytest_fileperf.serve.made import Cause, Made, cause_of, loaded, tell_diffe
 class Imported:
     likenesses: tuple[Likeness, ...] = ()
     databases: Databases = field(default_factory=Databases)
-    """Django would use these."""
+    """The databases that Django would use."""
     problem: str = ""
     """Why an import failed."""
 
 
 def report_import(run_directory: Path) -> None:
-    """Imports the app of the job in the run directory, in this process, and leaves the result there."""
+    """Imports the app of the job in the run directory, and leaves the result there."""
     follow_starter(str(run_directory))
     job = Job.read(run_directory)
     try:
@@ -51,7 +51,7 @@ def report_import(run_directory: Path) -> None:
 
 
 def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
-    """Asks the test process, from the server's, for the results of other imports, and waits for them."""
+    """Asks the test process for the results of other imports, and waits for them."""
     note(ASKED, run_directory)
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
@@ -61,7 +61,7 @@ def await_imports(run_directory: Path, *, timeout_s: float) -> Imported:
     return Imported(problem="it did not end in time")
 
 
-# --- Sets the test's values on the app, and checks them after the lifespan
+# --- The test's changes, on the app in this process: set before its lifespan, and checked after it
 
 _BY_NAME = (
     "Put it into a module that the server can import, not a test module or conftest.py. Then it is sent by name. Or g"
@@ -74,24 +74,26 @@ _WAY_OUT = (
 
 @dataclass(slots=True, kw_only=True)
 class Fitting:
-    """Carries the test's settings on its app over to the app in this process. Each serving process has its own."""
+    """The changes of one serving process: `fit` before the app's lifespan, `started` after it."""
 
     made: Made | None = None
     nodes: Mapping[str, object] = field(default_factory=dict)
+    """The apps by place; empty if nothing differs."""
     found: Likeness | None = None
+    """The app as it was imported."""
     set: tuple[Part, ...] = ()
     left: Mapping[Part, str] = field(default_factory=dict)
-    """The parts that stay as imported, though the test's differ, and why."""
+    """Parts that stay as imported, though the test's differ, and why."""
     awaited: Mapping[Part, str] = field(default_factory=dict)
-    """Parts that only the app's lifespan can set, as it did in the test's process, and why."""
+    """Parts that cannot be set, and why. The app's lifespan may set them, as it did in the test's process."""
     watched: list[_Noting] = field(default_factory=list)
-    """Notes which items of a state the lifespan sets: these are its own."""
+    """States of apps, which note the items that the lifespan sets."""
 
     def fit(self, app: object, run_directory: Path, imports: Callable[[], Imported], *, env: bool) -> None:
         """Sets the test's changes on the app. Raises AppLoadError for a change that cannot be set.
 
-        `imports` gives other imports' results, and is called only if something differs. `env` says whether the user
-        gave this server environment variables that the test run does not have.
+        `imports` returns the results of other imports; it is called only if something differs. `env` says whether the
+        user gave this server environment variables.
         """
         self.made = made = next(iter(left(Made, run_directory)), None)
         if made is None:
@@ -108,7 +110,7 @@ class Fitting:
                 failed = f"an import without that env failed: {imported.problem}"
                 raise self._refused(part, made, found, failed if imported.problem else cause.value)
         self.left = {part: cause.value for part, cause in causes.items() if cause is not Cause.TEST}
-        # It sets all that can be set, then looks again, as an attribute may stay as it is.
+        # An attribute may stay as it is, even after it was set. So the app is described again afterwards.
         to_set, values = [part for part in differing if part not in self.left], loaded(made)
         for part in to_set:
             may_remove = not made.parts.get(part) and part[1].startswith(("config.", "state."))
@@ -127,7 +129,7 @@ class Fitting:
                 self.watched.append(_Noting(held, where, getattr(node, "state", None)))
 
     def started(self) -> None:
-        """Checks the app after its lifespan. Raises AppLoadError if the test's app had something else."""
+        """Checks the app after its lifespan. Raises AppLoadError if a part differs from the test's app."""
         written = {part for noting in self.watched for part in noting.end()}
         made, found = self.made, self.found
         if made is None or found is None or not (self.set or self.awaited):
@@ -139,32 +141,31 @@ class Fitting:
         self.set = tuple(part for part in self.set if part not in written and now.agrees(made.likeness, part))
 
     def changed(self) -> tuple[tuple[str, str], ...]:
-        """Returns the parts of the server's app that have the test's values: each part's name, and its entries."""
+        """Returns the parts with the test's values: each part's title and description."""
         parts = {} if self.made is None else self.made.parts
         return tuple((_title(part), told(part, parts.get(part, ())) or "none") for part in self.set)
 
     def own(self) -> tuple[tuple[str, str], ...]:
-        """Returns the parts that still differ from the test's app: each one's name, and why."""
+        """Returns the parts that still differ from the test's app: each part's title, and why."""
         return tuple((_title(part), why) for part, why in self.left.items())
 
     def _await_or_refuse(self, part: Part, why: str, made: Made, now: Likeness) -> None:
-        """Accepts a part if a lifespan or requests may have set it in the test's process."""
+        """Leaves a part to the lifespan if one may have set it in the test's process. Else raises AppLoadError."""
         if not made.has_run:
             raise self._refused(part, made, now, why)
         self.awaited = {**self.awaited, part: why}
 
     def _refused(self, part: Part, made: Made, theirs: Likeness, why: str) -> AppLoadError:
-        """Returns the error for a part that the server's app would take from `theirs`, unlike the test's."""
         difference = tell_difference(part, made.parts.get(part, ()), theirs.parts.get(part, ()))
         reason = f" It cannot be set there: {why}." if why else ""
         return AppLoadError(f"{difference}.{reason} {_BY_NAME if why and part in made.unsent else 'G'}{_WAY_OUT}")
 
 
 def _is_as_in_the_test(part: Part, mine: Likeness, found: Likeness, now: Likeness, *, was_set: bool) -> bool:
-    """Returns whether a part that was not sent from the test agrees with the test's app.
+    """Whether a part that could not be set now agrees with the test's app.
 
-    If the lifespan sets it, only its type must agree, because the test's app has changed it by running. Any other part
-    must exist after the import, and may differ only in values that running changes.
+    If the lifespan has set it, an item's type must agree, because use changes the test's one. Any other part must exist
+    after the import, and must agree without the effects of time, chance and use.
     """
     if was_set or not now.agrees(found, part):
         return mine.agrees(now, part, KIND if is_item(part[1]) else OUTLINE)
@@ -172,7 +173,7 @@ def _is_as_in_the_test(part: Part, mine: Likeness, found: Likeness, now: Likenes
 
 
 class _Noting(dict[str, object]):
-    """An app's state while its lifespan starts: notes each item that is set."""
+    """Replaces the mapping in an app's `state` while the lifespan starts, and notes each item that is set."""
 
     def __init__(self, held: dict[str, object], where: str, state: object) -> None:
         super().__init__(held)
@@ -185,7 +186,7 @@ class _Noting(dict[str, object]):
         super().__setitem__(key, value)
 
     def end(self) -> frozenset[Part]:
-        """Restores the state's original mapping, with the items set since; returns their parts."""
+        """Restores the original mapping, with all items; returns the parts that were set."""
         self._held.clear()
         self._held.update(self)
         object.__setattr__(self._state, "_state", self._held)

@@ -1,7 +1,7 @@
-"""Takes an app apart into parts that can be compared between processes, and set.
+"""Describes an app by its parts. Apps in two processes can be compared by them, and parts of one set on the other.
 
-A part is found by its place and its name. The place is empty for the app itself, `/api` for a mounted app, and `.app`
-within a wrapper. Names are `routes`, `dependency_overrides`, `state.db`. Entries describe a part.
+A part has a place and a name. The place is empty for the app itself. It is `/api` for a mounted app, and `.app` for an
+app in a wrapper. Names are, for example, `routes`, `dependency_overrides` and `state.db`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias
 
-# --- Describes values in words that are equal in every process: never by identity, address or the order of a set
+# --- Descriptions of values that are equal in every process: without identities, addresses and the order of sets
 #
-# There are three views of a value. Differences in a finer view may vanish in a coarser one:
+# Each function describes values less closely than the one above it:
 #
 #     describe     Pool(name='orders-7', open=True)      all that distinguishes it from others
 #     outline      Pool(name='orders-#')                 without the effects of time, chance and use
@@ -29,42 +29,38 @@ from typing import Any, TypeAlias
 
 _LONGEST_TEXT = 200
 _LONGEST = 4_000
-_DEEPEST = 4
-_MOST_VALUES = 5_000
-"""A larger description ends at a smaller depth, so that it stays cheap."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, bytearray)
 _TEXTS = (str, bytes, bytearray)
 _COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}|\bid='\d+'")
-"""Mocks show their identity in the second form."""
+"""An address; mocks write theirs as `id='1234'`."""
 _CHANCE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}|\d+")
 """A UUID, a digest or token, a number."""
 _SECRET = ("secret", "password", "passwd", "token", "credential", "apikey", "api_key", "private")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 FRAMEWORKS = ("django", "fastapi", "litestar", "quart", "starlette")
 _OF_A_PROCESS = ("_asyncio", "_thread", "asyncio", "contextvars", "logging", "socket", "ssl", "threading", "weakref")
-"""Their objects describe their process; some of Django's query the database."""
+"""Packages whose objects differ in each process."""
 
 
 def describe(value: object, *, is_outline: bool = False) -> str:
-    """Describes plain values as they are written, functions by name, objects by their attributes.
+    """Describes plain values as they are written, functions by name, objects by their attributes or `__repr__`.
 
-    An object's own `__repr__` counts, without addresses. A function within another one is recognised by its line, and
-    by the outer function's values in it.
+    For an inner function, the description has its line and the values of the outer function's variables.
     """
-    for depth in range(_DEEPEST, 0, -1):
+    for depth in range(4, 0, -1):
         with suppress(_TooMuchError):
             return _short(_Describer(is_outline)(value, depth), _LONGEST)
     return f"{kind_of(value)} of {len(value) if isinstance(value, _COLLECTIONS) else 'many'}"
 
 
 def outline(value: object) -> str:
-    """Returns the description without numbers, flags, tokens, and most private attributes."""
+    """Describes a value without numbers, flags, tokens, and most private attributes."""
     return describe(value, is_outline=True)
 
 
 def kind_of(value: object) -> str:
-    """Returns a function's or class's name, and for other values their type's."""
+    """Returns the full name of a function or class; for other values, the name of their type."""
     return name_of(value if isinstance(value, type | FunctionType | BuiltinFunctionType) else type(value))
 
 
@@ -73,7 +69,7 @@ def name_of(value: type | FunctionType | BuiltinFunctionType) -> str:
 
 
 def named(name: str, text: str) -> str:
-    """Returns a value's description behind its name; only a digest if the name is a secret's."""
+    """Returns `name=text`, with a digest in place of the text if the name suggests a secret."""
     return f"{name}=…{digest(text)}" if is_secret(name) and text[:1] in "'\"b" else f"{name}={text}"
 
 
@@ -82,15 +78,15 @@ def is_secret(name: str) -> bool:
 
 
 class _TooMuchError(BaseException):
-    """There are too many values to describe them so deep. No value raises it."""
+    """A description has too many values. It isn't an Exception, because values' own errors are handled."""
 
 
 class _Describer:
-    """One description. It does not look again at an object that it has met at the same depth."""
+    """Describes a value and the values in it, down to `depth`."""
 
     def __init__(self, is_outline: bool) -> None:
         self._is_outline = is_outline
-        self._left = _MOST_VALUES
+        self._left = 5_000  # values
         self._known: dict[tuple[int, int], str] = {}
 
     def __call__(self, value: object, depth: int) -> str:
@@ -99,7 +95,7 @@ class _Describer:
             raise _TooMuchError
         try:
             return self._described(value, depth)
-        except Exception:  # some objects stand for others that do not exist yet: their type is left
+        except Exception:  # a proxy may stand for an object that does not exist yet
             return name_of(type(value))
 
     def _described(self, value: object, depth: int) -> str:
@@ -159,7 +155,7 @@ class _Describer:
 
     def _object(self, value: object, depth: int) -> str:
         kind = type(value)
-        if kind.__module__.partition(".")[0] in ("django", *_OF_A_PROCESS):
+        if kind.__module__.partition(".")[0] in ("django", *_OF_A_PROCESS):  # some of Django's query the database
             return name_of(kind)
         if is_of_framework(value) and not {"routes", "router", "url_map"}.isdisjoint(attributes_of(value)):
             return name_of(kind)  # an app or a router, which is compared part by part
@@ -190,7 +186,7 @@ class _Describer:
 
 
 def _is_in_outline(name: str, value: object) -> bool:
-    """Returns whether an outline contains an attribute: texts, and private ones with a text of their own."""
+    """Outlines contain texts and public objects, and private objects with a `__repr__` of their own."""
     kind = type(value)
     if kind in _PLAIN:
         return kind in _TEXTS
@@ -199,10 +195,7 @@ def _is_in_outline(name: str, value: object) -> bool:
 
 
 def _fields(value: object) -> Mapping[str, object] | None:
-    """Returns an object's declared fields with their values, as of a dataclass, or of attrs or pydantic.
-
-    None if its class declares no fields.
-    """
+    """Returns the fields of a dataclass, named tuple, attrs or pydantic object, with values; None for others."""
     kind = type(value)
     if isinstance(value, SimpleNamespace):
         return vars(value)
@@ -216,7 +209,7 @@ def _fields(value: object) -> Mapping[str, object] | None:
 
 
 def attributes_of(value: object) -> dict[str, object]:
-    """Returns an object's attributes, without asking its properties."""
+    """Returns an object's attributes and slots, without evaluating properties."""
     found: dict[str, object] = {}
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():
@@ -237,14 +230,14 @@ def _dictionary_of(value: object) -> dict[str, object]:
 
 
 def _in_order(text: str) -> str:
-    """Sorts the content of braces in an object's text: a set has another order in each process."""
+    """Sorts the items in braces, because a set's order differs between processes."""
     while (found := _BRACES.search(text)) is not None:
         text = f"{text[: found.start()]}\0{', '.join(sorted(found[1].split(', ')))}\1{text[found.end() :]}"
     return text.replace("\0", "{").replace("\1", "}")
 
 
 def _short(text: str, longest: int) -> str:
-    """Returns the text, or its beginning and a digest that distinguishes it from similar ones."""
+    """Cuts a long text, and adds a digest that distinguishes it from texts with the same beginning."""
     return text if len(text) <= longest else f"{text[:longest]}… ({digest(text)})"
 
 
@@ -253,16 +246,16 @@ def digest(text: str | bytes | bytearray) -> str:
     return hashlib.sha256(data).hexdigest()[:8]
 
 
-# --- The content of an app, a wrapper or a function: attributes, an outer function's values, arguments
+# --- Values in an app: attributes; and for functions as apps, arguments and the outer function's variables
 
 
 def settable_in(node: object) -> dict[str, object]:
-    """Returns the attributes that can be set. Empty for a function, a class, or an object without a dictionary."""
+    """Returns an app's `__dict__`. Empty for functions and classes, and for objects without one."""
     return {} if isinstance(node, type | FunctionType | MethodType | partial) else _dictionary_of(node)
 
 
 def held_in(node: object) -> dict[str, object]:
-    """Returns an app's content, even an outer function's values and a `partial`'s arguments."""
+    """Returns an app's attributes, a `partial`'s arguments, or the outer function's variables that a function uses."""
     if isinstance(node, MethodType):
         return {}
     if isinstance(node, partial):
@@ -271,19 +264,18 @@ def held_in(node: object) -> dict[str, object]:
     if isinstance(node, FunctionType):
         held = {}
         for name, cell in zip(node.__code__.co_freevars, node.__closure__ or (), strict=True):
-            with suppress(ValueError):  # it is not filled yet
+            with suppress(ValueError):  # the variable has no value yet
                 held[name] = cell.cell_contents
         return held
     return {} if isinstance(node, type) else attributes_of(node)
 
 
 def is_of_framework(node: object) -> bool:
-    """Returns whether its class, or a base class, comes from a web framework."""
     return any(kind.__module__.partition(".")[0] in FRAMEWORKS for kind in type(node).__mro__)
 
 
 def takes(function: object, count: int) -> bool | None:
-    """Whether the callable takes so many positional arguments; None if its signature is unknown."""
+    """Whether a callable accepts `count` positional arguments. None if it has no readable signature."""
     try:
         signature = inspect.signature(function)  # type: ignore[arg-type]  # a TypeError says that it is not callable
     except (TypeError, ValueError):
@@ -295,23 +287,23 @@ def takes(function: object, count: int) -> bool | None:
     return True
 
 
-# --- The parts of an app and of all apps in it: compared in three views, sent, and set
+# --- The parts of an app and of all apps in it: described, sent to a server, and set there
 
 Part: TypeAlias = tuple[str, str]
-"""Its place, and its name."""
+"""Place and name."""
 Parts: TypeAlias = Mapping[Part, tuple[str, ...]]
-"""The entries of each part, without parts that have none."""
+"""Descriptions of the values in each part. Parts without values are left out."""
 
 MISSING = object()
-"""Replaces a value that does not exist."""
+"""Stands for a value that does not exist."""
 
 EXACTLY, OUTLINE, KIND = range(3)
-"""The views of a part, from fine to coarse: everything, without effects of time, chance and use, types only."""
+"""How closely parts are described: by `describe`, `outline` or `kind_of`."""
 View: TypeAlias = Callable[[object], str]
 _VIEWS: tuple[View, ...] = (describe, outline, kind_of)
 
-_ON_STARLETTE = ("on_startup", "on_shutdown", "default")
-"""Attributes of Starlette's and FastAPI's router; Litestar's app has the first two itself."""
+_OF_ROUTER = ("on_startup", "on_shutdown", "default")
+"""Attributes of Starlette's and FastAPI's router; Litestar's app itself has the first two."""
 _WHOLE = (
     "dependency_overrides",
     "exception_handlers",
@@ -325,19 +317,19 @@ _WHOLE = (
     "after_serving_funcs",
     "while_serving_gens",
     "_lifespan_managers",
-    *_ON_STARLETTE,
+    *_OF_ROUTER,
 )
-"""Attributes of frameworks' apps, most of them mappings and lists, that are set as a whole."""
+"""Attributes of frameworks' apps that are set as a whole. Most of them are mappings and lists."""
 _INNER = ("app", "_app", "application", "_application", "asgi", "_asgi", "asgi_app", "_asgi_app", "wsgi_app", "wrapped")
-"""Attributes by which frameworks' apps and wrappers refer to the app in them."""
-_SCALARS = (bool, int, str, PurePath)
+"""Attributes by which wrappers refer to the app in them."""
 _FOUND_LATER = ("config_checked", "openapi_schema", "middleware_stack")
 """Attributes that an app sets when it answers its first requests."""
-_ASGI = ["scope", "receive", "send"]
 
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
+    """An app's description: its parts, described in three ways."""
+
     views: tuple[Parts, Parts, Parts]
 
     @property
@@ -361,7 +353,7 @@ def likeness_of(app: object) -> Likeness:
 
 
 def places(app: object) -> Iterator[tuple[str, object]]:
-    """Yields the app, mounted apps, and apps in wrappers, each with its place."""
+    """Yields each app with its place: the app itself, mounted apps, and apps in wrappers."""
     waiting, seen = [("", app)], set[int]()
     while waiting:
         where, node = waiting.pop(0)
@@ -374,10 +366,7 @@ def places(app: object) -> Iterator[tuple[str, object]]:
 
 
 def part_of(node: object, name: str) -> object:
-    """Returns the value of one settable part of an app (`node`), by the part's name.
-
-    MISSING if the app has no such part.
-    """
+    """Returns a part's value in one app (`node`). MISSING if the app has no such part."""
     kind, _, key = name.partition(".")
     holder = _holder(node, kind)
     if key:
@@ -388,7 +377,7 @@ def part_of(node: object, name: str) -> object:
 
 
 def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
-    """Returns the parts that can be set. Includes empty containers, as the server's may not be empty."""
+    """Returns the values that can be set on the server's app, even empty ones: the server's may not be empty."""
     nodes = list(places(app))
     found = [(where, name) for where, node in nodes for name in _WHOLE if isinstance(part_of(node, name), dict | list)]
     found += [part for part in parts if part[1].startswith(("attribute.", "config.", "state."))]
@@ -403,7 +392,7 @@ def values_to_send(app: object, parts: Parts) -> dict[Part, object]:
 
 
 def set_part(node: object, name: str, value: object) -> None:
-    """Sets a part of one app, in place if others may refer to it; MISSING removes it."""
+    """Sets a part's value in one app (`node`). Mappings and lists are changed in place; MISSING removes an item."""
     kind, _, key = name.partition(".")
     if key:
         holder = _holder(node, kind)
@@ -425,17 +414,18 @@ def set_part(node: object, name: str, value: object) -> None:
 
 
 def _with(node: object, name: str) -> object:
+    """Returns the app or its router, whichever has this attribute."""
     router = settable_in(node).get("router")
-    return router if name in _ON_STARLETTE and name in settable_in(router) else node
+    return router if name in _OF_ROUTER and name in settable_in(router) else node
 
 
 def is_item(name: str) -> bool:
-    """Returns whether a lifespan sets such parts: items of the state, and attributes of an app without a framework."""
+    """Whether a lifespan usually sets such parts: an item of `state`, or an attribute of a hand-written app."""
     return name.startswith(("state.", "attribute."))
 
 
 def state_of(node: object) -> dict[str, object] | None:
-    """Returns the content of an app's `state`, if that is like Starlette's and Litestar's."""
+    """Returns the mapping in an app's `state`. None unless the state is like Starlette's or Litestar's."""
     try:
         held = object.__getattribute__(getattr(node, "state", None), "_state")
     except AttributeError:
@@ -475,16 +465,16 @@ def _kind_of_app(node: object) -> str:
 
 
 def _is_told(node: object, name: str, value: object) -> bool:
-    """Returns whether an attribute of an app distinguishes it: most of a framework's are internal."""
+    """Whether an attribute distinguishes an app. Most attributes of frameworks' apps are internal."""
     if not is_of_framework(node):
         return True
     has_routes = hasattr(node, "routes") or hasattr(node, "url_map")
-    return not name.startswith("_") and (isinstance(value, _SCALARS) or not has_routes)
+    return not name.startswith("_") and (isinstance(value, bool | int | str | PurePath) or not has_routes)
 
 
 def _entries(value: object, view: View) -> tuple[str, ...]:
     if isinstance(value, Mapping):
-        # A defaultdict has empty lists for keys that were looked up.
+        # A defaultdict gets an empty list for each key that is looked up.
         items = ((key, item) for key, item in value.items() if not (isinstance(item, Sized) and len(item) == 0))
         return tuple(sorted(f"{describe(key)} → {view(item)}" for key, item in items))
     if isinstance(value, list | tuple):
@@ -493,7 +483,7 @@ def _entries(value: object, view: View) -> tuple[str, ...]:
 
 
 def _middleware(value: object, view: View) -> str:
-    """Returns the class and the arguments of Starlette's middleware, whose own text has only names."""
+    """Describes Starlette's `Middleware` with its arguments, which its own `__repr__` shows only in part."""
     if not all(hasattr(value, name) for name in ("cls", "args", "kwargs")):
         return view(value)
     kind, args, kwargs = (getattr(value, name) for name in ("cls", "args", "kwargs"))
@@ -552,13 +542,14 @@ def _inner(node: object) -> Iterator[tuple[str, object]]:
 
 
 def _is_app(value: object) -> bool:
-    """Returns whether it is certainly an ASGI app: by a framework, or by the names of its parameters."""
+    """Whether a value certainly is an ASGI app, by its framework or by its parameters' names."""
     if not callable(value) or isinstance(value, type) or takes(value, 3) is not True:
         return False
-    return is_of_framework(value) or list(inspect.signature(value).parameters)[:3] == _ASGI
+    return is_of_framework(value) or [*inspect.signature(value).parameters][:3] == ["scope", "receive", "send"]
 
 
 def _holder(node: object, kind: str) -> MutableMapping[str, object] | None:
+    """Returns the mapping of an app (`node`) that contains parts such as `state.db`, with `kind` before the dot."""
     if kind == "state":
         return state_of(node)
     if kind == "attribute":

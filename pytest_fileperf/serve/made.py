@@ -1,4 +1,7 @@
-"""The test's app object by value, for a server that imports the app. Importable objects are sent as references."""
+"""Sends the test's changes to an app object to a server that imports the app, and words the differences.
+
+Objects from importable modules are sent by name, others by value.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,13 @@ from pytest_fileperf.serve.likeness import (
     values_to_send,
 )
 
-# --- Says which object cannot be sent to the server, and which function of the test refers to it
+# --- Which object cannot be sent to the server, and which function of the test refers to it
 
 
 def why_unsent(value: object, problem: Callable[[object], str]) -> str:
-    """Returns why a value cannot be sent, with the names in the test's code, as in `make holds lock, which …`.
+    """Returns why a value cannot be sent, with names from the test's code, as in `make holds lock, which …`.
 
-    `problem` returns why one object cannot be sent; empty if it can.
+    `problem` returns why one object cannot be sent, or an empty text if it can.
     """
     reason = problem(value)
     titles = [value.__qualname__] if isinstance(value, FunctionType) else []
@@ -50,7 +53,7 @@ def why_unsent(value: object, problem: Callable[[object], str]) -> str:
         name, value, reason = inner
         title = f"{name} ({kind_of(value)})" if name else f"a {kind_of(value)}"
         title = value.__qualname__ if isinstance(value, FunctionType) else title
-        if title not in titles:  # a decorator's function has the name of the inner one
+        if title not in titles:  # a decorator's function has the decorated one's name
             titles.append(title)
     if not (reason and titles):
         return reason
@@ -60,7 +63,7 @@ def why_unsent(value: object, problem: Callable[[object], str]) -> str:
 
 
 def held_by(value: object) -> Iterator[tuple[str, object]]:
-    """Yields the content of a function, a container or a middleware, with names; nothing for other objects."""
+    """Yields names and values in a function, a container or a middleware. A name may be empty."""
     if isinstance(value, Mapping):
         yield from (("", item) for item in value.values())
     elif isinstance(value, list | tuple):
@@ -82,31 +85,32 @@ def held_by(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _unsent_names(code: CodeType) -> Iterator[str]:
-    """Yields the names that the code, or functions in it, may look up among the globals."""
+    """Yields names of globals that the code, or an inner function's code, may use."""
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _unsent_names(inner)
 
 
-# --- An app by value: its likeness, and the parts that can be sent
+# --- An app's description, and the values in it that can be sent
 
-_MOST_BYTES = 16 << 20
-"""More is data, and nothing that a test sets."""
-_EQUAL = (NoneType, int, float, str, bytes, tuple, frozenset)
-_BY_THEMSELVES = (type, FunctionType, BuiltinFunctionType, ModuleType, *_EQUAL)
-"""Sent by its own name, or equal everywhere. Other globals are sent as references."""
+_NEED_NO_NAME = (
+    *(type, FunctionType, BuiltinFunctionType, ModuleType),  # pickle knows their own
+    *(NoneType, int, float, str, bytes, tuple, frozenset),  # equal in each process
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
+    """The app as the test made it."""
+
     likeness: Likeness
     values: bytes
-    """The parts that can be sent: a pickled mapping of part to value. One pickle, so that parts can share objects."""
+    """A pickled mapping of each part that can be sent to its value. It is one pickle, as parts may share objects."""
     unsent: Mapping[Part, str]
-    """Why the other parts cannot be sent."""
+    """The other parts, and why they cannot be sent."""
     has_run: bool
-    """Whether a lifespan may have run on it in the test process, and have set some parts."""
+    """Whether a lifespan may have run on the app in the test process, and have set some parts."""
 
     @property
     def parts(self) -> Parts:
@@ -120,7 +124,11 @@ class Made:
 def made_of(
     app: object, modules: Mapping[str, ModuleType], by_value: Callable[[], AbstractContextManager[None]]
 ) -> Made:
-    """Returns the app's current state. Another process can import these modules; `by_value` sends others' code."""
+    """Describes the app in its current state.
+
+    `modules` are the importable ones. In the context manager `by_value`, other modules' functions are pickled with
+    their code.
+    """
     likeness = likeness_of(app)
     values, names = values_to_send(app, likeness.parts), _names(modules)
     with by_value():
@@ -132,7 +140,7 @@ def made_of(
 
 
 def loaded(made: Made) -> Mapping[Part, object]:
-    """Returns the sent parts' values, in the server's process. Raises AppLoadError."""
+    """Returns the values that were sent; called in the server's process. Raises AppLoadError."""
     try:
         values: dict[Part, object] = _Unpickler(io.BytesIO(made.values)).load()
     except Exception as error:  # unpickling imports and calls the user's code: whatever it raises is reported
@@ -164,7 +172,7 @@ def _problem(value: object, names: Mapping[int, str]) -> str:
 
 
 def _lost_keys(values: Mapping[Part, object], names: Mapping[int, str]) -> dict[Part, str]:
-    """Returns which overrides would be lost: a dependency is found only as the very object that the routes have."""
+    """Returns dependency overrides that would be lost, and why: they need the very object that the routes contain."""
     return {
         part: f"no module contains {getattr(key, '__qualname__', type(key).__qualname__)} by a name"
         for part, value in values.items()
@@ -186,13 +194,13 @@ def _is_found(key: object, names: Mapping[int, str]) -> bool:
 
 
 def _names(modules: Mapping[str, ModuleType]) -> dict[int, str]:
-    """Returns the names of modules' objects, as in `package.module:name`, by their ids."""
+    """Returns names of modules' globals, such as `package.module:name`, by the ids of these objects."""
     found: dict[int, str] = {}
     for module_name, module in sorted(modules.items(), reverse=True):
         for name, value in list(vars(module).items()):
             kind = type(value)  # no `isinstance`: some globals are proxies, which it would ask for their object
             nameless = kind is FunctionType and "<" in value.__qualname__
-            if name.isidentifier() and not name.startswith("__") and (nameless or not issubclass(kind, _BY_THEMSELVES)):
+            if name.isidentifier() and not name.startswith("__") and (nameless or not issubclass(kind, _NEED_NO_NAME)):
                 found[id(value)] = f"{module_name}:{name}"
     return found
 
@@ -208,36 +216,30 @@ def _pickled(value: object, names: Mapping[int, str]) -> bytes:
 
 
 class _Limited(io.BytesIO):
-    """Ends the pickling of much data early."""
-
     def write(self, data: object, /) -> int:
-        if self.tell() > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+        if self.tell() > 16 << 20:  # that is data, and nothing that a test sets
+            raise ValueError("it has more than 16 MiB")
         return super().write(data)  # type: ignore[arg-type]  # bytes, of whatever kind
 
 
 class _Unpickler(pickle.Unpickler):
     def persistent_load(self, name: str) -> object:
-        """Returns an object from a module in the server's process."""
         module, _, attribute = name.partition(":")
         found: object = getattr(importlib.import_module(module), attribute)
         return found
 
 
-# --- Why a part of the test's app differs from the server's import, and how to say so
+# --- Why a part of the test's app differs from the server's import, in words
 #
-# Two imports of the same code, in processes of their own, show what the code alone makes of a part. If they agree with
+# Two imports of the same code, in processes of their own, show a part as the code alone makes it. If they agree with
 # the test's app, the test has not set the part. Then the server's environment makes the difference, or chance does.
 
-_MOST_TOLD = 3
-_LONGEST_TOLD = 100
+_MOST_TOLD, _LONGEST_TOLD = 3, 100
 _PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):((?!…)[^@/\s]+)@")
 """In a URL: the user, and the password, unless a digest has replaced it."""
 
 
 class Cause(Enum):
-    """Why a part of the server's app differs from the test's."""
-
     TEST = "the test has set it"
     ENV = "the server's env sets it"
     CHANCE = "it differs at each import"
@@ -245,10 +247,10 @@ class Cause(Enum):
 
 
 def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Likeness], *, env: bool) -> Cause:
-    """Returns why the test's app and the server's differ in a part.
+    """Returns why a part of the test's app (`mine`) differs from the server's (`theirs`).
 
-    `imports` are from the same code, in the test run's environment. `env` says whether the server has another one.
-    Parts that vary between imports are compared only as closely as these agree.
+    `imports` are further imports of the same code, in the test run's environment. `env` says whether the user gave the
+    server environment variables. A part is compared only as closely as the imports agree in it.
     """
     if not imports:
         return Cause.TEST
@@ -266,9 +268,8 @@ def cause_of(part: Part, mine: Likeness, theirs: Likeness, imports: Sequence[Lik
 def tell_difference(
     part: Part, mine: tuple[str, ...], theirs: tuple[str, ...], *, other: str = "the one that the server imports"
 ) -> str:
-    """Returns in words how a part of the test's app differs from the other one's."""
     where, title = f" at {part[0]}" if part[0] else "", part[1].removeprefix("attribute.").removeprefix("held.")
-    # Before they are cut, so that no part of a password is left.
+    # Passwords go before the entries are cut, so that no part of one is left.
     mine, theirs = (tuple(map(_without_passwords, entries)) for entries in (mine, theirs))
     differing = [
         tuple(entry for entry in one if entry not in another) for one, another in ((mine, theirs), (theirs, mine))
@@ -286,7 +287,7 @@ def tell_difference(
 
 
 def told(part: Part, entries: tuple[str, ...]) -> str:
-    """Returns the entries of a part for a message, without secrets."""
+    """Words a part's descriptions for a message, without secrets."""
     if entries and is_secret(part[1]):
         return "another one"
     shown = ", ".join(
@@ -302,7 +303,7 @@ def _without_passwords(entry: str) -> str:
 
 
 def _from_where_they_differ(mine: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the entries; two long ones that begin alike without most of their common start."""
+    """Cuts most of the common beginning from two long descriptions."""
     if not len(mine) == len(theirs) == 1:
         return mine, theirs
     same = next((at for at, (one, other) in enumerate(zip(mine[0], theirs[0], strict=False)) if one != other), 0)

@@ -1,4 +1,4 @@
-"""Servers and their settings: plain values that `launch` turns into running servers."""
+"""The kinds of servers and their settings, as values. `launch` starts them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pytest_fileperf.host.sample import cores_of
 from pytest_fileperf.plan.network import URL_STARTS, unix_socket, url_problem
 from pytest_fileperf.units import parse_duration_ns
 
-# --- The names in braces that are filled in when a server starts, such as `{port}`. Other braces stay
+# --- Placeholders such as `{port}`, which get their values when a server starts. Other braces stay
 
 BOOT, HOST, PORT, WORKER = "{boot}", "{host}", "{port}", "{worker}"
 UDS, CERTFILE, KEYFILE = "{uds}", "{certfile}", "{keyfile}"
 """Only in a command and its environment."""
 PYTHON = "{python}"
-"""Only in the words of a command: the Python that runs it."""
+"""Only in a command: the Python that runs it."""
 
 
 def filled(text: str, **values: object) -> str:
-    """Fills in the names whose values are given and not None, such as `boot` and `port`."""
+    """Replaces the placeholders whose `values` are given and not None, as in `filled(text, port=80)`."""
     for name, value in values.items():  # `{boot}` has four digits: the size of the environment moves the stack
         if value is not None:
             text = text.replace(f"{{{name}}}", str(value).zfill(4) if name == "boot" else str(value))
@@ -40,12 +40,12 @@ def has_names(text: str) -> bool:
 
 
 def env_filled(env: Mapping[str, str], names: Iterable[str], **values: object) -> dict[str, str]:
-    """Fills in these values in the variables with these names."""
+    """Replaces placeholders in the variables with these names."""
     return {**env, **{name: filled(env[name], **values) for name in names}}
 
 
 def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) -> None:
-    """Fills in values that only a worker's process knows, in these environment variables."""
+    """Replaces `{port}` and `{worker}` in this process's environment variables with these names."""
     left = {name: value for name in names if has_names(value := os.environ.get(name, ""))}
     worker = 0
     while any(WORKER in value for value in left.values()):
@@ -59,14 +59,11 @@ def fill_environment(names: Iterable[str], *, port: int, run_directory: Path) ->
 
 # --- The kinds of servers
 
-# pytest shows the line of the test, and not a generated `__init__`'s arguments: these may be secret.
+# pytest then shows the test's line, and not the arguments of a generated `__init__`, which may be secret.
 __tracebackhide__ = True
 
 LOOPS = ("auto", "uvloop", "asyncio")
 HTTP_IMPLEMENTATIONS = ("auto", "httptools", "h11")
-
-_PATH = re.compile(r"/[!-~]*")
-"""A path that can stand in a request's first line as it is."""
 
 EnvironmentVariables: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 FilePath: TypeAlias = str | os.PathLike[str]
@@ -260,26 +257,26 @@ class Url:
 
 
 ProcessSpec: TypeAlias = AsgiSpec | Command
-"""Servers that we start as processes."""
 ServerSpec: TypeAlias = InProcess | ProcessSpec | Url
 
 
 def worker_count(spec: ServerSpec) -> int | None:
-    """Returns how many workers the server has. None if it has none, or nobody knows."""
+    """None for a server in the test process, and for a URL, whose workers nobody knows."""
     return None if isinstance(spec, InProcess | Url) else spec.workers
 
 
 def needs_app(spec: ServerSpec) -> bool:
-    """Returns whether the server needs an app. A command and a URL bring their own."""
+    """Commands and URLs have an app of their own."""
     return not isinstance(spec, Command | Url)
 
 
 def is_only_once(spec: ServerSpec) -> bool:
+    """Whether a test run can have only one start-up of the server."""
     return isinstance(spec, InProcess | Url) or (isinstance(spec, Uvicorn) and spec.port != 0)
 
 
 def server_title(spec: ServerSpec) -> str:
-    """Returns the server's title for messages, even before it runs: `uvicorn ×2`."""
+    """Returns the server's name in messages: `uvicorn ×2`."""
     if isinstance(spec, InProcess):
         return "in-process"
     return spec.url if isinstance(spec, Url) else f"{spec.name} ×{spec.workers}"
@@ -299,19 +296,19 @@ def server_id(spec: ServerSpec) -> str:
 
 
 def tls_files(spec: ProcessSpec, run_directory: Path) -> tuple[str | None, str | None]:
-    """Returns a start-up's certificate and key; None for both without TLS."""
+    """Returns the paths of a start-up's certificate and key. Both are None without TLS."""
     if spec.is_tls and spec.ssl_certfile is None:
         return str(run_directory / "cert.pem"), str(run_directory / "key.pem")
     return cast("str | None", spec.ssl_certfile), cast("str | None", spec.ssl_keyfile)
 
 
 def socket_file(spec: ProcessSpec, run_directory: Path) -> str | None:
-    """Returns a start-up's Unix socket; None for a port."""
+    """Returns the path of a start-up's Unix socket; None for a server on a port."""
     return str(run_directory / "uds") if spec.uds else None
 
 
 def _check(spec: ProcessSpec) -> None:
-    """Raises PlanError that names every bad value; keeps the environment as pairs."""
+    """Raises PlanError that names every bad value. Turns the environment into pairs, and makes file paths absolute."""
     if problems := list(_problems(spec)):
         raise PlanError(*problems, where=type(spec).__name__)
     object.__setattr__(spec, "env", _pairs(spec.env))
@@ -363,7 +360,7 @@ def _problems(spec: ProcessSpec) -> Iterator[str]:
     cwd: object = spec.cwd
     if cwd is not None and not isinstance(cwd, str | os.PathLike):
         yield f"cwd={cwd!r} must be the path of a directory"
-    if spec.ready is not None and not _PATH.fullmatch(str(spec.ready)):
+    if spec.ready is not None and not re.fullmatch(r"/[!-~]*", str(spec.ready)):  # as in a request's first line
         yield f'ready={spec.ready!r} must be a path, as in "/", or None for a TCP connection only'
     title: object = spec.title
     if title is not None and not (isinstance(title, str) and title.strip()):
@@ -383,12 +380,12 @@ def _words_problems(name: str, value: object) -> Iterator[str]:
 
 
 def _words(value: Sequence[str]) -> tuple[str, ...]:
-    """Returns the words of a command; raises ValueError for a text whose quotes do not end."""
+    """Returns a command's words; raises ValueError for a text with an open quote."""
     return tuple(shlex.split(value) if isinstance(value, str) else value)
 
 
 def _pairs(env: EnvironmentVariables) -> tuple[tuple[str, str], ...] | None:
-    """Returns names and values; None if they are not all texts."""
+    """Returns pairs of name and value; None if any of them isn't a text."""
     try:
         pairs = tuple(dict(env).items())
     except (TypeError, ValueError):
@@ -402,18 +399,16 @@ def _is_whole(value: object) -> bool:
 
 # --- Cores for the server and for the load generator, so that neither takes time from the other
 #
-# A server's working children inherit its cores, and would share one with it: they get all cores.
+# Children of a server inherit its cores. Children that work get all cores, so that they do not slow the server down.
 
 CPUS = Path("/sys/devices/system/cpu")
-"""Linux describes them here."""
 
 
 def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], frozenset[int]] | None:
-    """Returns the server's cores, one for each worker, and one for each generator.
+    """Returns the server's cores, one for each worker, then the load generators' cores.
 
-    None if this process may use fewer cores than workers + 1, or the system has no affinity. If there are not enough
-    for each generator, they share the rest. Two hardware threads of one physical core are used only if there is no
-    other way.
+    Generators share cores if there is not one for each. Two hardware threads of one physical core are avoided. Returns
+    None if this process may use fewer cores than workers + 1, or if the system has no such binding.
     """
     cores = sorted(cores_of((0,)), key=lambda core: (_rank_on_its_core(core), core))
     if len(cores) < workers + 1:
@@ -423,7 +418,7 @@ def split_cores(workers: int, generators: int = 1) -> tuple[frozenset[int], froz
 
 
 def give_all_cores(pids: Iterable[int]) -> None:
-    """Lets processes use all cores that this one may, with all their threads. Skips ended ones."""
+    """Lets processes, with all their threads, use each core that this process may use. Skips ended processes."""
     cores = cores_of((0,))
     for pid in pids if cores else ():
         with suppress(OSError):
@@ -432,7 +427,7 @@ def give_all_cores(pids: Iterable[int]) -> None:
 
 
 def _rank_on_its_core(core: int) -> int:
-    """Returns 0 for a physical core's first hardware thread, 1 for the second. 0 on systems that do not report it."""
+    """Returns 0 for a physical core's first hardware thread, 1 for the second; 0 if Linux does not report them."""
     path = CPUS / f"cpu{core}" / "topology" / "thread_siblings_list"
     threads: set[int] = set()
     try:
@@ -444,9 +439,8 @@ def _rank_on_its_core(core: int) -> int:
         return 0
 
 
-# --- How servers are written as text, in options and ini values
+# --- Servers as text, in options and ini values
 
-SERVER_NAMES = ("uvicorn", "gunicorn", "granian", "inprocess", "command")
 _KEYS = (
     "workers", "loop", "http", "access_log", "stabilise", "start_timeout", "stop_timeout",
     "uds", "tls", "ssl_certfile", "ssl_keyfile",
@@ -455,10 +449,9 @@ _YES_OR_NO = {"yes": True, "true": True, "on": True, "1": True, "no": False, "fa
 
 
 def parse_server(text: str) -> ServerSpec:
-    """Parses `"uvicorn"`, `"gunicorn:workers=2,loop=asyncio"`, `"inprocess"`, or an `http://` URL.
+    """Parses `"uvicorn"`, `"gunicorn:workers=2,loop=asyncio"`, `"inprocess"`, `"command:…"`, or an `http://` URL.
 
-    The rest of `"command:…"` is a command, split as a shell does. Raises PlanError, with every problem and all valid
-    names, for any other text.
+    Raises PlanError, with every problem and all valid names, for any other text.
     """
     where = f"server {text!r}"
     if text.strip().startswith(URL_STARTS):
@@ -481,15 +474,14 @@ def parse_server(text: str) -> ServerSpec:
             )
         case "command":
             return Command(rest)
-    valid = f"{', '.join(SERVER_NAMES)} or an http:// URL on this machine"
+    valid = "uvicorn, gunicorn, granian, inprocess, command or an http:// URL on this machine"
     raise PlanError(f"unknown server {name!r}. Use {valid}", where=where)
 
 
 def _parse_settings(make: Callable[..., AsgiSpec], keys: Sequence[str], text: str, where: str) -> AsgiSpec:
-    problems = []
-    changes: dict[str, object] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        key, _, value = (part.strip() for part in item.partition("="))
+    problems, changes = [], dict[str, object]()
+    for item in filter(None, map(str.strip, text.split(","))):
+        key, _, value = map(str.strip, item.partition("="))
         if key not in keys:
             problems.append(f"unknown setting {key!r}. Use {', '.join(keys)}")
             continue
@@ -501,7 +493,7 @@ def _parse_settings(make: Callable[..., AsgiSpec], keys: Sequence[str], text: st
         except ValueError as error:
             problems.append(f"{key}={value}: {error}")
     try:
-        spec = make(**changes)  # checks the values itself, whatever their type
+        spec = make(**changes)
     except PlanError as error:
         raise PlanError(*problems, *error.problems, where=where) from None
     if problems:
