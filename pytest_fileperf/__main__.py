@@ -138,12 +138,12 @@ def _new(given: argparse.Namespace) -> int:
 
 def _trend(given: argparse.Namespace) -> int:
     from pytest_fileperf.host.files import write_text
+    from pytest_fileperf.judge.history import trends_of
     from pytest_fileperf.report.text import Screen, show_what_it_can
     from pytest_fileperf.report.trend import trend_text, trend_values
-    from pytest_fileperf.session.history import check_steps, link_baselines, trends_of
-    from pytest_fileperf.units import parse_share
+    from pytest_fileperf.units import format_names, parse_share
 
-    paths = given.histories or [HISTORY]
+    paths, since, out = given.histories or [HISTORY], given.since, sys.stdout
     try:
         worst = None if given.fail_over is None else parse_share(given.fail_over)
         if worst is not None and worst >= 1:
@@ -151,35 +151,38 @@ def _trend(given: argparse.Namespace) -> int:
     except ValueError as error:
         sys.stderr.write(f"--fail-over: {error}\n")
         return 2
-    if worst is not None and given.since is None:
+    if worst is not None and since is None:
         sys.stderr.write("--fail-over needs a start, as in --since=v1.4\n")
         return 2
     if given.link:
-        for line in link_baselines(paths, given.k):
-            sys.stdout.write(f"{line}\n")
-    trends, said, unknown = trends_of(paths, name=given.k, metric=given.metric, since=given.since)
+        from pytest_fileperf.session.history import link_baselines
+
+        out.writelines(f"{line}\n" for line in link_baselines(paths, given.k))
+    trends, said, unknown = trends_of(paths, name=given.k, metric=given.metric, since=since)
     if given.json is not None:
         write_text(given.json, json.dumps(trend_values(trends), indent=1) + "\n")
     if given.html is not None:
         from pytest_fileperf.report.page.trend import trend_html
 
         write_text(given.html, trend_html(trends))
-    out = sys.stdout
     show_what_it_can(out)
     screen = Screen(width=shutil.get_terminal_size().columns, colour=out.isatty())
-    out.write(trend_text(trends, screen, since=given.since or "", said=said))
-    for line in check_steps(trends) if given.check else ():
-        out.write(f"{line}\n")
-        out.flush()
+    out.write(trend_text(trends, screen, since=since, said=said))
+    if given.check:
+        from pytest_fileperf.session.history import check_steps
+
+        for line in check_steps(trends):
+            out.write(f"{line}\n")
+            out.flush()
     if worst is None:
         return 0
-    beyond = [trend for trend in trends if trend.loses(worst)]
-    for trend in beyond:
-        series = trend.series
-        worse = f"{series.metric} became worse by more than {given.fail_over} since {given.since}"
+    beyond = [own.series for own in trends if own.loses(worst)]
+    for series in beyond:
+        worse = f"{series.metric} became worse by more than {given.fail_over} since {since}"
         sys.stderr.write(f"{series.nodeid}: {worse}\n")
     if unknown or not trends:
-        sys.stderr.write(f"--fail-over: how much worse {unknown or 'any test'} became since {given.since} is unknown\n")
+        whose = format_names(unknown) or "any test"
+        sys.stderr.write(f"--fail-over: how much worse {whose} became since {since} is unknown\n")
     return 1 if beyond or unknown or not trends else 0
 
 

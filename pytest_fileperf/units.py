@@ -113,6 +113,11 @@ def format_rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else _three_digits(per_second)
 
 
+def as_share(ratio: float) -> float:
+    """Returns a log ratio as a share: 0.05 is 5 % more. Limited to a float's range."""
+    return math.expm1(max(-700.0, min(ratio, 700.0)))
+
+
 def format_share(share: float) -> str:
     """Returns at most three digits: `5 %`, `0.113 %`, `0 %`."""
     return f"{share * 100:.3g} %" if share < 9.995 else f"{share * 100:,.0f} %"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pytest_fileperf.judge.rules import RULES
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
 from pytest_fileperf.measure.metrics import METRICS, Metric
+from pytest_fileperf.units import as_share
 
 Values = TypeVar("Values", float, NDArray[np.float64])
 
@@ -232,8 +233,3 @@ def standard_errors(error: float, df: float) -> float:
     from scipy.special import stdtrit
 
     return -float(stdtrit(df, error))
-
-
-def as_share(ratio: float) -> float:
-    """Returns a log ratio as a share: 0.05 is 5 % more. Limited to a float's range."""
-    return math.expm1(max(-700.0, min(ratio, 700.0)))

@@ -37,7 +37,6 @@ from pytest_fileperf.judge.difference import (
     Difference,
     Differences,
     Threshold,
-    as_share,
     compare_counts,
     decide,
     judged,
@@ -60,6 +59,7 @@ from pytest_fileperf.judge.verdict import MetricComparison, NoiseOf, Outcome, Re
 from pytest_fileperf.measure.metrics import METRICS, Metric, Unit
 from pytest_fileperf.measure.recording import Recording
 from pytest_fileperf.measure.usage import Busy
+from pytest_fileperf.units import as_share
 
 
 class ErrorBudget:

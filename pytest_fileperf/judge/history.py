@@ -1,19 +1,16 @@
-r"""The history of a project: a file with a line of JSON for each run, and series made from it.
+r"""A project's history, which is a file with a line of JSON for each run, and the trends in it.
 
     {"v":1,"id":"9b1f…","at":"2026-11-25T09:41:16+00:00","tree":"31af9e75bb0b","machine":"linux-x86_64-2-cpython3.11-359d",
      "packages":"91ac02d7","tests":{"test_api.py::test_upload":{"old":"e712d514755b","work":"c41f09d2","ratios":{"rps":
      [-0.0074,0.0164,6]},"stored":false}},"commit":"3cf8…","dirty":false,"made":"2026-11-25T09:38:26+00:00","branch":"main"}
 
-    id         digest of the line without it: the same line twice is one line
+    id         digest of the line without it
     at, made   when it was measured; when its commit was made
     tree, old  the code here, and the code that it was compared with, as baselines name code
     work       digest of request, server and load: another load is another series
 
-Only comparisons that measured both codes alternately have such ratios. Every outcome is written. Lines without a run,
-such as a merge's conflict markers, are skipped with a sentence. The order of lines does not matter. A file that cannot
-be read is an error, and never replaced. No host name, path, secret or value of a request is in it.
-
-Others may have written the file, so a line with values of a wrong form is skipped.
+Every outcome is written, if both codes were measured alternately. Merges and other programs may change the file. So a
+line may be there twice, in any place. A line that isn't a run is skipped with a sentence.
 
 History: 1 is the first.
 """
@@ -24,47 +21,35 @@ import hashlib
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from heapq import heappop, heappush
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pytest_fileperf.errors import RecordError
+from pytest_fileperf.errors import PlanError, RecordError
 from pytest_fileperf.host.scratch import locked
-from pytest_fileperf.judge.baseline import slow_digest
-from pytest_fileperf.judge.record import Result
 from pytest_fileperf.judge.rules import TREND
-from pytest_fileperf.judge.trend import Course, Floats, Observed
-from pytest_fileperf.judge.verdict import ReasonKind
+from pytest_fileperf.judge.trend import Course, Observed, Step, courses_of
 from pytest_fileperf.measure.metrics import METRICS
-from pytest_fileperf.units import format_count
+from pytest_fileperf.units import format_count, format_names
+from pytest_fileperf.versions.repository import Repository, find_repository
+
+if TYPE_CHECKING:
+    from pytest_fileperf.versions.source import Source
 
 SCHEMA = 1
+SURE = 1.6449
+"""Standard errors on each side of a 90 % interval."""
 _LOCK_S = 30.0
 _TREE, _COMMIT = re.compile("[0-9a-f]{7,64}"), re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 _MOST = 20.0
 """No log ratio is beyond: it would be a factor of half a billion."""
-_VOID = frozenset(
-    {
-        ReasonKind.BASE_FAILED,
-        ReasonKind.INCOMPARABLE,
-        ReasonKind.LEFT_WORK,
-        ReasonKind.LOST,
-        ReasonKind.OTHER_ANSWERS,
-        ReasonKind.SAME_FILES,
-        ReasonKind.SATURATED,
-    }
-)
-"""With such a reason, something other than the code may have made the ratio."""
-_OF_THE_RUN = frozenset({"against", "engine", "pinned", "tracer", "load from"})
-"""Keys of an identity that may differ between comparable runs. So may their stabilised properties."""
-_SALT = hashlib.sha256(b"pytest-fileperf history").hexdigest()[:32]
 _UNKNOWN_LINK = 1.0
 """Variance of a link that nobody has measured: the ratios behind it may be any."""
 _LUCK = 2.0
@@ -109,38 +94,14 @@ class Run:
 # --- Lines
 
 
-def ratios_of(results: Iterable[Result]) -> dict[str, TestRatios]:
-    """Returns the comparisons for a history, which measured two known codes alternately."""
-    found = {}
-    for result in results:
-        ratios = {
-            item.metric: (round(item.log_ratio, 4), max(round(item.log_error, 4), 0.0001), item.pairs)
-            for item in result.verdict.comparisons
-            if item.log_ratio is not None and item.log_error is not None and item.pairs is not None
-            if item.reason is None or item.reason.kind not in _VOID
-        }
-        if ratios and result.verdict.old_tree:
-            found[result.test.nodeid] = TestRatios(
-                old=result.verdict.old_tree[:12],
-                work=work_of(result.identity),
-                ratios=ratios,
-                stored=result.baseline_written,
-            )
-    return found
-
-
-def work_of(identity: Mapping[str, object]) -> str:
-    """Returns a slow digest of request, load, server and set-up: runs compare only if it is the same."""
-    held = {key: value for key, value in identity.items() if key not in _OF_THE_RUN}
-    if isinstance(server := held.get("server"), Mapping):
-        held["server"] = {key: value for key, value in server.items() if key != "stabilised"}
-    return slow_digest(json.dumps(held, sort_keys=True, default=str), _SALT)[-8:]
-
-
 def line_of(run: Run) -> str:
-    """Returns the run as one line, with its end."""
     content = asdict(run)
-    return _text({"v": SCHEMA, "id": _id_of(content), **content}) + "\n"
+    digest = hashlib.sha256(_text(content).encode()).hexdigest()[:16]
+    return _text({"v": SCHEMA, "id": digest, **content}) + "\n"
+
+
+def _text(content: Mapping[str, object]) -> str:
+    return json.dumps(content, separators=(",", ":"))
 
 
 def append(path: Path, run: Run) -> None:
@@ -150,7 +111,7 @@ def append(path: Path, run: Run) -> None:
         # A buffer would write its rest when the file is closed.
         with locked(path, within_s=_LOCK_S), path.open("r+b", buffering=0) as file:
             there = file.read()
-            if there.strip() and not any(_parsed(own)[0] for own in there.decode("utf-8", "replace").splitlines()):
+            if there.strip() and all(_run_of(own) is None for own in there.decode("utf-8", "replace").splitlines()):
                 raise RecordError(f"{path} isn't a history. Name another file with --fileperf-history=PATH")
             left = memoryview(line if not there or there.endswith(b"\n") else b"\n" + line)
             try:
@@ -176,14 +137,16 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         except OSError as error:
             raise RecordError(f"the history {path} cannot be read: {error.strerror or error}. Name another") from error
         newer, bad = 0, []
-        for number, line in enumerate(lines, 1):
-            version, content = _parsed(line)
-            if version > SCHEMA:
-                newer += 1
-            elif (run := _run_of(content)) is not None:
-                found[_id_of(content)] = run
-            elif line.strip():
-                bad.append(number)
+        for number, line in enumerate(map(str.strip, lines), 1):
+            if not line or line in found:
+                continue
+            match _run_of(line):
+                case Run() as run:
+                    found[line] = run
+                case int():
+                    newer += 1
+                case None:
+                    bad.append(number)
         if bad:
             more = "" if len(bad) == 1 else f" and {len(bad) - 1} more"
             said.append(f"{path}: line {bad[0]}{more} left out, because it isn't a run. Maybe a merge left it")
@@ -192,50 +155,35 @@ def read(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     return sorted(found.values(), key=lambda run: (run.time, run.at)), said
 
 
-def _parsed(line: str) -> tuple[int, dict[str, Any]]:
-    """Returns the version of a line's format, and its content; 0 and nothing for a line without a run."""
+def _run_of(line: str) -> Run | int | None:
+    """Returns the line's run, a newer format's version, or None for any other text."""
     try:
         content = json.loads(line)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict) or not isinstance(content.get("tests"), dict) or "id" not in content:
-        return 0, {}
-    version = content.pop("v", None)
-    del content["id"]
-    is_known = isinstance(version, int) and not isinstance(version, bool) and version >= 1
-    return (version, content) if is_known else (0, {})
-
-
-def _run_of(content: Mapping[str, Any]) -> Run | None:
-    """Returns the run; None if a value has a wrong form."""
-    try:
+        version, _ = content.pop("v"), content.pop("id")
+        if type(version) is not int or version < 1 or not isinstance(content["tests"], dict):
+            return None
+        if version > SCHEMA:
+            return version
         tests = {}
-        for nodeid, own in content["tests"].items():
-            ratios = {name: tuple(value) for name, value in own["ratios"].items() if name in METRICS}
-            tests[nodeid] = TestRatios(**{**own, "ratios": ratios})
-        run = Run(**{**content, "tests": tests})
-        figures = [figures for test in tests.values() for figures in test.ratios.values()]
+        for nodeid, own in content.pop("tests").items():
+            known = {name: tuple(figures) for name, figures in own.pop("ratios").items() if name in METRICS}
+            tests[nodeid] = TestRatios(**own, ratios=known)
+        run = Run(**content, tests=tests)
+        figures = (figures for test in tests.values() for figures in test.ratios.values())
+        # A test's name goes to pytest and to terminals.
+        words = (run.machine, run.branch, *tests, *(test.work for test in tests.values()))
         fits = (
             all(abs(ratio) < _MOST and 0 < error < _MOST and pairs >= 0 for ratio, error, pairs in figures)
-            and isinstance(content.get("dirty", False), bool)
+            and all(map(_TREE.fullmatch, (run.tree, *(test.old for test in tests.values()))))
             and all(datetime.fromisoformat(text).tzinfo for text in (run.at, run.made or run.at))
-            and all(_TREE.fullmatch(code) for code in (run.tree, *(test.old for test in tests.values())))
             and _COMMIT.fullmatch(run.commit)
-            # A test's name goes to pytest and to terminals.
-            and "".join((run.machine, run.branch, *tests, *(test.work for test in tests.values()))).isprintable()
+            and isinstance(content.get("dirty", False), bool)
+            and "".join(words).isprintable()
             and not any(nodeid.startswith("-") for nodeid in tests)
         )
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
     return run if fits else None
-
-
-def _id_of(content: Mapping[str, object]) -> str:
-    return hashlib.sha256(_text(content).encode()).hexdigest()[:16]
-
-
-def _text(content: Mapping[str, object]) -> str:
-    return json.dumps(content, ensure_ascii=True, separators=(",", ":"))
 
 
 # --- Series
@@ -248,8 +196,8 @@ class Series(Observed):
     nodeid: str
     metric: str
     runs: tuple[Run, ...]
-    olds: tuple[str, ...]
-    """The old code of each run. All ratios are to the first old code: links convert the others."""
+    old: str
+    """The first old code. All ratios are to it: links convert the others."""
     far: float
     """Variance of the links between the first old code and the last."""
     unlinked: tuple[tuple[str, str], ...]
@@ -258,18 +206,19 @@ class Series(Observed):
     """Runs of the same test that made another load."""
 
     def change_since(
-        self, begun: int, tree: str, course: Course, *, of_last_run: bool = False
+        self, begun: int, course: Course, *, is_since_old: bool = False, is_last_alone: bool = False
     ) -> tuple[float, float] | None:
-        """Returns the change from runs before run `begun` to runs since then, or to the last run. None without runs.
+        """Returns a change as a log ratio with its standard error. None if there are no runs to compare.
 
-        It is a log ratio with its standard error. If the first old code is this `tree`, the change is since that code.
+        It is the change from the runs before run `begun` to the later runs, or to the last run alone. With
+        `is_since_old` it is the change from the first old code.
         """
         if begun >= len(self.runs):
             return None
         now, error = course.level(begun, len(self.runs))
-        if of_last_run:
+        if is_last_alone:
             now, error = self.ratios[-1], math.hypot(self.errors[-1], self.session_sd)
-        if tree and tree == self.olds[0]:
+        if is_since_old:
             return now, math.hypot(error, math.sqrt(self.far))
         if begun == 0:
             return None
@@ -277,117 +226,226 @@ class Series(Observed):
         return now - before, math.hypot(error, error_before, math.sqrt(sum(self.links[begun:])))
 
 
-def series_of(runs: Sequence[Run], links: Sequence[Run] = ()) -> list[Series]:
+def series_of(runs: Sequence[Run], beside: Sequence[Run] = ()) -> list[Series]:
     """Returns the series of each test and metric. Only runs with a test's most frequent recent load count.
 
-    `links` are more runs, which only show how much two old versions differ.
+    Runs `beside` them only show how much two old versions differ.
     """
-    recent: dict[str, list[str]] = {}
+    loads, metrics = defaultdict[str, list[str]](list), defaultdict[tuple[str, str], dict[str, None]](dict)
     for run in runs:
         for nodeid, test in run.tests.items():
-            recent.setdefault(nodeid, []).append(test.work)
+            loads[nodeid].append(test.work)
+            metrics[nodeid, test.work].update(dict.fromkeys(test.ratios))
     # The later one of two that are as frequent.
-    works = {nodeid: Counter(made[: -TREND.first - 1 : -1]).most_common(1)[0][0] for nodeid, made in recent.items()}
-    names = dict.fromkeys(
-        (nodeid, name)
-        for run in runs
-        for nodeid, test in run.tests.items()
-        for name in test.ratios
-        if test.work == works[nodeid]
-    )
-    return [_series(nodeid, metric, works[nodeid], runs, links) for nodeid, metric in names]
+    works = {nodeid: Counter(made[: -TREND.first - 1 : -1]).most_common(1)[0][0] for nodeid, made in loads.items()}
+    return [
+        _series(nodeid, name, work, runs, beside) for nodeid, work in works.items() for name in metrics[nodeid, work]
+    ]
 
 
-def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run], links: Sequence[Run]) -> Series:
+def _series(nodeid: str, metric: str, work: str, runs: Sequence[Run], beside: Sequence[Run]) -> Series:
     def of_test(some: Sequence[Run]) -> list[tuple[Run, TestRatios]]:
-        return [(run, run.tests[nodeid]) for run in some if metric in run.tests.get(nodeid, _NOTHING).ratios]
+        own = ((run, run.tests[nodeid]) for run in some if nodeid in run.tests)
+        return [(run, test) for run, test in own if metric in test.ratios]
 
     every = of_test(runs)
     own = [(run, test) for run, test in every if test.work == work]
-    olds = [test.old for _, test in own]
     session_sd = TREND.session_sd if METRICS[metric].percentile is None else TREND.tail_session_sd
-    beside = [(run, test) for run, test in of_test(links) if test.work == work]
-    turns = _turns(metric, [test for _, test in own], session_sd)
-    places, offsets, spread = _linked(metric, [*own, *beside], session_sd, turns)
-
-    def apart(old: str, new: str) -> float:
-        """Returns the variance of the link between two old codes."""
-        one, other = places[old], places[new]
-        return max(0.0, min(_UNKNOWN_LINK, float(spread[one, one] + spread[other, other] - 2 * spread[one, other])))
-
+    olds, machines = [test.old for _, test in own], [run.machine for run, _ in own]
+    also = [(run, test) for run, test in of_test(beside) if test.work == work]
+    offsets, apart, turns = _linked(metric, own, also, session_sd)
     # Machines that take turns come back to a link with the same error, so all their turns share it.
-    variances = [0.0, *(apart(*both) / (len(turns[both]) if both in turns else 1) for both in pairwise(olds))]
-    for at, (run, _) in enumerate(own):
-        if at and all(run.machine != before.machine for before, _ in own[max(0, at - TREND.machine_runs) : at]):
-            variances[at] += TREND.machine_sd**2
+    links = [0.0, *(apart(*both) / turns.get(both, 1) for both in pairwise(olds))]
+    for at, machine in enumerate(machines):
+        if at and machine not in machines[max(0, at - TREND.machine_runs) : at]:
+            links[at] += TREND.machine_sd**2
     return Series(
         nodeid=nodeid,
         metric=metric,
         session_sd=session_sd,
         runs=tuple(run for run, _ in own),
-        ratios=tuple(test.ratios[metric][0] + float(offsets[places[test.old]]) for _, test in own),
-        errors=tuple(test.ratios[metric][1] for _, test in own),
-        links=tuple(variances),
-        olds=tuple(olds),
+        ratios=[test.ratios[metric][0] + offsets[test.old] for _, test in own],
+        errors=[test.ratios[metric][1] for _, test in own],
+        links=links,
+        old=olds[0],
         far=apart(olds[0], olds[-1]),
         unlinked=tuple(both for both in pairwise(dict.fromkeys(olds)) if apart(*both) == _UNKNOWN_LINK),
         others=len(every) - len(own),
     )
 
 
-def _turns(
-    metric: str, tests: Sequence[TestRatios], session_sd: float
-) -> dict[tuple[str, str], list[tuple[float, float]]]:
-    """Returns how runs differ from their neighbours with another old code, as machines with own baselines make them.
-
-    By both old codes, in either order; only if that happened often: then a step between two runs hardly matters.
-    """
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for one, other in pairwise(tests):
-        if one.old != other.old:
-            (ratio, error, _), (next_ratio, next_error, _) = one.ratios[metric], other.ratios[metric]
-            variance = error**2 + next_error**2 + 2 * session_sd**2
-            found.setdefault((one.old, other.old), []).append((ratio - next_ratio, variance))
-            found.setdefault((other.old, one.old), []).append((next_ratio - ratio, variance))
-    return {both: turns for both, turns in found.items() if len(turns) >= TREND.turns}
-
-
 def _linked(
-    metric: str,
-    measured: Sequence[tuple[Run, TestRatios]],
-    session_sd: float,
-    turns: Mapping[tuple[str, str], Sequence[tuple[float, float]]],
-) -> tuple[dict[str, int], Floats, Floats]:
-    """Returns places of codes, and by these their log ratios to the first old code, with covariances.
+    metric: str, own: Sequence[tuple[Run, TestRatios]], beside: Sequence[tuple[Run, TestRatios]], session_sd: float
+) -> tuple[Mapping[str, float], Callable[[str, str], float], Mapping[tuple[str, str], int]]:
+    """Returns old codes' log ratios to the first, a function for the variance between two, and how often two alternate.
 
-    Weighted least squares over all runs. A tie with hardly any weight stands for a link that nobody has measured.
+    A run ties its code to the old one. A tree of the surest ties joins all old codes (Prim's algorithm).
     """
-    ties = []
-    for run, test in measured:
-        ratio, stated, _ = test.ratios[metric]
-        ties.append((test.old, run.tree, ratio, (stated * (_LUCK if test.stored else 1)) ** 2 + session_sd**2))
-    for (old, new), own in turns.items():
-        if old < new:
-            # A median, of differences that share runs.
-            variance = 3 * fmean(variance for _, variance in own) / len(own)
-            ties.append((old, new, median(ratio for ratio, _ in own), variance))
-    olds = dict.fromkeys(test.old for _, test in measured)
-    ties += [(old, new, 0.0, 100 * _UNKNOWN_LINK) for old, new in pairwise(olds)]
-    beside: dict[str, set[str]] = {}
-    for old, new, *_ in ties:
-        beside.setdefault(new, set()).add(old)
-    # Code that was compared with one other only tells nothing about old codes.
-    ties = [tie for tie in ties if tie[1] in olds or len(beside[tie[1]]) > 1]
-    places = {code: at for at, code in enumerate(dict.fromkeys((*olds, *(new for _, new, *_ in ties))))}
-    normal, moment = np.zeros((len(places),) * 2), np.zeros(len(places))
-    for old, new, ratio, variance in ties:
-        for one, other, sign in ((places[old], places[new], -1), (places[new], places[old], 1)):
-            normal[one, one] += 1 / variance
-            normal[one, other] -= 1 / variance
-            moment[one] += sign * ratio / variance
-    spread = np.zeros_like(normal)
-    spread[1:, 1:] = np.linalg.inv(normal[1:, 1:])
-    return places, spread @ moment, spread
+    ties = defaultdict[str, defaultdict[str, list[tuple[float, float]]]](lambda: defaultdict(list))
+    neighbours = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
+
+    def tie(one: str, other: str, change: float, variance: float) -> None:
+        ties[one][other].append((change, variance))
+        ties[other][one].append((-change, variance))
+
+    for run, test in (*own, *beside):
+        ratio, error, _ = test.ratios[metric]
+        tie(test.old, run.tree, ratio, (error * (_LUCK if test.stored else 1)) ** 2 + session_sd**2)
+    for (_, one), (_, other) in pairwise(own):
+        if one.old != other.old:
+            low, high = sorted((one, other), key=lambda test: test.old)
+            (ratio, error, _), (next_ratio, next_error, _) = low.ratios[metric], high.ratios[metric]
+            variance = error**2 + next_error**2 + 2 * session_sd**2
+            neighbours[low.old, high.old].append((ratio - next_ratio, variance))
+    # Machines with own baselines alternate. If they do so often, a step between two runs hardly matters.
+    turns = {both: len(seen) for both, seen in neighbours.items() if len(seen) >= TREND.turns}
+    for both, count in turns.items():
+        changes, variances = zip(*neighbours[both], strict=True)
+        tie(*both, median(changes), 3 * fmean(variances) / count)  # a median, of differences that share runs
+    olds = dict.fromkeys(test.old for _, test in (*own, *beside))
+    for both in pairwise(olds):
+        tie(*both, 0.0, 100 * _UNKNOWN_LINK)
+    first = next(iter(olds))
+    offsets, above, ahead = dict[str, float](), dict[str, tuple[str, float]](), [(0.0, first, first, 0.0)]
+    while ahead:
+        variance, code, parent, change = heappop(ahead)
+        if code in offsets:
+            continue
+        offsets[code], above[code] = offsets.get(parent, 0.0) + change, (parent, variance)
+        for other_code, seen in ties[code].items():
+            # Code that was compared with one other only tells nothing about old codes.
+            if other_code not in offsets and (other_code in olds or len(ties[other_code]) > 1):
+                weights = [1 / variance for _, variance in seen]
+                mean = fmean((change for change, _ in seen), weights)
+                heappush(ahead, (1 / sum(weights), other_code, code, mean))
+    places = {code: place for place, code in enumerate(offsets)}
+
+    def apart(one: str, other: str) -> float:
+        total = 0.0
+        while one != other:
+            one, other = sorted((one, other), key=places.__getitem__)
+            other, variance = above[other]
+            total += variance
+        return min(_UNKNOWN_LINK, total)
+
+    return offsets, apart, turns | {(high, low): count for (low, high), count in turns.items()}
 
 
-_NOTHING = TestRatios(old="", work="", ratios={})
+# --- Trends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """One series with its course."""
+
+    series: Series
+    course: Course
+    total: tuple[float, float]
+    """The change since the first old code, or since a given commit or day: log ratio and standard error."""
+    begun: int
+    """The first run that is shown."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.course.steps if step.at >= self.begun)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether runs link all old codes in it: a link that nobody measured has an error of 1."""
+        return self.total[1] < 1
+
+    def loses(self, share: float) -> bool:
+        """Returns whether a loss beyond this share is sure, at 95 %."""
+        change, error = self.total
+        return METRICS[self.series.metric].worse_sign * change - SURE * error > math.log1p(share)
+
+
+def trends_of(
+    paths: Sequence[Path],
+    *,
+    name: str = "",
+    metric: str | None = None,
+    since: str | None = None,
+    now: Run | None = None,
+    source: Source | None = None,
+) -> tuple[list[Trend], list[str], list[str]]:
+    """Returns the trend of each test and metric, sentences about runs left out, and tests with an unknown change.
+
+    `since` is a commit, a name for one, or a day. Changes end with the last runs, or with the run `now` alone. That run
+    comes last, even if its code doesn't. Commits come from the repository of `source`, else of the working directory.
+    Raises FilePerfError.
+    """
+    every, said = read(paths)
+    repository = find_repository(Path.cwd() if source is None else source.rootdir)
+    listed = None if repository is None else repository.answers("rev-list", "--first-parent", "--reverse", "HEAD")
+    places = {commit: place for place, commit in enumerate((listed or "").split())}
+    clean = [run for run in every if not run.dirty and run != now]
+    runs = sorted((run for run in clean if run.commit in places), key=lambda run: (places[run.commit], run.at)) or clean
+    if beside := len(every) - len(runs) - (now in every):
+        said.append(f"{format_count(beside, 'run')} of uncommitted code or other branches left out")
+    if now is not None:
+        runs.append(now)
+    shown = set(map(id, runs))
+    found = [
+        series
+        for series in series_of(runs, [run for run in every if id(run) not in shown])
+        if name.lower() in series.nodeid.lower() and metric in (None, series.metric)
+    ]
+    if (name or metric) and runs and not found:
+        known = sorted({test for run in runs for test in run.tests})
+        raise PlanError(f"no test and metric of this history matches. Its tests are {format_names(known)}")
+    trees, is_later = None, None
+    if since is not None:
+        trees, is_later = _since(since, repository, places, source, (paths[0].parent, Path(".fileperf")))
+    trends, unknown = [], dict[str, None]()
+    for series, course in zip(found, courses_of(found), strict=True):
+        later = (at for at, run in enumerate(series.runs) if is_later is None or run is now or is_later(run))
+        begun = next(later, len(series.runs))
+        is_since_old = trees is None or series.old in trees
+        change = series.change_since(begun, course, is_since_old=is_since_old, is_last_alone=series.runs[-1] is now)
+        if change is None:
+            said.append(f"{series.nodeid}: {series.metric} has no runs both before and after {since}")
+            unknown[series.nodeid] = None
+            continue
+        trend = Trend(series=series, course=course, total=change, begun=begun)
+        trends.append(trend)
+        if not trend.is_known:
+            unknown[series.nodeid] = None
+        if series.others:
+            others = format_count(series.others, "run")
+            said.append(f"{series.nodeid}: {others} with another load or request left out of {series.metric}")
+        if series.unlinked:
+            said.append(f"{series.nodeid}: no run compared a renewed baseline with the one before; `--link` does")
+    return trends, list(dict.fromkeys(said)), list(unknown)
+
+
+def _since(
+    since: str,
+    repository: Repository | None,
+    places: Mapping[str, int],
+    source: Source | None,
+    baselines: Iterable[Path],
+) -> tuple[set[str], Callable[[Run], bool]]:
+    """Returns the commit's tree (none for a day), and a function that tells whether a run is later.
+
+    Trees have no baselines. Without a `source`, these may be in one of the given directories.
+    """
+    words = ("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
+    commit = None if repository is None else repository.answers(*words)
+    if commit is None or repository is None:
+        try:
+            day = datetime.fromisoformat(since).astimezone(UTC)
+        except ValueError:
+            raise PlanError(f"--since={since} is neither a commit nor a day such as 2026-11-20") from None
+        return set(), lambda run: run.time >= day
+    made = datetime.fromisoformat(repository.ask("show", "-s", "--format=%cI", commit))
+    with ExitStack() as stack:
+        from pytest_fileperf.versions.source import Source  # loads much, and few ask for it
+
+        sources = [stack.enter_context(Source(Path.cwd(), each)) for each in baselines] if source is None else [source]
+        trees = {each.tree_of(commit)[:12] for each in sources}
+    ordered = places.keys()
+    return (
+        trees,
+        lambda run: places[run.commit] > places[commit] if {run.commit, commit} <= ordered else run.time > made,
+    )

@@ -40,7 +40,6 @@ from pytest_fileperf.judge.difference import (
     Difference,
     Differences,
     Threshold,
-    as_share,
     compare_counts,
     decide,
     judged,
@@ -69,6 +68,7 @@ from pytest_fileperf.judge.verdict import (
 )
 from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import METRICS, Metric
+from pytest_fileperf.units import as_share
 
 Jump: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 

@@ -1,29 +1,26 @@
-"""Finds steps and slow changes in a history of log ratios.
-
-Each run measured old and new code alternately. So its ratio does not depend on the machine, and its error is known.
+"""Finds steps and slow changes in a series of log ratios. `judge/history.py` makes the series from a file.
 
 Steps
     The cheapest division of all runs into segments, each with one mean. Each further segment costs a penalty. Runs
     weigh by their errors. If the old code of the comparisons changes, the mean may move as far as the link between both
-    codes is uncertain, because a renewed baseline is not a step. The result is exact, and the same each time.
+    codes is uncertain. So a renewed baseline isn't a step.
     Source: optimal partitioning (Jackson et al., "An algorithm for optimal partitioning of data on an interval", IEEE
     Signal Processing Letters 12 (2005) 105-108), with a local level model in each segment.
 Slow changes
-    One step, or several of one sign in a row, become a slow change if a straight line between both means fits the runs
-    clearly better.
+    A straight line between two means, if it fits the runs clearly better than one or several steps of one sign.
 Noise
-    Sessions differ by more than they state (`session_sd`), and neighbours tell how much (Birge's ratio). An odd run is
-    drawn towards the median of the runs around it.
+    Neighbours tell how much runs differ beyond their stated errors (Birge's ratio).
 
-`benchmarks/trend.py` has its rates of false alarms, and the number of runs after which it finds a step.
+`benchmarks/trend.py` prints the rates of false alarms, and the number of runs after which a step is found.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +48,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """A series of runs in their order."""
+
+    ratios: Sequence[float]
+    """Log ratios of new code over the first run's old code."""
+    errors: Sequence[float]
+    """Their standard errors, as each run states them."""
+    links: Sequence[float]
+    """Variances of the link that ends before each run: 0 if the old code stays the same."""
+    session_sd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
     """The steps and the noise of a series."""
 
@@ -72,48 +82,76 @@ class Course:
 
     def runs_to_show(self, change: float) -> int | None:
         """Returns after how many runs a step of this log ratio shows in 8 of 10 cases. None means over 100."""
-        begun = max((step.at for step in self.steps), default=0)
-        before, needed = len(self.levels) - begun, (math.sqrt(TREND.penalty) + 0.84) ** 2 * (self.noise / change) ** 2
+        before = len(self.levels) - self.begins[-1]
+        needed = (TREND.penalty**0.5 + 0.84) ** 2 * (self.noise / change) ** 2
         after = math.inf if before <= needed else needed * before / (before - needed)
         return None if after > 100 else max(TREND.least, math.ceil(after))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """A series of runs in their order."""
-
-    ratios: Sequence[float]
-    """Log ratios of new code over the first run's old code."""
-    errors: Sequence[float]
-    """Their standard errors, as each run states them."""
-    links: Sequence[float]
-    """Variances of the link that ends before each run: 0 if the old code stays the same."""
-    session_sd: float
-
-
 def courses_of(every: Sequence[Observed]) -> list[Course]:
-    found: dict[int, Course] = {}
-    by_length: dict[int, list[int]] = {}
-    for at, one in enumerate(every):
-        by_length.setdefault(len(one.ratios), []).append(at)
-    for length, places in by_length.items():
-        own = [every[at] for at in places]
-        y, errors, link = (
-            np.array([getattr(one, name) for one in own], float) for name in ("ratios", "errors", "links")
-        )
-        v = errors**2 + np.array([[one.session_sd**2] for one in own])
-        scale = scale_of(y, v, link)
-        z = clipped(y, np.sqrt(v * scale[:, None]))
-        back = np.zeros((len(own), 1), np.int64)
-        if length >= TREND.first:
-            back = partition(z, v, link, TREND.penalty * scale)
-        for row, at in enumerate(places):
-            found[at] = _course(z[row], v[row] * scale[row], link[row], [0, *points(back[row])])
-    return [found[at] for at in range(len(every))]
+    judged = [_judged(one) for one in every]
+    # Rows are series, and short ones have more runs at their ends, which change no earlier division.
+    longest = max((len(ratios) for ratios, *_ in judged), default=0)
+    rows = (
+        [np.pad(values, (0, longest - len(values)), mode="edge") for values in each]
+        for each in zip(*judged, strict=True)
+    )
+    backs = partition(*map(np.array, rows)) if judged else ()
+    return [_course(*own, _begins(back[: len(own[0]) + 1])) for own, back in zip(judged, backs, strict=True)]
 
 
-def _course(y: Floats, v: Floats, link: Floats, begins: Sequence[int]) -> Course:
-    """Returns the course of runs with these steps. `begins` are the first run, and the first one after each step."""
+def _judged(one: Observed) -> tuple[Floats, Floats, Floats]:
+    """Returns ratios, variances and links; odd runs are drawn to the median of the runs around them."""
+    y, link = np.array(one.ratios, float), np.array(one.links, float)
+    v = np.array(one.errors, float) ** 2 + one.session_sd**2
+    # A median, because steps should not enter; 0.4549 is the median of chi squared.
+    squares = np.diff(y) ** 2 / (v[1:] + v[:-1] + link[1:]) / 0.4549
+    seen = len(squares) * float(np.median(squares)) if squares.size else 0.0
+    scale = max(1.0, (TREND.prior_runs + seen) / (TREND.prior_runs + len(squares)))
+    beside, values = TREND.window // 2, [float(value) for value in one.ratios]
+    middle = np.array([median(values[max(0, at - beside) : at + beside + 1]) for at in range(len(values))])
+    most = TREND.clip * np.sqrt(scale * v)
+    return middle + np.clip(y - middle, -most, most), scale * v, scale * link
+
+
+def partition(y: Floats, v: Floats, link: Floats) -> NDArray[np.int64]:
+    """Returns for each number of runs where the last segment of the cheapest division begins. Rows are series.
+
+    A segment costs the squared innovations of its mean, in its variances.
+    """
+    y, v, link = y.T, v.T, link.T
+    n, rows = y.shape
+    best, back = np.full((n + 1, rows), np.inf), np.zeros((n + 1, rows), np.int64)
+    best[0] = 0
+    level, sure, cost = np.zeros((3, n, rows))  # of the segments that begin at each run; `sure` is the mean's variance
+    for at in range(n):
+        means, variances = level[:at], sure[:at]
+        if link[at].any():
+            variances += link[at]
+        total, off = variances + v[at], y[at] - means
+        gain = variances / total
+        means += gain * off
+        variances[:] = gain * v[at]
+        off *= off
+        off /= total
+        cost[:at] += off
+        level[at], sure[at], cost[at] = y[at], v[at], best[at] + TREND.penalty * (at > 0)
+        if at + 1 >= TREND.least:
+            whole = cost[: at + 2 - TREND.least]
+            back[at + 1] = whole.argmin(0)
+            best[at + 1] = whole.min(0)
+    return back.T
+
+
+def _begins(back: NDArray[np.int64]) -> tuple[int, ...]:
+    """Returns the first run of each segment in the cheapest division of all runs."""
+    found = [int(back[-1])] if len(back) > TREND.first else [0]
+    while found[0]:
+        found.insert(0, int(back[found[0]]))
+    return tuple(found)
+
+
+def _course(y: Floats, v: Floats, link: Floats, begins: tuple[int, ...]) -> Course:
     ends = (*begins, len(y))
 
     def part(first: int, last: int) -> _Segment:
@@ -122,98 +160,38 @@ def _course(y: Floats, v: Floats, link: Floats, begins: Sequence[int]) -> Course
         return _Segment(y[runs], v[runs], link[runs])
 
     segments = [part(place, place + 1) for place in range(len(begins))]
-    steps = []
+    jumps = []
     for place, (before, after) in enumerate(pairwise(segments)):
         begun, at = ends[place : place + 2]
         earliest, latest = part(place, place + 2).places(at - begun)
         error = math.sqrt(before.variances[-1] + after.variances[0] + link[at])
         change = float(after.levels[0] - before.levels[-1])
-        steps.append(Step(at=at, earliest=begun + earliest, latest=begun + latest, change=change, error=error))
+        jumps.append(Step(at=at, earliest=begun + earliest, latest=begun + latest, change=change, error=error))
+    steps, place = [], 0
+    while place < len(jumps):
+        step = jumps[place]
+        far = last = place
+        while far + 1 < len(jumps) and _may_be_one(*jumps[far : far + 2]):
+            far += 1
+        for end in range(far, place - 1, -1):
+            costs = sum(segment.cost for segment in segments[place : end + 2])
+            if slow := part(place, end + 2).slow_change(begins[place], jumps[place].at, jumps[end].at, costs):
+                step, last = slow, end
+                break
+        steps.append(step)
+        place = last + 1
     return Course(
-        steps=tuple(_with_slow_changes(steps, begins, part)),
+        steps=tuple(steps),
         levels=tuple(float(level) for segment in segments for level in segment.levels),
         noise=math.sqrt(float(np.median(v))),
-        begins=tuple(begins),
+        begins=begins,
         judged=(y, v, link),
     )
 
 
-def _with_slow_changes(
-    steps: Sequence[Step], begins: Sequence[int], part: Callable[[int, int], _Segment]
-) -> Iterator[Step]:
-    """Yields the steps. A slow change replaces the steps that it explains, as many as it can."""
-    at = 0
-    while at < len(steps):
-        last = at
-        while (
-            last + 1 < len(steps)
-            and steps[last + 1].change * steps[at].change > 0
-            and steps[last + 1].at - steps[last].at <= TREND.slow_runs
-        ):
-            last += 1
-        found, begun = steps[at], begins[at]
-        for end in range(last, at - 1, -1):
-            slow = part(at, end + 2).slow_change(steps[at].at - begun, steps[end].at - begun)
-            cost = sum(part(place, place + 1).cost for place in range(at, end + 2))
-            if slow is not None and slow[0] <= cost - TREND.slow_gain:
-                _, first, final, change, error = slow
-                first, final = first + begun, final + begun
-                found = Step(at=first, earliest=first, latest=final, change=change, error=error, is_slow=True)
-                break
-        yield found
-        at = end + 1
-
-
-# --- The detector; rows are series of the same length
-
-
-def scale_of(y: Floats, v: Floats, link: Floats) -> Floats:
-    """Returns how much more neighbours differ than their variances say, at least 1; steps do not enter (a median)."""
-    pairs = y.shape[1] - 1
-    if pairs < 1:
-        return np.ones(len(y))
-    squares = np.diff(y) ** 2 / (v[:, 1:] + v[:, :-1] + link[:, 1:])
-    seen = np.median(squares, axis=1) / 0.4549  # the median of chi squared
-    scale: Floats = np.maximum(1.0, (TREND.prior_runs + pairs * seen) / (TREND.prior_runs + pairs))
-    return scale
-
-
-def clipped(y: Floats, sd: Floats) -> Floats:
-    """Draws odd runs towards the median of the runs around them. A step of four runs stays."""
-    around = np.pad(y, ((0, 0), (TREND.window // 2,) * 2), constant_values=np.nan)
-    middle = np.nanmedian(np.lib.stride_tricks.sliding_window_view(around, TREND.window, axis=1), axis=2)
-    return middle + np.clip(y - middle, -TREND.clip * sd, TREND.clip * sd)
-
-
-def partition(y: Floats, v: Floats, link: Floats, penalty: Floats) -> NDArray[np.int64]:
-    """Returns the beginning of the cheapest division's last segment, for each end. It takes n² / 2 updates.
-
-    A segment costs the squared innovations of its mean, in its variances.
-    """
-    rows, n = y.shape
-    best, back = np.full((rows, n + 1), np.inf), np.zeros((rows, n + 1), np.int64)
-    best[:, 0] = 0
-    level, sure, cost = np.zeros((3, rows, n))  # of the segments that begin at each run; `sure` is the mean's variance
-    for j in range(n):
-        sure[:, :j] += link[:, j : j + 1]
-        total, off = sure[:, :j] + v[:, j : j + 1], y[:, j : j + 1] - level[:, :j]
-        cost[:, :j] += off**2 / total
-        level[:, :j] += sure[:, :j] / total * off
-        sure[:, :j] *= 1 - sure[:, :j] / total
-        level[:, j], sure[:, j] = y[:, j], v[:, j]
-        if (k := j + 2 - TREND.least) > 0:
-            whole = best[:, :k] + cost[:, :k] + np.where(np.arange(k) > 0, np.reshape(penalty, (-1, 1)), 0)
-            back[:, j + 1], best[:, j + 1] = whole.argmin(1), whole.min(1)
-    return back
-
-
-def points(back: Sequence[int] | NDArray[np.int64]) -> list[int]:
-    """Returns the first run of each segment but the first, in the cheapest division of all runs."""
-    found: list[int] = []
-    end = len(back) - 1
-    while (end := int(back[end])) > 0:
-        found.insert(0, end)
-    return found
+def _may_be_one(step: Step, later: Step) -> bool:
+    """Returns whether two steps may be parts of one slow change."""
+    return step.change * later.change > 0 and later.at - step.at <= TREND.slow_runs
 
 
 class _Segment:
@@ -223,43 +201,36 @@ class _Segment:
         self._runs = y, v, link
         self._ahead, ahead, sure = _filtered(y, v, link)
         moves = np.append(link[1:], 0.0)
-        costs, back, back_sure = (one[::-1] for one in _filtered(y[::-1], v[::-1], moves[::-1]))
-        self._behind = costs
+        self._behind, back, back_sure = (one[::-1] for one in _filtered(y[::-1], v[::-1], moves[::-1]))
         # Later runs add to the estimate of each mean, except the last.
-        later = np.append(back[1:], 0.0)
         weight = np.append(1 / (back_sure[1:] + link[1:]), 0.0)
         self.variances = 1 / (1 / sure + weight)
-        self.levels = self.variances * (ahead / sure + weight * later)
+        self.levels = self.variances * (ahead / sure + weight * np.append(back[1:], 0.0))
+        self.cost = float(self._ahead[-1])
 
-    @property
-    def cost(self) -> float:
-        return float(self._ahead[-1])
+    def slow_change(self, begun: int, first: int, last: int, costs: float) -> Step | None:
+        """Returns a straight line between two means, if it costs clearly less than `costs` and links matter little.
 
-    def slow_change(self, first: int, last: int) -> tuple[float, int, int, float, float] | None:
-        """Returns a straight line between two means: its cost, first and last run, change and the change's error.
-
-        It begins at `first` or some runs before, and ends at `last` or some runs later. None if links matter.
+        It begins at the run `first` or before, and ends at `last` or later. `begun` is the segment's first run.
         """
         y, v, link = self._runs
-        if link[1:].sum() > 0.25 * v.min():
-            return None
+        first, last = first - begun, last - begun
         begins = np.arange(max(1, first - TREND.slow_runs), first + 1)
         ends = np.arange(max(last, first + TREND.slow_least - 1), min(len(y) - 1, last + TREND.slow_runs) + 1)
-        begin, end = (one.reshape(-1, 1) for one in np.meshgrid(begins, ends))
-        if not begin.size:
+        if link[1:].sum() > 0.25 * v.min() or not begins.size * ends.size:
             return None
-        new = np.clip((np.arange(len(y)) - begin + 1) / (end - begin + 1), 0, 1)
-        old = 1 - new
-        # Least squares with two weights, in closed form.
-        a, b, c = ((one * other / v).sum(1) for one, other in ((old, old), (old, new), (new, new)))
-        d, e, whole = (old * y / v).sum(1), (new * y / v).sum(1), float((y * y / v).sum())
-        determinant = a * c - b * b
-        levels = (c * d - b * e) / determinant, (a * e - b * d) / determinant
-        costs = whole - levels[0] * d - levels[1] * e
-        best = int(costs.argmin())
-        error = math.sqrt(float((a + 2 * b + c)[best] / determinant[best]))
-        change = float(levels[1][best] - levels[0][best])
-        return float(costs[best]), int(begin[best, 0]), int(end[best, 0]), change, error
+        begin, end = (grid.reshape(-1, 1) for grid in np.meshgrid(begins, ends))
+        share = np.clip((np.arange(len(y)) - begin + 1) / (end - begin + 1), 0, 1)
+        lines = np.stack((np.ones_like(share), share), axis=1)  # least squares: a mean, and a change
+        normal, moment = lines / v @ lines.transpose(0, 2, 1), lines @ (y / v)
+        found = np.linalg.solve(normal, moment[..., None])[..., 0]
+        whole = (y * y / v).sum() - (found * moment).sum(1)
+        best = int(whole.argmin())
+        if whole[best] > costs - TREND.slow_gain:
+            return None
+        at, error = begun + int(begin[best, 0]), math.sqrt(np.linalg.inv(normal[best])[1, 1])
+        latest = begun + int(end[best, 0])
+        return Step(at=at, earliest=at, latest=latest, change=float(found[best, 1]), error=error, is_slow=True)
 
     def places(self, best: int) -> tuple[int, int]:
         """Returns the first and the last place at which a division costs little more than the best one."""
@@ -271,11 +242,11 @@ class _Segment:
 
 def _filtered(y: Floats, v: Floats, link: Floats) -> tuple[Floats, Floats, Floats]:
     """Returns the cost of the runs up to each run, and their mean with its variance (a Kalman filter)."""
-    costs, levels, variances = np.zeros(len(y)), np.array(y), np.array(v)
-    for at in range(1, len(y)):
-        sure = variances[at - 1] + link[at]
-        total, off = sure + v[at], y[at] - levels[at - 1]
-        costs[at] = costs[at - 1] + off**2 / total
-        levels[at] = levels[at - 1] + sure / total * off
-        variances[at] = sure * (1 - sure / total)
+    found = [(0.0, float(y[0]), float(v[0]))]
+    for value, variance, moved in zip(y[1:].tolist(), v[1:].tolist(), link[1:].tolist(), strict=True):
+        cost, level, sure = found[-1]
+        total, off = sure + moved + variance, value - level
+        gain = (sure + moved) / total
+        found.append((cost + off * off / total, level + gain * off, gain * variance))
+    costs, levels, variances = np.array(found).T
     return costs, levels, variances

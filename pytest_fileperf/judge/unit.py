@@ -28,7 +28,7 @@ from statistics import fmean, median, stdev, variance
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_fileperf.judge.difference import Difference, as_share, moderated
+from pytest_fileperf.judge.difference import Difference, moderated
 from pytest_fileperf.judge.evidence import (
     HODGES_LEHMANN_COST,
     Pair,
@@ -45,6 +45,7 @@ from pytest_fileperf.measure.histogram import Histogram
 from pytest_fileperf.measure.metrics import Metric
 from pytest_fileperf.measure.recording import Phase, Recording, Round
 from pytest_fileperf.measure.usage import busy_of
+from pytest_fileperf.units import as_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

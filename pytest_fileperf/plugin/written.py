@@ -21,14 +21,13 @@ from pytest_fileperf.host.files import write_text
 from pytest_fileperf.judge.baseline import BaselineStore, new_salt, sealed
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.groups import Asked, SessionRecord, session_record
+from pytest_fileperf.judge.history import Trend, trends_of
 from pytest_fileperf.judge.record import FailedTest, Result
 from pytest_fileperf.plan.request import without_queries
 from pytest_fileperf.report.annotations import github_commands
 from pytest_fileperf.report.markdown import STEP_LIMIT_BYTES, markdown_report
 from pytest_fileperf.report.page.document import results_html
 from pytest_fileperf.report.record_file import results_json
-from pytest_fileperf.report.trend import Trend
-from pytest_fileperf.session.history import trends_of
 from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.checkout import commit_info, project_name
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
@@ -24,7 +22,6 @@ from pytest_fileperf.errors import (
 )
 from pytest_fileperf.judge.environment import Environment
 from pytest_fileperf.judge.gate import ErrorBudget, unless_left, unless_lost, unless_other_answers
-from pytest_fileperf.judge.history import Run, append, ratios_of
 from pytest_fileperf.judge.record import Result, TestId
 from pytest_fileperf.judge.verdict import Note, NoteKind, ReasonKind, as_the_run_shows, check_limits
 from pytest_fileperf.measure.measurement import SATURATED_CPU_SHARE
@@ -39,7 +36,7 @@ from pytest_fileperf.serve.running import RunningServer, serving_server
 from pytest_fileperf.serve.spec import InProcess, worker_count
 from pytest_fileperf.session.alone import measure_alone
 from pytest_fileperf.session.capacity import smoke_capacity
-from pytest_fileperf.session.history import with_release
+from pytest_fileperf.session.history import added
 from pytest_fileperf.session.rig import Measured, Rig
 from pytest_fileperf.session.setup import entered, left, work_on
 from pytest_fileperf.session.stored import Baselines, measure_other_version
@@ -47,7 +44,6 @@ from pytest_fileperf.settings.keys import AUTO
 from pytest_fileperf.settings.plans import Plan, app_of, cores_of, subjects_of
 from pytest_fileperf.settings.settings import Options, Settings
 from pytest_fileperf.units import format_count, format_duration
-from pytest_fileperf.versions.source import other_branch
 from pytest_fileperf.versions.tree import CodeTree
 
 # --- Decides how many generators make a load; finds out how many are needed if the user asked for that
@@ -168,33 +164,9 @@ class Session:
         self._rig.close()
 
     def add_to(self, history: Path) -> str:
-        """Appends this session's comparisons to a history, and adds their changes since the newest tag to the results.
-
-        Returns a sentence about it. Raises FilePerfError.
-        """
-        source, environment = self._rig.source, Environment.current()
-        tests, here, commit = ratios_of(self.results), source.here, source.commit_info() or {}
-        if not tests or isinstance(here, str):
-            why = here if isinstance(here, str) else "no comparison of new and old code was complete"
-            return f"added nothing to {history}: {why}"
-        run = Run(
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
-            tree=here.tree[:12],
-            machine=environment.profile,
-            packages=hashlib.sha256(repr(sorted(environment.packages.items())).encode()).hexdigest()[:8],
-            tests=tests,
-            commit=here.commit or "",
-            dirty=here.dirty,
-            made=str(commit.get("time", "")),
-            branch=str(commit.get("branch", "")),
-        )
-        branch = other_branch(os.environ)
-        if not branch:
-            append(history, run)
-        self.results = with_release(self.results, history, run, source)
-        if branch:
-            return f"nothing was added to {history}: runs of {branch} only read it"
-        return f"added {format_count(len(tests), 'test')} to {history}"
+        """Appends this session's comparisons to a history, and returns a sentence about it. Raises FilePerfError."""
+        self.results, said = added(self.results, history, self._rig.source)
+        return said
 
     def end(self) -> None:
         """Ends server and load generators; another measurement starts them again."""

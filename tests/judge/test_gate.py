@@ -17,7 +17,7 @@ from judge.sides import NO_ANSWER, boot, known, side
 from measure.recordings import in_ms
 
 from pytest_fileperf.judge.baseline import Entry
-from pytest_fileperf.judge.difference import Difference, Threshold, as_share
+from pytest_fileperf.judge.difference import Difference, Threshold
 from pytest_fileperf.judge.evidence import BootEvidence, Evidence
 from pytest_fileperf.judge.gate import (
     ErrorBudget,
@@ -34,6 +34,7 @@ from pytest_fileperf.measure.metrics import METRICS
 from pytest_fileperf.measure.usage import Busy
 from pytest_fileperf.plan.request import Tolerance
 from pytest_fileperf.report.wording import sentence
+from pytest_fileperf.units import as_share
 
 PASS, REGRESSED, IMPROVED, UNDECIDED = Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE
 SPREAD = 0.02

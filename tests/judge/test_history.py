@@ -20,13 +20,12 @@ from pytest_fileperf.judge.history import (
     TestRatios,
     append,
     line_of,
-    ratios_of,
     read,
     series_of,
-    work_of,
 )
 from pytest_fileperf.judge.trend import courses_of
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome, Reason, ReasonKind
+from pytest_fileperf.session.history import ratios_of, work_of
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -188,16 +187,16 @@ def test_the_change_since_a_run_is_that_of_the_levels() -> None:
     (series,) = series_of(runs)
     (course,) = courses_of([series])
     sd = math.sqrt(2e-4)
-    assert series.change_since(20, "", course) == pytest.approx((-0.04, sd * math.sqrt(1 / 20 + 1 / 20)))
-    assert series.change_since(25, "", course) == pytest.approx((0, sd * math.sqrt(1 / 15 + 1 / 5))), "a step before it"
-    assert series.change_since(0, "", course) is None
-    assert series.change_since(40, "a" * 12, course) is None
-    assert series.change_since(0, "a" * 12, course) == pytest.approx((-0.04, sd / math.sqrt(20)))
+    assert series.change_since(20, course) == pytest.approx((-0.04, sd * math.sqrt(1 / 20 + 1 / 20)))
+    assert series.change_since(25, course) == pytest.approx((0, sd * math.sqrt(1 / 15 + 1 / 5))), "a step before it"
+    assert series.change_since(0, course) is None
+    assert series.change_since(40, course, is_since_old=True) is None
+    assert series.change_since(0, course, is_since_old=True) == pytest.approx((-0.04, sd / math.sqrt(20)))
     (hard,) = series_of([run_of(day, -0.01 * (day >= 5)) for day in range(9)])
     (course,) = courses_of([hard])
     assert course.steps == ()
-    assert hard.change_since(5, "", course) == pytest.approx((-0.01, sd * math.sqrt(1 / 5 + 1 / 4)))
-    assert hard.change_since(8, "", course, of_last_run=True) == pytest.approx(
+    assert hard.change_since(5, course) == pytest.approx((-0.01, sd * math.sqrt(1 / 5 + 1 / 4)))
+    assert hard.change_since(8, course, is_last_alone=True) == pytest.approx(
         (-0.01 + 0.03 / 8, sd * math.sqrt(1 + 1 / 8))
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytest_fileperf.judge.rules import TREND
-from pytest_fileperf.judge.trend import Course, Observed, courses_of, partition, points
+from pytest_fileperf.judge.trend import Course, Observed, courses_of
 
 
 def observed(
@@ -46,17 +46,18 @@ def test_the_division_is_the_cheapest_of_all() -> None:
         return float(np.sum((y - mean) ** 2 / v))
 
     for _ in range(20):
-        y, v = rng.normal(0, 0.02, 12) + 0.05 * (np.arange(12) >= rng.integers(3, 10)), rng.uniform(1e-4, 4e-4, 12)
-        found = points(partition(y[None], v[None], np.zeros((1, 12)), np.array([12.0]))[0])
+        (course,) = courses_of([observed(rng, (int(rng.integers(3, 10)), 0.05), runs=12)])
+        y, v, _ = course.judged
         ways = [cuts for number in range(4) for cuts in combinations(range(3, 10), number)]
         ways = [
             cuts for cuts in ways if all(b - a >= TREND.least for a, b in zip((0, *cuts), (*cuts, 12), strict=True))
         ]
         costs = {
-            cuts: 12 * len(cuts) + sum(cost(y[a:b], v[a:b]) for a, b in zip((0, *cuts), (*cuts, 12), strict=True))
+            cuts: TREND.penalty * len(cuts)
+            + sum(cost(y[a:b], v[a:b]) for a, b in zip((0, *cuts), (*cuts, 12), strict=True))
             for cuts in ways
         }
-        assert tuple(found) == min(costs, key=costs.__getitem__)
+        assert course.begins[1:] == min(costs, key=costs.__getitem__)
 
 
 def test_unchanged_code_has_no_step() -> None:

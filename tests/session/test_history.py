@@ -11,11 +11,11 @@ from pathlib import Path
 from report.samples import result
 
 from pytest_fileperf.judge.groups import SessionRecord
-from pytest_fileperf.judge.history import Run, TestRatios, append, ratios_of, work_of
+from pytest_fileperf.judge.history import Run, TestRatios, append
 from pytest_fileperf.judge.verdict import MetricComparison, Outcome
 from pytest_fileperf.report import remarks
 from pytest_fileperf.report.markdown import markdown_report
-from pytest_fileperf.session.history import with_release
+from pytest_fileperf.session.history import ratios_of, with_release, work_of
 from pytest_fileperf.versions.source import Source
 
 BEGIN = datetime(2026, 10, 1, tzinfo=UTC)

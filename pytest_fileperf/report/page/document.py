@@ -12,6 +12,7 @@ from datetime import datetime
 
 from pytest_fileperf.judge.environment import server_packages
 from pytest_fileperf.judge.groups import Place, RankedGroup, SessionRecord
+from pytest_fileperf.judge.history import Trend
 from pytest_fileperf.judge.record import FailedTest, Result, Standing
 from pytest_fileperf.measure.limiting import Limit, LimitKind
 from pytest_fileperf.measure.measurement import Measurement
@@ -36,7 +37,6 @@ from pytest_fileperf.report.table import (
     value_text,
 )
 from pytest_fileperf.report.text import plain, time_text
-from pytest_fileperf.report.trend import Trend
 from pytest_fileperf.units import format_count, format_share
 
 
