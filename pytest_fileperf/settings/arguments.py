@@ -1,4 +1,4 @@
-"""Reads the arguments of a verb: the request or journey that it measures, and the settings given with it."""
+"""Reads the arguments of `fileperf.get`, `fileperf.run` and the other methods (verbs): their requests and settings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pytest_fileperf.units import parse_size_bytes
 # --- Reads a verb's feed: which requests come from its URL and body, and in which order
 
 FEEDING = ("feed", "order", "seed", "per_connection")
-"""The keywords for which requests there are, and in which order."""
+"""The keywords for many requests with different values."""
 NO_SETUP_FOR_FEED = (
     "the feed's function needs a setup's value, but there is no setup. Give one (setup=… or the fixture "
     "fileperf_setup), or give the rows"
@@ -48,7 +48,6 @@ NO_SETUP_FOR_FEED = (
 
 
 def _fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | Requests:
-    """Returns the operation, or the requests that it makes with a feed. Raises PlanError."""
     feed, used = arguments.get("feed"), fields_of(operation)
     needed = used - {UNIQUE}
     if feed is None:
@@ -68,13 +67,13 @@ def _fed(operation: Operation, arguments: Mapping[str, object]) -> Operation | R
             why = f": {NAME_RULE}" if is_named else ". Give the URL as a text, because httpx.URL quotes braces"
             why = f"{like[0]} isn't a field{why}"
         raise PlanError(f"there is a feed, but the request has no field for its values. {why}")
-    recipes, order = (operation,), order_from(arguments)
+    order = order_from(arguments)
     if callable(feed) and not takes(feed, 0):
         if takes(feed, 1) is False:
             raise PlanError("feed: a function takes the setup's value, or nothing, and returns the rows")
-        return Requests(recipes=recipes, order=order, make=feed)
+        return Requests(recipes=(operation,), order=order, make=feed)
     columns = columns_of(feed() if callable(feed) else feed, needed)
-    return Requests(recipes=recipes, order=order, columns=columns)
+    return Requests(recipes=(operation,), order=order, columns=columns)
 
 
 def order_from(arguments: Mapping[str, object]) -> Order:
@@ -100,7 +99,7 @@ def order_from(arguments: Mapping[str, object]) -> Order:
 _OF_EVENTS = tuple(name for name, metric in METRICS.items() if metric.events)
 _NOT_OF_STEPS = ("cpu_per_request", "rss", "startup", "queries", "capacity", *_OF_EVENTS)
 STEP_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name.partition("_")[2] not in _NOT_OF_STEPS))
-"""The marker's keys that a step may have. The server's use and stream events belong to a whole load."""
+"""The keys that a step may have. CPU time, memory and stream events are known only for a whole load."""
 
 
 def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
@@ -133,13 +132,13 @@ def _steps_from(given: object, problems: list[str]) -> tuple[Subject, ...]:
 
 
 def judged_by(name: str, keys: Mapping[str, object], gate: object = "none") -> Subject:
-    """Returns the criteria for a part or step, with its own limits only. Raises PlanError."""
+    """Returns how to judge a part or step, without limits that its own keys do not give. Raises PlanError."""
     own = for_one_load(resolve(verb={"gate": gate, **keys}))
     limits = {key: limit for key, limit in own.limits.items() if key in keys}
     return Subject(name=name, gate=own.gate, watch=own.watch, tolerances=own.tolerances, limits=limits)
 
 
-# --- arguments
+# --- The arguments of each method
 
 EXPECTATIONS = ("expect_status", "expect_bytes", "expect_body")
 """The keywords for the expected answer."""
@@ -161,12 +160,12 @@ _ONCE_ONLY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VerbCall:
-    """One call of a verb of `fileperf`, or of `part`."""
+    """A call of a method of `fileperf` or `part`, with its arguments checked."""
 
     work: Work | None
-    """None if the arguments are wrong: `problems` says why."""
+    """None if the arguments are wrong."""
     keys: Mapping[str, object]
-    """The settings among its keywords, unchecked."""
+    """Its keywords that are settings, not yet checked."""
     problems: tuple[str, ...] = ()
     where: str
     """The call, for messages: `POST /upload`."""
@@ -186,7 +185,7 @@ class VerbCall:
 
 
 def request_from(method: object, url: object, arguments: Mapping[str, object], *, also: Sequence[str] = ()) -> VerbCall:
-    """Reads a verb that repeats one request; `also` are further keywords of the verb."""
+    """Reads the arguments of a method that repeats one request; `also` are keywords that it has besides."""
     valid = (*operation.REQUEST_ARGUMENTS, *EXPECTATIONS, *FEEDING, *also, *KEYS)
     problems, path = [*unknown_keys(arguments, valid)], str(url)
     if not isinstance(url, str) and type(url).__name__ != "URL":
@@ -278,7 +277,7 @@ def _statuses(status: object) -> tuple[int, ...]:
 
 
 def _body_facts(body: object) -> tuple[int, str]:
-    """Returns length and SHA-256 of an expected body."""
+    """Returns an expected body's length in bytes, and its SHA-256."""
     import hashlib
 
     if isinstance(body, Payload):
@@ -332,7 +331,7 @@ def _repeatable_content(value: object) -> object:
 
 
 def _repeatable_file(name: str, item: object) -> object:
-    """Returns one entry of `files`, with the content in place of an open file."""
+    """Returns an item of `files`; an open file is replaced by its content."""
     if isinstance(item, tuple) and len(item) >= 2:
         filename, content, *rest = item
         if isinstance(content, str | bytes | Payload):
@@ -350,9 +349,9 @@ def _repeatable_file(name: str, item: object) -> object:
 
 
 def _read(name: str, source: object) -> Payload | bytes:
-    """Reads an open file from its position, or like httpx from its start if it belongs to a form.
+    """Returns an open file's content from its position on, or for a form from its start, as httpx does.
 
-    A file with a path is not read, so that large files never come into memory.
+    A file on disk becomes a Payload of its path, so that a large one never comes into memory.
     """
     from_start, kind = name != "content", type(source).__name__
     if not hasattr(source, "read"):
@@ -379,7 +378,7 @@ def _read(name: str, source: object) -> Payload | bytes:
 
 
 def _path_of(source: object) -> Path | None:
-    """Returns the path of a plain file that exists under its name, after flushing it."""
+    """Returns the path of a plain file, after flushing it; None if the path no longer leads to this file."""
     file = getattr(source, "file", source)  # a NamedTemporaryFile wraps the real one
     # Others, such as a GzipFile, also have a descriptor and a name, but give other bytes.
     if not isinstance(file, io.BufferedReader | io.BufferedRandom | io.FileIO):
@@ -400,12 +399,12 @@ def _type_of(filename: str) -> str:
     return mimetypes.guess_type(filename)[0] or "application/octet-stream"
 
 
-# --- Reads the arguments of the verb `stream`: a request, its pieces, and its end
+# --- The arguments of `stream`: a request, its pieces, and its end
 
 STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
-"""The keywords of `stream` that no other verb has."""
+"""The keywords that only `stream` has."""
 STREAM_GATE = ("event_rate", "first_event_p50")
-"""The test decides how many streams end in a second, and how long they take. Their events say more."""
+"""Not requests/s and latency, because the test itself decides how long its streams take."""
 _OF_A_FEED = "a stream has one request, but a feed makes many. Read the streams of a feed in a journey"
 _UNIQUE = (
     "a stream sends one request again and again, but a unique payload changes it each time. Leave that out, "
@@ -415,16 +414,15 @@ _T = TypeVar("_T")
 
 
 def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
-    others = {name: value for name, value in arguments.items() if name not in STREAM_ARGUMENTS}
     method = "GET" if arguments.get("method") is None else arguments["method"]
-    call = request_from(method, url, others, also=STREAM_ARGUMENTS)
+    call = request_from(method, url, arguments, also=STREAM_ARGUMENTS)
     problems = [*call.problems]
-    each = _parsed("each", parse_each, arguments, problems)
+    each = _parsed("each", parse_each, arguments, problems) or EVENT
     events = _parsed("events", parse_count, arguments, problems)
     lasts_ns = _parsed("listen_for", parse_positive_duration_ns, arguments, problems)
     stream = None
     if isinstance(call.work, Operation):
-        stream = Stream(operation=call.work, each=EVENT if each is None else each, events=events, lasts_ns=lasts_ns)
+        stream = Stream(operation=call.work, each=each, events=events, lasts_ns=lasts_ns)
         expect = call.work.expect
         if stream.ends_early and expect.size_bytes is not None:
             end = "events" if events is not None else "listen_for"
@@ -440,7 +438,7 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
 def _parsed(
     name: str, parse: Callable[[object], _T], arguments: Mapping[str, object], problems: list[str]
 ) -> _T | None:
-    """Returns a keyword's value; None if it is missing, or wrong, which adds a problem."""
+    """Returns a keyword's value, or None if it is missing or wrong. A wrong value adds a problem."""
     try:
         return None if arguments.get(name) is None else parse(arguments[name])
     except PlanError as error:

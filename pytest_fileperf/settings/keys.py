@@ -1,4 +1,4 @@
-"""The keys of the marker and of every verb, and how each value is parsed."""
+"""The keys of the marker `fileperf`, which are also keywords of the fixtures' methods, and how each value is parsed."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pytest_fileperf.serve.likeness import takes
 from pytest_fileperf.serve.spec import ServerSpec, parse_server
 from pytest_fileperf.units import parse_duration_ns, parse_share, parse_size_bytes
 
-MOST_RATE = 1_000_000
-"""Far more than a process can send, or count as dropped."""
-MOST = 10**12
-"""For all counts: far more than a load can make."""
+_MOST_PER_S = 1_000_000
+"""Requests per second: far more than a process can send, or count as dropped."""
+_MOST = 10**12
+"""Far more requests than a load can make."""
 AUTO = "auto"
-"""As many generators as needed."""
-MOST_GENERATORS = 256
+"""Value of `generators`: as many as needed."""
+_MOST_GENERATORS = 256
 """Each is a process of some 70 MB, and machines with more cores are rare."""
 
 
 def unknown_keys(names: Iterable[str], valid: Iterable[str]) -> tuple[str, ...]:
-    """Returns a problem that names every unknown key, similar names and all valid ones; nothing if all are known."""
+    """Returns one problem that names all unknown keys, or an empty tuple if every key is valid."""
     known = tuple(valid)
     found = []
     for name in names:
@@ -50,20 +50,19 @@ def _number(value: object) -> float:
 
 
 def _count(value: object) -> float:
-    """Returns an average count, from 0, 3, "3" or 3.5."""
     with suppress(ValueError):
         value = float(value) if isinstance(value, str) else value
     return _number(value)
 
 
 def parse_count(value: object) -> int:
-    """Returns a whole number of 1 or more, even from text. Raises ValueError."""
+    """Returns a whole number of 1 or more, from a number or a text. Raises ValueError."""
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{value!r} isn't a whole number of 1 or more")
-    if value > MOST:
-        raise ValueError(f"{value!r} is too many: at most {MOST:,}")
+    if value > _MOST:
+        raise ValueError(f"{value!r} is too many: at most {_MOST:,}")
     return value
 
 
@@ -74,8 +73,8 @@ def _generators(value: object) -> int | str:
         count = parse_count(value)
     except ValueError as error:
         raise ValueError(f'{error}, or "{AUTO}"') from None
-    if count > MOST_GENERATORS:
-        raise ValueError(f"{value!r} is too many: at most {MOST_GENERATORS}, and no more than free cores")
+    if count > _MOST_GENERATORS:
+        raise ValueError(f"{value!r} is too many: at most {_MOST_GENERATORS}, and no more than free cores")
     return count
 
 
@@ -90,13 +89,12 @@ def _rate(value: object) -> float:
         rate = 0.0
     if rate <= 0:
         raise ValueError(f'{value!r} isn\'t a rate. Write requests per second, as in 10 or "10/s" or "300/min"')
-    if rate > MOST_RATE:
-        raise ValueError(f"{value!r} is more than a load generator can send: at most {MOST_RATE:,} per second")
+    if rate > _MOST_PER_S:
+        raise ValueError(f"{value!r} is more than a load generator can send: at most {_MOST_PER_S:,} per second")
     return rate
 
 
 _ZERO = re.compile(r"\s*0+(\.0*)?\s*(/\s*(s|min|m|h)\s*)?")
-"""No load, as a rate or a number of connections: `0`, `0/s`."""
 _RAMP_FORM = 'Write stages of time and target, as in "10s:100/s, 30s:100/s" for a rate or "10s:50" for connections'
 
 
@@ -113,9 +111,10 @@ def _ramp(value: object) -> Ramp:
             problems.append(str(error))
         else:
             stages.append(stage)
-            of_rate |= set() if is_rate is None else {is_rate}
+            of_rate.add(is_rate)
     if problems:
         raise PlanError(*problems)
+    of_rate.discard(None)
     if len(of_rate) > 1:
         raise ValueError(f"its targets mix rates and numbers of connections. {_RAMP_FORM}")
     if not any(stage.target for stage in stages):
@@ -126,7 +125,7 @@ def _ramp(value: object) -> Ramp:
 
 
 def _stage(item: object) -> tuple[Stage, bool | None]:
-    """Returns a stage, and whether its target is a rate; None for a plain 0, which also fits connections."""
+    """Returns a stage, and whether its target is a rate; None for a plain 0, which may also mean connections."""
     if not isinstance(item, list | tuple) or len(item) != 2:
         raise ValueError(f"stage {item!r} isn't a time and a target. {_RAMP_FORM}")
     length, target = item
@@ -149,7 +148,7 @@ def _duration_ns(value: object) -> int:
 
 
 def parse_positive_duration_ns(value: object) -> int:
-    """Returns a duration above 0 in nanoseconds, from seconds or text. Raises ValueError."""
+    """Returns a duration above 0, from a number of seconds or a text such as `10s`. Raises ValueError."""
     duration_ns = _duration_ns(value)
     if duration_ns == 0:
         raise ValueError(f"{value!r} is too short: it must be above 0")
@@ -199,22 +198,25 @@ FLOORS: Mapping[Unit, str] = {
     Unit.SHARE: "1%",
     Unit.COUNT: "2/request",
 }
-"""How a tolerance's floor is written, by the metric's unit."""
+"""An example of a tolerance's floor, by the metric's unit."""
 
 
 def _with_floor(share: float, floor: str) -> Tolerance:
-    if floor.endswith("/request"):
-        with suppress(ValueError):
-            return Tolerance(share, floor=_count(floor.removesuffix("/request").strip()), unit=Unit.COUNT)
-    number, per_second = floor.removesuffix("/s").strip(), floor.endswith("/s")
+    number, slash, per = floor.partition("/")
+    number = number.strip()
     is_plain = number.replace(".", "", 1).isdecimal()
-    of_rates = (Unit.PER_SECOND, float) if is_plain else (Unit.BYTES_PER_SECOND, parse_size_bytes)
-    tries: tuple[tuple[Unit, Callable[[str], float]], ...] = (
-        (Unit.SHARE, parse_share),
-        (Unit.SECONDS, lambda text: parse_duration_ns(text) / 1e9),
-        (Unit.BYTES, parse_size_bytes),
-    )
-    for unit, parse in (of_rates,) if per_second else () if is_plain else tries:
+    tries: tuple[tuple[Unit, Callable[[str], float]], ...] = ()
+    if per == "request":
+        tries = ((Unit.COUNT, _count),)
+    elif per == "s":
+        tries = ((Unit.PER_SECOND, float) if is_plain else (Unit.BYTES_PER_SECOND, parse_size_bytes),)
+    elif not slash and not is_plain:
+        tries = (
+            (Unit.SHARE, parse_share),
+            (Unit.SECONDS, lambda text: parse_duration_ns(text) / 1e9),
+            (Unit.BYTES, parse_size_bytes),
+        )
+    for unit, parse in tries:
         with suppress(ValueError):
             return Tolerance(share, floor=float(parse(number)), unit=unit)
     forms = ", ".join(f'"15% and {form}"' for form in FLOORS.values())
@@ -222,7 +224,7 @@ def _with_floor(share: float, floor: str) -> Tolerance:
 
 
 def _tolerance(value: object) -> float | dict[str, float]:
-    """Returns one share for all gated metrics, or shares by metric, from a mapping or a text: `rps=5%, p99=20%`."""
+    """Returns one share for all gated metrics, or shares by metric from a mapping or a text: `rps=5%, p99=20%`."""
     items: Mapping[object, object]
     if isinstance(value, Mapping):
         items = value
@@ -284,7 +286,7 @@ def _app(value: object) -> object:
 
 
 def _step(value: object, *, arguments: str, counts: tuple[int, ...]) -> object:
-    """Returns the function if it accepts one of these numbers of arguments. Raises ValueError otherwise."""
+    """Returns a setup or teardown that takes one of these numbers of arguments; the message has `arguments`."""
     form = f"Write an async or plain function that takes {arguments}"
     if inspect.iscoroutine(value):
         value.close()  # nothing will await it, which would be a warning
@@ -316,7 +318,7 @@ _BY_UNIT: Mapping[Unit, Callable[[object], float]] = {
 LIMITS: Mapping[str, Callable[[object], float]] = {
     metric.limit_key: _BY_UNIT[metric.unit] for metric in METRICS.values()
 }
-"""Each metric's absolute limit, with its parser."""
+"""The keys of absolute limits, such as `max_p99`, each with its parser."""
 
 KEYS: Mapping[str, Callable[[object], object]] = {
     "connections": parse_count,
@@ -344,4 +346,4 @@ KEYS: Mapping[str, Callable[[object], object]] = {
     "group": _text,
     "label": _text,
 }
-"""The keys of the marker and of every verb, each with its parser, which raises ValueError."""
+"""Every key of the marker, with its parser. Parsers raise ValueError, or PlanError for several problems."""

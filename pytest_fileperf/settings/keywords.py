@@ -1,7 +1,7 @@
 """The keywords of the verbs with types and meanings: for editors, type checkers and the reference.
 
-An editor shows the text below a keyword. At run time `settings.keys` and `plugin.arguments` decide which keywords
-exist; a test compares them with these.
+An editor shows the text below a keyword. At run time `settings.keys` and `settings.arguments` decide which keywords
+exist. A test compares them with these types.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_fileperf.drive.journey import Client
 
-# Parameters that may have any type: only `Never` fits them all. The same goes for a client of httpx2, which a type
-# checker may not find.
+# `Never` stands for a parameter of any type: a setup's result, or a client of httpx2, which may not be installed.
 Setup: TypeAlias = (
     "Callable[[httpx.AsyncClient], Awaitable[object]] | Callable[[httpx.Client], object] | Callable[[Never], object]"
 )
@@ -38,7 +37,7 @@ _WithValue: TypeAlias = (
 Teardown: TypeAlias = "_WithValue | Callable[[Never, Never], object] | Setup"
 _OfAny: TypeAlias = "Callable[[Never], Awaitable[object]] | Callable[[Never, Never], Awaitable[object]]"
 Journey: TypeAlias = "Callable[[Client], Awaitable[object]] | Callable[[Client, Never], Awaitable[object]] | _OfAny"
-# A function of any `httpx.AsyncClient` also fits. A function may make the rows, with the setup's result or without.
+# A function makes the rows, from the setup's result or without it.
 Feed: TypeAlias = "Iterable[object] | Callable[[Never], Iterable[object]] | Callable[[], Iterable[object]]"
 
 Part: TypeAlias = "PartOfLoad | Journey"
@@ -258,9 +257,7 @@ class PartKeywords(_Part, _Recipe, total=False):
 
 _NOT_OF_PARTS = ("min_capacity", "max_startup", "max_queries")
 PART_KEYS = ("gate", "watch", "tolerance", *(name for name in LIMITS if name not in _NOT_OF_PARTS))
-"""The marker's keys that a part may have. A capacity belongs to a whole load, a start-up to none."""
-_GATE = ("p50",)
-"""Compared for a part by default. Its rate depends on the mix."""
+"""The keys that a part may have."""
 
 
 class PartOfLoad(VerbCall):
@@ -275,7 +272,7 @@ class PartOfLoad(VerbCall):
 
 
 class _PartVerbs:
-    """The verbs of `fileperf`; each returns a part of a load and measures nothing."""
+    """Its methods return parts of a load, and measure nothing."""
 
     def get(self, url: AnyUrl, **arguments: Unpack[PartKeywords]) -> PartOfLoad:
         """Returns a part of GET requests of `url`; `PartKeywords` describes the keywords."""
@@ -314,7 +311,7 @@ part = _PartVerbs()
 
 
 def _checked(call: VerbCall, name: object) -> PartOfLoad:
-    """Returns the part; `mix_from` reports its problems."""
+    """Returns the part, even with problems: `mix_from` reports them."""
     problems = list(call.problems)
     if name is not None and (problem := why_no_name(name)):
         problems.append(f"name: {problem}")
@@ -326,10 +323,10 @@ def _checked(call: VerbCall, name: object) -> PartOfLoad:
 
 
 def mix_from(weights: object, arguments: Mapping[str, object]) -> VerbCall:
-    """Reads `mix`: weights by parts, or by journeys."""
     problems = [*unknown_keys(arguments, KEYS)]
     parts: list[MixPart] = []
-    default_gate = "none" if arguments.get("gate") in (False, "none") else _GATE
+    # Not requests/s, which depend on the other parts.
+    default_gate = "none" if arguments.get("gate") in (False, "none") else "p50"
     if not isinstance(weights, Mapping) or not weights:
         problems.append("mix takes weights by parts, as in {part.get('/a'): 1, part.get('/b'): 9}")
         weights = {}

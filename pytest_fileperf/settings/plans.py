@@ -1,4 +1,4 @@
-"""From settings to a measurement's plan: what to start, each load, and its name. Chance is passed in."""
+"""From settings to a measurement's plan: what to start, and each load. `session` carries it out."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ from pytest_fileperf.serve.spec import AsgiSpec, Command, Granian, Url, is_only_
 from pytest_fileperf.settings.settings import DEFAULT_BOOTS, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_NS, Settings
 from pytest_fileperf.units import format_count, format_duration, format_rate, format_share
 
-_SMOKE_CONNECTIONS = 4
 _SMOKE_REQUESTS = 8
-_SMOKE_OF_PART = 3
-
 _MS = 1_000_000
 _FIRST_PAIRS = 3
 _LEAST_PAIR_NS, _MOST_PAIR_NS = 1_000 * _MS, 3_000 * _MS
-"""The first pairs take the least time, because a large change shows at once. Later pairs take at most the greatest.
-With fast requests, the least time has ten cycles (`Rules.few_cycles`)."""
+"""A pair is a start-up of each version, loaded alternately. The first pairs take the least time, because a large change
+shows at once. With fast requests, the least time has ten cycles (`Rules.few_cycles`)."""
 _PAIR_STARTS, _PAIR_CYCLES = 2, 7
 """Later pairs are loaded for this multiple of their start-ups' time, and for this many cycles. Fewer cycles say little
 about a pair's noise. Two endpoints of a forked app were compared for the same time. For one, pairs of 1.3 s were 9 %
@@ -39,7 +36,6 @@ _WARMUP_NS = 100 * _MS
 _PROBE_NS, _LIMITING_NS = 150 * _MS, 700 * _MS
 _PROFILE_NS = 2_000 * _MS
 """One look of two: 800 samples of a busy worker show a function that costs a twentieth of a request."""
-_LEAST_PROBED_NS = 750 * _MS
 _LEAST_TURN_NS, _LEAST_HANDOVER_NS = 50 * _MS, 5 * _MS
 """Slow moments of a machine last for some tenths of a second. Turns shorter than that share them."""
 _HANDOVER_LATENCIES = 1.25
@@ -51,24 +47,13 @@ the slower version, except for the slowest requests. Requests sent together are 
 rarely decide whether these answers are in a turn."""
 _TURN_LENGTHS = tuple((latencies + 0.5) / 10.5 for latencies in range(7, 14))
 """Random lengths of a cycle's turns, as shares of the usual one: whole latencies more or less."""
-_LEAST_TURN_HANDOVERS = 3
-"""For the slowest requests, so that two latencies count."""
-_MOST_TURNS = 12
-"""For slow requests: three pairs of two turns each must fit into the time, with start-ups and warm-up."""
-_SEARCHED_PAIRS = 4.5
-"""Pairs in the time of a comparison: four, and the time of start-ups."""
 _SEARCH_ROUNDS = 3
 """For each load of a search: with fewer rounds `limit_of` cannot see whether a backlog grows."""
-_LEAST_PATIENCE_NS, _PATIENCE_LATENCIES = 5_000 * _MS, 20
-"""A search must end even if a server hangs. A request fails after 5 s, or 20 times a limit."""
 _RATE_TURN_NS = 1_000 * _MS
-_RATE_TURN_REQUESTS = 20
-_PAUSES_A_TURN = 3
-"""A turn of a load with pauses lasts for at least this many pauses."""
 
 
 def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
-    """Returns the judged subjects: the whole load, each part of it, and each journey step that has gates or limits."""
+    """Returns the subjects of verdicts: the whole load, its parts, and journey steps with gates or limits."""
     whole = Subject(
         name="", gate=settings.gate, watch=settings.watch, tolerances=settings.tolerances, limits=settings.limits
     )
@@ -77,34 +62,31 @@ def subjects_of(work: Work, settings: Settings) -> dict[SubjectName, Subject]:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One measurement: what to start, its load, alone or alternately with another version, and how to judge it.
-
-    Loads are computed from the settings when asked for.
-    """
+    """One measurement: what to start, its load, alone or alternately with another version, and how to judge it."""
 
     test: TestId
     work: Work
     settings: Settings
     app: AppSpec | None
     cores: frozenset[int] | None = None
-    """The server's. Without enough cores for server and generator, both are None."""
+    """The server's. None, as for the generators, if there are too few cores for both."""
     generator_cores: frozenset[int] | None = None
     generators: int = 1
     """At most this many processes make the load together."""
     said: tuple[str, ...] = ()
-    """Facts that a reader must know about the measurement, as sentences without a full stop."""
+    """Facts for readers of the reports, as sentences without a full stop."""
     alpha: float = 0.0
     """Each gate's probability of error."""
     smoke: bool = False
-    """Whether only a few requests are made, for each part."""
+    """Make only a few requests for each part."""
     profiles: bool = False
-    """Whether to profile the code here after it was measured alone."""
+    """Profile the code here after it was measured alone."""
     shows_queries: bool = False
-    """Whether queries are counted even if no key needs them."""
+    """Count queries even if no key needs them."""
     to_the_end: bool = False
-    """Whether a comparison uses all of its time, whatever it finds."""
+    """Use all of a comparison's time, whatever it finds."""
     in_half: bool = False
-    """Whether only half of the time is used, because another measurement follows."""
+    """Use only half of the time, because another measurement follows."""
 
     # --- judged subjects
 
@@ -113,7 +95,7 @@ class Plan:
         return subjects_of(self.work, self.settings)
 
     def subject(self, name: SubjectName) -> Subject:
-        """Returns the criteria for a subject: none for a step that the test does not name."""
+        """Returns how to judge a part or step. Steps that the test does not name have no gates or limits."""
         return self.subjects.get(name, Subject(name=name[1]))
 
     def title_of(self, name: SubjectName) -> str:
@@ -123,11 +105,10 @@ class Plan:
         return f"step {name[1]} of {work}" if name[1] else work
 
     def allowed_errors(self, name: SubjectName) -> float:
-        """Returns the share of requests that may fail. A step's failures fail its journey, so it needs no limit."""
+        """Returns the share of requests that may fail. A step has no limit, because its failures fail its journey."""
         return self.subject(name).limits.get("max_error_rate", 1.0 if name[1] else 0.0)
 
     def tolerances(self, name: SubjectName = WHOLE_LOAD) -> dict[str, float]:
-        """Returns the tolerance of each compared metric."""
         subject = self.subject(name)
         gates = {metric: subject.tolerances.get(metric, METRICS[metric].tolerance) for metric in subject.gate}
         return gates | {metric: Tolerance(METRICS[metric].tolerance, watched=True) for metric in subject.watch}
@@ -135,45 +116,40 @@ class Plan:
     @property
     def times_starts(self) -> bool:
         """Whether start-ups are measured: then each is fresh, with nothing else running."""
-        asked = (*self.subject(WHOLE_LOAD).compared, *self.settings.limits)
-        return not self.smoke and ("startup" in asked or "max_startup" in asked)
+        return not self.smoke and self._asks_for("startup")
 
     @property
     def counts_queries(self) -> bool:
-        asked = (*self.subject(WHOLE_LOAD).compared, *self.settings.limits)
-        counts = self.shows_queries or "queries" in asked or "max_queries" in asked
-        return counts and not self.smoke and not isinstance(self.settings.server, Command | Granian | Url)
+        counts = not self.smoke and (self.shows_queries or self._asks_for("queries"))
+        return counts and not isinstance(self.settings.server, Command | Granian | Url)
 
-    @property
-    def _only_starts(self) -> bool:
-        """Whether nothing of the load is compared, so that it can be as short as possible."""
-        return self.times_starts and all(of.compared in ((), ("startup",)) for of in self.subjects.values())
+    def _asks_for(self, metric: str) -> bool:
+        return metric in self.subject(WHOLE_LOAD).compared or f"max_{metric}" in self.settings.limits
 
     # --- alone
 
     @property
     def boots(self) -> int:
-        """How many start-ups share a measurement: by default one without a gate, or if the load cannot be divided."""
+        """How many start-ups share the load of the code here if it is measured alone."""
         settings = self.settings
         if self.smoke or settings.is_whole or is_only_once(settings.server):
             return 1
-        return settings.boots or (
-            DEFAULT_BOOTS if settings.gate or settings.watch or settings.capacity or self.times_starts else 1
-        )
+        needs_several = settings.gate or settings.watch or settings.capacity or self.times_starts
+        return settings.boots or (DEFAULT_BOOTS if needs_several else 1)
 
     @property
     def load(self) -> LoadPlan:
-        """The load of each start-up. Raises PlanError for a rate so low that a start-up has no request.
+        """The load of each start-up, or the closed loop that a search begins with.
 
-        For a search it is the closed loop that the search begins with.
+        Raises PlanError for a rate so low that a start-up has no request.
         """
         settings, timeout_ns = self.settings, self._timeout_ns(self.settings.max_duration_ns)
         if self.smoke:
-            requests = _SMOKE_OF_PART * (len(self.subjects) - 1)
+            requests = 3 * (len(self.subjects) - 1)  # some for each part
             if requests <= _SMOKE_REQUESTS:
                 requests = min(settings.requests or settings.burst or _SMOKE_REQUESTS, _SMOKE_REQUESTS)
             return LoadPlan(
-                connections=min(settings.connections, _SMOKE_CONNECTIONS, requests),
+                connections=min(settings.connections, 4, requests),
                 warmup_ns=0,
                 round_ns=max(settings.duration_ns, timeout_ns),  # only success counts, even on a slow machine
                 rounds=1,
@@ -186,7 +162,7 @@ class Plan:
 
     @property
     def most_ns(self) -> int:
-        """After this time, start-ups included, no further start-up is made."""
+        """No start-up begins after this time, start-ups included."""
         return max(self.settings.max_duration_ns, 2 * self.settings.duration_ns) // (2 if self.in_half else 1)
 
     # --- a search for the highest rate that meets some limits, alone or for each version alternately
@@ -201,7 +177,7 @@ class Plan:
 
     @property
     def search_title(self) -> str:
-        """The search in words: `the highest rate with max_p99 100 ms, max_error_rate 0.1 %`."""
+        """As `the highest rate with max_p99 100 ms, max_error_rate 0.1 %`."""
         shown = (
             f"{name} {format_share(limit) if name == 'max_error_rate' else format_duration(round(limit * 1e9))}"
             for name, limit in self.search_limits.items()
@@ -216,7 +192,7 @@ class Plan:
         """
         settings = self.settings
         slowest_s = max(limit for name, limit in self.search_limits.items() if name != "max_error_rate")
-        patience_ns = max(_LEAST_PATIENCE_NS, round(_PATIENCE_LATENCIES * slowest_s * 1e9))
+        patience_ns = max(5_000 * _MS, round(20 * slowest_s * 1e9))  # so that a search ends even if a server hangs
         warmup_ns, round_ns = round(asked.warmup_s * 1e9), max(1, round(asked.seconds * 1e9 / _SEARCH_ROUNDS))
         lasts_ns, rate = warmup_ns + round_ns * _SEARCH_ROUNDS, asked.rate
         seed = spread_seed(chance, place, rate=rate, duration_ns=lasts_ns, from_ns=warmup_ns, busy_rate=busy_rate)
@@ -234,7 +210,7 @@ class Plan:
     # --- alone and alternately
 
     def profile(self, longest_ns: int | None = None) -> LoadPlan:
-        """Returns the load for a profiler; one that ends by time takes at most `longest_ns`."""
+        """Returns the load for a profiler. It takes at most `longest_ns`, unless its requests are counted or ramped."""
         turn, round_ns, warmup_ns = self.turn, _PROFILE_NS, 0
         if turn is not None and (turn.counted or turn.ramp is not None):
             return turn
@@ -249,8 +225,8 @@ class Plan:
     def alone(self, *, spent_ns: int | None) -> Plan:
         """Returns the plan for the code here on one start-up, after a comparison that compared nothing.
 
-        If no answer came in the time that was spent, the load may end 1 s late. Half of the time is left for an answer,
-        however long servers took to start. Without `spent_ns` something else was missing.
+        `spent_ns` is the comparison's time if it got no answer, else None. Then at least half of `max_duration` is left
+        for an answer, however long servers took to start.
         """
         settings = self.settings
         timeout_ns, warmup_ns, duration_ns = settings.timeout_ns, settings.warmup_ns, settings.duration_ns
@@ -264,12 +240,11 @@ class Plan:
         return replace(self, settings=settings, profiles=False)
 
     def _timeout_ns(self, longest_ns: int) -> int:
-        """Returns how long to wait for a request: at most the comparison's time, unless a test asks for more."""
+        """Returns how long to wait for a request: at most `longest_ns`, unless the test gives a timeout."""
         timeout_ns = self.settings.timeout_ns
         return min(timeout_ns, longest_ns) if timeout_ns == DEFAULT_TIMEOUT_NS else timeout_ns
 
     def _whole_load(self, boots: int, timeout_ns: int) -> LoadPlan:
-        """Returns the load of each start-up. Raises PlanError for a rate so low that a start-up has no request."""
         settings = self.settings
         if settings.requests is not None:
             return self._one_round(settings.duration_ns, timeout_ns, requests=settings.requests)
@@ -280,8 +255,7 @@ class Plan:
         if settings.rate is not None and settings.rate * duration_ns / boots < 1e9:
             raise PlanError(
                 f"rate: at {format_rate(settings.rate)}/s less than one request is due in "
-                f"{format_duration(duration_ns)}{f' on {boots} boots' if boots > 1 else ''}. Use a longer "
-                "duration"
+                f"{format_duration(duration_ns)}{f' on {boots} boots' if boots > 1 else ''}. Use a longer duration"
             )
         return LoadPlan(
             connections=settings.connections,
@@ -339,45 +313,46 @@ class Plan:
 
     @property
     def first_pair_ns(self) -> int:
-        """How long the first pair of boots is loaded, at least."""
-        return round(self.max_duration_ns / _SEARCHED_PAIRS) if self.settings.capacity else _LEAST_PAIR_NS
+        """How long the first pair of start-ups is loaded, at least."""
+        # A search has time for four pairs and their start-ups.
+        return round(self.max_duration_ns / 4.5) if self.settings.capacity else _LEAST_PAIR_NS
 
     @property
     def turn(self) -> LoadPlan | None:
-        """The load of one turn if each turn is a load of its own. None if turns belong to one closed loop."""
+        """The load of one turn if each turn is a load of its own. None if all turns share one closed loop."""
         settings = self.settings
         if settings.is_whole:
             return self._whole_load(1, self._patience_ns)
         if settings.pause is not None:
             # The other version's turns would be pauses too.
-            return self._in_turn(max(_RATE_TURN_NS, _PAUSES_A_TURN * settings.pause.mean_ns))
+            return self._in_turn(max(_RATE_TURN_NS, 3 * settings.pause.mean_ns))
         if settings.rate is None:
             return None
-        round_ns = max(_RATE_TURN_NS, round(_RATE_TURN_REQUESTS / settings.rate * 1e9))
-        return self._in_turn(round_ns, rate=settings.rate)
+        at_least_20_ns = round(20 / settings.rate * 1e9)
+        return self._in_turn(max(_RATE_TURN_NS, at_least_20_ns), rate=settings.rate)
 
     @property
     def probe(self) -> LoadPlan:
-        """Measures how long a request takes, but does not wait for one that is too slow to compare."""
+        """The load that shows how long a request takes. It does not wait for one that is too slow to compare."""
         if (turn := self.turn) is not None:
             return turn
         timeout_ns = self._patience_ns
         if timeout_ns in (DEFAULT_TIMEOUT_NS, self._comparison_ns):
-            timeout_ns = min(timeout_ns, max(_LEAST_PROBED_NS, self._comparison_ns // 8))
+            timeout_ns = min(timeout_ns, max(750 * _MS, self._comparison_ns // 8))
         return self._one_round(_PROBE_NS, timeout_ns, warmup_ns=_WARMUP_NS // 2)
 
     @property
     def limiting(self) -> LoadPlan:
-        """Shows what limits a server that is loaded alone."""
+        """The load that shows what limits a server that is loaded alone."""
         return (self.turn or self._in_turn(_LIMITING_NS)).closely()
 
     def next_pair_ns(self, number: int, *, left_ns: int, more_ns: int, cycle_ns: int = 0) -> int:
-        """Returns a pair's length, so that pairs fill the rest of the time; the first is number 0.
+        """Returns how long to load the pair with this number, from 0 on. Pairs then fill the time that is left.
 
-        Each takes `more_ns` besides that. So the last look comes at the end of the time, not up to a pair earlier. One
-        turn of each version takes `cycle_ns`.
+        Start-ups and warm-ups of each pair take `more_ns`. One turn of each version takes `cycle_ns`.
         """
-        if self.settings.capacity or self._only_starts or number < _FIRST_PAIRS:
+        only_starts = self.times_starts and all(of.compared in ((), ("startup",)) for of in self.subjects.values())
+        if self.settings.capacity or only_starts or number < _FIRST_PAIRS:
             return self.first_pair_ns
         usual_ns = min(max(_LEAST_PAIR_NS, _PAIR_STARTS * more_ns, _PAIR_CYCLES * cycle_ns), _MOST_PAIR_NS)
         pairs = max(1, math.ceil(left_ns / (usual_ns + more_ns)))
@@ -389,7 +364,9 @@ class Plan:
     def alternation(self, pair_ns: int, *, latency_ns: int, chance: random.Random) -> Alternation:
         """Returns a pair's turns, in random order; `latency_ns` is a request's typical duration."""
         handover_ns = max(_LEAST_HANDOVER_NS, round(_HANDOVER_LATENCIES * latency_ns))
-        longest_ns = max(self.max_duration_ns // _MOST_TURNS, _LEAST_TURN_HANDOVERS * handover_ns)
+        # Three pairs of two turns each must fit into the time, with start-ups and warm-up. But two latencies must fit
+        # into a turn.
+        longest_ns = max(self.max_duration_ns // 12, 3 * handover_ns)
         turn_ns = max(_LEAST_TURN_NS, min(round(_TURN_HANDOVERS * handover_ns), longest_ns))
         warmup_ns, limiting = max(_WARMUP_NS, handover_ns), self.limiting
 
@@ -412,7 +389,7 @@ class Plan:
         )
 
     def too_long_ns(self, latency_ns: int) -> int:
-        """Returns the least time of three pairs with requests this slow; 0 if that is allowed."""
+        """Returns the time of three pairs with requests this slow, or 0 if a comparison may take that long."""
         if self.searches or self.turn is not None:
             return 0
         turns = self.alternation(self.first_pair_ns, latency_ns=latency_ns, chance=random.SystemRandom())
@@ -420,7 +397,7 @@ class Plan:
         return least_ns if least_ns > round(MOST_TIMES * self.max_duration_ns + MORE_S * 1e9) else 0
 
     def title_in_turn(self, pairs: int, seconds: float) -> str:
-        """Returns the load in words: `32 connections in turn, 8 pairs of boots, 33 s`."""
+        """Returns `32 connections alternately, 8 start-ups of each version, 33 s`."""
         if self.searches:
             load = self.search_title
         elif self.turn is not None:
@@ -429,12 +406,12 @@ class Plan:
             load = f"{self.limiting.connections} connections{_by_several(self.limiting)}"
         return (
             f"{load} alternately, {format_count(pairs, 'start-up')} of each version, "
-            f"{format_duration(round(seconds) * 1000000000)}"
+            f"{format_duration(round(seconds) * 1_000_000_000)}"
         )
 
 
 def app_of(settings: Settings) -> AppSpec | None:
-    """Returns the app to start, if the settings have one. Raises AppLoadError if it cannot be one."""
+    """Returns the app to start, or None if the settings name none. Raises AppLoadError."""
     if settings.app is None:
         return None
     app = app_spec(settings.app)
@@ -442,9 +419,9 @@ def app_of(settings: Settings) -> AppSpec | None:
 
 
 def cores_of(settings: Settings, generators: int | None = None) -> tuple[frozenset[int] | None, frozenset[int] | None]:
-    """Returns the cores of the server and its generators; None for both if there are too few.
+    """Returns the server's cores and the generators' cores, or None for both if there are too few.
 
-    `generators` is their number; None means as many as the user asked for, or one if that is still open.
+    `generators` is how many generators there are. None means as many as the user asked for, or one for `auto`.
     """
     workers, asked = worker_count(settings.server), settings.generators
     if generators is None:
@@ -453,7 +430,7 @@ def cores_of(settings: Settings, generators: int | None = None) -> tuple[frozens
 
 
 def load_identity(plan: LoadPlan) -> dict[str, object]:
-    """Returns the values that two loads must share to be compared, as JSON."""
+    """Returns the values, as JSON, that two loads must share to be compared."""
     shape = {"requests": plan.requests, "burst": plan.burst, "rate": plan.rate}
     load: dict[str, object] = {"connections": plan.connections}
     if (generators := generators_used(plan)) > 1:
@@ -468,7 +445,7 @@ def load_identity(plan: LoadPlan) -> dict[str, object]:
 
 
 def load_title(plan: LoadPlan, boots: int) -> str:
-    """Returns the load in words: `32 connections, 6 s`."""
+    """Returns `32 connections, 6 s`."""
     seconds = format_duration(boots * plan.rounds * plan.round_ns)
     at_most = f"at most {plan.connections} connections"
     if plan.requests is not None:

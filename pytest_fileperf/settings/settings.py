@@ -1,4 +1,7 @@
-"""Validates settings from the verb, marker, command line and ini. Pure: starts nothing."""
+"""Resolves the settings of one measurement, from its call, its marker, the command line and the ini file.
+
+Which keys there are, and how each value is parsed, is in `keys`.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +49,9 @@ _NOT_OF: Mapping[str, tuple[tuple[type[ServerSpec], ...], str]] = {
     ),
 }
 """Metrics that some servers cannot have, and why."""
-_OF_ALL_TESTS = 2
-"""A value from this layer on (command line, ini file) is for all tests."""
 _SHAPES = ("requests", "burst", "rate", "ramp")
-"""Keys for the shape of a load: a test gives at most one of them."""
-DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
-"""A failed request fails the test, unless the test says how many may fail."""
+"""Keys for the shape of a load, of which a test gives at most one."""
+_DEFAULT_LIMITS: Mapping[str, float] = {"max_error_rate": 0.0}
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -68,7 +68,7 @@ class Options:
     """Why baselines are stored, on one line, for their reviewers and for later regressions."""
     prune: bool = False
     against: str | None = None
-    """Another version to compare with, as the user wrote it."""
+    """The other version to compare with, as the user wrote it."""
     changed: str | None = None
     """A Git ref: tests that no change since then can affect are left out."""
     aa: bool = False
@@ -78,36 +78,36 @@ class Options:
     profile: bool = False
     """After each measurement, show which functions cost CPU time."""
     coverage: bool = False
-    """coverage may trace servers and load generators."""
+    """Let coverage trace servers and load generators."""
     strict: bool = False
     """Even NEW and INCONCLUSIVE fail."""
     budget_s: float | None = None
-    """The time of all comparisons together, in place of each test's `max_duration`."""
+    """The longest time of all comparisons together, in place of each test's `max_duration`."""
     ci: bool = False
     """NEW fails if nothing else judged the test."""
     json: Path | None = None
     html: Path | None = None
     markdown: Path | None = None
     history: Path | None = None
-    """The file to which this run's line is appended."""
+    """The file to which each run appends a line."""
     save: str | None = None
-    """The name to save under, empty for one from commit and time; None saves nothing."""
+    """The name in pytest-benchmark's storage, or `""` to make one from commit and time; None saves nothing."""
     confirm: str = "always"
-    """Whether a stored baseline's code is measured again: `always` or `never`."""
+    """Whether to measure a stored baseline's code again: `always` or `never`."""
     base_packages: str = "now"
     """Packages for the old code: those installed here (`now`), or those `stored` with the baseline."""
     preloads: bool = True
-    """One process may import the app for many start-ups."""
+    """One process may import the app, and fork for each start-up."""
     client: str = "httpx"
     """The client family for journeys, setups and `fileperf_server.client()`."""
     keeps_trees: bool = True
-    """Uncommitted code of a stored baseline is kept in the repository, to be measured again."""
+    """Keep the uncommitted code of baselines in the Git repository, so that it can be measured again."""
     cluster: str | None = None
     """The scheduler of the Dask cluster whose workers make the load; None for processes of this machine."""
     network: Network = LOCAL
-    """The servers' address, and allowed destinations of load."""
+    """Where started servers listen, and to which addresses load may go."""
     group_by: tuple[str, ...] = DEFAULT_GROUP_BY
-    """Labels that define which tests are ranked together."""
+    """Tests with equal labels of these kinds are ranked together."""
     command_line: Mapping[str, object] = field(default_factory=dict)
     """Settings given on the command line, by key."""
     ini: Mapping[str, object] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything about one measurement, except the request itself."""
+    """The settings of one measurement; its requests are a `Work`."""
 
     connections: int = DEFAULT_CONNECTIONS
     """At most this many requests are in flight."""
@@ -142,7 +142,7 @@ class Settings:
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
     """The longest comparison of two versions, with start-ups. It ends earlier when it is sure."""
     capacity: bool = False
-    """Search for the highest rate that meets the limits; see `for_capacity`."""
+    """Search for the highest rate that meets the limits."""
     search_connections: int = DEFAULT_OPEN_CONNECTIONS
     """At most this many connections are open in a load of a search."""
     search_ns: int = DEFAULT_SEARCH_NS
@@ -157,12 +157,12 @@ class Settings:
     app: object | None = None
     """An import string, an app or a factory; None if nobody named one."""
     server: ServerSpec = field(default_factory=Uvicorn)
-    limits: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_LIMITS))
-    """By the user's name (`min_rps`, `max_p99`), in the metric's SI unit."""
+    limits: Mapping[str, float] = field(default_factory=lambda: dict(_DEFAULT_LIMITS))
+    """By key (`min_rps`, `max_p99`), in the metric's SI unit."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
-    """Shares by metric; a gated metric without one has its default tolerance."""
+    """Shares by metric. Other metrics have the tolerance in `METRICS`."""
     gate: tuple[str, ...] = DEFAULT_GATE
-    """The metrics compared with the baseline."""
+    """Metrics that are compared with the baseline."""
     watch: tuple[str, ...] = ()
     """Other metrics that are compared and shown, but fail nothing."""
     group: str | None = None
@@ -178,7 +178,7 @@ class Settings:
         return self.requests is not None or self.burst is not None or self.ramp is not None
 
     def lasting(self, longest_ns: int) -> Settings:
-        """Returns a copy whose comparison takes at most this time."""
+        """Returns a copy whose comparison takes at most `longest_ns`; for a search, both versions together."""
         return replace(self, max_duration_ns=longest_ns, search_ns=longest_ns // 2)
 
 
@@ -196,9 +196,10 @@ def resolve(
     problem of every layer, even in values that a closer layer hides.
     """
     problems: list[str] = []
-    chosen: dict[str, tuple[int, object]] = {}
+    values: dict[str, Any] = {}
+    layer_of: dict[str, int] = {}
     layers = ((verb, "{}"), (marker, "{}"), (options, "--fileperf-{}"), (ini, "fileperf_{}"))
-    for distance, (layer, spelling) in enumerate(layers):
+    for number, (layer, spelling) in enumerate(layers):
         problems += unknown_keys(layer, KEYS)
         for key in filter(layer.__contains__, KEYS):
             value = None
@@ -208,164 +209,142 @@ def resolve(
                 problems += (f"{spelling.format(key)}: {problem}" for problem in error.problems)
             except (ValueError, AppLoadError) as error:
                 problems.append(f"{spelling.format(key)}: {error}")
-            chosen.setdefault(key, (distance, value))
-    server, found = _server_with_workers(chosen)
-    problems += found
-    problems += _keep_one_shape(chosen)
-    problems += (*_unfit_pause(chosen), *_unfit_generators(chosen, server), *_unfit_server(chosen, server))
-    given = {"gate": default_gate, **{key: value for key, (_, value) in chosen.items() if value is not None}}
-    gate: Any = given["gate"]
-    watch: Any = given.pop("watch", ())
-    tolerance: Any = given.pop("tolerance", {})
-    if isinstance(tolerance, float):
-        tolerance = dict.fromkeys(METRICS, tolerance)
+            if layer_of.setdefault(key, number) == number and value is not None:
+                values[key] = value
+    for unfit in (_unfit_workers, _unfit_shapes, _unfit_generators, _unfit_metrics):
+        problems += unfit(values, layer_of)
     if problems:
         raise PlanError(*dict.fromkeys(problems))
-    # Each value was parsed by its key, but a type checker cannot follow that through a mapping.
-    make: Callable[..., Settings] = Settings
-    own = {_FIELDS.get(key, key): value for key, value in given.items() if key not in _APART and key not in LIMITS}
-    return make(
-        server=server,
-        connections=_connections(given),
-        search_connections=given.get("connections", DEFAULT_OPEN_CONNECTIONS),
-        search_ns=given.get("max_duration", DEFAULT_SEARCH_NS),
-        limits={**DEFAULT_LIMITS, **{key: value for key, value in given.items() if key in LIMITS}},
-        watch=tuple(name for name in watch if name not in gate),
-        tolerances=tolerance,
-        **own,
+    ramp = values.get("ramp")
+    search_connections = values.get("connections", DEFAULT_OPEN_CONNECTIONS)
+    if isinstance(ramp, ConnectionRamp):  # it hides any other number of connections
+        values["connections"] = max(1, math.floor(ramp.highest))
+    elif isinstance(ramp, RateRamp) or "rate" in values or "burst" in values:
+        values["connections"] = search_connections
+    gate, tolerance = values.pop("gate", default_gate), values.pop("tolerance", {})
+    limits = {key: values.pop(key) for key in LIMITS if key in values}
+    in_ns = {f"{key}_ns": values.pop(key) for key in ("duration", "max_duration", "warmup", "timeout") if key in values}
+    return Settings(
+        search_connections=search_connections,
+        search_ns=in_ns.get("max_duration_ns", DEFAULT_SEARCH_NS),
+        limits={**_DEFAULT_LIMITS, **limits},
+        gate=gate,
+        watch=tuple(name for name in values.pop("watch", ()) if name not in gate),
+        tolerances=dict.fromkeys(METRICS, tolerance) if isinstance(tolerance, float) else tolerance,
+        **in_ns,
+        **values,
     )
 
 
-def _server_with_workers(chosen: Mapping[str, tuple[int, object]]) -> tuple[ServerSpec, tuple[str, ...]]:
-    server_distance, server = chosen.get("server", (math.inf, None))
-    workers_distance, workers = chosen.get("workers", (math.inf, None))
-    spec = server if isinstance(server, ServerSpec) else Uvicorn()
-    if not isinstance(workers, int) or (workers_distance > server_distance and server is not None):
-        return spec, ()
-    if isinstance(spec, Command):
-        return spec, (
-            (f"workers={workers} does not reach {spec.name}. Configure the program, and write Command(…, workers=)"),
-        )
-    if not isinstance(spec, AsgiSpec):
-        return spec, (f"workers={workers} only goes with uvicorn, gunicorn and granian, not with {spec!r}",)
-    return replace(spec, workers=workers), ()
+def _unfit_workers(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
+    """Gives the server its workers, unless a closer layer chose the server. Yields a problem if it takes none."""
+    workers = values.pop("workers", None)
+    if workers is None or ("server" in values and layer_of["server"] < layer_of["workers"]):
+        return
+    server = values.get("server", Uvicorn())
+    if isinstance(server, AsgiSpec):
+        values["server"] = replace(server, workers=workers)
+    elif isinstance(server, Command):
+        yield f"workers={workers} does not reach {server.name}. Configure the program, and write Command(…, workers=)"
+    else:
+        yield f"workers={workers} only goes with uvicorn, gunicorn and granian, not with {server!r}"
 
 
-def _keep_one_shape(chosen: dict[str, tuple[int, object]]) -> tuple[str, ...]:
+def _unfit_shapes(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
     """Keeps only the shape of load, such as `rate`, of the closest layer that gives one.
 
-    A layer is where settings come from: call, marker, command line or ini file. Returns a problem if that layer gives
-    several shapes.
+    A layer is where settings come from: call, marker, command line or ini file. Yields a problem if that layer gives
+    several shapes, or if users pause although requests are due whatever users do.
     """
-    given = {key: chosen[key][0] for key in _SHAPES if key in chosen and chosen[key][1] is not None}
-    closest = [key for key in given if given[key] == min(given.values())]
+    given = [key for key in _SHAPES if key in values]
+    closest = [key for key in given if layer_of[key] == min(map(layer_of.__getitem__, given))]
     for key in given:
         if key not in closest:
-            del chosen[key]
-    if len(closest) < 2:
-        return ()
-    return (f"{', '.join(closest[:-1])} and {closest[-1]} are different shapes of load. Give one of them",)
+            del values[key]
+    if len(closest) > 1:
+        yield f"{', '.join(closest[:-1])} and {closest[-1]} are different shapes of load. Give one of them"
+    shape = next((key for key in ("rate", "burst", "ramp") if key in values), "")
+    if "pause" in values and shape and not isinstance(values.get("ramp"), ConnectionRamp):
+        yield f"pause delays users who wait for answers, but {shape} sends without waiting. Give one of them"
 
 
-def _unfit_pause(chosen: Mapping[str, tuple[int, object]]) -> tuple[str, ...]:
-    """Returns a problem if users pause although requests are due whatever users do."""
-    given = {key: value for key, (_, value) in chosen.items() if value is not None}
-    shape = next((key for key in ("rate", "burst", "ramp") if key in given), "")
-    if "pause" not in given or not shape or isinstance(given.get("ramp"), ConnectionRamp):
-        return ()
-    return (f"pause delays users who wait for answers, but {shape} sends without waiting. Give one of them",)
-
-
-def _unfit_generators(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> tuple[str, ...]:
-    """Removes the number of generators if a closer layer chose an app in this process; else returns a problem."""
-    distance, count = chosen.get("generators", (0, None))
-    if not isinstance(server, InProcess) or not isinstance(count, int) or count == 1:
-        return ()
-    if distance > chosen["server"][0]:
-        del chosen["generators"]
-        return ()
-    return (
+def _unfit_generators(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
+    """Removes the number of generators if a closer layer chose an app in this process; else yields a problem."""
+    count = values.get("generators")
+    if not isinstance(values.get("server"), InProcess) or not isinstance(count, int) or count == 1:
+        return
+    if layer_of["generators"] > layer_of["server"]:
+        del values["generators"]
+        return
+    yield (
         f"generators={count} does not go with InProcess(), because the app runs in the test process. Leave "
-        "generators out, or use another server",
+        "generators out, or use another server"
     )
 
 
-def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Iterator[str]:
-    """Yields a problem for each gated metric whose floor has another unit."""
-    for name in gate:
-        tolerance = tolerances.get(name)
-        if isinstance(tolerance, Tolerance) and tolerance.unit != (unit := METRICS[name].unit):
-            example = f'{{"{name}": "{tolerance * 100:g}% and {FLOORS[unit]}"}}'
-            yield f"tolerance: its floor does not fit {name}. Give it by metric, as in {example}"
-
-
-def _unfit_server(chosen: dict[str, tuple[int, object]], server: ServerSpec) -> Iterator[str]:
+def _unfit_metrics(values: dict[str, Any], layer_of: Mapping[str, int]) -> Iterator[str]:
     """Yields a problem for each metric that this server cannot have: start-ups, or queries.
 
     Removes it from the metrics that a whole project watches, because other tests' servers may have it.
     """
+    server = values.get("server")
     for metric, (kinds, lacks) in _NOT_OF.items():
         if not isinstance(server, kinds):
             continue
-        asked = [f"max_{metric}"] * (chosen.get(f"max_{metric}", (0, None))[1] is not None)
+        asked = [key for key in (f"max_{metric}",) if key in values]
         for key in ("gate", "watch"):
-            distance, names = chosen.get(key, (0, None))
-            if isinstance(names, tuple) and metric in names:
-                if key == "watch" and distance >= _OF_ALL_TESTS:
-                    chosen[key] = distance, tuple(name for name in names if name != metric)
-                else:
-                    asked.append(f"{key}: {metric}")
+            if metric not in values.get(key, ()):
+                continue
+            if key == "watch" and layer_of[key] >= 2:  # the command line or the ini file: for all tests
+                values[key] = tuple(name for name in values[key] if name != metric)
+            else:
+                asked.append(f"{key}: {metric}")
         if asked:
             yield f"{' and '.join(asked)}: {lacks.format(_WHY_NOT_OF[type(server)])}"
 
 
-def _connections(given: Mapping[str, object]) -> object:
-    """Returns the number of connections; a ramp of connections hides other sources."""
-    ramp = given.get("ramp")
-    if isinstance(ramp, ConnectionRamp):
-        return max(1, math.floor(ramp.highest))
-    is_open = isinstance(ramp, RateRamp) or "rate" in given or "burst" in given
-    return given.get("connections", DEFAULT_OPEN_CONNECTIONS if is_open else DEFAULT_CONNECTIONS)
-
-
-_APART = ("server", "workers", "connections")
-"""Keys for several fields, or that work together with others."""
-_FIELDS = {"duration": "duration_ns", "max_duration": "max_duration_ns", "warmup": "warmup_ns", "timeout": "timeout_ns"}
-"""Keys whose field has its unit in the name."""
-
-
-# --- Settings of a search for the capacity, from any measurement's settings
+# --- Settings that fit a search for the capacity, or a load without a search
 
 
 def for_capacity(settings: Settings) -> Settings:
     """Returns the settings of a search for the capacity. Raises PlanError that lists every problem."""
+    problems = [
+        f"{shape}: a capacity search chooses its own rates. Leave it out"
+        for shape in _SHAPES
+        if getattr(settings, shape) is not None
+    ]
+    if settings.pause is not None:
+        problems.append("pause delays users who wait for answers, but here requests come by chance. Leave it out")
+    if not any(searches_by(name) for name in settings.limits if name != "max_error_rate"):
+        problems.append(
+            'a capacity needs a latency limit, but none is given. Write max_p99="100ms", or another '
+            "percentile from max_p50 to max_p999"
+        )
+    if settings.limits.get("max_error_rate", 0.0) >= 1:
+        problems.append(
+            "max_error_rate: with 100 % every request may fail, so no load can exceed it. Give less than 100 %"
+        )
     gate = ("capacity",) if settings.gate else ()
-    if problems := (*_problems(settings), *_unfit_floors(settings.tolerances, gate)):
+    if problems := [*problems, *_unfit_floors(settings.tolerances, gate)]:
         raise PlanError(*problems)
     watch = tuple(name for name in settings.watch if name == "capacity" and not gate)
     return replace(settings, capacity=True, gate=gate, watch=watch)
 
 
-def _problems(settings: Settings) -> Iterator[str]:
-    for shape in _SHAPES:
-        if getattr(settings, shape) is not None:
-            yield f"{shape}: a capacity search chooses its own rates. Leave it out"
-    if settings.pause is not None:
-        yield "pause delays users who wait for answers, but here requests come by chance. Leave it out"
-    if not any(searches_by(name) for name in settings.limits if name != "max_error_rate"):
-        yield (
-            'a capacity needs a latency limit, but none is given. Write max_p99="100ms", or another '
-            "percentile from max_p50 to max_p999"
-        )
-    if settings.limits.get("max_error_rate", 0.0) >= 1:
-        yield "max_error_rate: with 100 % every request may fail, so no load can exceed it. Give less than 100 %"
-
-
 def for_one_load(settings: Settings) -> Settings:
-    """Returns the settings of a load without a search. Raises PlanError that lists every problem."""
+    """Returns the same settings. Raises PlanError that lists every key that needs a search for the capacity."""
     asked = [f"{key}: capacity" for key in ("gate", "watch") if "capacity" in getattr(settings, key)]
-    asked += ["min_capacity"] if "min_capacity" in settings.limits else []
+    asked += [key for key in ("min_capacity",) if key in settings.limits]
     problems = [f'{name} works only with a search. Write fileperf.capacity.get("/", max_p99="100ms")' for name in asked]
     if problems := [*problems, *_unfit_floors(settings.tolerances, settings.gate)]:
         raise PlanError(*problems)
     return settings
+
+
+def _unfit_floors(tolerances: Mapping[str, float], gate: Collection[str]) -> Iterator[str]:
+    """Yields a problem for each gated metric whose tolerance has a floor in another unit."""
+    for name in gate:
+        tolerance = tolerances.get(name)
+        if isinstance(tolerance, Tolerance) and tolerance.unit != (unit := METRICS[name].unit):
+            example = f'{{"{name}": "{tolerance * 100:g}% and {FLOORS[unit]}"}}'
+            yield f"tolerance: its floor does not fit {name}. Give it by metric, as in {example}"

@@ -1,4 +1,4 @@
-"""Reads many different requests: from a list, or from a file of targets."""
+"""Reads the many different requests of `fileperf.requests`, from a list or a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import httpx
 
 _NAMED_BY_URL = 20
-"""At most this many different requests without names get figures of their own, by method and URL."""
+"""At most this many different requests without names have figures of their own, by method and URL."""
 _METHOD_LINE = re.compile(r"([A-Z]+) (\S+)")
 _HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+): *(.*)")
 _One: TypeAlias = tuple[Operation, str, str]
@@ -43,7 +43,7 @@ def many_from(given: object, arguments: Mapping[str, object]) -> VerbCall:
 
 
 def _requests(ones: Sequence[_One], arguments: Mapping[str, object]) -> Requests:
-    """Returns the requests with as few recipes as possible. A few requests are named by method and URL."""
+    """Returns the requests with as few recipes as possible, because each recipe is compiled."""
     if not ones:
         raise PlanError("it contains no request")
     named = any(name for _, _, name in ones)
@@ -112,7 +112,7 @@ def _one(item: object, where: str) -> _One:
 
 
 def _called(method: object, url: object, keywords: object, where: str) -> _One:
-    """Returns the request that a verb would make; `keywords` may also contain `name`."""
+    """Returns the request of a tuple or mapping; besides a method's keywords, `keywords` may have a `name`."""
     if not isinstance(keywords, Mapping):
         raise PlanError(f"{where}: {type(keywords).__name__} isn't a mapping of keywords")
     given = dict(keywords)
@@ -124,7 +124,7 @@ def _called(method: object, url: object, keywords: object, where: str) -> _One:
 
 
 def _plain_request(call: VerbCall, name: str, where: str, only: str) -> _One:
-    """Returns the request of a call. If it has more than a request, raises PlanError with the text `only`."""
+    """Returns the call's request. Raises PlanError with the text `only` if the call has settings or a feed."""
     if call.problems or call.keys or not isinstance(call.work, Operation):
         raise PlanError(*(f"{where}: {problem}" for problem in call.problems or (only,)))
     return replace(call.work, url=""), call.work.url, name
@@ -145,7 +145,7 @@ def _of_httpx(request: httpx.Request, where: str) -> _One:
 
 
 def _path(url: str, where: str) -> str:
-    """Returns path and query of a URL: load goes to the server under test, whatever host a file names."""
+    """Returns a URL's path and query, because the host in a file is not the server under test."""
     if "://" not in url.partition("?")[0]:
         return url
     try:
@@ -159,7 +159,7 @@ def _path(url: str, where: str) -> str:
 
 
 def _of_file(path: Path) -> Iterator[_One]:
-    """Yields the requests in a file of vegeta's: JSON with an object per line, or its text format. Raises PlanError."""
+    """Yields the requests of a file for the load generator vegeta: one JSON object per line, or its text format."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -198,7 +198,7 @@ def _of_json(text: str, path: Path) -> Iterator[_One]:
 
 
 def _of_text(text: str, path: Path) -> Iterator[_One]:
-    """Yields requests in vegeta's text format: `METHOD URL`, headers, `@FILE` for the body, then an empty line."""
+    """Yields requests of vegeta's text format: `METHOD URL`, headers, `@FILE` for the body, an empty line."""
     current: tuple[str, str, dict[str, object], str] | None = None
     for number, line in enumerate([*text.splitlines(), ""], 1):
         where, stripped = f"{path}, line {number}", line.strip()
