@@ -1,7 +1,4 @@
-"""The pytest plugin. Every pytest run imports this module: it registers options, and skips load tests that are off.
-
-Slow imports are in `active`, a plugin of its own that is registered only if load tests are on.
-"""
+"""The pytest plugin. Every pytest run imports it, so it imports little: load tests need `active`, which is slow."""
 
 from __future__ import annotations
 
@@ -53,14 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests that only use the fixtures. If load tests are off, it skips them and the fixtures that they need.
+    """Adds the marker `fileperf` to tests that use the fixtures, and skips them all if load tests are off.
 
     It must come before `-m` selects: `-m fileperf` selects all load tests, `-m "not fileperf"` none.
     """
     skipped = not is_enabled(config)
-    for item in items:
-        if not is_load_test(item):
-            continue
+    for item in filter(is_load_test, items):
         if item.get_closest_marker("fileperf") is None:
             item.add_marker("fileperf")
         if skipped:

@@ -1,6 +1,6 @@
-"""The part of the plugin for runs with load tests: checks the options, keeps the session, reports.
+"""The plugin for runs with load tests: it checks the options, makes the session, and reports its results.
 
-Everything that loads and measures is imported when the first test needs it.
+Modules that load and measure are imported when the first test needs them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from pytest_fileperf.errors import FilePerfError, PlanError
 from pytest_fileperf.plugin.invocation import header_words, read_options, server_problems
 from pytest_fileperf.plugin.measuring import ScreenProgress, Turns, tell_properties
-from pytest_fileperf.plugin.options import MEASURING_FIXTURES, is_load_test, marker_keys
+from pytest_fileperf.plugin.options import is_load_test, marker_keys, measures
 from pytest_fileperf.plugin.outcomes import Outcomes, collects_all, screen_of
 from pytest_fileperf.report.text import show_what_it_can
 from pytest_fileperf.settings.settings import Options, Settings, resolve
@@ -37,19 +37,12 @@ if TYPE_CHECKING:
     from pytest_fileperf.versions.source import Source
     from pytest_fileperf.versions.tree import CodeTree
 
-_NEIGHBOURS = (
-    "load tests under xdist would disturb each other. Run them alone with -n 0, as in `pytest --fileperf -n "
-    "0`, or make only a few requests with --fileperf-smoke"
-)
 _WORKER_RESULTS = "fileperf_results"
-_SECTIONS = ("failed", "error", "warnings")
-"""Sections that pytest prints before ours."""
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-_HELPED = (*_ENDED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def activate(config: pytest.Config) -> None:
-    """Checks options and ini values, and registers the active part. Raises UsageError that lists every problem."""
+    """Registers the plugins for load tests. Raises UsageError that lists every problem of options and ini values."""
     options, problems = read_options(config)
     try:
         settings = resolve(options=options.command_line, ini=options.ini)
@@ -58,8 +51,9 @@ def activate(config: pytest.Config) -> None:
     problems += server_problems(settings.server, options.network)
     against: CodeTree | None = None
     selection: Selection | None = None
-    named = (("against", options.against), ("changed", options.changed))
-    for option, text in ((option, text) for option, text in named if text is not None):
+    for option, text in (("against", options.against), ("changed", options.changed)):
+        if text is None:
+            continue
         from pytest_fileperf.versions.checkout import parse_against
         from pytest_fileperf.versions.source import instead_of_itself
 
@@ -77,12 +71,15 @@ def activate(config: pytest.Config) -> None:
             where = error.where or f"--fileperf-{option}={text.strip()}"
             problems += tuple(f"{where}: {problem}" for problem in error.problems)
         else:
-            of_url = None if version.url is None else options.network.problem_of(version.url)
-            problems += () if of_url is None else (f"--fileperf-against: {of_url}",)
+            if version.url is not None and (problem := options.network.problem_of(version.url)):
+                problems += (f"--fileperf-against: {problem}",)
+    if not problems and not options.smoke and _is_distributed(config):
+        problems = (
+            "load tests under xdist would disturb each other. Run them alone with -n 0, as in `pytest --fileperf -n "
+            "0`, or make only a few requests with --fileperf-smoke",
+        )
     if problems:
         raise pytest.UsageError(_listed(*problems))
-    if not options.smoke and _is_distributed(config):
-        raise pytest.UsageError(_listed(_NEIGHBOURS))
     show_what_it_can(sys.stdout)
     active = Active(config, options, settings, against, selection)
     config.stash[ACTIVE] = active
@@ -108,7 +105,7 @@ def _listed(*problems: str) -> str:
 
 
 def _is_distributed(config: pytest.Config) -> bool:
-    """Returns whether xdist spreads the tests over processes; this may be its controller or a worker."""
+    """Returns whether xdist runs the tests in several processes, of which this one may be any."""
     if hasattr(config, "workerinput"):
         return True
     if config.getoption("collectonly", default=False):
@@ -137,7 +134,7 @@ class Active:
         self._against = against
         self._selection = selection
         self._held = ExitStack()
-        """Closed with the session: the code here, and the other version's checkout."""
+        """Closed with the session: the `Source`, and the other version's checkout."""
         self._no_base: PlanError | None = None
         """Why the checkout failed. It is tried once, and every test gets the same error."""
         self._session: Session | None = None
@@ -146,41 +143,44 @@ class Active:
         self._record: SessionRecord | None = None
         """The input of reports, once the session has ended with results."""
         self._endpoints: dict[str, Mapping[str, bool]] = {}
-        """Which endpoints have a load test, by app; once the session has ended, if all load tests passed."""
+        """By app, which endpoints a load test covers. Known once the session has ended, if all load tests passed."""
         self._untraced = ""
-        """Why coverage does not trace servers, though it traces this process; else empty."""
+        """A line that servers were not traced, although coverage traces this process; else empty."""
         self._gates = 0
-        """Comparisons that this session will make: they share one error rate."""
+        """How many comparisons this session will make. They share one error rate."""
         self._said: list[str] = []
-        """Lines about the whole session, for its record."""
+        """Lines about the whole session, also for its record."""
         self._written: list[str] = []
-        """Lines about the files that were written from the record."""
+        """Lines about files, for the terminal only."""
         self._of_parent: tuple[object, ...] = ()
-        """In a fork of the test process: objects that only the parent may close. So they must not be collected here."""
+        """In a fork of the test process: objects that only the parent may close, so nothing may collect them here."""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=partial(_leave_to_parent, weakref.ref(self)))
 
     def leave_to_parent(self) -> None:
-        """Forgets servers, generators and results after a fork, because the parent goes on with them."""
+        """Forgets servers, generators and results in a fork, because its parent goes on with them."""
         self._of_parent = (self._session, self._held)
         self._session, self._held = None, ExitStack()
         self.results.clear()
         self._said.clear()
 
+    def _say(self, notes: Iterable[str]) -> None:
+        self._said += (f"fileperf: {note}" for note in notes)
+
     # --- for fixtures
 
     def session(self) -> Session:
-        """Returns the session. The first call makes it, which imports most of the package."""
+        """Returns the session. The first call makes it, and imports most of the package."""
         if self._session is None:
             from pytest_fileperf.session.rig import Rig
             from pytest_fileperf.session.session import Session
 
             source = self._held.enter_context(_source(self._config, self.options))
-            against, gates = self._base(source), max(1, self._gates)
+            against = self._base(source)
             self._untraced = self._why_untraced()
             asks = self._selection is None and self.outcomes.has_all and collects_all(self._config)
             rig = Rig.starting(self.options, progress=self.progress, source=source, time=self.time, asks=asks)
-            self._session = Session(self.options, rig, against=against, gates=gates)
+            self._session = Session(self.options, rig, against=against, gates=max(1, self._gates))
         return self._session
 
     def _why_untraced(self) -> str:
@@ -193,7 +193,7 @@ class Active:
         return f"fileperf: coverage did not trace the servers, because that slows them. To see their lines, {to_do}"
 
     def settle(self, item: pytest.Item, passed: bool) -> None:
-        """Stores the baselines of a passed test. Raises BaselineError."""
+        """Ends a test; if it has passed, its baselines are stored. Raises BaselineError."""
         if self._session is None:
             return
         try:
@@ -203,10 +203,7 @@ class Active:
             tell_properties(item, of_test)  # again, because only now their baselines are settled
 
     def _base(self, source: Source) -> CodeTree | None:
-        """Returns the version to compare with, or None without --fileperf-against.
-
-        Its files stay until the session ends. `source` has the current code.
-        """
+        """Returns the version to compare with, whose files stay until the session ends. Raises PlanError."""
         if self._against is None:
             return None
         from pytest_fileperf.versions.checkout import Checkout, dependency_notes, environment_notes
@@ -215,7 +212,7 @@ class Active:
         if self._no_base is not None:
             raise self._no_base
         if self._against.commit is not None and source.is_that_of(self._against.commit):
-            self._said += [f"fileperf: {note}" for note in self._against.notes]
+            self._say(self._against.notes)
             return CodeTree(title=self._against.title)
         try:
             code_tree = self._held.enter_context(Checkout(self._against, self._config.rootpath))
@@ -229,7 +226,7 @@ class Active:
             notes += dependency_notes(code_tree.here, code_tree.there)
         if code_tree.python is not None:
             notes += environment_notes(Path(code_tree.python))
-        self._said += [f"fileperf: {note}" for note in notes]
+        self._say(notes)
         commit = self._against.commit
         return code_tree if commit is None else replace(code_tree, tree=source.tree_of(commit))
 
@@ -238,7 +235,7 @@ class Active:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Refuses wrong markers, all at once, and counts the comparisons to come."""
         if hasattr(self._config, "workerinput"):
-            return  # xdist takes a worker's usage error for a crash; the verbs raise the same problems
+            return  # xdist would take a usage error for a crash, and the tests fail for the same problems
         problems: list[str] = []
         measuring: dict[pytest.Item, int] = {}
         for item in filter(is_load_test, session.items):
@@ -251,7 +248,7 @@ class Active:
                 found += error.problems
             else:
                 found += server_problems(settings.server, self.options.network)
-                if not set(MEASURING_FIXTURES).isdisjoint(getattr(item, "fixturenames", ())):
+                if measures(item):
                     measuring[item] = len(settings.gate)
             problems += (f"{item.nodeid}: {problem}" for problem in found)
         if problems:
@@ -268,13 +265,11 @@ class Active:
         for item in unaffected:
             item.add_marker(pytest.mark.skip(reason=f"{same}: not measured"))
         if unaffected:
-            self._said.append(f"fileperf: {len(unaffected)} of {format_count(len(whys), 'test')} not measured: {same}")
+            self._say([f"{len(unaffected)} of {format_count(len(whys), 'test')} not measured: {same}"])
         else:
-            self._said.append(
-                f"fileperf: the changes since {selection.title} may affect every test, so all are measured"
-            )
+            self._say([f"the changes since {selection.title} may affect every test, so all are measured"])
         if self._config.get_verbosity() >= 1:
-            self._said += (f"fileperf: {item.nodeid} is measured: {why}" for item, why in whys.items() if why)
+            self._say(f"{item.nodeid} is measured: {why}" for item, why in whys.items() if why)
         return unaffected
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -288,7 +283,7 @@ class Active:
     # --- reporting
 
     def pytest_report_header(self) -> list[str]:
-        """Returns the line above all tests; without -v only if something is special."""
+        """Returns the line above all tests. Without -v it is left out if options say nothing unusual."""
         given, since = self.options, None if self._selection is None else self._selection.title
         special = (given.smoke, given.update, given.prune, self._against, since, given.aa, given.budget_s)
         if not any(special) and self._config.get_verbosity() < 1:
@@ -297,14 +292,14 @@ class Active:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Ends servers and generator, writes reports, and lists or removes stale baselines."""
+        """Ends servers and generators, writes reports, and lists or removes stale baselines."""
         failed = False
         if self._of_parent:
             self._close()
             return
         if self._session is not None:
             if session.exitstatus in _ENDED:
-                self._said += (f"fileperf: {note}" for note in self._session.notes)
+                self._say(self._session.notes)
             self._session.settle(passed=False)  # baselines that an interrupted test was about to store
             if self.options.history is not None:
                 failed = self._add_to_history(self._session, self.options.history, session.exitstatus in _ENDED)
@@ -322,34 +317,38 @@ class Active:
 
     def _add_to_history(self, session: Session, path: Path, has_ended: bool) -> bool:
         """Adds the run to the history, and returns whether that failed."""
-        try:
-            interrupted = f"nothing was added to {path}: the run was interrupted"
-            self._written.append(f"fileperf: {session.add_to(path) if has_ended else interrupted}")
-        except FilePerfError as error:
-            self._written.append(f"fileperf: {error}")
-            return True
-        return False
+        said, failed = f"nothing was added to {path}: the run was interrupted", False
+        if has_ended:
+            try:
+                said = session.add_to(path)
+            except FilePerfError as error:
+                said, failed = str(error), True
+        self._written.append(f"fileperf: {said}")
+        return failed
 
     def _finish(self, session: pytest.Session) -> bool:
         """Writes files, lists or removes stale baselines, and returns whether anything failed."""
         failed = False
-        self._said += (f"fileperf: {note}" for note in self.turns.notes)
+        self._say(self.turns.notes)
         if not self.options.smoke:
             said, failed = self.outcomes.settle_stale(session)
             self._said += said
         is_asked = any(argument.startswith("--fileperf") for argument in self._config.invocation_params.args)
         is_here = is_asked and not self.outcomes.left_out and not _is_distributed(self._config)
-        if is_here and session.exitstatus in _HELPED and not any(map(is_load_test, session.items)):
-            self._said.append(
-                "fileperf: found no load test. A load test uses the fixture fileperf. `python -m "
-                "pytest_fileperf new package.module:app` writes one for each endpoint of an app"
+        has_ended = session.exitstatus in (*_ENDED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if is_here and has_ended and not any(map(is_load_test, session.items)):
+            self._say(
+                [
+                    "found no load test. A load test uses the fixture fileperf. `python -m pytest_fileperf new "
+                    "package.module:app` writes one for each endpoint of an app"
+                ]
             )
         failed_tests = self.outcomes.failed
         if self.results or failed_tests:
             from pytest_fileperf.plugin.written import record_of, tell_ci, write_files
 
-            said, endpoints = self._said, self._endpoints if self._ran_all(session) else {}
-            self._record = record_of(self.results, failed_tests, self._config, self.options, said, endpoints)
+            endpoints = self._endpoints if self._ran_all(session) else {}
+            self._record = record_of(self.results, failed_tests, self._config, self.options, self._said, endpoints)
             said, not_written = write_files(self._config, self.options, self._record)
             self._written += (*said, *tell_ci(self._config, self._record))
             failed |= not_written
@@ -370,7 +369,6 @@ class Active:
             self.outcomes.lacks_some = True
 
     def _ran_all(self, session: pytest.Session) -> bool:
-        """Returns whether all load tests ran to their ends."""
         is_cut = session.exitstatus not in _ENDED or session.shouldfail or session.shouldstop
         return self.outcomes.has_all and not is_cut
 
@@ -380,8 +378,7 @@ class Active:
             self._endpoints[app] = {name: is_covered or known.get(name, False) for name, is_covered in found.items()}
 
     def pytest_unconfigure(self) -> None:
-        """Cleans up after a session that broke off."""
-        self._close()
+        self._close()  # after a session that broke off
 
     def _close(self) -> None:
         session, self._session = self._session, None
@@ -390,19 +387,19 @@ class Active:
                 try:
                     session.close()
                 finally:
-                    self._said += (f"fileperf: {said}" for said in session.endings)
+                    self._say(session.endings)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints the results, stale baselines, and the names of written files.
 
-        Rows alone need no heading: they are where pytest's own line about a run without failures would be.
+        Rows of results alone have no heading if pytest itself has printed no section above them.
         """
         lines, only_rows = ([], False) if self._record is None else _result_lines(self._record, terminalreporter)
         said = (*self._said, *self._written)
         if not lines and not said:
             return
         terminalreporter.ensure_newline()
-        if said or not only_rows or any(terminalreporter.stats.get(each) for each in _SECTIONS):
+        if said or not only_rows or any(map(terminalreporter.stats.get, ("failed", "error", "warnings"))):
             terminalreporter.section("fileperf")
         if lines:
             from pytest_fileperf.plugin.written import no_command
@@ -418,7 +415,7 @@ def _leave_to_parent(active: weakref.ref[Active]) -> None:
 
 
 def _result_lines(record: SessionRecord, reporter: pytest.TerminalReporter) -> tuple[list[str], bool]:
-    """Returns the lines about the results, and whether they are only rows."""
+    """Returns the lines about the results, and whether these are only rows, without details."""
     from pytest_fileperf.report.terminal import report_lines
 
     shows_failures = reporter.config.getoption("tbstyle", default="auto") not in ("no", "line")

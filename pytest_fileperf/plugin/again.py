@@ -1,4 +1,4 @@
-"""Repeats undecided tests while time of `--fileperf-budget` is left. Until then their reports wait."""
+"""Runs undecided tests again while time of `--fileperf-budget` is left. Until then their reports wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from _pytest.runner import runtestprotocol
 
-from pytest_fileperf.plugin.options import MEASURING_FIXTURES
+from pytest_fileperf.plugin.options import measures
 from pytest_fileperf.session.budget import TimeBudget
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Again:
-    """Registered as a plugin if there is a budget."""
+    """A plugin for runs with a budget."""
 
     def __init__(self, active: Active, time: TimeBudget) -> None:
         self._active = active
@@ -25,11 +25,12 @@ class Again:
         self._held: dict[pytest.Item, Sequence[pytest.TestReport]] = {}
         """Undecided tests, with their reports in case they do not run again."""
         self._properties: dict[pytest.Item, list[tuple[str, object]]] = {}
-        """Each test's properties from before its run."""
+        """The properties of each undecided test from before its first run."""
         self._running: pytest.Item | None = None
         self._setup: pytest.TestReport | None = None
+        """The running test's report of its setup."""
         self._told = 0
-        """How many of its reports were already sent."""
+        """How many reports of the running test were already sent."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -37,7 +38,7 @@ class Again:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Runs a test that measures. Reports it unless more time is likely to decide it."""
+        """Runs a test that measures, and reports it unless it may go on later."""
         if not _measures(item):
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -92,7 +93,7 @@ class Again:
         return result
 
     def _run_held(self, session: pytest.Session) -> None:
-        """Repeats the waiting tests, the one with the least likely need first."""
+        """Runs undecided tests again, first the test that is likely to need the least time."""
         items = sorted(self._held, key=lambda item: self._time.needs_s(item.nodeid))
         self._time.again = True
         for place, item in enumerate(items):
@@ -118,8 +119,7 @@ class Again:
 
 
 def _measures(item: pytest.Item) -> bool:
-    is_skipped = item.get_closest_marker("skip") is not None
-    return not is_skipped and not set(MEASURING_FIXTURES).isdisjoint(getattr(item, "fixturenames", ()))
+    return measures(item) and item.get_closest_marker("skip") is None
 
 
 def _report(item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:

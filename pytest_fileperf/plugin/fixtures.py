@@ -91,7 +91,7 @@ def fileperf_server(
 
 
 def _to_measure(request: pytest.FixtureRequest, **given: object) -> Measuring:
-    """Returns the same as `_measuring`, but the test fails if it measures nothing."""
+    """Does the same as `_measuring`. And the test fails if it makes no measurement."""
     __tracebackhide__ = True
     measuring = _measuring(request, **given)
     from pytest_fileperf.plugin.measuring import EXPECTED
@@ -101,10 +101,7 @@ def _to_measure(request: pytest.FixtureRequest, **given: object) -> Measuring:
 
 
 def _measuring(request: pytest.FixtureRequest, **given: object) -> Measuring:
-    """Returns the measurements of the test; skips it if load tests are off.
-
-    `given` are values of fixtures, by the marker's key that each stands for.
-    """
+    """Skips the test if load tests are off. `given` are values of fixtures, by the marker's keys."""
     __tracebackhide__ = True
     if not is_enabled(request.config):
         pytest.skip(SKIP_REASON)

@@ -1,8 +1,9 @@
-"""Reads the command line and the ini file into one frozen value, and lists every problem."""
+"""Reads the command line and the ini file into `Options`, and lists every problem."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,8 +24,6 @@ from pytest_fileperf.plugin.options import (
     INI,
     INI_SETTINGS,
     LOAD_OPTIONS,
-    OF_BASELINES,
-    runs_in_ci,
 )
 from pytest_fileperf.serve.spec import AsgiSpec, ServerSpec, Url, server_title, split_cores, worker_count
 from pytest_fileperf.settings.keys import parse_seconds
@@ -38,7 +37,6 @@ _T = TypeVar("_T")
 
 # --- Networks: the servers' address, and allowed destinations of load
 
-_BROADCAST = "255.255.255.255"
 _WRITE = "Write an address as in 10.0.0.5, or a name, without a port"
 _NUMERIC = re.compile(r"[0-9]*|0[xX][0-9a-fA-F]*")
 
@@ -46,7 +44,7 @@ _NUMERIC = re.compile(r"[0-9]*|0[xX][0-9a-fA-F]*")
 def read_network(
     host_option: str | None, allowed: Sequence[str] | None, ini: Mapping[str, object]
 ) -> tuple[Network, tuple[str, ...]]:
-    """Returns the options' network, else the ini file's, and all problems.
+    """Returns the network of the options, else of the ini file, and all problems.
 
     Names are looked up only once, here. So if a name later leads elsewhere, load does not go there.
     """
@@ -63,28 +61,29 @@ def read_network(
             problems.append(f"{spelling.format(name)}: {error}")
     network = Network(addresses=frozenset(addresses))
     host, where = _said("host", host_option, ini)
-    if host is None:
-        return network, tuple(problems)
-    if problem := _problem_of(str(host), network):
-        return network, (*problems, f"{where}: {problem}")
-    return Network(host=str(host), addresses=network.addresses), tuple(problems)
+    if host is not None:
+        if problem := _problem_of(str(host), network):
+            problems.append(f"{where}: {problem}")
+        else:
+            network = Network(host=str(host), addresses=network.addresses)
+    return network, tuple(problems)
 
 
 def _said(key: str, option: object, ini: Mapping[str, object]) -> tuple[object, str]:
-    """Returns the option's value, else the ini file's, and how the user wrote it."""
+    """Returns the value of the option, else of the ini file, and how the user wrote it."""
     if option is not None:
         return option, f"--fileperf-{key.replace('_', '-')}={option}"
     return ini.get(key), f"fileperf_{key} = {ini.get(key)}"
 
 
 def server_problems(server: ServerSpec, network: Network) -> tuple[str, ...]:
-    """Returns why a running server's address does not allow load."""
+    """Returns a problem if load may not go to a running server's address."""
     problem = network.problem_of(server.url) if isinstance(server, Url) else None
     return () if problem is None else (f"server: {problem}",)
 
 
 def _addresses(name: str) -> set[str]:
-    """Returns a name's addresses, or the address itself. Raises ValueError."""
+    """Returns the addresses of a name, or the address that it is. Raises ValueError."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
@@ -107,7 +106,7 @@ def _addresses(name: str) -> set[str]:
 
 def _unfit(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
     """Returns why the address does not belong to one machine, wherever it is used."""
-    if address.is_unspecified or address.is_multicast or str(address) == _BROADCAST:
+    if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
         return "it is not the address of one machine"
     if address.is_link_local and address.version == 6:
         return "a link-local address depends on the network. Use another one"
@@ -115,7 +114,7 @@ def _unfit(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None
 
 
 def _problem_of(host: str, network: Network) -> str | None:
-    """Returns why servers cannot listen there and be loaded."""
+    """Returns why servers cannot listen at `host` and be loaded there."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -131,9 +130,10 @@ def _problem_of(host: str, network: Network) -> str | None:
 
 # --- All options, and their problems
 
-_UPDATES = ("passed", "all", "new")
 _REPORTS = {"json": b'{\n  "asked"', "html": b"<!doctype html>", "markdown": b"## Load tests"}
-"""How reports begin."""
+"""The first bytes of each report."""
+_PLAIN = ("smoke", "update", "prune", "against", "changed", "aa", "queries", "profile", "save")
+"""Options that are passed on as they are."""
 
 
 def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
@@ -142,51 +142,48 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
     def given(name: str) -> Any:
         return config.getoption(f"fileperf_{name}")
 
-    ini, wrong_types = _read_ini(config)
+    def path(name: str) -> Any:
+        return _optional_path(directory, given(name))
+
+    directory = config.invocation_params.dir
+    ini, wrong = _read_ini(config)
+    words = {}
+    for key, (allowed, _) in CHOICES.items():
+        word, where = _said(key, given(key), ini)
+        words[key] = next((each for each in allowed if each == word), allowed[0])
+        if word is not None and word not in allowed:
+            wrong.append(f"{where}: it is {' or '.join(allowed)}")
+    group_by = _parsed(parse_group_by, *_said("group_by", given("group_by"), ini), wrong) or DEFAULT_GROUP_BY
+    budget_s = _parsed(parse_seconds, *_said("budget", given("budget"), ini), wrong)
+    if rivals := [name for name in ("smoke", "update", "aa") if given(name)]:
+        budget_s = None
+        if given("budget") is not None:
+            wrong.append(
+                f"--fileperf-budget only works for comparisons. Leave out --fileperf-budget or --fileperf-{rivals[0]}"
+            )
     network, wrong_hosts = read_network(given("host"), given("allow_host"), ini)
     cluster, _ = _said("cluster", given("cluster"), ini)
-    rivals = [name for name in ("smoke", "update", "aa") if given(name)]
-    budget_s, wrong_budget = _parsed(parse_seconds, *_said("budget", given("budget"), ini), default=None)
-    if rivals and given("budget") is not None:
-        wrong_budget.append(
-            f"--fileperf-budget only works for comparisons. Leave out --fileperf-budget or --fileperf-{rivals[0]}"
-        )
-    group_by, wrong_labels = _parsed(
-        parse_group_by, *_said("group_by", given("group_by"), ini), default=DEFAULT_GROUP_BY
-    )
-    chosen = {key: _chosen(key, *_said(key, given(key), ini)) for key in CHOICES}
-    wrong_words = [problem for _, problem in chosen.values() if problem]
-    directory, reason = config.invocation_params.dir, given("reason")
-    baselines = _optional_path(directory, given("baselines")) or config.rootpath / str(
-        ini.get("baselines") or DEFAULT_BASELINES
-    )
-    history = config.rootpath / str(written) if (written := ini.get("history")) else None
+    baselines = path("baselines") or config.rootpath / str(ini.get("baselines") or DEFAULT_BASELINES)
+    history: Path | None = None
     if given("history") is not None:
-        history = _optional_path(directory, given("history") or None) or baselines / "history.jsonl"
+        history = path("history") if given("history") else baselines / "history.jsonl"
+    elif ini.get("history") and not given("smoke") and not given("aa"):
+        history = config.rootpath / str(ini["history"])
+    reason = given("reason")
     options = Options(
-        smoke=bool(given("smoke")),
-        update=given("update"),
+        **{name: given(name) for name in _PLAIN},
+        **{name: path(name) for name in _REPORTS},
         reason=None if reason is None else printable(" ".join(reason.split())),
-        prune=bool(given("prune")),
-        against=given("against"),
-        changed=given("changed"),
-        aa=bool(given("aa")),
-        queries=bool(given("queries")),
-        profile=bool(given("profile")),
-        coverage=bool(given("coverage") or ini.get("coverage", False)),
-        strict=bool(given("strict") or ini.get("strict", False)),
-        budget_s=None if rivals else budget_s,
-        ci=runs_in_ci(),
-        json=_optional_path(directory, given("json")),
-        html=_optional_path(directory, given("html")),
-        markdown=_optional_path(directory, given("markdown")),
-        save=given("save"),
-        history=None if (given("smoke") or given("aa")) and given("history") is None else history,
+        coverage=given("coverage") or bool(ini.get("coverage")),
+        strict=given("strict") or bool(ini.get("strict")),
+        budget_s=budget_s,
+        ci=os.environ.get("CI", "").lower() not in ("", "0", "false"),
+        history=history,
         baselines=baselines,
-        confirm=chosen["confirm"][0],
-        base_packages=chosen["base_packages"][0],
-        preloads=chosen["preload"][0] == "auto",
-        client=chosen["client"][0],
+        confirm=words["confirm"],
+        base_packages=words["base_packages"],
+        preloads=words["preload"] == "auto",
+        client=words["client"],
         keeps_trees=bool(ini.get("keep_trees", True)),
         cluster=None if cluster is None else str(cluster),
         network=network,
@@ -195,24 +192,21 @@ def read_options(config: pytest.Config) -> tuple[Options, tuple[str, ...]]:
         ini={key: ini[key] for key in INI_SETTINGS if key in ini},
     )
     in_ci = options.ci and not given("update_in_ci")
-    unused = _unused_choices(options, [key for key in OF_BASELINES if given(key) is not None])
+    of_baselines = [key for key in ("confirm", "base_packages") if given(key) is not None]
     problems = (
         *_problems(options, directory, in_ci=in_ci),
         *_taken_for_tests(config),
-        *unused,
-        *wrong_types,
-        *wrong_words,
-        *wrong_labels,
-        *wrong_budget,
+        *_unused_choices(options, of_baselines),
+        *wrong,
         *wrong_hosts,
     )
     return options, problems
 
 
 def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str]:
-    """Yields problems of options together. `in_ci` means that no baselines may be stored because CI is set."""
+    """Yields problems of options with each other. With `in_ci`, no baselines may be stored."""
     update, reason, smoke, save = options.update, options.reason, options.smoke, options.save
-    if update is not None and update not in _UPDATES:
+    if update not in (None, "passed", "all", "new"):
         yield (
             f"--fileperf-update={update}: its value is all, new or left out. Put the option after the paths, "
             "so that no path becomes its value"
@@ -260,7 +254,7 @@ def _problems(options: Options, directory: Path, *, in_ci: bool) -> Iterator[str
 
 
 def _cluster_problems(cluster: str) -> Iterator[str]:
-    """Yields problems of a cluster that show before connecting."""
+    """Yields problems with a cluster's address, and a missing package, without connecting."""
     if not cluster.strip():
         yield "--fileperf-cluster is empty. Give a scheduler's address, as in tcp://127.0.0.1:8786"
         return
@@ -273,7 +267,7 @@ def _cluster_problems(cluster: str) -> Iterator[str]:
 
 
 def _unused_choices(options: Options, on_command_line: Collection[str]) -> Iterator[str]:
-    """Yields choices about stored baselines that have no effect here."""
+    """Yields problems with options about stored baselines that have no effect in this run."""
     rival = "--fileperf-against" if options.against else "--fileperf-aa" if options.aa else ""
     for key in on_command_line:
         name = f"--fileperf-{key.replace('_', '-')}"
@@ -305,25 +299,17 @@ def _read_ini(config: pytest.Config) -> tuple[dict[str, object], list[str]]:
     return values, problems
 
 
-def _chosen(key: str, given: object, where: str) -> tuple[str, str]:
-    """Returns the word and a problem. The word is the default if it is missing or wrong."""
-    words, _ = CHOICES[key]
-    if given is None or given in words:
-        return str(given or words[0]), ""
-    *first, last = words
-    return words[0], f"{where}: it is {', '.join(first)} or {last}"
-
-
-def _parsed(parse: Callable[[Any], _T], given: object, where: str, *, default: _T) -> tuple[_T, list[str]]:
-    """Returns the value and problems. The value is the default if it is missing or wrong."""
+def _parsed(parse: Callable[[Any], _T], given: object, where: str, wrong: list[str]) -> _T | None:
+    """Returns the value, or None if it is missing or wrong. A problem with it is added to `wrong`."""
     try:
-        return default if given is None else parse(given), []
+        return None if given is None else parse(given)
     except ValueError as error:
-        return default, [f"{where.partition('=')[0].rstrip()}: {error}"]
+        wrong.append(f"{where.partition('=')[0].rstrip()}: {error}")
+        return None
 
 
 def _optional_path(directory: Path, given: str | None) -> Path | None:
-    """Returns the path, with `~` expanded, which a shell leaves alone behind `=`. An unknown user's `~` stays."""
+    """Returns the path with `~` expanded, because a shell does not expand it behind `=`. An unknown user's stays."""
     if given is None:
         return None
     try:
@@ -333,7 +319,7 @@ def _optional_path(directory: Path, given: str | None) -> Path | None:
 
 
 def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
-    """Yields values after a space that pytest took for paths, so that it found a rootdir without our options."""
+    """Yields problems with values after a space that pytest took for paths, so that it chose another rootdir."""
     directory, ini = config.invocation_params.dir, config.inipath
     if ini is not None and directory.is_relative_to(ini.parent):
         return
@@ -349,7 +335,7 @@ def _taken_for_tests(config: pytest.Config) -> Iterator[str]:
 
 
 def _file_problems(options: Options) -> Iterator[str]:
-    """Yields why reports cannot be written: two into one file, or over another file of the user's."""
+    """Yields problems with paths of reports: two write one file, or a report would replace another kind of file."""
     named = {name: path for name in _REPORTS if (path := getattr(options, name)) is not None}
     places: dict[Path, str] = {}
     for name, path in named.items():
@@ -364,10 +350,7 @@ def _file_problems(options: Options) -> Iterator[str]:
 
 
 def _is_free(path: Path, beginning: bytes) -> bool:
-    """Returns whether a report may be written to `path`, because nothing else would be lost there.
-
-    The file may be missing, empty, or an earlier report, which starts with `beginning`.
-    """
+    """Returns whether the file is missing, empty, or an earlier report, which starts with `beginning`."""
     if not path.is_file():
         return True
     try:
@@ -377,13 +360,13 @@ def _is_free(path: Path, beginning: bytes) -> bool:
         return True
 
 
-# --- The line about load tests above all tests
+# --- The line above all tests
 
 
 def header_words(
     config: pytest.Config, options: Options, settings: Settings, against: CodeTree | None, since: str | None
 ) -> list[str]:
-    """Returns words about the coming run, from options and ini alone."""
+    """Returns parts of the line that pytest prints above all tests; `since` is the version of --fileperf-changed."""
     said = ["smoke run with a few requests each" if options.smoke else "measuring"]
     if since is not None:
         said.append(f"only tests changed since {since}")

@@ -1,4 +1,4 @@
-"""The measurements of one test: joins its app, marker and verbs with the session, and keeps tracebacks short."""
+"""The measurements of one test: joins its app, marker and calls with the session, and keeps tracebacks short."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 
 class GivenUpError(Exception):
-    """Nobody waits for the measurement any more."""
+    """A call was cancelled, so nobody waits for its measurement."""
 
 
 class ScreenProgress:
-    """Shows progress: one line that is rewritten on a terminal, whole lines in a log, nothing with `-q`.
+    """Shows one line that is rewritten on a terminal, whole lines in a log, or nothing with `-q`.
 
-    `update` is called throughout a load. It raises GivenUpError to end a measurement that was given up.
+    `update` is called throughout a load, so it can end a measurement: it raises GivenUpError.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -53,7 +53,7 @@ class ScreenProgress:
 
     @contextmanager
     def until(self, given_up: Event) -> Iterator[None]:
-        """Within this context a measurement ends once `given_up` is set."""
+        """Ends a measurement within this context once `given_up` is set."""
         self._given_up = given_up
         try:
             yield
@@ -93,28 +93,28 @@ class ScreenProgress:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Turn:
-    """A measurement's place in the session's line."""
+    """A measurement's place in `Turns`."""
 
     test: str
     where: str
     """The call, for messages: `GET /upload`."""
     given_up: Event = field(default_factory=Event)
-    """Another thread sets it once nobody waits for the measurement any more."""
+    """Set by another thread if the call is cancelled."""
     can_begin: bool = False
-    """Whether its thread waits for its turn."""
+    """Whether its thread has begun, and waits."""
 
 
 class Turns:
-    """A session's line of measurements: gathered in one test, or called in threads."""
+    """The queue of a session's measurements, of which several may be called at once: gathered, or in threads."""
 
     def __init__(self, *, patience_s: float = 1.0) -> None:
-        """`patience_s` is how long to wait for an earlier turn whose thread has not begun: it may never begin."""
+        """`patience_s` is how long to wait for an earlier turn whose thread may never begin."""
         self._patience_s = patience_s
         self._changed = Condition()
         self._line: list[Turn] = []
         self._running: Turn | None = None
         self._waited: dict[str, list[str]] = {}
-        """The calls that had to wait, by test."""
+        """By test, the calls that had to wait."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -126,13 +126,13 @@ class Turns:
         )
 
     def enter(self, turn: Turn) -> Turn:
-        """Puts the turn at the end of the line; whoever enters it must leave it."""
+        """Puts the turn at the end of the queue. The caller must leave it later."""
         with self._changed:
             self._line.append(turn)
         return turn
 
     def leave(self, turn: Turn) -> None:
-        """Ends a turn, so that the next measurement begins. To leave a turn again does nothing."""
+        """Ends a turn, so that the next measurement begins. It does nothing if the turn has ended already."""
         with self._changed:
             if turn in self._line:
                 self._line.remove(turn)
@@ -142,7 +142,7 @@ class Turns:
 
     @contextmanager
     def taken(self, turn: Turn) -> Iterator[None]:
-        """Waits for the turn, and leaves it at the end. Raises GivenUpError once it is given up."""
+        """Waits for the turn, and leaves it at the end. Raises GivenUpError if its call is cancelled meanwhile."""
         patient_until_s, has_waited = time.monotonic() + self._patience_s, False
         try:
             with self._changed:
@@ -166,10 +166,8 @@ class Turns:
         return next((each for each in earlier if each.can_begin or patient), None)
 
 
-# --- Expected measurements of a test: `outcomes` fails a test without them
-
 EXPECTED = pytest.StashKey[dict[str, "Measuring"]]()
-"""The measuring fixtures' values for a test, by their names."""
+"""By fixture, `fileperf` or `afileperf`, the measurements that a test is expected to make."""
 
 
 def _calling_place(rootdir: Path) -> str:
@@ -184,22 +182,20 @@ def _calling_place(rootdir: Path) -> str:
 
 
 def line_of(item: pytest.Item) -> int | None:
-    """Returns where the function begins in the test's module, from 1 on; None if it comes from elsewhere."""
+    """Returns the line, from 1 on, where the test function begins; None if another module has defined it."""
     file, line, _ = item.location
     return None if line is None or Path(file).as_posix() != item.nodeid.partition("::")[0] else line + 1
 
 
-# --- The measurements of one test
-
 OUTCOME_PROPERTY = "fileperf_outcome"
-"""The property of a test's report with a measurement's standing; `#2` and so on follow it for further ones."""
+"""A property of a test's report: the standing of its first measurement. With `#2` it is the second's, and so on."""
 
 _T = TypeVar("_T")
 
 
 class Measuring:
     def __init__(self, active: Active, item: pytest.Item, fixtures: Mapping[str, object]) -> None:
-        """`fixtures` are the values of `app`, `setup` and `teardown` from fixtures; None if they give none."""
+        """`fixtures` are values of the marker's keys `app`, `setup` and `teardown` from fixtures, or None."""
         self._active = active
         self._item = item
         self._fixtures = fixtures
@@ -208,28 +204,23 @@ class Measuring:
         self._loop_thread = get_ident() if is_async else None
         """The thread of an async test, whose event loop must not wait for a measurement."""
         self.has_measured = False
-        """Whether a measurement was made or raised an error; not if it was cancelled."""
+        """Whether a measurement was made or has raised an error. Cancelled ones do not count."""
         self.async_verbs: list[tuple[str, Coroutine[object, None, object], Event]] = []
-        """Calls of async verbs: `tests/test_app.py:12: GET /upload`, the coroutine, and the event for its
-        cancellation."""
+        """Calls of `afileperf`: place and name, the coroutine, and the event that is set if the call is cancelled."""
 
     def measure(self, call: VerbCall, turn: Turn | None = None) -> Measurement:
-        """Waits for its turn and measures, blocking. Raises FilePerfErrors and PerformanceError.
-
-        It ends early with GivenUpError once the turn is given up.
-        """
+        """Waits for its turn and measures, blocking. Raises FilePerfErrors, PerformanceError and GivenUpError."""
         __tracebackhide__ = True
         return self._found(call, turn, for_one_load).measurement
 
     def capacity(self, call: VerbCall, turn: Turn | None = None) -> Capacity:
-        """Finds the highest rate that meets the limits. Otherwise it does the same as `measure`."""
+        """Does the same as `measure`, to find the highest rate that meets the limits."""
         __tracebackhide__ = True
         found = self._found(call, turn, for_capacity).capacity
         assert found is not None
         return found
 
     def _found(self, call: VerbCall, turn: Turn | None, fitting: Callable[[Settings], Settings]) -> Result:
-        """Waits for its turn and measures, with settings checked by `fitting`."""
         __tracebackhide__ = True
         if self._loop_thread == get_ident():
             self.has_measured = True
@@ -241,22 +232,18 @@ class Measuring:
             )
         turn = turn or self.in_line(call, Event())
         with self._active.turns.taken(turn), self._active.progress.until(turn.given_up):
+            was_cancelled = False
             try:
-                found = self._found_now(call, fitting)
+                return self._found_now(call, fitting)
             except GivenUpError:
+                was_cancelled = True
                 raise
-            except NoTimeError as error:
-                self.has_measured = True
-                if self._active.options.strict:
-                    raise error.with_traceback(None) from None
-                pytest.skip(str(error))
-            except BaseException as error:
-                self.has_measured = True
-                if isinstance(error, FilePerfError | PerformanceError):
-                    raise error.with_traceback(None) from None  # this package's frames tell a user nothing
-                raise
-            self.has_measured = True
-            return found
+            except (FilePerfError, PerformanceError) as error:
+                if isinstance(error, NoTimeError) and not self._active.options.strict:
+                    pytest.skip(str(error))
+                raise error.with_traceback(None) from None  # this package's frames tell a user nothing
+            finally:
+                self.has_measured |= not was_cancelled
 
     def _found_now(self, call: VerbCall, fitting: Callable[[Settings], Settings]) -> Result:
         settings, problems = Settings(), call.problems
@@ -278,7 +265,7 @@ class Measuring:
             tell_properties(self._item, session.results[before:])
 
     def in_line(self, call: VerbCall, given_up: Event) -> Turn:
-        """Returns the next place in the line. Raises PlanError if it could never begin."""
+        """Returns the next turn. Raises PlanError if its measurement could never begin."""
         from pytest_fileperf.session.setup import running_step
 
         if step := running_step():
@@ -295,7 +282,7 @@ class Measuring:
     def to_be_awaited(
         self, call: VerbCall, coroutine: Coroutine[object, None, _T], given_up: Event
     ) -> Coroutine[object, None, _T]:
-        """Notes an async verb's coroutine: the test fails if nobody awaits it. Cancelling it sets `given_up`."""
+        """Returns the coroutine, and makes the test fail if nobody awaits it."""
         place = _calling_place(self._item.config.rootpath)
         self.async_verbs.append((f"{place}: {call.where}", coroutine, given_up))
         return coroutine
@@ -307,7 +294,7 @@ class Measuring:
         return self._active.session().server(settings, self._item.nodeid)
 
     def leave_server(self) -> None:
-        """Tears down this test's setup on the running server. Raises FilePerfError."""
+        """Runs the teardown of this test on the running server. Raises FilePerfError."""
         self._active.session().leave(self._settings({}))
 
     def _settings(self, verb: Mapping[str, object], default_gate: tuple[str, ...] = DEFAULT_GATE) -> Settings:
@@ -324,16 +311,14 @@ class Measuring:
         from pytest_fileperf.judge.record import TestId
 
         self._count += 1
-        nodeid = self._item.nodeid
+        nodeid, name = self._item.nodeid, self._item.name
         callspec = getattr(self._item, "callspec", None)
-        params = {} if callspec is None else told_params(callspec.params, self._item.name)
-        module = nodeid.partition("::")[0]
         return TestId(
             nodeid=nodeid if self._count == 1 else f"{nodeid}#{self._count}",
-            module=module,
-            name=self._item.name,
+            module=nodeid.partition("::")[0],
+            name=name,
             line=line_of(self._item),
-            params=params,
+            params={} if callspec is None else told_params(callspec.params, name),
             group=settings.group,
             label=settings.label,
         )
@@ -346,9 +331,9 @@ def _unfit_settings(work: Work | None, settings: Settings) -> tuple[str, ...]:
         lasts, timeout = format_duration(work.lasts_ns), format_duration(settings.timeout_ns)
         return (f"listen_for is {lasts}, but requests fail after the timeout of {timeout}. Raise the timeout",)
     if isinstance(work, Operation | Requests | Mix):
-        limited = [name for name in settings.limits if METRICS[name.partition("_")[2]].events is not None]
-        gated = [name for name in (*settings.gate, *settings.watch) if METRICS[name].events is not None]
-        names = ", ".join(dict.fromkeys((*limited, *gated)))
+        keys = [*settings.limits, *settings.gate, *settings.watch]
+        of_events = [key for key in keys if METRICS[key.removeprefix("min_").removeprefix("max_")].events is not None]
+        names = ", ".join(dict.fromkeys(of_events))
         return (f"only streams have events. Measure {names} with fileperf.stream",) if names else ()
     return ()
 
@@ -367,10 +352,7 @@ def _require_app(settings: Settings, where: str) -> None:
 
 
 def tell_properties(item: pytest.Item, results: Sequence[Result]) -> None:
-    """Sets a test's properties for JUnit XML and other reports; new values replace old ones.
-
-    If one measurement has several results, because a test ran again, the last one counts.
-    """
+    """Sets a test's properties for JUnit XML and other reports. Values of later results replace earlier ones."""
     found = {name: value for result in results for name, value in properties(result).items()}
     item.user_properties[:] = [each for each in item.user_properties if each[0] not in found]
     item.user_properties += [(name, value) for name, value in found.items() if value != ""]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import pytest
 
 SKIP_REASON = "needs --fileperf (or --fileperf-smoke for a few requests)"
-MEASURING_FIXTURES = ("fileperf", "afileperf")
-_SERVING_FIXTURES = (*MEASURING_FIXTURES, "fileperf_server")
+_MEASURING_FIXTURES = {"fileperf", "afileperf"}
 DEFAULT_BASELINES = ".fileperf"
 CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "confirm": (
@@ -34,8 +32,6 @@ CHOICES: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
 }
 """Options and ini values with a few allowed words: the words, the default first, and a help text."""
-OF_BASELINES = ("confirm", "base_packages")
-"""Options about comparisons with stored baselines."""
 
 LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "app": ("APP", "string", 'Test this app: "module:attribute", or "module:factory()".'),
@@ -68,7 +64,7 @@ LOAD_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "warmup": ("TIME", "string", "Load each start-up for this time before measuring it (default 300ms)."),
     "timeout": ("TIME", "string", "Count a request as failed if it takes longer (default 30s)."),
 }
-"""Keys with an option and an ini value: metavar, the ini value's type, and a help text."""
+"""Keys that are an option and an ini value: metavar, the ini value's type, and a help text."""
 _HOST_HELP = (
     "Let started servers listen at this address of this machine (default 127.0.0.1). --fileperf-allow-host must allow "
     "load to go there."
@@ -113,9 +109,9 @@ INI: Mapping[str, tuple[str, str]] = {
     "budget": ("string", _BUDGET_HELP),
     "history": ("string", "Append a line to this file in each run, as --fileperf-history does."),
 }
-"""Every ini value by its key: its type, and a help text."""
+"""Every ini value: its type, and a help text."""
 INI_SETTINGS = (*LOAD_OPTIONS, "tolerance", "gate", "watch")
-"""Ini values that are settings of tests."""
+"""Ini values that are keys of the marker."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -206,44 +202,40 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def is_enabled(config: pytest.Config) -> bool:
-    """Returns whether load tests are on: by `--fileperf`, or by an option about their results."""
+    """Returns whether load tests are on. An option that needs their results also switches them on."""
     flags = ("on", "smoke", "prune", "aa", "profile", "queries")
     values = ("update", "against", "changed", "reason", "json", "html", "markdown", "save", "history")
     return any(config.getoption(f"fileperf_{name}") not in (None, False) for name in (*flags, *values))
 
 
-def runs_in_ci() -> bool:
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")
-
-
 def is_load_test(item: pytest.Item) -> bool:
     """Returns whether the test runs only if load tests are on."""
-    fixtures = getattr(item, "fixturenames", ())
-    return any(name in fixtures for name in _SERVING_FIXTURES) or item.get_closest_marker("fileperf") is not None
+    is_marked = item.get_closest_marker("fileperf") is not None
+    return is_marked or measures(item) or "fileperf_server" in getattr(item, "fixturenames", ())
+
+
+def measures(item: pytest.Item) -> bool:
+    """Returns whether the test must make a measurement, because it uses `fileperf` or `afileperf`."""
+    return not _MEASURING_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def refuse_no_values(config: pytest.Config) -> None:
     """Raises UsageError for an option with the value `--`: older argparse removes it, and leaves an empty list."""
     for name, value in vars(config.option).items():
-        values = value if isinstance(value, list) else [value]  # an option that may be repeated has a list of texts
+        values = value if isinstance(value, list) else [value]
         if name.startswith("fileperf") and (not values or "--" in values or [] in values):
             raise pytest.UsageError(f"fileperf: --{name.replace('_', '-')}: -- isn't a value")
 
 
 def marker_keys(item: pytest.Item) -> dict[str, object]:
-    """Returns the keys of a test's `fileperf` markers. The test's own beat its class's, then its module's."""
+    """Returns the keys of a test's `fileperf` markers. The test's own win over its class's and its module's."""
     keys: dict[str, object] = {}
-    for marker in item.iter_markers("fileperf"):
-        for key, value in marker.kwargs.items():
-            keys.setdefault(key, value)
+    for marker in item.iter_markers("fileperf"):  # the closest one first
+        keys = {**marker.kwargs, **keys}
     return keys
 
 
 def app_named_in(item: pytest.Item) -> object | None:
-    """Returns the app that marker, command line or ini name, unchecked; None if they name none."""
-    keys = marker_keys(item)
-    if keys.get("app") is not None:
-        return keys["app"]
-    option: object = item.config.getoption("fileperf_app")
-    ini: object = item.config.getini("fileperf_app")
-    return option if option is not None else ini
+    """Returns the app that marker, command line or ini file name, or None. It may be any object."""
+    named = (marker_keys(item).get("app"), item.config.getoption("fileperf_app"), item.config.getini("fileperf_app"))
+    return next((app for app in named if app is not None), None)

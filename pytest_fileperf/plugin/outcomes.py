@@ -1,4 +1,4 @@
-"""Follows each test: collection, outcome, its line in pytest's summary, stale baselines."""
+"""Follows each test: its collection, its outcome, its line in pytest's summary. Then it finds stale baselines."""
 
 from __future__ import annotations
 
@@ -23,47 +23,47 @@ if TYPE_CHECKING:
     from pytest_fileperf.plugin.active import Active
 
 _PASSED = pytest.StashKey[bool]()
-"""Whether the test itself has passed; its fixtures are still to be torn down."""
-_ATTRIBUTE = "fileperf_failed"
-"""An attribute of a report, which carries it to another process. So its value has plain types only."""
+"""Whether the test function has passed. The teardown of fixtures may still fail."""
+_FAILED = "fileperf_failed"
+"""An attribute of a report that is for `Outcomes.failed`. xdist sends it from its workers, so it has plain values."""
 _ENDS_EARLY = "fileperf_ends_early"
-"""Marks the report of a load test that did not pass: some of its requests may not have been sent."""
+"""An attribute of reports of load tests that did not pass: some of their requests may not have been sent."""
 _UNDECIDED = "inconclusive"
 _LISTED = {"f": "failed", "E": "error", "x": "xfailed", "X": "xpassed", "s": "skipped", "p": "passed"}
-"""The characters of pytest's option -r that add lines to its short test summary, with their categories."""
-_ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""The characters of pytest's option -r that list tests in its short test summary, each with its category."""
 
 
 class Outcomes:
-    """Follows every test from its collection to the summary. Registered as a plugin."""
+    """A plugin of every run with load tests."""
 
     def __init__(self, active: Active) -> None:
         self._active = active
         self.failed: list[FailedTest] = []
-        """Load tests that failed for another reason than a figure, in order, unless they ran again and passed."""
+        """Load tests that failed for another reason than a verdict, in order."""
         self._whole: set[str] = set()
         """Collectors without a failure or skip, including modules."""
         self._partial: set[str] = set()
         """Modules with tests that were not collected or not run."""
         self.left_out = False
+        """Whether a load test was deselected."""
         self.lacks_some = False
         """Whether a load test did not pass, or may be in a module that was skipped."""
         self._tests: set[str] = set()
         self._passed: set[str] = set()
         self._not_passed: set[str] = set()
         self._told: list[str] = []
-        """Messages of failed tests."""
+        """The messages of failed tests."""
         self._errors = False
+        """Whether collection had errors."""
 
     # --- collection
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Notes a collector. A module with a skipped class is not known in full."""
         self._errors |= report.failed
         self.lacks_some |= not report.passed
         if report.passed:
             self._whole.add(report.nodeid)
-        else:
+        else:  # a module with a skipped class is not known in full
             self._partial.add(_module_of(report.nodeid))
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
@@ -75,20 +75,20 @@ class Outcomes:
 
     @property
     def has_all(self) -> bool:
-        """Whether no load test is missing so far, among the ones that pytest looked for."""
+        """Whether no load test is missing so far, of all that pytest has looked for."""
         return not (self.left_out or self.lacks_some)
 
     # --- while a test runs
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Fails a test that should have measured and did not. Its own failure, skip or xfail comes first."""
+        """Fails a test that passed without an expected measurement."""
         try:
             yield
         finally:
             expected = item.stash.get(EXPECTED, {})
             verbs = [verb for measuring in expected.values() for verb in measuring.async_verbs]
-            # They are always closed: Python would warn about each when it is discarded.
+            # Each is closed, because Python would warn about it.
             unawaited = [call for call, coroutine, _ in verbs if _is_unawaited(coroutine)]
             cancelled = [call for call, _, given_up in verbs if given_up.is_set()]
             measured = any(measuring.has_measured for measuring in expected.values())
@@ -101,10 +101,10 @@ class Outcomes:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Notes whether the test has passed, and failures without a result; shortens the one line about a failure.
+        """Notes whether the test has passed, and failures without a result. Shortens the one line about a failure.
 
-        pytest shows that line in its short test summary and in JUnit XML, and may cut it. So it begins with figures
-        instead of an exception's name, and paths are relative to the root directory.
+        pytest may cut that line in its short test summary and in JUnit XML. So it begins with figures instead of an
+        exception's name, and paths are relative to the root directory.
         """
         report = yield
         if call.when == "call":
@@ -113,7 +113,7 @@ class Outcomes:
         others = not_by_verdict(error)
         if report.failed and is_load_test(item) and (error is None or others):
             noted = {"name": item.name, "line": line_of(item), "message": _message(error, others, report)}
-            setattr(report, _ATTRIBUTE, noted)
+            setattr(report, _FAILED, noted)
         # A test with the marker skip never loads anything, so its endpoint isn't covered.
         if not report.passed and is_load_test(item) and item.get_closest_marker("skip") is None:
             setattr(report, _ENDS_EARLY, True)
@@ -127,7 +127,7 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
-        """Stores baselines once all of the test has passed, its fixtures too. Failing to store is an error."""
+        """Stores the baselines of a test that has passed, including its fixtures. Fails it if this fails."""
         passed = False
         try:
             yield
@@ -143,7 +143,6 @@ class Outcomes:
             pytest.fail(problem, pytrace=False)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes how a test went. Another plugin may have changed its report."""
         if not report.passed or hasattr(report, "wasxfail"):
             self._not_passed.add(report.nodeid)
         elif report.when == "call":
@@ -152,21 +151,18 @@ class Outcomes:
         if not report.failed:
             return
         self._told.append(report.longreprtext)
-        if (noted := getattr(report, _ATTRIBUTE, None)) is not None:
+        if (noted := getattr(report, _FAILED, None)) is not None:
             from pytest_fileperf.judge.record import FailedTest
 
             module = _module_of(report.nodeid)
             self.failed.append(FailedTest(nodeid=report.nodeid, module=module, phase=report.when, **noted))
 
-    # --- pytest's own summary: categories with their counts, and lines with their figures
-    #
-    # A test is INCONCLUSIVE if it passed and one of its measurements shows nothing.
+    # --- pytest's own summary: a category for tests that passed with an INCONCLUSIVE measurement
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(
         self, report: pytest.CollectReport | pytest.TestReport
     ) -> Generator[None, tuple[str, str, object], tuple[str, str, object]]:
-        """Counts undecided tests in a category of their own. For other tests, other plugins' answers stay."""
         status = yield
         category, *_ = status
         if category == "passed" and isinstance(report, pytest.TestReport) and _is_undecided(report):
@@ -186,7 +182,7 @@ class Outcomes:
         if not any(stats.get(category) for category in listed):
             terminalreporter.write_sep("=", "short test summary info", cyan=True, bold=True)
         by_test: dict[str, dict[str, Result]] = {}
-        for result in self._active.results:  # the last measurements of a test that ran again
+        for result in self._active.results:  # if a test ran again, its last results count
             by_test.setdefault(result.test.item, {})[result.test.nodeid] = result
         for report in stats[_UNDECIDED]:
             own = by_test.get(report.nodeid, {}).values()
@@ -196,10 +192,9 @@ class Outcomes:
     # --- baselines whose tests are gone
 
     def settle_stale(self, session: pytest.Session) -> tuple[list[str], bool]:
-        """Lists or removes (`--fileperf-prune`) stale baselines; returns lines to show, and whether it failed.
+        """Lists stale baselines, or removes them (`--fileperf-prune`). Returns lines to show, and whether it failed.
 
-        A damaged file is reported unless a test has already failed for it. It fails the session only with
-        `--fileperf-prune`.
+        A damaged file is shown unless a test has already failed for it. It is a failure only with `--fileperf-prune`.
         """
         config, options = session.config, self._active.options
         prune, baselines, root = options.prune, options.baselines, config.rootpath
@@ -212,8 +207,7 @@ class Outcomes:
         if why_unknown := self._why_unknown(session):
             return [f"fileperf: removed no baselines, because {why_unknown}"] * prune, False
         store = BaselineStore(baselines)
-        # Baselines outside the root directory may belong to other projects with modules elsewhere: none of these is
-        # gone.
+        # Baselines outside the root directory may belong to other projects, whose modules are elsewhere.
         is_ours = baselines.resolve().is_relative_to(root.resolve())
         try:
             stored = store.keys()
@@ -242,16 +236,17 @@ class Outcomes:
         return stale_lines(stale, screen_of(config), entries=entries, removed=prune, verbosity=verbosity), False
 
     def _why_unknown(self, session: pytest.Session) -> str:
-        """Returns why nothing is known about any baseline; empty if something is."""
+        """Returns why no baseline can be called stale, or an empty text."""
         if session.config.getoption("collectonly", default=False):
             return "tests were only collected"
         if self._errors:
             return "collection had errors"
-        return "" if session.exitstatus in _ENDED else "the session was not finished"
+        ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        return "" if session.exitstatus in ended else "the session was not finished"
 
 
 def collects_all(config: pytest.Config) -> bool:
-    """Returns whether tests are collected from the root directory, or all `testpaths`, without leaving out files."""
+    """Returns whether pytest collects the root directory, or all `testpaths`, and leaves out no files."""
     root, here = config.rootpath.resolve(), config.invocation_params.dir
     given = {(here / argument).resolve() for argument in config.args}
     patterns = config.getini("testpaths")
@@ -271,7 +266,7 @@ def _module_of(nodeid: str) -> str:
 
 
 def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
-    """Returns whether the verb has not ended. Closes one that was not begun."""
+    """Returns whether the coroutine has not ended. Closes it if it was not begun."""
     state = inspect.getcoroutinestate(verb)
     if state == inspect.CORO_CREATED:
         verb.close()
@@ -279,10 +274,7 @@ def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
 
 
 def _unmeasured(fixtures: Sequence[str], unawaited: Sequence[str], cancelled: Sequence[str], *, measured: bool) -> str:
-    """Returns the error of a passed test with these fixtures that measured nothing, or did not await a call.
-
-    Empty if the test may pass.
-    """
+    """Returns why a test with these fixtures fails, because it measured nothing or did not await a call; else `""`."""
     if unawaited:
         calls = "\n".join(f"{call} was called and not awaited" for call in unawaited)
         return f"{calls}\nSo nothing was measured. Write `await` before the call, in an async test"
@@ -302,14 +294,13 @@ def _unmeasured(fixtures: Sequence[str], unawaited: Sequence[str], cancelled: Se
 
 
 def not_by_verdict(error: BaseException | None) -> tuple[BaseException, ...]:
-    """Returns the errors that no result shows, even from inside a group such as a TaskGroup's."""
+    """Returns the error, or a group's errors, without PerformanceErrors, because results show these."""
     if isinstance(error, BaseExceptionGroup):
         return tuple(each for inner in error.exceptions for each in not_by_verdict(inner))
     return () if error is None or isinstance(error, PerformanceError) else (error,)
 
 
 def _message(error: BaseException | None, others: Sequence[BaseException], report: pytest.TestReport) -> str:
-    """Returns some lines of its message: our errors, each error in a group, and others as in pytest's summary."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext
     if isinstance(error, BaseExceptionGroup):
@@ -327,7 +318,7 @@ def _message(error: BaseException | None, others: Sequence[BaseException], repor
 
 
 def _is_undecided(report: pytest.TestReport) -> bool:
-    # A report brings nothing but its properties from another process. A test that ran again has them twice.
+    # Properties also come from other processes. A test that ran again has each one twice.
     standings = {name: value for name, value in report.user_properties if str(name).startswith(OUTCOME_PROPERTY)}
     if not standings:
         return False
@@ -337,7 +328,7 @@ def _is_undecided(report: pytest.TestReport) -> bool:
 
 
 def _from_here(config: pytest.Config, nodeid: str) -> str:
-    """Returns the node id with its path relative to the current directory, as pytest shows it."""
+    """Returns the node id as pytest shows it, with its path relative to the current directory."""
     path, *rest = nodeid.split("::")
     with suppress(ValueError):  # Windows: another drive
         path = Path(os.path.relpath(config.rootpath / path, config.invocation_params.dir)).as_posix()

@@ -1,4 +1,4 @@
-"""The verbs of the fixtures `fileperf` and `afileperf`."""
+"""The objects that the fixtures `fileperf` and `afileperf` return."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Found = TypeVar("_Found")
 
 
 class _Verbs(ABC, Generic[_Found]):
-    """The verbs of both fixtures; they return `_Found`."""
+    """The methods of both fixtures (verbs); they return `_Found`."""
 
     def __init__(self, measuring: Measuring) -> None:
         self._measuring = measuring
@@ -117,8 +117,7 @@ class _Verbs(ABC, Generic[_Found]):
         return self._measure(mix_from(weights, keys))
 
     @abstractmethod
-    def _measure(self, call: VerbCall) -> _Found:
-        """Makes the measurement."""
+    def _measure(self, call: VerbCall) -> _Found: ...
 
 
 class CapacityVerbs(_Verbs["Capacity"]):
@@ -181,7 +180,7 @@ class AsyncFilePerf(_Verbs[Coroutine[object, None, "Measurement"]]):
 def _awaited(
     measuring: Measuring, measure: Callable[[VerbCall, Turn], _Found], call: VerbCall
 ) -> Coroutine[object, None, _Found]:
-    """Returns a coroutine that measures in another thread; the test fails if nobody awaits it."""
+    """Returns a coroutine that measures in another thread. The test fails if nobody awaits it."""
     given_up = threading.Event()
     return measuring.to_be_awaited(call, _in_thread(measuring, measure, call, given_up), given_up)
 

@@ -31,21 +31,20 @@ from pytest_fileperf.report.record_file import results_json
 from pytest_fileperf.settings.settings import Options
 from pytest_fileperf.versions.checkout import commit_info, project_name
 
-# --- Reports to the CI service: a summary of the step and annotations, under GitHub Actions
+# --- GitHub Actions: the summary of the CI step, and annotations
 
 
 def tell_ci(config: pytest.Config, record: SessionRecord) -> Iterator[str]:
-    """Adds this step's summary, and yields lines to print: annotations, or why there is no summary."""
+    """Adds to the summary of the CI step. Yields lines to print: annotations, or why there is no summary."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
     if summary and not record.asked.smoke:
         yield from _add_summary(Path(summary), record)
     if _on_github():
-        # At lines of the code, with paths relative to the repository.
         yield from github_commands(record, root=_root_in_repository(config))
 
 
 def no_command(line: str) -> str:
-    """Breaks up what GitHub would take for a command: `::error` at a line's beginning, `##[error]` anywhere."""
+    """Changes a line that GitHub would take for a command: `::error` at its beginning, or `##[error]` anywhere."""
     if not _on_github():
         return line
     line = line.replace("##[", "# #[")
@@ -57,7 +56,6 @@ def _on_github() -> bool:
 
 
 def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
-    """Appends the report to the step's summary; yields why it could not."""
     try:
         written = path.stat().st_size if path.exists() else 0
         room = STEP_LIMIT_BYTES - written - 2
@@ -71,7 +69,7 @@ def _add_summary(path: Path, record: SessionRecord) -> Iterator[str]:
 
 
 def _root_in_repository(config: pytest.Config) -> str:
-    """Returns pytest's root directory relative to the repository on GitHub's runner; empty outside of it."""
+    """Returns pytest's root directory relative to the repository on GitHub's machine, or an empty text."""
     with suppress(ValueError, OSError):
         if top := os.environ.get("GITHUB_WORKSPACE", ""):
             return config.rootpath.resolve().relative_to(Path(top).resolve()).as_posix()
@@ -82,7 +80,7 @@ def _root_in_repository(config: pytest.Config) -> str:
 
 
 def write_files(config: pytest.Config, options: Options, record: SessionRecord) -> tuple[list[str], bool]:
-    """Returns lines that say where files are, and whether anything failed."""
+    """Returns a line about each file, and whether any could not be written."""
     page = partial(results_html, trends=_trends(options))
     reports = ((options.json, results_json), (options.html, page), (options.markdown, markdown_report))
     writers = [partial(_write, path, text_of, record) for path, text_of in reports if path is not None]
@@ -100,12 +98,11 @@ def write_files(config: pytest.Config, options: Options, record: SessionRecord) 
 
 
 def _trends(options: Options) -> Sequence[Trend]:
-    """Returns the history's trends for the page. If the history is damaged, the run has already failed."""
     if options.html is None or options.history is None or not options.history.exists():
         return ()
     try:
         return trends_of([options.history])[0]
-    except FilePerfError:
+    except FilePerfError:  # a damaged history, for which the run has already failed
         return ()
 
 
@@ -131,7 +128,7 @@ def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str
     return f"fileperf: saved {path}"
 
 
-# --- Makes the record of a session, with its time, place and code
+# --- The record of a session
 
 
 def record_of(
@@ -142,9 +139,9 @@ def record_of(
     said: Sequence[str],
     endpoints: Mapping[str, Mapping[str, bool]],
 ) -> SessionRecord:
-    """Returns the session's record. Commit and environment are looked up only if a file needs them."""
     if options.json is not None:
         results = _sealed(results, options.baselines)
+    # Looking up commit and environment takes time.
     tells_where = options.json is not None or options.html is not None or options.save is not None
     return replace(
         session_record(results, options.group_by),
@@ -153,9 +150,7 @@ def record_of(
         endpoints=endpoints,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         asked=Asked(
-            command=shlex.join(
-                ("pytest", *_told(map(str, config.invocation_params.args), config.invocation_params.dir))
-            ),
+            command=shlex.join(("pytest", *_told(config.invocation_params))),
             against=options.against or "",
             aa=options.aa,
             update=options.update or "",
@@ -174,20 +169,17 @@ def record_of(
     )
 
 
-_PUBLIC = ("https://github.com/", "https://gitlab.com/")
-
-
 def commit_of(directory: Path) -> dict[str, object] | None:
-    """Returns what Git says, and in CI on a public service the commit's page. No file names a private host."""
+    """Returns Git's facts about the commit. In CI on a public service they have its page, but never a private host."""
     commit = commit_info(directory)
     given = {name: os.environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "CI_PROJECT_URL")}
     pages = (f"{given['GITHUB_SERVER_URL']}/{given['GITHUB_REPOSITORY']}", f"{given['CI_PROJECT_URL']}/-")
-    page = next((page for page in pages if page.startswith(_PUBLIC)), "")
+    page = next((page for page in pages if page.startswith(("https://github.com/", "https://gitlab.com/"))), "")
     return {**commit, "url": f"{page}/commit/{commit['id']}"} if commit and page else commit
 
 
 def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
-    """Returns the results with the digests of their baselines' files, so that equal values stay equal."""
+    """Returns the results with the salted digests of their baselines' files, so that equal values stay equal."""
     environment, store = Environment.current(), BaselineStore(baselines)
 
     @cache
@@ -203,10 +195,10 @@ def _sealed(results: Iterable[Result], baselines: Path) -> list[Result]:
     return [replace(result, identity=hidden(result)) for result in results]
 
 
-def _told(arguments: Iterable[str], directory: Path) -> Iterator[str]:
-    """Yields pytest's arguments as reports may show them: options and paths. Of other values only ours are shown."""
+def _told(given: pytest.Config.InvocationParams) -> Iterator[str]:
+    """Yields pytest's arguments for reports. Values of other plugins' options may be secret, so `…` replaces them."""
     is_ours = False
-    for argument in arguments:
+    for argument in map(str, given.args):
         option, mark, _ = argument.partition("=")
         takes_ours, is_ours = is_ours, False
         if option.startswith("--fileperf"):
@@ -216,10 +208,10 @@ def _told(arguments: Iterable[str], directory: Path) -> Iterator[str]:
             yield f"{option}=…" if mark and "::" not in option else option
         elif option.startswith("-"):
             # A value may be attached to a short option.
-            is_bare = _FLAGS.issuperset(argument[1:]) or len(argument) == len("-k")
+            is_bare = set("hlqsvx").issuperset(argument[1:]) or len(argument) == len("-k")
             yield argument if is_bare else f"{argument[:2]}…"
         else:
-            is_shown = takes_ours or _exists(directory / argument.partition("::")[0])
+            is_shown = takes_ours or _exists(given.dir / argument.partition("::")[0])
             yield without_queries(argument) if is_shown else "…"
 
 
@@ -228,7 +220,3 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):  # not a path
         return False
-
-
-_FLAGS = frozenset("hlqsvx")
-"""Short options of pytest that take no value."""
