@@ -1,10 +1,7 @@
-"""Calls an ASGI app in this process as a server would: streaming both ways with back-pressure, and with its lifespan.
-
-    state = Lifespan(app)                              startup and shutdown, once
-    StreamingASGITransport(app, state=state.state)     one task for each request of any AsyncClient
+"""Calls an ASGI app in this process as a server would, streaming both ways with back-pressure.
 
 Unlike `httpx.ASGITransport` it collects nothing. The app reads the request while the client still makes it, and sends
-its chunks one by one. So times to first byte and memory are as with a real server.
+its chunks one by one. So times to first byte and memory are as with a real server. `lifespan` starts and stops the app.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from pytest_fileperf.wire.framing import BODYLESS_STATUSES
 from pytest_fileperf.wire.lifespan import ASGI_VERSION, CLOSE_GRACE_S, ASGIApp, Message, ended
 
 _BLOCK_BYTES = 64 * 1024
-"""Larger blocks of a request body reach the app in pieces of this size. A server reads about as much at once."""
+"""The app gets larger blocks of a request body in pieces of this size, as a server reads them."""
 _ERROR_BODY = b"Internal Server Error"
 _ERROR_HEADERS = (
     (b"content-type", b"text/plain; charset=utf-8"),
@@ -32,7 +29,7 @@ _ERROR_HEADERS = (
     (b"connection", b"close"),
 )
 _LOGGED_KINDS = 20
-"""So many kinds of exceptions are logged, each once."""
+"""At most this many kinds of exceptions are logged, each once."""
 _HTTP_SPEC = "2.4"
 """In this version `send` raises OSError after a disconnect, so frameworks need no second task to listen for one."""
 
@@ -169,14 +166,14 @@ class _Exchange(httpx.AsyncByteStream):
             self._lose(httpx.RemoteProtocolError("the app ended without sending its complete response"))
 
     def _log_once(self, error: BaseException) -> None:
-        """Logs the first exception of each kind: under load a broken handler raises thousands."""
+        """Logs the first exception of each kind, because a broken handler raises thousands under load."""
         kind = (type(error), str(error))
         if kind not in self._logged and len(self._logged) < _LOGGED_KINDS:
             self._logged.add(kind)
             _log.exception("exception in the ASGI app at %s %s", self._scope["method"], self._scope["path"])
 
     async def receive(self) -> Message:
-        """Returns the next part of the request. After the last one it waits for the end of the response."""
+        """Returns the next part of the request. After the last part it waits for the end of the response."""
         if not self._request_read and not self._complete and self._failure is None:
             return await self._next_part()
         if not self._complete and self._failure is None:
@@ -231,7 +228,7 @@ class _Exchange(httpx.AsyncByteStream):
             raise RuntimeError(f"the response's content is {than} than its content-length")
 
     async def _until_taken(self) -> None:
-        """Waits until the client has taken the block. Raises OSError if the client is gone."""
+        """Waits until the client has taken the last block. Raises OSError if the client is gone."""
         while self._block:
             if self._taken is None or self._taken.done():
                 self._taken = self._loop.create_future()
@@ -260,7 +257,7 @@ class _Exchange(httpx.AsyncByteStream):
     # --- for the client
 
     async def response(self) -> httpx.Response:
-        """Returns the response once the app has begun it. Raises the error if the exchange fails before."""
+        """Returns the response once the app has begun it. Raises the error that ends the exchange before."""
         while self._start is None:
             if self._failure is not None:
                 raise self._failure
@@ -290,7 +287,6 @@ class _Exchange(httpx.AsyncByteStream):
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Tells the app that the client is gone, unless the response is complete. Does not wait."""
         self._lose(httpx.ReadError("the response was closed before its end"))
 
     async def _wait(self) -> None:
@@ -312,7 +308,7 @@ class _Exchange(httpx.AsyncByteStream):
             self._lose(httpx.ReadTimeout(f"the app sent nothing for {timeout_s} s"))
 
     def _lose(self, error: BaseException) -> None:
-        """Ends an incomplete exchange: the client gets the error, and the app a message that the client is gone."""
+        """Ends an exchange that is not complete. The client gets the error, and the app a disconnect."""
         if self._complete or self._failure is not None:
             return
         self._failure = error_of(self._family, error)

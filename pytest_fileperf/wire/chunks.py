@@ -1,4 +1,4 @@
-"""Reads bodies in HTTP/1.1's chunked encoding: finds their ends, and how much content they have. Does no I/O."""
+"""Finds the end of a body in HTTP/1.1's chunked encoding, and counts its content. Does no I/O."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ import httpx
 from pytest_fileperf.wire.framing import MAX_HEAD_BYTES, check_trailers
 
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;[^\n]*)?[ \t]*\r")
-"""A line without its LF, as lax as h11 is."""
+"""The line before a chunk, without its LF. It allows the same as h11, which httpx uses."""
 
 
 class _Line(Enum):
     SIZE = auto()
     AFTER_DATA = auto()
-    """The empty one that ends a chunk."""
+    """The empty line after a chunk."""
     TRAILER = auto()
 
 
 class ChunkedReader:
-    """Finds the end of a chunked body and counts its content. Hands the content out only on request."""
-
     __slots__ = ("_line", "_next", "_trailers", "left", "received")
 
     def __init__(self) -> None:
@@ -34,12 +32,12 @@ class ChunkedReader:
         self._trailers = b""
 
     def skip(self, size_bytes: int) -> None:
-        """Counts so many bytes of the current chunk as received; at most `left`."""
+        """Counts bytes of the current chunk as received. There may be at most `left`."""
         self.left -= size_bytes
         self.received += size_bytes
 
     def feed(self, data: memoryview, deliver: Callable[[memoryview], object] | None) -> int:
-        """Reads on. Returns how many bytes of `data` belong to the body if it ends in them, or -1 for "more".
+        """Takes the next bytes. If the body ends in them, returns how many of them belong to it, else -1.
 
         `deliver` gets each piece of content. Raises httpx.RemoteProtocolError.
         """
@@ -52,7 +50,7 @@ class ChunkedReader:
                 self.skip(take)
                 position += take
                 continue
-            # Lines are short: look at 64 bytes first and at everything only if they were not enough.
+            # Most lines are short, so the first 64 bytes are searched before all others.
             piece = bytes(data[position : position + 64])
             stop = piece.find(b"\n")
             if stop < 0 and end - position > 64:
@@ -70,14 +68,14 @@ class ChunkedReader:
         return -1
 
     def _check_start(self) -> None:
-        """Raises httpx.RemoteProtocolError if no line can begin so."""
+        """Raises httpx.RemoteProtocolError if the incomplete line cannot become a valid one."""
         if self._next is _Line.AFTER_DATA and self._line != b"\r":
             raise httpx.RemoteProtocolError(f"a chunk is followed by {bytes(self._line[:20])!r}, not by a line end")
         if len(self._line) + len(self._trailers) > MAX_HEAD_BYTES:
             raise httpx.RemoteProtocolError("a line in the chunked body, or its trailers, are too long")
 
     def _ends_with(self, line: bytes) -> bool:
-        """Takes a line without its LF; returns whether it was the body's last."""
+        """Takes a line without its LF, and returns whether it is the last line of the body."""
         if self._next is _Line.AFTER_DATA:
             if line != b"\r":
                 raise httpx.RemoteProtocolError(f"a chunk is followed by {line[:20]!r}, not by a line end")

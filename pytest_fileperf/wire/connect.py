@@ -1,4 +1,4 @@
-"""Opens connections: TCP, Unix socket or TLS, each with a time limit and httpx's error classes."""
+"""Opens connections over TCP, Unix sockets and TLS, with httpx's error classes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Origin:
 
 
 def tls_context(reach: Reach) -> ssl.SSLContext:
-    """Returns a context that trusts `reach`'s certificates. Raises ssl.SSLError if its text has none."""
+    """Returns a context that trusts the certificates of `reach`. Raises ssl.SSLError if their text has none."""
     if isinstance(reach.trusted, bool):
         context = httpx.create_ssl_context(verify=reach.trusted)
     else:
@@ -46,7 +46,7 @@ async def open_socket(
     timeout_s: float | None,
     only_to: Network | None = None,
 ) -> socket.socket:
-    """Returns a connected, non-blocking socket, with TLS for `https`. Raises httpx.ConnectError and ConnectTimeout."""
+    """Returns a connected, non-blocking socket. Raises httpx.ConnectError and httpx.ConnectTimeout."""
     try:
         async with asyncio.timeout(timeout_s):
             sock = await _connected(origin, uds, only_to)
@@ -58,7 +58,7 @@ async def open_socket(
 
 
 def dial(origin: Origin, reach: Reach, *, timeout_s: float, address: str = "") -> socket.socket:
-    """Returns a blocking socket to this address of the host, or to any, with TLS for `https`. Raises OSError."""
+    """Returns a connected, blocking socket. `address` is one of the host's, or `""` for any. Raises OSError."""
     if reach.uds is None:
         sock = socket.create_connection((address or origin.host, origin.port), timeout_s)
     else:
@@ -74,7 +74,7 @@ def dial(origin: Origin, reach: Reach, *, timeout_s: float, address: str = "") -
 
 
 async def require_allowed(origin: Origin, only_to: Network) -> None:
-    """Raises httpx.ConnectError unless load may go to the host, and to all addresses that its name leads to."""
+    """Raises httpx.ConnectError unless load may go to the host, and to all addresses of its name."""
     addresses = await _addresses(asyncio.get_running_loop(), origin) if only_to.looks_up(origin.host) else []
     found = [str(each[4][0]) for each in addresses] or [origin.host]
     if refused := [each for each in found if not only_to.allows(each)]:
@@ -82,7 +82,7 @@ async def require_allowed(origin: Origin, only_to: Network) -> None:
 
 
 def breach_of_idle(sock: socket.socket) -> Breach | None:
-    """Returns how the server broke an idle connection; None if it is still good."""
+    """Returns how the server broke the protocol on an idle connection, or None."""
     if isinstance(sock, ssl.SSLSocket):
         return Breach.OUT_OF_STEP if sock.pending() else None
     try:
@@ -110,7 +110,7 @@ async def _connected(origin: Origin, uds: str | None, only_to: Network | None) -
         try:
             sock = await _try(loop, family, address)
         except OSError:
-            # Keeping the error for later would tie it to this frame in a cycle: one for each refused connection.
+            # A kept error would refer to this frame, and the frame to the error, for each refused connection.
             if address is addresses[-1][4]:
                 raise
         else:
@@ -120,7 +120,7 @@ async def _connected(origin: Origin, uds: str | None, only_to: Network | None) -
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, origin: Origin) -> list[tuple[int, int, int, str, tuple]]:  # type: ignore[type-arg]
-    """Returns getaddrinfo's result; does not ask a thread about a numeric address."""
+    """Returns getaddrinfo's result. A numeric address needs no thread that calls it."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, origin.host)
@@ -137,7 +137,7 @@ async def _try(loop: asyncio.AbstractEventLoop, family: int, address: Any) -> so
         while family == getattr(socket, "AF_UNIX", None):
             try:
                 sock.connect(address)
-            except BlockingIOError:  # too many wait to be accepted; no event loop tells when there is room
+            except BlockingIOError:  # the server's queue is full, and no event loop tells when there is room
                 await asyncio.sleep(_FULL_PAUSE_S)
             else:
                 return sock
@@ -171,7 +171,7 @@ async def _encrypted(sock: socket.socket, origin: Origin, context: ssl.SSLContex
 
 
 async def _ready(add: Callable[..., object], remove: Callable[[int], object], fd: int) -> None:
-    """Waits for a file descriptor by an event loop's `add` and `remove`, such as `add_reader` and `remove_reader`."""
+    """Waits for a file descriptor. `add` and `remove` are an event loop's methods, such as `add_reader`."""
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell() -> None:

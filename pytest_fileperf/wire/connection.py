@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection on the running event loop: a raw non-blocking socket, one request at a time, callbacks only.
 
-There is no asyncio transport in between. A request is one `send` (or `sendfile`), and the callback that read an answer
-parses it. The kernel drops a body that nobody wants (`MSG_TRUNC`), or one shared buffer is overwritten with it. The
+There is no asyncio transport in between. A request is one `send` (or `sendfile`), and the callback that reads an answer
+parses it. If nobody wants a body, the kernel drops it (`MSG_TRUNC`), or it is read into a buffer that all share. The
 owner (`transport` or `drive`) decides when to send, how long to wait and how to judge the answer.
 """
 
@@ -25,7 +25,7 @@ from pytest_fileperf.wire.sending import NOT_NOW, Sender
 
 
 class Connection:
-    """A connected socket. `start` sends a request; its exchange hears of the answer from the event loop."""
+    """A connected socket. `start` sends a request. The event loop then calls its exchange about the answer."""
 
     __slots__ = (
         "_body",
@@ -84,15 +84,15 @@ class Connection:
         self._discard = True
         self._method_is_head = self._last = self._streaming = self._paused = self.closed = False
         self.switched = False
-        """Whether an answer has switched its exchange to another protocol: all further bytes are then a body."""
+        """Whether an answer has switched to another protocol. All further bytes are then a body."""
         self.started_ns = 0
-        """When the first byte of the current request was written; this and the next two on the monotonic clock."""
+        """When the first byte of the current request was written, by `time.monotonic_ns` as all times here."""
         self.first_byte_ns = 0
         self.ended_ns = 0
         self.body_bytes = 0
-        """Content received of the current answer, without framing."""
+        """How much content of the current answer has arrived, without framing."""
         self.breach: Breach | None = None
-        """Set if the server broke the protocol silently; the connection is then not used again."""
+        """How the server broke the protocol. The connection is then not used again."""
         self.unsent_bytes = 0
         """Bytes of a request that the socket had not taken when the request was answered or failed."""
         scratch.sockets.add()
@@ -101,7 +101,7 @@ class Connection:
     # --- sending
 
     def start(self, request: WireRequest, exchange: Exchange) -> None:
-        """Sends a request; bytes that the socket does not take now follow later. The connection must be free."""
+        """Sends a request. The connection must be free. Bytes that the socket does not take now follow later."""
         self._begin(request.is_head, request.is_last, exchange)
         whole = request.whole
         if whole is not None:
@@ -118,7 +118,7 @@ class Connection:
         self._sender.send(request.segments)
 
     def start_streamed(self, request: httpx.Request, exchange: Exchange) -> None:
-        """Sends a request's head; its body follows through `write`, and ends with `finish_stream`."""
+        """Sends a request's head. Its body follows by `write`, and ends with `finish_stream`."""
         head = head_of(request)
         self._begin(request.method == "HEAD", asks_for_close(request), exchange)
         self._streaming = True
@@ -134,17 +134,16 @@ class Connection:
         self.started_ns = monotonic_ns()
 
     async def write(self, data: bytes, timeout_s: float | None) -> None:
-        """Sends a piece of a streamed body. Waits for it, and raises, in the same way as `drained`."""
         if self._exchange is not None:
             self._sender.send((memoryview(data),))
             await self._sender.drained(timeout_s)
 
     def finish_stream(self) -> None:
-        """Notes that a streamed body is complete: only then can the connection be used again."""
+        """Must be called at the end of a streamed body. Otherwise the connection is not used again."""
         self._streaming = False
 
     async def drained(self, timeout_s: float | None) -> None:
-        """Returns when the socket has taken the whole request, or will take no more; raises httpx.WriteTimeout."""
+        """Waits until the socket has taken the whole request, or takes no more. Raises httpx.WriteTimeout."""
         await self._sender.drained(timeout_s)
 
     # --- receiving
@@ -183,7 +182,7 @@ class Connection:
         except httpx.RemoteProtocolError as error:
             self.fail(error)
             return
-        # A next request, sent in here, has no first byte yet: only an incomplete answer is worth asking the kernel.
+        # The kernel is asked only about an incomplete answer. A next request that was just sent has no first byte yet.
         if self.first_byte_ns and self.busy and (code := self._getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
             self._error_code = code
             self._read_to_the_end()
@@ -191,7 +190,7 @@ class Connection:
             self._loop.call_soon(self._readable_again)
 
     def _read_to_the_end(self) -> None:
-        """Reads all that arrived before the connection broke: uvloop tells a reader only once of bytes and a reset."""
+        """Reads all bytes before a reset, because uvloop calls a reader only once for both."""
         while self._exchange is not None and not self._paused:
             before_ns, self.ended_ns = self.ended_ns, 0
             self._readable()
@@ -200,14 +199,14 @@ class Connection:
                 self.fail(httpx.ReadError(os.strerror(self._error_code)))
 
     def _cannot_send(self, error: OSError, unsent_bytes: int) -> None:
-        """Notes that the server takes no more. As in httpx, an answer may be there already, so it reads."""
+        """Notes that the server takes no more. As in httpx it still reads, because an answer may be there."""
         self._error_code = error.errno or errno.ECONNRESET
         self.unsent_bytes = unsent_bytes
         self._known = None
         self._loop.call_soon(self._read_to_the_end)
 
     def _readable_again(self) -> None:
-        """Reads bytes that TLS has decrypted already: the socket will not become readable for them."""
+        """Reads bytes that TLS has already decrypted, for which the socket will not become readable."""
         if not self.closed and not self._paused:
             self._readable()
 
@@ -220,7 +219,7 @@ class Connection:
             self._end()
 
     def _take_start(self, received: int, known: KnownAnswers) -> None:
-        """Takes the first bytes of an answer. If they equal a known good answer, the answer is complete."""
+        """Takes the first bytes of an answer. If they equal a known good answer, it is complete."""
         raw = bytes(self._scratch.view[:received])
         answer = known.get(raw)
         if answer is not None and not self._sender.unfinished:
@@ -230,7 +229,7 @@ class Connection:
             self.first_byte_ns = self.ended_ns
             exchange.on_end(True)
             return
-        self._raw = raw  # becomes known, if it is all of a good answer
+        self._raw = raw  # becomes known if it is a whole good answer
         self._take_head(received)
         self._raw = b""
 
@@ -331,14 +330,14 @@ class Connection:
             self._known.keep(raw, head, body_bytes)
 
     def fail(self, error: httpx.TransportError) -> None:
-        """Closes the connection and tells the exchange why its answer will not come."""
+        """Closes the connection, and gives the error to the exchange."""
         exchange, self._exchange = self._exchange, None
         self.close()
         if exchange is not None:
             exchange.on_failure(error)
 
     def close(self) -> None:
-        """Closes the socket and tells nobody. Can be repeated."""
+        """Closes the socket without a call to the exchange. May be called again."""
         if self.closed:
             return
         self._sender.drop()
@@ -347,7 +346,7 @@ class Connection:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the socket of a connection whose event loop is gone."""
+        """Closes the socket without its event loop, which may be gone."""
         self._scratch.sockets.open -= not self.closed
         self.closed = True
         self._exchange = None
@@ -357,12 +356,12 @@ class Connection:
 
     @property
     def status(self) -> int:
-        """Status of the current or last answer; 0 before its head has arrived."""
+        """The status of the current or last answer, or 0 before its head."""
         return self._head.status if self._head is not None else 0
 
     @property
     def content_encoding(self) -> str:
-        """The answer's `content-encoding`; empty before its head, and for plain content."""
+        """The answer's `content-encoding`, or an empty text for plain content and before the head."""
         return self._head.content_encoding if self._head is not None else ""
 
     @property
@@ -371,11 +370,11 @@ class Connection:
 
     @property
     def sending(self) -> bool:
-        """Whether the socket has not yet taken part of the request."""
+        """Whether the socket has not yet taken all of the request."""
         return self._sender.unfinished
 
     def pause(self) -> None:
-        """Stops reading from the socket, until the owner has taken the last bytes."""
+        """Stops reading from the socket until `resume`, so that the server has to wait."""
         if not self._paused and not self.closed:
             self._paused = True
             self._loop.remove_reader(self._fd)
@@ -388,7 +387,7 @@ class Connection:
                 self._loop.call_soon(self._readable_again)
 
     def stale(self) -> bool:
-        """Returns whether the server closed a free connection, or sent an unexpected byte."""
+        """Returns whether a free connection cannot be used again, because the server closed it or sent a byte."""
         if not self.closed:
             self.breach = breach_of_idle(self._sock)
         return self.closed or self.breach is not None

@@ -13,7 +13,7 @@ _FILES = 16
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Returns a new event loop that has `add_reader`. Raises FilePerfError if it cannot open enough files."""
+    """Raises FilePerfError if the process may not open enough files."""
     if sys.platform != "win32":
         try:
             import uvloop

@@ -1,4 +1,4 @@
-"""How a connection tells its owner about an answer, and the state that an event loop's connections share."""
+"""How a connection reports an answer to its owner, and the state that all connections of an event loop share."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pytest_fileperf.wire.framing import HeadCache, ResponseHead
 
 _READ_BYTES = 256 * 1024
 SKIP_BYTES = 16 * 1024 * 1024
-"""The most to skip at once."""
+"""At most this much of a body is skipped at once."""
 SKIP_AT_LEAST_BYTES = 64 * 1024 if sys.platform == "linux" else sys.maxsize
-"""Shorter rests are read: a kernel-side skip saves nothing on them. Only Linux skips for `MSG_TRUNC`."""
+"""A shorter rest of a body is read, because skipping it saves nothing. Only Linux skips with `MSG_TRUNC`."""
 _KNOWN_MOST = 64
-"""In answers, of some KiB each. A `date` header makes one a second, so more would grow for minutes, like a leak."""
+"""Answers of some KiB. A `date` header makes a new one each second, and more would look like a leak."""
 
 
 class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):
-    """Head and body length of good answers to one request by their bytes, shared by the connections that send it."""
+    """By their bytes, the good answers to one request: head and body length. The request's connections share them."""
 
     LONGEST_BYTES = 4096
-    """Longer answers are parsed each time: their heads are known, and those cost most."""
+    """Longer answers are parsed each time. Their heads cost most, and are kept in `HeadCache`."""
 
     def keep(self, raw: bytes, head: ResponseHead, body_bytes: int) -> None:
         if len(self) >= _KNOWN_MOST:
@@ -34,21 +34,21 @@ class KnownAnswers(dict[bytes, tuple[ResponseHead, int]]):
 
 
 class Breach(StrEnum):
-    """How a server broke the protocol on a connection silently, beside good answers."""
+    """How a server broke the protocol although its answers are good."""
 
     CUT_OFF = "cut_off"
     """It answered before it had taken the whole request, so the rest was not sent."""
     OUT_OF_STEP = "out_of_step"
     """It sent more than the answer."""
     CLOSED_UNSAID = "closed_unsaid"
-    """It closed the connection after an answer that did not announce it."""
+    """It closed the connection without announcing it in the last answer."""
 
 
 class Exchange(Protocol):
-    """The owner's side of one request: the connection calls it when something happens."""
+    """The owner's side of one request, which the connection calls."""
 
     def on_head(self, head: ResponseHead) -> bool:
-        """Takes the final response head; returns whether it wants the body."""
+        """Takes the final response head, and returns whether it wants the body."""
         ...
 
     def on_body(self, data: memoryview) -> None:
@@ -56,15 +56,15 @@ class Exchange(Protocol):
         ...
 
     def on_end(self, repeated: bool) -> bool:
-        """Takes the end of a complete answer. The connection is free, or closed if it cannot be used again.
+        """Ends a complete answer. The connection is then free, or closed if it cannot be used again.
 
-        Returns whether exactly these bytes would be a good answer again. Connections that keep known answers then end
-        it with `repeated`, without `on_head` and `on_body`.
+        Returns whether the same bytes are always a good answer. Then later answers with these bytes have only this
+        call, with `repeated`.
         """
         ...
 
     def on_failure(self, error: httpx.TransportError) -> None:
-        """Takes the error that ends the exchange before its answer is complete. The connection is closed."""
+        """Ends an incomplete answer. The connection is closed."""
         ...
 
 
@@ -74,10 +74,10 @@ class Sockets:
     def __init__(self) -> None:
         self.open = 0
         self.most_open = 0
-        """The most at one time, since its reader has set it."""
+        """The most at one time, since its reader last set it."""
         self.opened = 0
         self.closed_said = 0
-        """How many the server closed after an answer that announced it (`Connection: close`)."""
+        """How many connections the server closed with an announcement (`Connection: close`)."""
 
     def add(self) -> None:
         self.opened += 1
@@ -86,7 +86,7 @@ class Sockets:
 
 
 class Scratch:
-    """Shared by an event loop's connections: a read buffer, unread memory to skip into, parsed heads."""
+    """Buffers, parsed heads and counts that all connections of an event loop share."""
 
     __slots__ = ("buffer", "heads", "nowhere", "sockets", "view")
 
@@ -94,7 +94,7 @@ class Scratch:
         self.buffer = bytearray(_READ_BYTES)
         self.view = memoryview(self.buffer)
         self.nowhere = _nowhere()
-        """Never touched, so it costs address space but no memory."""
+        """The target of skipped bytes. Nothing is written to it, so it costs address space but no memory."""
         self.heads = HeadCache()
         self.sockets = Sockets()
 

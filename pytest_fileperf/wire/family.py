@@ -1,8 +1,7 @@
-"""The two families of clients, httpx and httpx2: their classes are alike but unrelated, so ours adapt to each.
+"""Adapts our classes to httpx and httpx2, whose classes are alike but unrelated. Each package is called a family.
 
-Requests are sent and answers are read in one way, with httpx's errors. The clients, requests, responses, bodies and
-errors that a user sees belong to the user's family. Only code that has imported httpx2, or asks for it, loads httpx2. A
-family is the module of its package.
+Requests are sent and answers are read in one way, with httpx's errors. But all objects that a user sees belong to the
+user's family. httpx2 is imported only if a user has imported it, or asks for it.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ _PLAIN: Mapping[str, Callable[[Any], object]] = {
 
 
 def kind(family: ModuleType, own: type[_T], *names: str) -> type[_T]:
-    """Makes a class of ours a subclass of the family's classes."""
+    """Returns a class that inherits from a class of this package and from the family's classes with these names."""
     return cast("type[_T]", _joined(family, cast(type, own), names))
 
 
 def as_own(family: ModuleType, value: object) -> Any:
-    """Converts an argument of a client from the other family to this one."""
+    """Converts a client's argument to this family, if it belongs to the other one."""
     theirs = sys.modules.get(_other(family))
     if theirs is None or theirs is family:  # httpx2 can stand in for httpx
         return value
@@ -51,7 +50,7 @@ def as_own(family: ModuleType, value: object) -> Any:
 
 
 def error_of(family: ModuleType, error: BaseException) -> BaseException:
-    """Converts an httpx transport error to this family; returns other errors unchanged."""
+    """Converts a transport error of httpx to this family. Other errors are returned unchanged."""
     if not isinstance(error, httpx.TransportError) or isinstance(error, family.TransportError):
         return error
     own: BaseException = getattr(family, classes_of(error)[0])(str(error))
@@ -64,7 +63,6 @@ def _other(family: ModuleType) -> str:
 
 
 def _request(family: ModuleType, other: Any) -> Any:
-    """Converts a request of the other family, with the same body."""
     if type(other.stream).__name__ == "ByteStream":
         stream = family.ByteStream(other.read())
     else:
@@ -75,7 +73,7 @@ def _request(family: ModuleType, other: Any) -> Any:
 
 
 def _response(family: ModuleType, other: Any, request: object) -> Any:
-    """Converts a response of the other family. Its body is read only if somebody asks."""
+    """Converts a response of the other family. Its body is read only if somebody asks for it."""
     headers = [(name, value) for name, value in other.headers.raw if name.lower() != b"content-encoding"]
     stream = kind(family, _Relayed, "AsyncByteStream", "SyncByteStream")(_Content(other))
     return family.Response(other.status_code, headers=headers, stream=stream, request=request)
@@ -83,7 +81,7 @@ def _response(family: ModuleType, other: Any, request: object) -> Any:
 
 @cache
 def family_named(name: str) -> ModuleType:
-    """Returns the family of this name. Raises LoadError if the package isn't installed."""
+    """Raises LoadError if the package isn't installed."""
     if name not in FAMILIES:
         raise ValueError(f"family: {name!r} is not one of {', '.join(FAMILIES)}")
     try:
@@ -97,7 +95,7 @@ def family_of(request: object) -> ModuleType:
 
 
 def classes_of(thing: object) -> list[str]:
-    """Returns the names of an object's classes that belong to a family, the closest first."""
+    """Returns the names of the classes of httpx or httpx2 that an object has, the closest first."""
     return [kind.__name__ for kind in type(thing).__mro__ if kind.__module__ in FAMILIES]
 
 
@@ -118,7 +116,7 @@ else:
 
 
 class FamilyClient(_Client):
-    """An `AsyncClient` of either family, which takes objects of both."""
+    """An `AsyncClient` of one family that also takes objects of the other."""
 
     _BASE: ClassVar[str] = "AsyncClient"
     family: ModuleType
@@ -154,7 +152,7 @@ class SyncFamilyClient(FamilyClient):
 
 
 class _Relayed:
-    """A body of one family as one of the other; `kind` adds the classes of a stream."""
+    """A body of one family as a body of the other. `kind` adds the classes of a stream."""
 
     def __init__(self, body: Any) -> None:
         self._body = body
@@ -168,7 +166,7 @@ class _Relayed:
 
 
 class _Content:
-    """The body of a response without its compression. It can be read again from the response."""
+    """The body of a response without its compression."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -181,7 +179,7 @@ class _Content:
 
 
 class _Adapted:
-    """An auth of the other family, which sees requests and responses of its own; `kind` adds the class `Auth`."""
+    """An auth object of the other family. It gets requests and responses of its own. `kind` adds the class `Auth`."""
 
     def __init__(self, auth: Any, family: ModuleType, its: ModuleType) -> None:
         self._auth = auth

@@ -1,7 +1,7 @@
-"""The heads of HTTP/1.1 responses: their end, their content, and how the body ends.
+"""Finds and parses the heads of HTTP/1.1 responses, and how the body ends.
 
-Knows bytes only; sockets belong to `connection`. httptools parses each distinct head once. A load's heads differ only
-when the server's `date` moves on, so a replayed request costs one dictionary look-up.
+It knows only bytes: sockets belong to `connection`. httptools parses each different head once. A load's heads differ
+only in the server's `date`, so most cost one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import httpx
 
 CHUNKED = -1
 UNTIL_CLOSE = -2
-"""Body lengths that are not a number of bytes."""
+"""Body lengths that stand for no number of bytes."""
 
 MAX_HEAD_BYTES = 100 * 1024
-"""Longer heads and chunk lines are refused, as in httpx's own transport."""
+"""Longer heads and chunk lines are refused, as httpx does."""
 
 _CACHED_HEADS = 256
-"""In heads, of about a KiB each; a `date` header makes one a second."""
+"""Of about a KiB each. A `date` header makes a new one each second."""
 _INFORMATIONAL_HEADS = 1000
-"""The most before the final head: an answer that never begins must not keep a request for ever."""
+"""At most this many may come before the final head, so that a request cannot last for ever."""
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,20}")
 _ILLEGAL_IN_REASON = re.compile(rb"[\x00\r\n\x0b\x0c]")
 _KEPT_TRAILERS = 256
@@ -37,27 +37,27 @@ class ResponseHead:
     status: int
     reason: bytes
     version: bytes
-    """As the server says it: `HTTP/1.1`, `HTTP/1.0`."""
+    """As the server sends it: `HTTP/1.1`, `HTTP/1.0`."""
     headers: tuple[tuple[bytes, bytes], ...]
-    """As received, in order, names in their own case."""
+    """As received: in order, with upper and lower case."""
     body: int
-    """The body's length in bytes, `CHUNKED` or `UNTIL_CLOSE`, unless the request was a HEAD."""
+    """The body's length in bytes, `CHUNKED` or `UNTIL_CLOSE`. The answer to a HEAD request has no body."""
     keep_alive: bool
-    """Whether the server keeps the connection open. It cannot if the body ends with the connection."""
+    """Whether the server announces that it keeps the connection open."""
 
     @property
     def informational(self) -> bool:
-        """Whether another head follows (100 to 199, but not 101)."""
+        """Whether another head follows."""
         return 100 <= self.status < 200 and self.status != SWITCHED
 
     @property
     def content_type(self) -> str:
-        """The content type, such as `text/event-stream`; empty if the head has none."""
+        """As `text/event-stream`, or an empty text."""
         return b", ".join(_values(self.headers, b"content-type")).decode("latin-1")
 
     @property
     def content_encoding(self) -> str:
-        """The content encoding, such as `gzip`; empty for plain content."""
+        """As `gzip`, or an empty text for plain content."""
         return b", ".join(_values(self.headers, b"content-encoding")).decode("ascii", "replace")
 
 
@@ -70,7 +70,7 @@ class HeadCache:
         self._heads: dict[bytes, ResponseHead] = {}
 
     def get(self, raw: bytes) -> ResponseHead:
-        """Returns the parsed head; `raw` ends with its blank line. Raises httpx.RemoteProtocolError."""
+        """Returns the parsed head. `raw` includes the blank line at its end. Raises httpx.RemoteProtocolError."""
         head = self._heads.get(raw)
         if head is None:
             head = _parse_head(raw)
@@ -82,26 +82,26 @@ class HeadCache:
 
 @lru_cache(maxsize=_KEPT_TRAILERS)
 def check_trailers(raw: bytes) -> None:
-    """Raises httpx.RemoteProtocolError unless these lines may follow the last chunk. They include the blank one."""
+    """Raises httpx.RemoteProtocolError unless these lines may follow the last chunk. The last line is blank."""
     _parse_head_as_httpx_does(b"HTTP/1.1 200 OK\r\n" + raw)
 
 
 class HeadReader:
-    """Finds an answer's final head in the bytes read so far, however these are cut. Skips informational heads."""
+    """Finds the final head of an answer in bytes that arrive in any pieces. Skips informational heads."""
 
     __slots__ = ("_heads", "_informational", "partial")
 
     def __init__(self, heads: HeadCache) -> None:
         self._heads = heads
         self.partial = bytearray()
-        """The start of a head whose end has not come yet."""
+        """The start of a head whose end has not yet arrived."""
         self._informational = 0
 
     def feed(self, buffer: bytearray, received: int) -> tuple[ResponseHead, memoryview] | None:
-        """Returns the final head and the rest of the bytes, or None for "more". Raises httpx.RemoteProtocolError."""
+        """Returns the final head and the bytes behind it, or None until it is complete. Raises RemoteProtocolError."""
         data, end, looked_at = buffer, received, 0
         if self.partial:
-            # Only new bytes can complete the blank line, with at most two earlier ones.
+            # Only new bytes, with at most two earlier ones, can complete the blank line.
             looked_at = max(0, len(self.partial) - 2)
             data = self.partial
             data += memoryview(buffer)[:received]
@@ -122,14 +122,14 @@ class HeadReader:
 
 
 def _head_end(data: bytearray, start: int, end: int) -> int:
-    """Returns the earliest end of a head between two places, after its blank line; 0 if it goes on."""
+    """Returns the place after the first blank line between `start` and `end`, or 0 if there is none."""
     blank = data.find(b"\n\r\n", start, end)
     bare = data.find(b"\n\n", start, blank + 1 if blank >= 0 else end)
     return bare + 2 if bare >= 0 else blank + 3 if blank >= 0 else 0
 
 
 def _checked_start(data: bytearray) -> bytearray:
-    """Returns the start of a head; raises httpx.RemoteProtocolError if it cannot become one."""
+    """Returns `data`. Raises httpx.RemoteProtocolError if it cannot become a head."""
     if not data.startswith(b"HTTP/"[: len(data)]):
         raise httpx.RemoteProtocolError(f"this isn't an HTTP/1 response: {bytes(data[:40])!r}")
     if len(data) > MAX_HEAD_BYTES:
@@ -197,7 +197,7 @@ def _head(status: int, reason: bytes, version: str, headers: tuple[tuple[bytes, 
 
 
 def _values(headers: tuple[tuple[bytes, bytes], ...], wanted: bytes) -> list[bytes]:
-    """Returns the comma-separated values of all headers of that lower-case name, in lower case."""
+    """Returns the comma-separated values, in lower case, of all headers with this lower-case name."""
     return [part.strip().lower() for name, value in headers if name.lower() == wanted for part in value.split(b",")]
 
 
@@ -209,7 +209,7 @@ def _keeps_alive(version: str, headers: tuple[tuple[bytes, bytes], ...]) -> bool
 
 
 def _body_length(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> int:
-    """Returns how the body ends (RFC 9112, section 6.3). Checks its headers even if no body follows."""
+    """Returns a value for `ResponseHead.body` (RFC 9112, section 6.3). Checks headers even if no body follows."""
     codings = _values(headers, b"transfer-encoding")
     if codings and codings != [b"chunked"]:
         raise httpx.RemoteProtocolError(

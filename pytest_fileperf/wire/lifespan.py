@@ -1,4 +1,4 @@
-"""Starts an ASGI app up and shuts it down, with the types for calls to it, which `asgi` shares."""
+"""Starts an ASGI app, and shuts it down."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
-"""An ASGI 3 app; messages and scopes have any values, as in ASGI's own types."""
 
 ASGI_VERSION = "3.0"
 
 CLOSE_GRACE_S = 1.0
-"""Background tasks and the like may take this long after the last answer."""
+"""An app's tasks may take this long after the last answer."""
 
 _log = logging.getLogger(__name__)
 
 
 class Lifespan:
-    """Starts an app up on entry and shuts it down on exit, as a server does; an async context manager.
+    """An async context manager that starts an app on entry and shuts it down on exit, as a server does.
 
-    `state` has the app's entries in its lifespan's state. An app without a lifespan is served without one. Raises
-    ServerStartError if the app says, or shows by an exception, that it cannot start. A failing shutdown is logged. The
-    caller limits the time that either may take (`asyncio.timeout`).
+    `state` is the lifespan's state, which each request gets. An app without a lifespan is served without one. Raises
+    ServerStartError if the app cannot start. A failing shutdown is logged. Both need a time limit from the caller.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -40,7 +38,7 @@ class Lifespan:
         self._answers: dict[str, str] = {}
         self._answered = asyncio.Event()
         self.failure = ""
-        """Why the app's shutdown failed; set after the block."""
+        """Why the app's shutdown failed, or an empty text."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -109,7 +107,7 @@ class Lifespan:
 
 
 async def ended(*tasks: asyncio.Task[None]) -> None:
-    """Waits for tasks to end, and cancels them if need be. Their exceptions stay in them."""
+    """Cancels the tasks and waits for their ends. It raises none of their exceptions."""
     for task in tasks:
         task.cancel()
     if tasks:

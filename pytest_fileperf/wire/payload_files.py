@@ -29,7 +29,7 @@ class FileSegment:
         return FileSegment(self.path, self.fd, self.offset + sent_bytes, self.size_bytes - sent_bytes)
 
     def read(self, size_bytes: int) -> bytes:
-        """Returns the stretch's first bytes, at most so many."""
+        """Returns at most this many bytes, from the start of the segment."""
         size_bytes = min(size_bytes, self.size_bytes)
         if hasattr(os, "pread"):
             return os.pread(self.fd, size_bytes, self.offset)
@@ -38,7 +38,7 @@ class FileSegment:
 
 
 class PayloadFiles:
-    """The sendable form of each payload, made once. Large ones are temporary files, until it is closed or collected."""
+    """Makes each payload once. Large ones become temporary files, which are removed by `close` or with the object."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._parent = directory
@@ -46,10 +46,10 @@ class PayloadFiles:
         self._remove: Callable[[], object] = int
         self._segments: dict[Payload, tuple[bytes | FileSegment, ...]] = {}
         self._starts: dict[Payload, bytes | FileSegment] = {}
-        """The common start of all unique payloads made from one."""
+        """By payload, the start that all its unique variants have in common."""
 
     def segments(self, content: Payload) -> tuple[bytes | FileSegment, ...]:
-        """Returns pieces to send. Raises LoadError if a file cannot be written, PlanError if a user's file is gone."""
+        """Raises LoadError if a file cannot be written, and PlanError if a user's file is gone."""
         if content.unique or content.tail:
             return self._start(replace(content, unique=False, tail=b"")), content.tail or unique_bytes()
         known = self._segments.get(content)

@@ -1,7 +1,7 @@
-"""Counts a body's pieces as they arrive: server-sent events, lines, or so many bytes.
+"""Counts a body's pieces as they arrive: server-sent events, lines, or pieces of one size.
 
-Each counter's `feed` takes the next bytes and returns how many pieces they complete. `rest` returns 1 if the end of the
-body completes a piece, else 0.
+A counter's `feed` takes the next bytes, and returns how many pieces they complete. At the body's end, `rest` returns 1
+if the remaining bytes are a piece, else 0.
 
 Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from pytest_fileperf.plan.work import EVENT, Each
 
 _NAME_BYTES = 8
-"""Keeps so much of an incomplete line: its start shows whether it contains data."""
+"""Enough of an incomplete line to see whether it contains data."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -31,7 +31,7 @@ class _Events:
         """The start of an incomplete line."""
         self._has_data = False
         self._after_cr = False
-        """Whether the next byte, if it is a line feed, belongs to a line end that was counted."""
+        """Whether the last byte was a carriage return. A line feed that follows belongs to the same line end."""
         self._begun = False
 
     def feed(self, data: bytes | memoryview) -> int:
@@ -53,7 +53,7 @@ class _Events:
         return sum(map(self._completes, lines))
 
     def _completes(self, line: bytes) -> bool:
-        """Takes a line with its end; returns whether it completes an event."""
+        """Takes a line with its end, and returns whether it completes an event."""
         if line[0] in b"\r\n":
             complete, self._has_data = self._has_data, False
             return complete
@@ -72,7 +72,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self._open = False
-        """Whether the incomplete line has any content."""
+        """Whether the incomplete line is not blank."""
 
     def feed(self, data: bytes | memoryview) -> int:
         first, *others = bytes(data).split(b"\n")

@@ -1,4 +1,4 @@
-"""From an httpx request to the bytes on the wire: a head, and a body from memory and files."""
+"""From a request of httpx to its bytes: a head, and a body from memory and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST_FORM_BYTES = 16 << 20
 
 
 class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
-    """A request body of known pieces. Any httpx transport can send it; ours sends its files by `sendfile`."""
+    """A request body of known pieces. Any httpx transport can send it, but only `LoadTransport` by `sendfile`."""
 
     def __init__(self, segments: tuple[bytes | FileSegment, ...]) -> None:
         self.segments = segments
@@ -49,24 +49,24 @@ class SegmentStream(httpx.AsyncByteStream, httpx.SyncByteStream):
 
 
 class WireRequest:
-    """A request as bytes, ready to be sent any number of times. One with fields is filled in anew each time."""
+    """A request as bytes, which can be sent any number of times. A request with fields is filled in each time."""
 
     __slots__ = ("body_bytes", "is_head", "is_last", "segments", "whole")
 
     def __init__(self, *, is_head: bool = False, is_last: bool = False, body_bytes: int = 0) -> None:
         self.is_head = is_head
-        """Whether the method is HEAD, so that the answer has no body."""
+        """Whether the answer has no body, because the method is HEAD."""
         self.is_last = is_last
         """Whether the request asks for the connection to be closed."""
         self.whole: bytes | memoryview | None = None
-        """Head and body in one piece; None if the request is very large or contains a file."""
+        """Head and body in one piece, or None if the request is very large or contains a file."""
         self.segments: tuple[memoryview | FileSegment, ...] = ()
         """Head and body in pieces, if there is no `whole`."""
         self.body_bytes = body_bytes
 
 
 def head_of(request: httpx.Request) -> bytes:
-    """Returns the request line and headers; raises httpx.LocalProtocolError if they are not valid HTTP."""
+    """Returns the request line and headers. Raises httpx.LocalProtocolError if they are not valid HTTP."""
     method = request.method.encode("ascii", "replace")
     target = request.extensions.get("target", request.url.raw_path)
     target = target.encode() if isinstance(target, str) else bytes(target)
@@ -94,8 +94,6 @@ def asks_for_close(request: httpx.Request) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BytesOfRequest:
-    """A request as bytes, its head apart from its body."""
-
     is_head: bool
     is_last: bool
     head: bytes
@@ -104,10 +102,7 @@ class BytesOfRequest:
 
 
 def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfRequest | None:
-    """Returns the request as bytes, or None if the body has to be streamed.
-
-    Raises httpx.LocalProtocolError, for example for a wrong content-length.
-    """
+    """Returns None if the body has to be streamed. Raises httpx.LocalProtocolError, as for a wrong content-length."""
     if "Transfer-Encoding" in request.headers:
         return None
     if isinstance(request.stream, SegmentStream):
@@ -129,14 +124,14 @@ def bytes_of(request: httpx.Request, family: ModuleType = httpx) -> BytesOfReque
 
 
 def _is_short_form(request: httpx.Request) -> bool:
-    """Returns whether it is a form whose files fit into memory: httpx makes a stream of any."""
+    """Returns whether it is a form whose files fit into memory. httpx makes a stream for every form with files."""
     length = request.headers.get("Content-Length", "")
     is_form = request.headers.get("Content-Type", "").startswith("multipart/form-data")
     return is_form and length.isdecimal() and int(length) <= _LONGEST_FORM_BYTES
 
 
 def whole_body(request: httpx.Request, family: ModuleType = httpx) -> tuple[bytes | FileSegment, ...]:
-    """Returns a body's pieces; no pieces for an asynchronous body."""
+    """Returns a body's pieces, or no pieces for an asynchronous body."""
     if isinstance(request.stream, SegmentStream):
         return request.stream.segments
     stream: object = request.stream
@@ -144,16 +139,12 @@ def whole_body(request: httpx.Request, family: ModuleType = httpx) -> tuple[byte
 
 
 def compile_request(request: httpx.Request, family: ModuleType = httpx) -> WireRequest | None:
-    """Returns the request ready to be sent, or None if its body has to be streamed.
-
-    Raises the same errors as `bytes_of`.
-    """
+    """Returns None if the body has to be streamed. Raises the same errors as `bytes_of`."""
     found = bytes_of(request, family)
     return None if found is None else ready(found)
 
 
 def ready(found: BytesOfRequest) -> WireRequest:
-    """Returns the request in as few pieces as can be."""
     request = WireRequest(is_head=found.is_head, is_last=found.is_last, body_bytes=found.body_bytes)
     if found.body_bytes <= _IN_ONE_PIECE_BYTES and all(isinstance(segment, bytes) for segment in found.body):
         joined = b"".join([found.head, *(segment for segment in found.body if isinstance(segment, bytes))])
@@ -168,14 +159,14 @@ def ready(found: BytesOfRequest) -> WireRequest:
 
 
 class LoadClient(FamilyClient):
-    """A client that takes a `Payload` wherever httpx takes bytes: as `content=` and in `files=`."""
+    """A client that also takes a `Payload` in `content=` and in `files=`."""
 
     def __init__(self, *, payload_files: PayloadFiles | None = None, **options: Any) -> None:
         self._payload_files = payload_files or PayloadFiles()
         super().__init__(**options)
 
     def build_request(self, method: str, url: httpx.URL | str, **arguments: Any) -> httpx.Request:
-        """Builds the request as httpx does. Payloads keep their place, but large ones stay out of memory."""
+        """Builds the request as httpx does, but large payloads stay out of memory."""
         placeholders: dict[bytes, Payload] = {}
         for name in ("content", "files"):
             if arguments.get(name) is not None:
@@ -184,7 +175,7 @@ class LoadClient(FamilyClient):
         return self._filled(request, placeholders) if placeholders else request
 
     def _filled(self, request: httpx.Request, placeholders: dict[bytes, Payload]) -> httpx.Request:
-        """Replaces tokens by payloads, and corrects the content-length."""
+        """Replaces placeholders by their payloads, and corrects the content-length."""
         of, stream = self.family, cast(object, request.stream)
         if not isinstance(stream, of.SyncByteStream):
             raise TypeError("a payload cannot be combined with an asynchronous body")
@@ -204,7 +195,7 @@ class LoadClient(FamilyClient):
 
 
 def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Replaces each payload by unique bytes, a token, and notes which payload each token stands for."""
+    """Replaces each payload by random bytes, which become its key in `placeholders`."""
     if isinstance(value, Payload):
         token = b"<" + uuid4().hex.encode() + b">"
         placeholders[token] = value
@@ -217,7 +208,7 @@ def _with_placeholders(value: Any, placeholders: dict[bytes, Payload]) -> Any:
 
 
 def _file_with_placeholder(item: Any, placeholders: dict[bytes, Payload]) -> Any:
-    """Returns an entry of `files=` (a payload, or a tuple of filename, payload, …) with a token for its payload."""
+    """Returns an item of `files=`: a payload, or a tuple of filename, payload, and other values."""
     if isinstance(item, Payload):
         return (item.filename, _with_placeholders(item, placeholders), item.content_type)
     if isinstance(item, tuple) and len(item) >= 2 and isinstance(item[1], Payload):

@@ -1,4 +1,4 @@
-"""The sending half of a connection: bytes that the socket has not yet taken, in memory or in files."""
+"""Sends the bytes of a connection that the socket does not take at once, from memory or from files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pytest_fileperf.wire.payload_files import FileSegment
 NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """Exceptions of a non-blocking socket that would have to wait."""
 _COPY_BYTES = 256 * 1024
-"""Step of a file body if `sendfile` cannot be used (TLS, Windows)."""
+"""So much of a file is sent at once without `sendfile` (TLS, Windows)."""
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
-"""Lets the kernel put a head and the file behind it into the same packets."""
+"""With it the kernel puts a head and the file behind it into the same packets."""
 
 
 class Sender:
     """Sends pieces in order, as fast as the socket takes them.
 
     `on_failure` is called if a file cannot be read. `on_refusal` is called if the socket takes no more, with the number
-    of bytes left.
+    of unsent bytes.
     """
 
     __slots__ = (
@@ -70,18 +70,20 @@ class Sender:
         return sum(piece.size_bytes if isinstance(piece, FileSegment) else len(piece) for piece in self._pieces)
 
     def send(self, pieces: Iterable[memoryview | FileSegment]) -> None:
-        """Sends the pieces after all earlier ones: at once as far as possible, the rest when the socket takes it."""
+        """Sends the pieces after all earlier ones. The socket takes some at once, and the others later."""
         self._pieces.extend(pieces)
         if not self._waiting:
             self._go_on()
 
     def send_later(self, piece: memoryview) -> None:
-        """Sends a piece that the socket did not take just now."""
         self._pieces.append(piece)
         self._wait_for_socket()
 
     async def drained(self, timeout_s: float | None) -> None:
-        """Waits until the socket takes all, or no more. Raises httpx.WriteTimeout if it takes nothing for so long."""
+        """Waits until the socket has taken all, or takes no more.
+
+        Raises httpx.WriteTimeout if it takes nothing for this time.
+        """
         while self._pieces:
             steps = self._steps
             self._waiter = self._loop.create_future()
@@ -95,7 +97,7 @@ class Sender:
                 self._waiter = None
 
     def drop(self) -> None:
-        """Forgets unsent pieces, and the owner, as no garbage collector runs during a load to break the cycle."""
+        """Forgets unsent pieces and the callbacks. No garbage collector runs during a load to break their cycle."""
         self._pieces.clear()
         self._on_failure = lambda _: None
         self._on_refusal = lambda _, __: None
@@ -123,7 +125,7 @@ class Sender:
         self._stop_waiting()
 
     def _send_memory(self) -> bool:
-        """Sends the pieces in memory up to the first file at once; returns whether the socket took them all."""
+        """Sends all pieces before the first file in one call, and returns whether the socket took them all."""
         pieces = self._pieces
         in_memory: list[memoryview] = []
         for piece in pieces:
@@ -142,7 +144,7 @@ class Sender:
         return True
 
     def _send_first(self) -> bool:
-        """Sends from the first piece; returns whether the socket took all of it."""
+        """Sends from the first piece, and returns whether the socket took all of it."""
         rest = self._send_once(self._pieces[0], more=len(self._pieces) > 1)
         if rest is None:
             self._pieces.popleft()
@@ -151,7 +153,7 @@ class Sender:
         return False
 
     def _send_once(self, piece: memoryview | FileSegment, *, more: bool) -> memoryview | FileSegment | None:
-        """Sends from one piece; returns its unsent rest. Raises EOFError if a file has become too short."""
+        """Sends from one piece, and returns its unsent rest. Raises EOFError if a file has become too short."""
         if not isinstance(piece, FileSegment):
             sent = self._sock.send(piece, _MORE_FOLLOWS if more and self._plain else 0)
             return piece[sent:] if sent < len(piece) else None

@@ -1,7 +1,7 @@
-"""Compiles many requests once: their common bytes, and between these the quoted values of each row.
+"""Compiles requests with fields, such as `{id}`, into their common bytes and the values of each row of a feed.
 
-httpx builds a recipe's request with a token for each field, so that the request gets all of httpx's treatment. The
-bytes are cut at the tokens. Only values are kept for each row.
+httpx builds each request once, with a token in place of each field, so that the bytes are httpx's own. They are cut at
+the tokens. For each row, only the values are kept.
 """
 
 from __future__ import annotations
@@ -23,34 +23,32 @@ from pytest_fileperf.wire.request import BytesOfRequest, WireRequest
 from pytest_fileperf.wire.values import written
 
 Build: TypeAlias = Callable[[Operation], BytesOfRequest]
-"""Returns an operation's request as bytes."""
 _LENGTH = re.compile(rb"(?<=\r\ncontent-length: )[0-9]+", re.IGNORECASE)
 _EMBEDDED_BYTES = 1024
-"""Shorter pieces are joined with the head once. Longer ones may be shared by many recipes."""
+"""Shorter pieces become one piece with the head. Longer ones may be shared by many recipes."""
 _JOINED_BYTES = 64 * 1024
-"""Shorter pieces are joined with the head for each request: a copy costs less than another `send`."""
+"""Shorter pieces are joined with the head for each request, because a copy costs less than another `send`."""
 
 
 class _Filled(Enum):
     UNIQUE = auto()
     """A text that no other request has."""
     LENGTH = auto()
-    """The body's length, if values make it differ."""
+    """The body's length, if it depends on the row."""
 
 
 _Values: TypeAlias = list[bytes]
-"""A field's values in one kind of place, one for each row."""
+"""A field's value for each row, as bytes for one kind of place (`Place`)."""
 _Piece: TypeAlias = bytes | _Values | _Filled
 _Run: TypeAlias = tuple[_Piece, ...]
 """Pieces that are joined for each request."""
 _Runs: TypeAlias = tuple[_Run | memoryview | FileSegment, ...]
-"""In the order of sending."""
 Fill: TypeAlias = Callable[[WireRequest, int], None]
-"""Turns a connection's request into the request of this row."""
+"""Changes a connection's request into the request of the row with this number."""
 
 
 def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_values: tuple[_Values, ...]) -> Fill:
-    """Fills in requests of any kind. `fixed_bytes` is the body's length without values."""
+    """Fills in any kind of request. `fixed_bytes` is the body's length without values."""
     is_head, is_last = request.is_head, request.is_last
     only = runs[0] if len(runs) == 1 and isinstance(runs[0], tuple) else None
 
@@ -69,7 +67,7 @@ def _filling(request: BytesOfRequest, runs: _Runs, *, fixed_bytes: int, body_val
 
 
 def _with_one_value(request: BytesOfRequest, before: bytes, values: _Values, after: bytes) -> Fill:
-    """Fills in requests that differ in one value of the head, as for most templates."""
+    """Fills in requests that differ only in one value of the head, as most do."""
     is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
 
     def fill(row: WireRequest, place: int) -> None:
@@ -80,7 +78,7 @@ def _with_one_value(request: BytesOfRequest, before: bytes, values: _Values, aft
 
 
 def _always_the_same(request: BytesOfRequest, runs: _Runs) -> Fill:
-    """Sends one request that never changes: a part of a load may be so."""
+    """Fills in requests without fields, as a part of a load may have."""
     made = WireRequest()
     _filling(request, runs, fixed_bytes=request.body_bytes, body_values=())(made, 0)
     is_head, is_last, body_bytes = made.is_head, made.is_last, made.body_bytes
@@ -94,7 +92,7 @@ def _always_the_same(request: BytesOfRequest, runs: _Runs) -> Fill:
 
 
 def _with_unique_end(request: BytesOfRequest, before: memoryview, after: bytes) -> Fill:
-    """Fills in a unique text near the end, as unique payloads have it."""
+    """Fills in requests that differ only in a unique text near the end, as unique payloads have it."""
     is_head, is_last, body_bytes = request.is_head, request.is_last, request.body_bytes
 
     def fill(row: WireRequest, _: int) -> None:
@@ -120,11 +118,11 @@ def _joined(run: _Run, place: int, length: int) -> bytes:
 
 
 def compiled(requests: Requests, build: Build) -> tuple[Fill, ...]:
-    """Returns a filler for each recipe. Raises PlanError for an unusable value, and any error from `build`."""
+    """Returns a function for each recipe. Raises PlanError for an unusable value, and any error from `build`."""
 
     @cache
     def values(place: Place | None, name: str) -> _Values:
-        """Returns a field's values in a kind of place, made once for all recipes; for None the URLs."""
+        """Returns a field's values for a kind of place, or the URLs for None. All recipes share them."""
         column = requests.urls if place is None else requests.columns[name]
         return written(column, place, f"feed: {name!r} of row" if name else "the URL of request")
 
@@ -172,7 +170,7 @@ def _folded(
     fixed_bytes: int,
     body_values: tuple[_Values, ...],
 ) -> Fill:
-    """Joins pieces into as few runs as possible, and chooses the fastest filler for them."""
+    """Joins pieces into as few runs as possible, and chooses the fastest function for them."""
     runs: list[list[_Piece] | memoryview | FileSegment] = [[]]
     for piece in (*head, *body):
         last = runs[-1]
@@ -197,7 +195,7 @@ def _folded(
 
 
 def _with_length(part: _Piece) -> Iterator[_Piece]:
-    """Yields a part of a head; a content-length in it becomes a piece that is filled in."""
+    """Yields the pieces of a part of a head. The value of a content-length becomes a piece of its own."""
     found = _LENGTH.search(part) if isinstance(part, bytes) else None
     if found is None or not isinstance(part, bytes):
         yield part
@@ -216,14 +214,14 @@ class _Tokens:
         self._seen: set[int] = set()
 
     def of(self, piece: _Values | _Filled, name: str, *, quoted: bool = False) -> str:
-        """Returns a token for the piece. A `quoted` one also replaces the quotation marks around it."""
+        """Returns a token for the piece. If `quoted`, the piece also replaces the quotation marks around it."""
         self._pieces.append((piece, quoted))
         self._names.append(name)
         return f"{self._mark}{len(self._pieces) - 1:016}"
 
     @property
     def lost(self) -> str:
-        """The name of a field that the cut data lacked, or an empty text."""
+        """The name of a field whose token was not in the request, or an empty text."""
         return next((name for number, name in enumerate(self._names) if number not in self._seen), "")
 
     def is_quoted(self, values: _Values) -> bool:
@@ -231,7 +229,7 @@ class _Tokens:
         return any(piece is values and quoted for piece, quoted in self._pieces)
 
     def cut(self, data: bytes) -> Iterator[_Piece]:
-        """Cuts the data at the tokens, and yields a token's piece in its place."""
+        """Yields the data between the tokens, and each token's piece in its place."""
         end = 0
         for found in self._pattern.finditer(data):
             number = int(found[1])

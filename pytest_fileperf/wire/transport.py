@@ -28,11 +28,11 @@ from pytest_fileperf.wire.request import compile_request
 
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _QUEUED_BYTES = 1 << 20
-"""The unread part of a body may grow to this before the connection stops reading."""
+"""The connection stops reading if this much of a body is unread."""
 _KEPT_IDLE_NS = 5_000_000_000
-"""A connection that has rested for this long is not used again: httpx's own limit."""
+"""A connection that was idle for this long is not used again, as in httpx."""
 _TIMER_SLACK_S = 0.005
-"""Event loops round timers; one that fires this early is not early."""
+"""Event loops round timers, so a timer may fire this early."""
 _NO_HTTP2 = "Does the server support HTTP/2? uvicorn does not, Granian does: see http2 in the reference"
 
 
@@ -67,17 +67,15 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._max_connections = max_connections
         self._places: asyncio.Semaphore | None = None
         self._under_way = 0
-        """Places that are taken."""
+        """How many requests have a place in `_places`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scratch = scratch or Scratch()
         self._free: dict[Origin, deque[Connection]] = {}
         self._open: set[Connection] = set()
         self.breaches: Counter[Breach] = Counter()
-        """How servers broke the protocol silently on its connections."""
         self.under_way: Callable[[], Callable[[int], None]] | None = None
         """Called when a request starts. Calls the returned function when its answer has ended, or will not come."""
         self.unsent_bytes = 0
-        """Bytes of requests that were unsent when the answers came."""
 
     def handle_async_request(self, request: httpx.Request) -> Coroutine[Any, Any, httpx.Response]:
         """Sends the request, and returns once the response's head has arrived."""
@@ -131,7 +129,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._free.clear()
 
     def release(self, origin: Origin, connection: Connection) -> None:
-        """Takes back a connection whose answer has ended, for the next request."""
+        """Takes back a connection whose answer has ended. The next request can use it."""
         self._note(connection)
         if not connection.closed and not connection.busy:
             self._free.setdefault(origin, deque()).append(connection)
@@ -147,13 +145,11 @@ class LoadTransport(httpx.AsyncBaseTransport):
             connection.breach = None
 
     def release_place(self) -> None:
-        """Lets the next waiting request start."""
         if self._places is not None:
             self._under_way -= 1
             self._places.release()
 
     def _enter_loop(self) -> None:
-        """Forgets connections of an earlier event loop: they cannot be used in this one."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -187,7 +183,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._under_way += 1
 
     async def _connection(self, origin: Origin, timeout: Mapping[str, float | None]) -> Connection:
-        """Returns a free connection, or a new one, once there is a place for it."""
+        """Returns a connection once `max_connections` allows it."""
         await self._take_place(timeout.get("pool"))
         try:
             return self._free_connection(origin) or await self._connect(origin, timeout.get("connect"))
@@ -196,7 +192,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
             raise
 
     def _free_connection(self, origin: Origin) -> Connection | None:
-        """Returns the most recently used free connection that is still good."""
+        """Returns the free connection that was used last, if any is still good."""
         free = self._free.get(origin)
         while free:
             connection = free.pop()
@@ -208,7 +204,6 @@ class LoadTransport(httpx.AsyncBaseTransport):
         return None
 
     def close_rested(self) -> None:
-        """Closes connections that have been free for too long to be used again."""
         before_ns = monotonic_ns() - _KEPT_IDLE_NS
         for free in self._free.values():
             while free and free[0].ended_ns <= before_ns:
@@ -243,7 +238,6 @@ class LoadTransport(httpx.AsyncBaseTransport):
     async def _send_stream(
         self, request: httpx.Request, connection: Connection, exchange: _Exchange, timeout_s: float | None
     ) -> None:
-        """Sends a body that can be read once; in chunks, unless its length is declared."""
         stream: object = request.stream
         if not isinstance(stream, exchange.family.AsyncByteStream):
             raise RuntimeError("Attempted to send a sync request with an AsyncClient instance.")
@@ -268,7 +262,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
 
 
 class Http2Transport(httpx.AsyncBaseTransport):
-    """Speaks HTTP/2 by httpx's or httpx2's own transport. Without TLS it begins at once, as nothing negotiates it."""
+    """Speaks HTTP/2 by httpx's or httpx2's own transport. Without TLS it begins at once, without negotiation."""
 
     def __init__(self, family: ModuleType, *, uds: str | None, tls: ssl.SSLContext | None, only_to: Network) -> None:
         self._family, self._only_to = family, only_to
@@ -301,7 +295,7 @@ class Http2Transport(httpx.AsyncBaseTransport):
 
 
 class _Exchange(httpx.AsyncByteStream):
-    """One request under way: hears of the answer from the connection, and is the response's stream."""
+    """One request under way. The connection calls it about the answer, and it is the response's stream."""
 
     def __init__(
         self,
@@ -357,7 +351,7 @@ class _Exchange(httpx.AsyncByteStream):
     # --- calls from the client
 
     async def head(self) -> ResponseHead:
-        """Waits for the response head; raises the httpx error that prevents it."""
+        """Waits for the response head. Raises the error that prevents it."""
         while self._head is None:
             if self._error is not None:
                 raise self._error
@@ -428,7 +422,7 @@ class _Exchange(httpx.AsyncByteStream):
             self._transport.release(self._origin, connection)
 
     async def _wait(self) -> None:
-        """Returns when the connection has said something new; raises httpx.ReadTimeout after too long a silence."""
+        """Waits until the connection reports something. Raises httpx.ReadTimeout after too long a silence."""
         loop = asyncio.get_running_loop()
         news = self._news = loop.create_future()
         self._silent_since_ns = monotonic_ns()
@@ -442,7 +436,7 @@ class _Exchange(httpx.AsyncByteStream):
                 self._timer.cancel()
 
     def _check_silence(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
-        """Fails the exchange if nothing arrived for too long; a part of a head counts as something."""
+        """Fails the exchange if nothing has arrived for too long, not even a part of a head."""
         if self._connection is None:
             return
         silent_s = (monotonic_ns() - max(self._silent_since_ns, self._connection.ended_ns)) / 1e9

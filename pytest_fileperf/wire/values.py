@@ -1,4 +1,4 @@
-"""Writes the values of rows as bytes, as httpx would write them in their place."""
+"""Converts values of a feed to bytes, as httpx would write them in their place."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pytest_fileperf.errors import PlanError
 from pytest_fileperf.plan.request import Place, url_text
 
 _PLAIN_URL = re.compile(r"/(?!/)(?:(?!/\.)[A-Za-z0-9\-_~!$&'()*+,;=:@/?.]|%[0-9A-F]{2})*")
-"""Httpx leaves this as it is."""
+"""URLs that httpx does not change."""
 _NO_HEADER = re.compile(r"[^\x01-\x09\x0b\x0c\x0e-\x7f]")
 _NO_TEXT = (list, tuple, set, frozenset, Mapping, type(None))
-"""JSON values, or None, whose text would be Python's."""
+"""Types of values without a text of their own: `str` would give Python's notation."""
 _IN_FILE_NAME = {**{code: f"%{code:02X}" for code in range(32) if code != 27}, 34: "%22", 92: "\\\\"}
-"""Httpx's replacements, like browsers', for characters that a file name in a form cannot contain."""
+"""How httpx, like browsers, replaces characters that a file name in a form cannot contain."""
 
 
 def written(column: Sequence[object], place: Place | None, what: str) -> list[bytes]:
-    """Returns the values as bytes for a kind of place (None: whole URLs). Raises PlanError that names a bad one."""
+    """Returns the values as bytes for a kind of place; None is for URLs. Raises PlanError with `what` and the row."""
     found: list[bytes] = []
     if place is not Place.JSON_VALUE:
         _require_texts(column, what)
@@ -34,7 +34,6 @@ def written(column: Sequence[object], place: Place | None, what: str) -> list[by
 
 
 def _require_texts(column: Sequence[object], what: str) -> None:
-    """Raises PlanError for a value whose text is Python's default."""
     if any(issubclass(kind, _NO_TEXT) for kind in set(map(type, column))):
         place, value = next((place, value) for place, value in enumerate(column) if isinstance(value, _NO_TEXT))
         kind = "None" if value is None else type(value).__name__
@@ -76,4 +75,3 @@ _WRITERS: Mapping[Place | None, Callable[[object], bytes]] = {
         value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
     ).encode(),
 }
-"""How to write a value in each kind of place, as httpx does; None is for whole URLs."""
