@@ -13,6 +13,7 @@ from pytest_fileperf.plugin.fixtures import (
     fileperf_server,
     fileperf_setup,
     fileperf_teardown,
+    measurements_of_test,
 )
 from pytest_fileperf.plugin.options import SKIP_REASON, add_options, is_enabled, is_load_test, refuse_no_values
 
@@ -23,6 +24,7 @@ __all__ = (
     "fileperf_server",
     "fileperf_setup",
     "fileperf_teardown",
+    "measurements_of_test",
     "pytest_addoption",
     "pytest_collection_modifyitems",
     "pytest_configure",

@@ -17,23 +17,28 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def fileperf(
-    request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
-) -> FilePerf:
+def fileperf(request: pytest.FixtureRequest, _fileperf_measuring: Measuring) -> FilePerf:
     """Loads the app under test. `get`, `post`, `run` and the other methods return a Measurement."""
     from pytest_fileperf.plugin.verbs import FilePerf
 
-    return FilePerf(_to_measure(request, app=fileperf_app, setup=fileperf_setup, teardown=fileperf_teardown))
+    return FilePerf(_expected(request, _fileperf_measuring))
 
 
 @pytest.fixture
-def afileperf(
-    request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
-) -> AsyncFilePerf:
+def afileperf(request: pytest.FixtureRequest, _fileperf_measuring: Measuring) -> AsyncFilePerf:
     """The methods of `fileperf` for async tests: awaitable. The test's own event loop goes on meanwhile."""
     from pytest_fileperf.plugin.verbs import AsyncFilePerf
 
-    return AsyncFilePerf(_to_measure(request, app=fileperf_app, setup=fileperf_setup, teardown=fileperf_teardown))
+    return AsyncFilePerf(_expected(request, _fileperf_measuring))
+
+
+def _expected(request: pytest.FixtureRequest, measuring: Measuring) -> Measuring:
+    """Returns `measuring`, and makes the test fail if it makes no measurement."""
+    from pytest_fileperf.plugin.measuring import EXPECTED
+
+    measuring.expected_by.append(str(request.fixturename))
+    request.node.stash[EXPECTED] = measuring
+    return measuring
 
 
 @pytest.fixture
@@ -67,9 +72,7 @@ def fileperf_teardown() -> object:
 
 
 @pytest.fixture
-def fileperf_server(
-    request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
-) -> Iterator[RunningServer]:
+def fileperf_server(_fileperf_measuring: Measuring) -> Iterator[RunningServer]:
     """The running server: `.url`, `.client()`, `.sync_client()`, `.processes` and `.log`.
 
     The clients are a new `httpx.AsyncClient` and a new `httpx.Client`, or httpx2's (`fileperf_client`). The test's
@@ -78,34 +81,27 @@ def fileperf_server(
     __tracebackhide__ = True
     from pytest_fileperf.errors import FilePerfError
 
-    measuring = _measuring(request, app=fileperf_app, setup=fileperf_setup, teardown=fileperf_teardown)
     try:
-        server = measuring.server()
+        server = _fileperf_measuring.server()
     except FilePerfError as error:
         pytest.fail(str(error), pytrace=False)
     yield server
     try:
-        measuring.leave_server()
+        _fileperf_measuring.leave_server()
     except FilePerfError as error:
         pytest.fail(str(error), pytrace=False)
 
 
-def _to_measure(request: pytest.FixtureRequest, **given: object) -> Measuring:
-    """Does the same as `_measuring`. And the test fails if it makes no measurement."""
-    __tracebackhide__ = True
-    measuring = _measuring(request, **given)
-    from pytest_fileperf.plugin.measuring import EXPECTED
-
-    request.node.stash.setdefault(EXPECTED, {})[str(request.fixturename)] = measuring
-    return measuring
-
-
-def _measuring(request: pytest.FixtureRequest, **given: object) -> Measuring:
-    """Skips the test if load tests are off. `given` are values of fixtures, by the marker's keys."""
+@pytest.fixture(name="_fileperf_measuring")
+def measurements_of_test(
+    request: pytest.FixtureRequest, fileperf_app: object, fileperf_setup: object, fileperf_teardown: object
+) -> Measuring:
+    """The measurements of a test, which the other fixtures share. Skips the test if load tests are off."""
     __tracebackhide__ = True
     if not is_enabled(request.config):
         pytest.skip(SKIP_REASON)
     from pytest_fileperf.plugin.active import ACTIVE
     from pytest_fileperf.plugin.measuring import Measuring
 
+    given = {"app": fileperf_app, "setup": fileperf_setup, "teardown": fileperf_teardown}
     return Measuring(request.config.stash[ACTIVE], request.node, given)

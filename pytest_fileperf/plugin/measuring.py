@@ -166,8 +166,8 @@ class Turns:
         return next((each for each in earlier if each.can_begin or patient), None)
 
 
-EXPECTED = pytest.StashKey[dict[str, "Measuring"]]()
-"""By fixture, `fileperf` or `afileperf`, the measurements that a test is expected to make."""
+EXPECTED = pytest.StashKey["Measuring"]()
+"""The measurements of a test that must make one, because it uses `fileperf` or `afileperf`."""
 
 
 def _calling_place(rootdir: Path) -> str:
@@ -203,6 +203,8 @@ class Measuring:
         is_async = inspect.iscoroutinefunction(getattr(item, "function", None))
         self._loop_thread = get_ident() if is_async else None
         """The thread of an async test, whose event loop must not wait for a measurement."""
+        self.expected_by: list[str] = []
+        """The fixtures for which the test must make a measurement."""
         self.has_measured = False
         """Whether a measurement was made or has raised an error. Cancelled ones do not count."""
         self.async_verbs: list[tuple[str, Coroutine[object, None, object], Event]] = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fileperf.errors import BaselineError, FilePerfError, PerformanceError
-from pytest_fileperf.plugin.measuring import EXPECTED, OUTCOME_PROPERTY, line_of
+from pytest_fileperf.plugin.measuring import EXPECTED, OUTCOME_PROPERTY, Measuring, line_of
 from pytest_fileperf.plugin.options import is_load_test
 from pytest_fileperf.report.text import Screen
 
@@ -86,15 +86,12 @@ class Outcomes:
         try:
             yield
         finally:
-            expected = item.stash.get(EXPECTED, {})
-            verbs = [verb for measuring in expected.values() for verb in measuring.async_verbs]
-            # Each is closed, because Python would warn about it.
-            unawaited = [call for call, coroutine, _ in verbs if _is_unawaited(coroutine)]
-            cancelled = [call for call, _, given_up in verbs if given_up.is_set()]
-            measured = any(measuring.has_measured for measuring in expected.values())
-            fixtures = tuple(expected)
-            expected.clear()
-        if problem := _unmeasured(fixtures, unawaited, cancelled, measured=measured):
+            measuring, unawaited = item.stash.get(EXPECTED, None), []
+            if measuring is not None:
+                del item.stash[EXPECTED]
+                # Each is closed, because Python would warn about it.
+                unawaited = [call for call, coroutine, _ in measuring.async_verbs if _is_unawaited(coroutine)]
+        if measuring is not None and (problem := _unmeasured(measuring, unawaited)):
             pytest.fail(problem, pytrace=False)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -273,15 +270,16 @@ def _is_unawaited(verb: Coroutine[object, None, object]) -> bool:
     return state != inspect.CORO_CLOSED
 
 
-def _unmeasured(fixtures: Sequence[str], unawaited: Sequence[str], cancelled: Sequence[str], *, measured: bool) -> str:
-    """Returns why a test with these fixtures fails, because it measured nothing or did not await a call; else `""`."""
+def _unmeasured(measuring: Measuring, unawaited: Sequence[str]) -> str:
+    """Returns why the test fails, because it measured nothing or did not await a call; else an empty text."""
     if unawaited:
         calls = "\n".join(f"{call} was called and not awaited" for call in unawaited)
         return f"{calls}\nSo nothing was measured. Write `await` before the call, in an async test"
-    if measured or not fixtures:
+    if measuring.has_measured:
         return ""
+    fixtures = measuring.expected_by
     skip = "or skip the test with pytest.skip(…) if there is nothing to measure"
-    if cancelled:
+    if cancelled := [call for call, _, given_up in measuring.async_verbs if given_up.is_set()]:
         calls = "\n".join(f"{call} was cancelled before it was measured" for call in cancelled)
         return (
             f"{calls}\nSo this test measured nothing. Let the call end, shorten it with duration= or requests=, {skip}"

@@ -274,3 +274,16 @@ def test_verbs_at_once_are_measured_one_at_a_time(project: pytest.Pytester, run_
         (f"test_gathered{further}", f"GET /status/{status}")
         for further, status in zip(("", "#2", "#3", "#4", "#5"), STATUSES, strict=True)
     ]
+
+
+def test_both_fixtures_number_the_measurements_of_a_test_together(project: pytest.Pytester, run_load: Run) -> None:
+    project.makepyfile("""
+        import asyncio
+
+        def test_both(fileperf, afileperf):
+            fileperf.get("/")
+            asyncio.run(afileperf.get("/"))
+    """)
+    run_load("--fileperf-smoke", "--fileperf-json=run.json").assert_outcomes(passed=1)
+    results = json.loads((project.path / "run.json").read_text(encoding="utf-8"))["results"]
+    assert [result["test"]["nodeid"].partition("::")[2] for result in results] == ["test_both", "test_both#2"]
