@@ -100,22 +100,19 @@ class Again:
             if self._time.is_over or session.shouldfail or session.shouldstop:
                 break
             self._time.to_come = len(items) - place
+            measuring = self._active.session()
+            first = measuring.forget(item.nodeid)
+            item.user_properties[:] = self._properties.pop(item)  # the first run is no longer reported
             following = items[place + 1] if place + 1 < len(items) else None
-            self._run_again(item, following)
+            try:
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            except BaseException:  # interrupted: the first run's results are reported
+                measuring.forget(item.nodeid)
+                measuring.results += first
+                raise
             del self._held[item]
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
-
-    def _run_again(self, item: pytest.Item, following: pytest.Item | None) -> None:
-        measuring = self._active.session()
-        first = measuring.forget(item.nodeid)
-        item.user_properties[:] = self._properties.pop(item)  # the first run is no longer reported
-        try:
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        except BaseException:  # interrupted: the first run's results are reported
-            measuring.forget(item.nodeid)
-            measuring.results += first
-            raise
 
 
 def _measures(item: pytest.Item) -> bool:

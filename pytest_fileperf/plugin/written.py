@@ -81,16 +81,21 @@ def _root_in_repository(config: pytest.Config) -> str:
 
 def write_files(config: pytest.Config, options: Options, record: SessionRecord) -> tuple[list[str], bool]:
     """Returns a line about each file, and whether any could not be written."""
+
+    def write(path: Path, text_of: Callable[[SessionRecord], str]) -> str:
+        write_text(path, text_of(record))
+        return f"wrote {path}"
+
     page = partial(results_html, trends=_trends(options))
     reports = ((options.json, results_json), (options.html, page), (options.markdown, markdown_report))
-    writers = [partial(_write, path, text_of, record) for path, text_of in reports if path is not None]
+    writers = [partial(write, path, text_of) for path, text_of in reports if path is not None]
     if options.save is not None:
         writers.append(partial(_save, config, options.save or None, record))
     said: list[str] = []
     failed = False
-    for write in writers:
+    for writer in writers:
         try:
-            said.append(write())
+            said.append(f"fileperf: {writer()}")
         except FilePerfError as error:
             said.append(f"fileperf: {error}")
             failed = True
@@ -106,11 +111,6 @@ def _trends(options: Options) -> Sequence[Trend]:
         return ()
 
 
-def _write(path: Path, text_of: Callable[[SessionRecord], str], record: SessionRecord) -> str:
-    write_text(path, text_of(record))
-    return f"fileperf: wrote {path}"
-
-
 def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str:
     from pytest_fileperf.report.benchmark_json import DEFAULT_STORAGE, benchmarks_of, run_document, save_benchmarks
 
@@ -124,8 +124,8 @@ def _save(config: pytest.Config, name: str | None, record: SessionRecord) -> str
     storage = config.getoption("benchmark_storage", default=DEFAULT_STORAGE)
     path = save_benchmarks(document, name=name, storage=storage)
     if path is None:
-        return "fileperf: saved nothing, because smoke runs and measurements without a successful request are left out"
-    return f"fileperf: saved {path}"
+        return "saved nothing, because smoke runs and measurements without a successful request are left out"
+    return f"saved {path}"
 
 
 # --- The record of a session

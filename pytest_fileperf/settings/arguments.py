@@ -405,11 +405,6 @@ STREAM_ARGUMENTS = ("method", "each", "events", "listen_for")
 """The keywords that only `stream` has."""
 STREAM_GATE = ("event_rate", "first_event_p50")
 """Not requests/s and latency, because the test itself decides how long its streams take."""
-_OF_A_FEED = "a stream has one request, but a feed makes many. Read the streams of a feed in a journey"
-_UNIQUE = (
-    "a stream sends one request again and again, but a unique payload changes it each time. Leave that out, "
-    "or read the stream in a journey"
-)
 _T = TypeVar("_T")
 
 
@@ -430,8 +425,13 @@ def stream_from(url: object, arguments: Mapping[str, object]) -> VerbCall:
             problems.append(f"{name} needs the whole answer, but {end} ends the stream earlier. Give one of them")
         elif call.work.method == "HEAD":
             problems.append("the answer to a HEAD request has no body to stream")
+    elif call.work is not None and arguments.get("feed") is not None:
+        problems.append("a stream has one request, but a feed makes many. Read the streams of a feed in a journey")
     elif call.work is not None:
-        problems.append(_OF_A_FEED if arguments.get("feed") is not None else _UNIQUE)
+        problems.append(
+            "a stream sends one request again and again, but a unique payload changes it each time. Leave that out, "
+            "or read the stream in a journey"
+        )
     return VerbCall.of(stream, arguments, problems, f"stream {call.where}")
 
 

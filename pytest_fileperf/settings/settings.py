@@ -57,61 +57,43 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of a whole run from command line, ini file and environment. Read once, before any test."""
+    """Options of a whole run, from command line, ini file and environment. `plugin.options` describes them."""
 
     baselines: Path
     smoke: bool = False
-    """Each test makes a few requests, and only their success is judged."""
     update: str | None = None
-    """`new` stores missing baselines, `passed` also baselines of passed tests, `all` every one; None stores nothing."""
+    """Which baselines to store: `new`, `passed` or `all`; None stores nothing."""
     reason: str | None = None
-    """Why baselines are stored, on one line, for their reviewers and for later regressions."""
     prune: bool = False
     against: str | None = None
-    """The other version to compare with, as the user wrote it."""
     changed: str | None = None
-    """A Git ref: tests that no change since then can affect are left out."""
     aa: bool = False
-    """Compare the code with itself, to see how small a change would show. Nothing is judged."""
     queries: bool = False
-    """Count the queries of each test, unless its server is another program."""
     profile: bool = False
-    """After each measurement, show which functions cost CPU time."""
     coverage: bool = False
-    """Let coverage trace servers and load generators."""
     strict: bool = False
-    """Even NEW and INCONCLUSIVE fail."""
     budget_s: float | None = None
-    """The longest time of all comparisons together, in place of each test's `max_duration`."""
     ci: bool = False
-    """NEW fails if nothing else judged the test."""
+    """NEW then fails a test that nothing else has judged."""
     json: Path | None = None
     html: Path | None = None
     markdown: Path | None = None
     history: Path | None = None
-    """The file to which each run appends a line."""
     save: str | None = None
     """The name in pytest-benchmark's storage, or `""` to make one from commit and time; None saves nothing."""
     confirm: str = "always"
-    """Whether to measure a stored baseline's code again: `always` or `never`."""
     base_packages: str = "now"
-    """Packages for the old code: those installed here (`now`), or those `stored` with the baseline."""
     preloads: bool = True
-    """One process may import the app, and fork for each start-up."""
     client: str = "httpx"
-    """The client family for journeys, setups and `fileperf_server.client()`."""
     keeps_trees: bool = True
-    """Keep the uncommitted code of baselines in the Git repository, so that it can be measured again."""
     cluster: str | None = None
-    """The scheduler of the Dask cluster whose workers make the load; None for processes of this machine."""
+    """The address of a Dask scheduler; None makes the load with processes of this machine."""
     network: Network = LOCAL
-    """Where started servers listen, and to which addresses load may go."""
     group_by: tuple[str, ...] = DEFAULT_GROUP_BY
-    """Tests with equal labels of these kinds are ranked together."""
     command_line: Mapping[str, object] = field(default_factory=dict)
-    """Settings given on the command line, by key."""
+    """Settings of tests from the command line, by key."""
     ini: Mapping[str, object] = field(default_factory=dict)
-    """Settings given in the ini file, by key."""
+    """Settings of tests from the ini file, by key."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -120,40 +102,34 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of one measurement; its requests are a `Work`."""
+    """The settings of one measurement. `keywords.MarkerKeys` describes them; the requests are a `Work`."""
 
     connections: int = DEFAULT_CONNECTIONS
-    """At most this many requests are in flight."""
     requests: int | None = None
-    """A fixed number of requests, which may take at most `duration_ns`."""
     burst: int | None = None
-    """This many requests are due at once, and none after them."""
     rate: float | None = None
-    """Requests due per second, whatever the server does."""
+    """Per second."""
     ramp: Ramp | None = None
-    """Stages of rates or connections; they take their own time, not `duration_ns`."""
+    """It takes its own time, not `duration_ns`."""
     pause: Pause | None = None
-    """How long each connection waits before its next request."""
     duration_ns: int = 4_000_000_000
-    """For the whole measurement, over all start-ups, without warm-up. By default a test alone takes at most seven
-    seconds, with three warm-ups and two starts of half a second."""
+    """For all start-ups together, without warm-up. By default a test alone takes at most seven seconds, with three
+    warm-ups and two starts of half a second."""
     rounds: int = 12
     """Spread over the start-ups, by default a third of a second each. Shorter rounds have too few requests."""
     max_duration_ns: int = DEFAULT_MAX_DURATION_NS
-    """The longest comparison of two versions, with start-ups. It ends earlier when it is sure."""
     capacity: bool = False
     """Search for the highest rate that meets the limits."""
     search_connections: int = DEFAULT_OPEN_CONNECTIONS
-    """At most this many connections are open in a load of a search."""
+    """At most this many connections are open during a search."""
     search_ns: int = DEFAULT_SEARCH_NS
-    """The longest search, with start-ups: `max_duration` if it is given."""
+    """The longest search of one version, with start-ups: `max_duration` if it is given."""
     warmup_ns: int = 300_000_000
-    """On each start-up."""
     timeout_ns: int = DEFAULT_TIMEOUT_NS
     boots: int | None = None
     """None: `DEFAULT_BOOTS` with a gate, else one."""
     generators: int | str | None = None
-    """At most this many generators make a load; or `AUTO`. None: one process here, or all workers of a cluster."""
+    """A number, or `AUTO`. None is one process here, or all workers of a cluster."""
     app: object | None = None
     """An import string, an app or a factory; None if nobody named one."""
     server: ServerSpec = field(default_factory=Uvicorn)
@@ -162,15 +138,11 @@ class Settings:
     tolerances: Mapping[str, float] = field(default_factory=dict)
     """Shares by metric. Other metrics have the tolerance in `METRICS`."""
     gate: tuple[str, ...] = DEFAULT_GATE
-    """Metrics that are compared with the baseline."""
     watch: tuple[str, ...] = ()
-    """Other metrics that are compared and shown, but fail nothing."""
     group: str | None = None
     label: str | None = None
     setup: Callable[..., object] | None = None
-    """Called with an httpx client of each start-up before it is loaded."""
     teardown: Callable[..., object] | None = None
-    """Called after the load, with a client and the setup's result."""
 
     @property
     def is_whole(self) -> bool:
