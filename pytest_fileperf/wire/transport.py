@@ -73,9 +73,11 @@ class LoadTransport(httpx.AsyncBaseTransport):
         self._free: dict[Origin, deque[Connection]] = {}
         self._open: set[Connection] = set()
         self.breaches: Counter[Breach] = Counter()
+        """How often servers broke the protocol in each way."""
         self.under_way: Callable[[], Callable[[int], None]] | None = None
         """Called when a request starts. Calls the returned function when its answer has ended, or will not come."""
         self.unsent_bytes = 0
+        """How many bytes of requests were unsent when their answers came."""
 
     def handle_async_request(self, request: httpx.Request) -> Coroutine[Any, Any, httpx.Response]:
         """Sends the request, and returns once the response's head has arrived."""
@@ -145,6 +147,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
             connection.breach = None
 
     def release_place(self) -> None:
+        """Lets the next waiting request start."""
         if self._places is not None:
             self._under_way -= 1
             self._places.release()
@@ -204,6 +207,7 @@ class LoadTransport(httpx.AsyncBaseTransport):
         return None
 
     def close_rested(self) -> None:
+        """Closes connections that were free for too long to be used again."""
         before_ns = monotonic_ns() - _KEPT_IDLE_NS
         for free in self._free.values():
             while free and free[0].ended_ns <= before_ns:
