@@ -41,7 +41,7 @@ SLOWER_UPLOAD = (
 HASHED = Profile(stacks={}, samples=665, requests=3590, cpu_per_request=894.894e-6)
 UNHASHED = Profile(stacks={}, samples=621, requests=4202, cpu_per_request=702.925e-6)
 UPLOAD = FunctionGrowth(
-    frame=Frame(function="upload", file="app.py", line=88), own_code=True, growth_s=191.969e-6, share=1.0,
+    frame=Frame(function="upload", file="app.py", line=88, own_code=True), growth_s=191.969e-6, share=1.0,
     base_s=361.084e-6, now_s=562.505e-6, base_self_s=90.5539e-6, now_self_s=286.635e-6,
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TypeAlias
 
-from pytest_fileperf.measure.stacks import CHILD_PROCESSES, CodePlace, Frame, Profile, place_of
+from pytest_fileperf.measure.stacks import CHILD_PROCESSES, Frame, Profile, Stack, place_of
 
 # --- Work that moved is not growth
 #
@@ -26,34 +26,25 @@ from pytest_fileperf.measure.stacks import CHILD_PROCESSES, CodePlace, Frame, Pr
 _CLEAR = 4.0
 """Standard deviations from which a change is clear."""
 
-Calls: TypeAlias = tuple[CodePlace, ...]
-"""As a `Stack`, but of functions as they are known in both versions."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The CPU seconds per request of one stack, in both versions."""
+    """CPU seconds per request of one stack, in both versions."""
 
-    path: Calls
+    path: Stack
     before_s: float
     after_s: float
 
 
-def costs_by_calls(
-    side: Profile, root: Path, lines: dict[CodePlace, int], around: set[str], *, torn: bool
-) -> dict[Calls, float]:
-    """Returns what each stack costs, from the project's outermost function on. Fills `lines` and `around`.
+def _costs_by_path(side: Profile, root: Path, around: set[str], *, torn: bool) -> dict[Stack, float]:
+    """Returns the CPU seconds per request of each stack, from the project's outermost function on.
 
-    `lines` gets the line where each function begins. `around` gets the packages that call the project's code, which
-    differ between threads. Of a torn stack only the project's innermost function counts, and nothing if it has none.
+    Adds to `around` the packages that call the project's code. Of a torn stack only the project's innermost function
+    counts, and nothing if it has none.
     """
-    costs_s: dict[Calls, float] = defaultdict(float)
-    places: dict[Frame, CodePlace] = {}
+    costs_s: dict[Stack, float] = defaultdict(float)
+    places = {frame: place_of(frame, root) for stack in side.stacks for frame in stack}
     for stack, count in side.stacks.items():
-        for frame in stack:
-            if frame not in places:
-                places[frame] = place_of(frame, root)
-                lines[places[frame]] = frame.line
         seen = tuple(places[frame] for frame in stack)
         path = tuple(place for above, place in zip((None, *seen), seen, strict=False) if not _is_inner(place, above))
         own = [at for at, place in enumerate(path) if place.own_code and place.function != "<module>"]
@@ -66,25 +57,25 @@ def costs_by_calls(
     return costs_s
 
 
-def _package(place: CodePlace) -> str:
+def _package(place: Frame) -> str:
     """Returns the package of a library's function, or its part of the standard library."""
     return place.package or place.file.partition("/")[0]
 
 
-def _is_inner(place: CodePlace, above: CodePlace | None) -> bool:
-    """Returns whether the standard library calls its own part here: then the called function says more."""
+def _is_inner(place: Frame, above: Frame | None) -> bool:
+    """Returns whether a part of the standard library calls itself here. Then the function `above` says more."""
     if above is None or place.own_code or above.own_code or place.package or above.package:
         return False
     return _package(place) == _package(above)
 
 
-def aligned(before: Mapping[Calls, float], after: Mapping[Calls, float], *, sample_s: float) -> tuple[Work, ...]:
+def _aligned(before: Mapping[Stack, float], after: Mapping[Stack, float], *, sample_s: float) -> list[Work]:
     """Returns the work of both versions, with old work put beneath the callers that do it now.
 
     Work is known by its innermost function. If several new stacks end with it, the most similar ones take it over.
     """
-    moved: dict[Calls, float] = dict(before)
-    by_leaf: dict[CodePlace, list[Calls]] = defaultdict(list)
+    moved: dict[Stack, float] = dict(before)
+    by_leaf: dict[Frame, list[Stack]] = defaultdict(list)
     for path in dict.fromkeys((*before, *after)):
         if path:
             by_leaf[path[-1]].append(path)
@@ -99,13 +90,13 @@ def aligned(before: Mapping[Calls, float], after: Mapping[Calls, float], *, samp
                 moved[path] = moved.get(path, 0.0) + cost_s * after[path] / all_s
         _settle(paths, moved, after)
     _give_out(moved, after, known={place for path in before for place in path}, sample_s=sample_s)
-    return tuple(
+    return [
         Work(path=path, before_s=moved.get(path, 0.0), after_s=after.get(path, 0.0))
         for path in dict.fromkeys((*moved, *after))
-    )
+    ]
 
 
-def _settle(paths: Sequence[Calls], moved: dict[Calls, float], after: Mapping[Calls, float]) -> None:
+def _settle(paths: Sequence[Stack], moved: dict[Stack, float], after: Mapping[Stack, float]) -> None:
     """Moves work from callers that do less of it now to callers that do more, the most similar stacks first."""
     more = {path: after.get(path, 0.0) - moved.get(path, 0.0) for path in paths}
     less = [path for path in paths if more[path] < 0]
@@ -120,7 +111,7 @@ def _settle(paths: Sequence[Calls], moved: dict[Calls, float], after: Mapping[Ca
 
 
 def _give_out(
-    moved: dict[Calls, float], after: Mapping[Calls, float], *, known: Collection[CodePlace], sample_s: float
+    moved: dict[Stack, float], after: Mapping[Stack, float], *, known: Collection[Frame], sample_s: float
 ) -> None:
     """Moves the work that a function of the project no longer does to the project's new functions that it calls."""
     for path in [path for path in moved if path and path[-1].own_code]:
@@ -141,7 +132,8 @@ def _give_out(
                 moved[path] -= part_s
 
 
-def _common_end(one: Calls, other: Calls) -> int:
+def _common_end(one: Stack, other: Stack) -> int:
+    """Returns how many innermost functions both stacks share."""
     alike = (left == right for left, right in zip(reversed(one), reversed(other), strict=False))
     return sum(takewhile(bool, alike))
 
@@ -180,17 +172,16 @@ class FunctionGrowth:
     """A function whose CPU time per request grew or shrank."""
 
     frame: Frame
-    """As in `FunctionCost`; with the line in the new version, if the function is still there."""
-    own_code: bool
+    """Its line is the one in the new version, if the function is still there."""
     growth_s: float
     """CPU seconds per request that it added beneath this caller, without moved work; negative if it saved time."""
     share: float
     """Its part in the whole growth, from −1.0 to 1.0."""
     base_s: float
-    """CPU seconds per request before, with all it calls."""
+    """CPU seconds per request before, with the functions that it calls."""
     now_s: float
     base_self_s: float
-    """The same without the Python functions it calls."""
+    """The same without the Python functions that it calls."""
     now_self_s: float
     caller: Frame | None = None
     """For a library's function: the project's function that calls it, else the first function of another package."""
@@ -198,7 +189,7 @@ class FunctionGrowth:
 
 _Part: TypeAlias = tuple[Work, int]
 """Work, and how deep in its stack the function is that we look at; −1 stands for the whole stack."""
-_Cause: TypeAlias = tuple[CodePlace, Sequence[_Part]]
+_Cause: TypeAlias = tuple[Frame, Sequence[_Part]]
 """A function, and the work of both versions beneath it."""
 
 
@@ -253,15 +244,15 @@ class _Search:
         frame_s = sum(work.before_s for work, _ in parts if self.serves(work.path))
         return math.hypot(math.sqrt(variance), _UNSTEADY * frame_s)
 
-    def serves(self, path: Calls) -> bool:
+    def serves(self, path: Stack) -> bool:
         """Returns whether server and framework do this: without the project's functions, or called by them."""
-        if CHILD_PROCESSES.function in (place.function for place in path):
+        if CHILD_PROCESSES in path:
             return False
         beneath = list(takewhile(lambda place: not place.own_code, reversed(path)))
         is_called = len(beneath) < len(path)
         return not is_called or (bool(beneath) and all(_package(place) in self._around for place in beneath))
 
-    def _below(self, place: CodePlace | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
+    def _below(self, place: Frame | None, parts: Sequence[_Part], *, total_s: float) -> Iterator[_Cause]:
         """Yields the causes among a function's calls, or the function itself; None stands for the whole program.
 
         `total_s` is the growth to explain, as it was when the search began to follow a single function.
@@ -293,10 +284,9 @@ class _Search:
 
     def _holder(self, parts: Sequence[_Part], total_s: float) -> _Cause | None:
         """Returns the outermost function beneath with most of the growth; None if the growth is shared."""
-        beneath: dict[CodePlace, list[_Part]] = defaultdict(list)
+        beneath: dict[Frame, list[_Part]] = defaultdict(list)
         for work, at in parts:
-            inner = work.path[at + 1 :]
-            for place in dict.fromkeys(inner):
+            for place in dict.fromkeys(work.path[at + 1 :]):
                 beneath[place].append((work, _last(work.path, place)))
         holders = [
             (place, own)
@@ -307,7 +297,7 @@ class _Search:
 
     def _risen(self, parts: Sequence[_Part]) -> float:
         """Returns the growth without savings, which would hide it: functions that clearly cost less do not count."""
-        by_leaf: dict[CodePlace | None, list[_Part]] = defaultdict(list)
+        by_leaf: dict[Frame | None, list[_Part]] = defaultdict(list)
         for work, at in parts:
             by_leaf[work.path[-1] if work.path else None].append((work, at))
         saved_s = (_rise(own) for own in by_leaf.values() if -_rise(own) >= _CLEAR * self._spread_s(own))
@@ -340,17 +330,15 @@ def growth(
         noise_s = 2 * math.hypot(base.cost / math.sqrt(base.samples), now.cost / math.sqrt(now.samples))
     if whole_s <= max(GREW * base.cost, noise_s):
         return ()
-    torn = base.torn or now.torn
-    lines: dict[CodePlace, int] = {}
     around: set[str] = set()
-    roots = (base_root, now_root)
 
-    def costs(pair: tuple[Profile, Profile]) -> list[dict[Calls, float]]:
-        return [costs_by_calls(side, root, lines, around, torn=torn) for side, root in zip(pair, roots, strict=True)]
+    def costs(pair: tuple[Profile, Profile]) -> list[dict[Stack, float]]:
+        roots, torn = (base_root, now_root), base.torn or now.torn
+        return [_costs_by_path(side, root, around, torn=torn) for side, root in zip(pair, roots, strict=True)]
 
     *in_looks, sides = map(costs, (*looks, (base, now)))
     samples_s = (base.per_sample_s, now.per_sample_s)
-    works = aligned(*sides, sample_s=max(samples_s))
+    works = _aligned(*sides, sample_s=max(samples_s))
     search = _Search(works, samples_s, least_s=_WORTH_NAMING * whole_s, around=around)
     back = [Work(path=work.path, before_s=work.after_s, after_s=work.before_s) for work in works]
     savings = _Search(back, samples_s[::-1], least_s=2 * _WORTH_NAMING * whole_s, around=around)
@@ -364,7 +352,7 @@ def growth(
         found
         for sign, causes in ((1, grown), (-1, saved))
         for place, parts in causes
-        if _is_in_each(found := _told(place, parts, sign, sides, whole_s=whole_s, lines=lines), place, in_looks)
+        if _is_in_each(found := _told(place, parts, sign, sides, whole_s=whole_s), in_looks)
     ]
     return tuple(sorted(_merged(told), key=lambda each: -each.growth_s))
 
@@ -376,48 +364,42 @@ def _without_callers(causes: Sequence[_Cause], *, least_s: float) -> list[_Cause
     return [(place, parts) for place, parts in causes if place not in above or _rise(parts) >= least_s]
 
 
-def _is_in_each(found: FunctionGrowth, place: CodePlace, looks: Sequence[Sequence[Mapping[Calls, float]]]) -> bool:
+def _is_in_each(found: FunctionGrowth, looks: Sequence[Sequence[Mapping[Stack, float]]]) -> bool:
     itself = (found.now_self_s - found.base_self_s) / found.growth_s >= _ITSELF
     for look in looks:
-        base_s, now_s = (_cost_of(place, side)[itself] for side in look)
+        base_s, now_s = (_cost_of(found.frame, side)[itself] for side in look)
         if not all(look) or (now_s - base_s) / found.growth_s < _IN_EACH:
             return False
     return True
 
 
-def _cost_of(place: CodePlace, side: Mapping[Calls, float]) -> tuple[float, float]:
-    """Returns the cost of a function with all it calls, and its own."""
+def _cost_of(place: Frame, side: Mapping[Stack, float]) -> tuple[float, float]:
+    """Returns the cost of a function with the functions that it calls, and its own."""
     whole_s = sum(cost_s for path, cost_s in side.items() if place in path)
     return whole_s, sum(cost_s for path, cost_s in side.items() if path[-1:] == (place,))
 
 
 def _told(
-    place: CodePlace,
-    parts: Sequence[_Part],
-    sign: int,
-    sides: Sequence[Mapping[Calls, float]],
-    *,
-    whole_s: float,
-    lines: Mapping[CodePlace, int],
+    place: Frame, parts: Sequence[_Part], sign: int, sides: Sequence[Mapping[Stack, float]], *, whole_s: float
 ) -> FunctionGrowth:
     growth_s, caller = sign * _rise(parts), _caller(place, parts)
     (base_s, base_self_s), (now_s, now_self_s) = (_cost_of(place, side) for side in sides)
+    newest = {frame: frame for side in sides for path in side for frame in path}
     return FunctionGrowth(
-        frame=place.at(lines[place]),
-        own_code=place.own_code,
+        frame=newest[place],
         growth_s=growth_s,
         share=max(-1.0, min(1.0, growth_s / whole_s)),
         base_s=base_s,
         now_s=now_s,
         base_self_s=base_self_s,
         now_self_s=now_self_s,
-        caller=None if caller is None else caller.at(lines[caller]),
+        caller=None if caller is None else newest[caller],
     )
 
 
-def _caller(place: CodePlace, parts: Sequence[_Part]) -> CodePlace | None:
+def _caller(place: Frame, parts: Sequence[_Part]) -> Frame | None:
     """Returns the project's function that needs most of a library function's work, else another package's."""
-    rises_s: dict[CodePlace, float] = defaultdict(float)
+    rises_s: dict[Frame, float] = defaultdict(float)
     for work, at in parts if not place.own_code else ():
         above = work.path[:at][::-1]
         own = (caller for caller in above if caller.own_code)
@@ -439,7 +421,7 @@ def _merged(told: Sequence[FunctionGrowth]) -> list[FunctionGrowth]:
     return list(merged.values())
 
 
-def _is_new_use(place: CodePlace, parts: Sequence[_Part], called: CodePlace, own: Sequence[_Part]) -> bool:
+def _is_new_use(place: Frame, parts: Sequence[_Part], called: Frame, own: Sequence[_Part]) -> bool:
     """Returns whether a library's function is new here, but not its calls: then the new function says more."""
     if place.own_code or called.own_code:
         return False
@@ -447,7 +429,7 @@ def _is_new_use(place: CodePlace, parts: Sequence[_Part], called: CodePlace, own
     return before_s < _NEW * after_s and inner_before_s >= _NEW * inner_after_s
 
 
-def _may_split(place: CodePlace | None, parts: Sequence[_Part], pieces: Sequence[CodePlace]) -> bool:
+def _may_split(place: Frame | None, parts: Sequence[_Part], pieces: Sequence[Frame]) -> bool:
     """Returns whether the calls say more than their caller, unless they are inside a package that the project calls."""
     if (
         place is None
@@ -459,8 +441,8 @@ def _may_split(place: CodePlace | None, parts: Sequence[_Part], pieces: Sequence
     return any(piece.own_code or piece.package not in (place.package, "") for piece in pieces)
 
 
-def _called(parts: Sequence[_Part]) -> dict[CodePlace, list[_Part]]:
-    called: dict[CodePlace, list[_Part]] = defaultdict(list)
+def _called(parts: Sequence[_Part]) -> dict[Frame, list[_Part]]:
+    called: dict[Frame, list[_Part]] = defaultdict(list)
     for work, at in parts:
         if at + 1 < len(work.path):
             place = work.path[at + 1]
@@ -468,7 +450,7 @@ def _called(parts: Sequence[_Part]) -> dict[CodePlace, list[_Part]]:
     return called
 
 
-def _last(path: Calls, place: CodePlace) -> int:
+def _last(path: Stack, place: Frame) -> int:
     return len(path) - 1 - path[::-1].index(place)
 
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import lru_cache
 from pathlib import Path, PurePath
@@ -53,11 +53,18 @@ must run for a moment before it waits again. It may still wait for the core at t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
+    """A function. It is the same in both versions, although lines move."""
+
     function: str
     """With its class and outer functions, as in `Cart.total`. py-spy before 0.4.3 knows only `total`."""
     file: str
-    line: int
-    """Where the function begins; 0 if unknown."""
+    """As py-spy names it. After `place_of` relative to the project or to the packages, if it lies in either."""
+    line: int = field(compare=False)
+    """The function's first line; 0 if unknown."""
+    own_code: bool = False
+    """After `place_of`: whether it belongs to the project, and not to a package or the standard library."""
+    package: str = ""
+    """After `place_of`: its installed package; empty for the project and the standard library."""
 
 
 Stack: TypeAlias = tuple[Frame, ...]
@@ -117,33 +124,14 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodePlace:
-    """A function as it is known in both versions: lines move, and directories differ."""
-
-    function: str
-    file: str
-    """Relative to the project or to the packages, if it lies in either."""
-    own_code: bool
-    """Whether it belongs to the project, and not to a package or the standard library."""
-    package: str = ""
-    """Its installed package; empty for the project and the standard library."""
-
-    def at(self, line: int) -> Frame:
-        """Returns the function for display; it begins in this line."""
-        return Frame(function=self.function, file=self.file, line=line)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCost:
-    """A function's cost, in CPU seconds per request."""
+    """CPU seconds per request."""
 
     frame: Frame
-    """This file and the next field are as in `CodePlace`."""
-    own_code: bool
     cost_s: float
-    """With all it calls."""
+    """With the functions that it calls."""
     self_s: float
-    """Without the Python functions it calls."""
+    """Without the Python functions that it calls."""
 
 
 def profile_of(
@@ -282,37 +270,28 @@ def stacks_in(text: str) -> Iterator[tuple[bool, Stack, int]]:
 def costs(profile: Profile, *, root: Path) -> tuple[FunctionCost, ...]:
     """Returns what every function costs per request, dearest first; for `root` see `place_of`."""
     places = {frame: place_of(frame, root) for stack in profile.stacks for frame in stack}
-    lines = {place: frame.line for frame, place in places.items()}
-    whole: dict[CodePlace, float] = defaultdict(float)
-    inner: dict[CodePlace, float] = defaultdict(float)
+    whole_s: dict[Frame, float] = defaultdict(float)
+    own_s: dict[Frame, float] = defaultdict(float)
     for stack, count in profile.stacks.items():
-        inner[places[stack[-1]]] += count
-        for place in {places[frame] for frame in stack}:
-            whole[place] += count
-    found = (
-        FunctionCost(
-            frame=place.at(lines[place]),
-            own_code=place.own_code,
-            cost_s=count * profile.per_sample_s,
-            self_s=inner[place] * profile.per_sample_s,
-        )
-        for place, count in whole.items()
-    )
+        own_s[places[stack[-1]]] += count * profile.per_sample_s
+        for frame in {places[frame] for frame in stack}:
+            whole_s[frame] += count * profile.per_sample_s
+    found = (FunctionCost(frame=frame, cost_s=cost_s, self_s=own_s[frame]) for frame, cost_s in whole_s.items())
     return tuple(sorted(found, key=lambda cost: (-cost.cost_s, -cost.self_s, cost.frame.file, cost.frame.function)))
 
 
-def place_of(frame: Frame, root: Path) -> CodePlace:
-    """Returns how the function is known; `root` is the directory of the project's own code."""
+def place_of(frame: Frame, root: Path) -> Frame:
+    """Returns the function with a file that both versions share; `root` is the directory of the project's own code."""
     file = _with_slashes(frame.file)
     for library in _LIBRARIES:
         match = library.fullmatch(file)
         if match is not None:
             package = match[1].partition("/")[0] if library is _INSTALLED else ""
-            return CodePlace(function=frame.function, file=match[1], own_code=False, package=package)
+            return replace(frame, file=match[1], package=package)
     inner = _inside(file, str(root))
     if inner is None and PurePath(file).is_absolute():  # one of them may be a link
         inner = _inside(os.path.realpath(file), os.path.realpath(root))
-    return CodePlace(function=frame.function, file=file if inner is None else inner, own_code=inner is not None)
+    return replace(frame, file=file if inner is None else inner, own_code=inner is not None)
 
 
 def _inside(file: str, root: str) -> str | None:

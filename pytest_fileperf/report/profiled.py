@@ -37,7 +37,7 @@ def growth_text(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
 
 def costs_text(profile: Profile, costs: Sequence[FunctionCost]) -> str:
     """Returns the project's functions that cost most, for one version; lines of at most 72 cells."""
-    shown = (cost for cost in costs if cost.own_code or cost.frame == CHILD_PROCESSES)
+    shown = (cost for cost in costs if cost.frame.own_code or cost.frame == CHILD_PROCESSES)
     own = [cost for cost in shown if cost.frame.function != "<module>"][:NAMED]
     head = f"CPU per request {time_text(profile.cost)}"
     if not profile.samples:
@@ -98,8 +98,8 @@ def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
         "growth_s": now.cost - base.cost,
         "functions": [
             {
-                **named(growth.frame, *_PLACE),
-                **named(growth, "own_code", *times),
+                **named(growth.frame, *_PLACE, "own_code"),
+                **named(growth, *times),
                 "caller": None if growth.caller is None else named(growth.caller, *_PLACE),
             }
             for growth in growths
@@ -109,7 +109,7 @@ def growth_json(base: Profile, now: Profile, growths: Sequence[FunctionGrowth]) 
 
 def costs_json(profile: Profile, costs: Sequence[FunctionCost]) -> dict[str, object]:
     """Returns every function's cost in one version; times in seconds of CPU per request."""
-    functions = [{**named(cost.frame, *_PLACE), **named(cost, "own_code", "cost_s", "self_s")} for cost in costs]
+    functions = [{**named(cost.frame, *_PLACE, "own_code"), **named(cost, "cost_s", "self_s")} for cost in costs]
     return {**_profile_json(profile), "functions": functions}
 
 
@@ -211,7 +211,7 @@ def stall_text(stalls: Stalls, holder: Stack | None, *, root: Path, before_in_th
     places = [place_of(frame, root) for frame in holder]
     own = [index for index, place in enumerate(places) if place.own_code and place.function != "<module>"]
     chosen = dict.fromkeys((len(places) - 1, *own[-1:]))
-    shown = ", in ".join(_placed(places[at].at(holder[at].line), WIDTH - 2) for at in chosen)
+    shown = ", in ".join(_placed(places[at], WIDTH - 2) for at in chosen)
     return told(f"{head} {shown}, {why}{tail}")
 
 

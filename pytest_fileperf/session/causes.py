@@ -202,7 +202,7 @@ def _explain_growth(plan: LoadPlan, sides: Sequence[Looked], cores: Cores, chang
     looks = list(zip(bases, nows, strict=True))
     grown = growth(base, now, base_root=base_root, now_root=now_root, looks=looks)
     text = growth_text(base, now, grown)
-    tops = [each.frame.file.partition("/")[0] for each in grown if each.growth_s > 0 and not each.own_code]
+    tops = [each.frame.file.partition("/")[0] for each in grown if each.growth_s > 0 and not each.frame.own_code]
     if versions := dict.fromkeys(changed[top] for top in tops if top in changed):
         text += f"\nchanged packages: {', '.join(versions)}"
     return Explanation(text=text, details=growth_json(base, now, grown))

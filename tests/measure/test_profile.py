@@ -162,12 +162,12 @@ def test_the_cause_is_named(now: Mapping[str, int], functions: list[str]) -> Non
 def test_what_is_said_of_a_function() -> None:
     (found,) = blamed(with_more({f"{HANDLER} > audit > dumps > encode": 200}))
 
-    assert (found.frame.file, found.frame.line, found.own_code) == ("json/__init__.py", 10, False)
+    assert (found.frame.file, found.frame.line, found.frame.own_code) == ("json/__init__.py", 10, False)
     assert found.growth_s == pytest.approx(20e-6)
     assert found.share == pytest.approx(1)
     assert (found.base_s, found.now_s) == pytest.approx((20e-6, 40e-6))
     assert (found.base_self_s, found.now_self_s) == pytest.approx((20e-6, 40e-6))  # with the library's inner functions
-    assert found.caller == Frame(function="audit", file="main.py", line=10)
+    assert found.caller == Frame(function="audit", file="main.py", line=10, own_code=True)
 
 
 def test_recursion_counts_once_and_what_was_moved_beneath_a_function_is_not_its_growth() -> None:

@@ -25,8 +25,7 @@ from pytest_fileperf.report.profiled import (
 BASE = Profile(stacks={}, samples=412, requests=25_000, cpu_per_request=82.4e-6)
 NOW = replace(BASE, samples=398, cpu_per_request=100.6e-6)
 DIGEST = FunctionGrowth(
-    frame=Frame(function="slow_digest", file="app/main.py", line=31),
-    own_code=True,
+    frame=Frame(function="slow_digest", file="app/main.py", line=31, own_code=True),
     growth_s=15.1e-6,
     share=0.83,
     base_s=0.0,
@@ -37,7 +36,6 @@ DIGEST = FunctionGrowth(
 TOTAL = replace(
     DIGEST,
     frame=Frame(function="dumps", file="json.py", line=183),
-    own_code=False,
     growth_s=2.05e-6,
     share=0.11,
     caller=Frame(function="Cart.total", file="app/cart.py", line=9),
@@ -52,7 +50,7 @@ LONG = replace(
     growth_s=0.4e-6,
 )
 COST = FunctionCost(
-    frame=Frame(function="get_rows", file="app/main.py", line=40), own_code=True, cost_s=31e-6, self_s=2e-6
+    frame=Frame(function="get_rows", file="app/main.py", line=40, own_code=True), cost_s=31e-6, self_s=2e-6
 )
 
 
@@ -193,7 +191,7 @@ def test_the_json_has_everything() -> None:
 
 def test_what_one_side_costs() -> None:
     others = [
-        replace(COST, frame=replace(COST.frame, function="run_asgi"), own_code=False, cost_s=80e-6),
+        replace(COST, frame=replace(COST.frame, function="run_asgi", own_code=False), cost_s=80e-6),
         replace(COST, frame=replace(COST.frame, function="<module>"), cost_s=70e-6),
         COST,
         replace(COST, frame=replace(COST.frame, function="load", line=7), cost_s=9.5e-6),
