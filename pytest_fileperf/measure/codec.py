@@ -1,4 +1,4 @@
-"""Turns frozen values into JSON and back by the types of their fields. Decoding gives an equal value.
+"""Turns frozen values into JSON, and back into equal values, by the types of their fields.
 
     dataclass           an object, without fields that have their default or do not count for equality
     Histogram           a number: its place in a list that has each histogram once
@@ -34,7 +34,7 @@ from pytest_fileperf.serve.spec import ServerSpec, server_id
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A value and its place in the file. Methods raise a ValueError with the place if the value has another type."""
+    """A value, and its place in the file. Its methods raise a ValueError with the place for a wrong type."""
 
     value: object
     where: str = ""
@@ -148,15 +148,13 @@ def named(value: object, *names: str) -> dict[str, object]:
 
 
 class Encoder:
-    """Makes JSON values, and gathers their histograms."""
-
     def __init__(self) -> None:
         self._places: dict[tuple[object, ...], int] = {}
         self.histograms: list[list[object]] = []
         """Each as its HdrHistogram V2 text, plus what that text lacks: minimum, maximum, sum and sum of squares."""
 
     def encode(self, value: object, type_: object) -> object:
-        """Returns a value for `json.dumps`; `type_` is the field's annotation."""
+        """Returns a value for `json.dumps`. `type_` is the annotation of the value's field."""
         origin, arguments = get_origin(type_), get_args(type_)
         if origin in (Union, UnionType):
             return None if value is None else self.encode(value, _present(arguments))
@@ -191,7 +189,7 @@ class Encoder:
 
 
 class Decoder:
-    """Makes values from JSON again. Methods raise a ValueError that names the first wrong place."""
+    """Makes the values of an `Encoder` again. A ValueError names the first wrong place."""
 
     def __init__(self, histograms: Placed) -> None:
         self._histograms = [_histogram(item) for item in histograms.items()]
@@ -242,7 +240,6 @@ def _fields_of(type_: type) -> tuple[tuple[Field[Any], object], ...]:
 
 
 def _default(field: Field[Any]) -> object:
-    """Returns the field's default, or MISSING."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
@@ -256,9 +253,6 @@ def _present(arguments: Sequence[object]) -> object:
 
 
 # --- plain values
-
-_TOO_LARGE = 1 << 63
-"""No count is this large. JSON allows numbers beyond a float's range."""
 
 
 def _encoded_plain(value: object, type_: object) -> object:
@@ -289,7 +283,7 @@ def _decoded_plain(stored: Placed, type_: Any) -> Any:
     wanted = (int, float) if type_ is float else type_
     if not isinstance(held, wanted) or (isinstance(held, bool) and type_ is not bool):
         stored.refuse(f"of type {type_.__name__}")
-    if isinstance(held, int) and abs(held) >= _TOO_LARGE:
+    if isinstance(held, int) and abs(held) >= 1 << 63:  # JSON allows numbers beyond a float's range
         stored.refuse("a number of 64 bits")
     return held
 

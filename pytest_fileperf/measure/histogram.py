@@ -24,8 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 
 _STEP = np.dtype("<u2")
 """HdrHistogram's indexes end at 35,840 in our range."""
-_PACK_FROM_BYTES = 256
-"""Packing hardly makes less than this smaller."""
 
 
 class Counts:
@@ -35,47 +33,38 @@ class Counts:
 
     def __init__(self, steps: NDArray[np.integer], counts: NDArray[np.integer]) -> None:
         """Steps ascend, and counts are not negative; both have the same shape."""
-        width = np.min_scalar_type(int(counts.max(initial=0))).itemsize
-        self._bytes = steps.astype(_STEP).tobytes() + counts.astype(f"<u{width}").tobytes()
-        self._width = width
+        self._width = np.min_scalar_type(int(counts.max(initial=0))).itemsize
         """Bytes of a count."""
+        self._bytes = steps.astype(_STEP).tobytes() + counts.astype(f"<u{self._width}").tobytes()
         self._is_packed = False
         self.total = int(counts.sum())
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns steps and counts as new arrays."""
-        content = _unpacked(self._bytes, self._width) if self._is_packed else self._bytes
-        steps, counts = _split(content, self._width)
-        return steps.astype(np.int64), counts.astype(np.int64)
+        content, ends = self._bytes, _STEP.itemsize * len(self._bytes) // (_STEP.itemsize + self._width)
+        if self._is_packed:
+            planes = zlib.decompress(content)
+            ends = _STEP.itemsize * len(planes) // (_STEP.itemsize + self._width)
+            content = _from_planes(planes[:ends], _STEP.itemsize) + _from_planes(planes[ends:], self._width)
+        steps = np.frombuffer(content[:ends], dtype=_STEP).astype(np.int64)
+        counts = np.frombuffer(content[ends:], dtype=f"<u{self._width}").astype(np.int64)
+        return np.cumsum(steps) if self._is_packed else steps, counts
 
     def pack(self, known: dict[bytes, bytes]) -> None:
         """Makes it smaller, but each use then takes some 20 µs. Equal bytes in `known` are shared."""
-        if not self._is_packed and len(self._bytes) >= _PACK_FROM_BYTES:
-            steps, counts = _split(self._bytes, self._width)
-            ways = np.diff(steps, prepend=np.zeros(1, dtype=_STEP))
-            self._bytes, self._is_packed = zlib.compress(_planes(ways) + _planes(counts), level=1), True
+        if not self._is_packed and len(self._bytes) >= 256:  # packing hardly makes less than this smaller
+            steps, counts = self.arrays()
+            content = _planes(np.diff(steps, prepend=0).astype(_STEP)) + _planes(counts.astype(f"<u{self._width}"))
+            self._bytes, self._is_packed = zlib.compress(content, level=1), True
         self._bytes = known.setdefault(self._bytes, self._bytes)
-
-
-def _split(content: bytes, width: int) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
-    size = len(content) // (_STEP.itemsize + width)
-    steps = np.frombuffer(content, dtype=_STEP, count=size)
-    return steps, np.frombuffer(content, dtype=f"<u{width}", offset=steps.nbytes)
-
-
-def _unpacked(packed: bytes, width: int) -> bytes:
-    planes = zlib.decompress(packed)
-    ends = _STEP.itemsize * len(planes) // (_STEP.itemsize + width)
-    ways, counts = _values(planes[:ends], _STEP.itemsize), _values(planes[ends:], width)
-    return np.cumsum(np.frombuffer(ways, dtype=_STEP), dtype=_STEP).tobytes() + counts
 
 
 def _planes(values: NDArray[np.unsignedinteger]) -> bytes:
     """Returns the first byte of each value, then the second of each, and so on. This brings zeros together."""
-    return np.ascontiguousarray(values).view(np.uint8).reshape(values.size, values.itemsize).T.tobytes()
+    return values.view(np.uint8).reshape(values.size, values.itemsize).T.tobytes()
 
 
-def _values(planes: bytes, width: int) -> bytes:
+def _from_planes(planes: bytes, width: int) -> bytes:
     return np.frombuffer(planes, dtype=np.uint8).reshape(width, -1).T.tobytes()
 
 
@@ -86,13 +75,10 @@ HIGHEST_NS = 4 * 3600 * 1_000_000_000
 _LOWEST_NS = 1
 _DIGITS = 3
 _SUB_BITS = 11
-_SUB_COUNT = 1 << _SUB_BITS
-_SUB_HALF = _SUB_COUNT >> 1
 """2048 steps per bucket: the least power of two that keeps three significant digits."""
+_SUB_HALF = 1 << (_SUB_BITS - 1)
 _COUNTS_SIZE = (HIGHEST_NS.bit_length() - _SUB_BITS + 2) * _SUB_HALF
 """Length of HdrHistogram's array of counts for this range and precision."""
-_MOST_BYTES = 10 * _COUNTS_SIZE
-"""An upper bound for all counts, each with at most 9 bytes."""
 _OUTER = struct.Struct(">II")
 """A cookie, and the number of deflated bytes."""
 _HEAD = struct.Struct(">IIIIQQd")
@@ -104,11 +90,10 @@ _OUTER_COOKIE, _COOKIE = 0x1C849314, 0x1C849313
 class Histogram:
     """Counts of integer nanoseconds. Frozen: adding gives a new one.
 
-    Values have three digits: all in one step (`lowest_equivalent` to `highest_equivalent`) count as equal.
+    Values have three digits: all values in one step count as equal.
     """
 
     held: Counts = field(repr=False)
-    """`steps` and `counts` in few bytes."""
     min_ns: int
     """Exact; 0 if empty."""
     max_ns: int
@@ -124,7 +109,7 @@ class Histogram:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """Indexes of the steps that contain samples, ascending."""
+        """HdrHistogram's indexes of the steps that contain samples, ascending."""
         return self.held.arrays()[0]
 
     @property
@@ -184,8 +169,7 @@ class Histogram:
 
     def values_ns(self) -> NDArray[np.int64]:
         """Returns the value that each of `steps` stands for: its end, but within the measured range."""
-        ends = np.array([highest_equivalent(step) for step in self.steps.tolist()], dtype=np.int64)
-        return np.clip(ends, self.min_ns, self.max_ns)
+        return np.clip(ends_of(self.steps), self.min_ns, self.max_ns)
 
     def percentile_ns(self, percent: float) -> int:
         """Returns the nearest-rank percentile: the least value that at least `percent` % of the samples do not exceed.
@@ -200,7 +184,7 @@ class Histogram:
         # The guard keeps 99.9 % of 1000 at rank 999 although 99.9 / 100 * 1000 is 999.0000000000001.
         rank = max(1, math.ceil(percent / 100 * self.count - 1e-9 * self.count))
         steps, counts = self.held.arrays()
-        return self._value_of(steps[np.searchsorted(np.cumsum(counts), rank)])
+        return self._value_of(steps, np.searchsorted(np.cumsum(counts), rank))
 
     def under_way_ns(self) -> int:
         """Returns the median duration of the request that is under way at a random moment; 0 if empty.
@@ -212,18 +196,17 @@ class Histogram:
             return 0
         steps, counts = self.held.arrays()
         time_so_far = np.cumsum(middle_of(steps) * counts)
-        return self._value_of(steps[np.searchsorted(time_so_far, time_so_far[-1] / 2)])
+        return self._value_of(steps, np.searchsorted(time_so_far, time_so_far[-1] / 2))
 
-    def _value_of(self, step: np.int64) -> int:
-        """Returns the end of a step, but within the measured range."""
-        return max(self.min_ns, min(highest_equivalent(int(step)), self.max_ns))
+    def _value_of(self, steps: NDArray[np.int64], place: np.intp) -> int:
+        return max(self.min_ns, min(int(ends_of(steps[place : place + 1])[0]), self.max_ns))
 
     def mean_ns(self) -> float:
-        """The exact mean; 0 if empty."""
+        """Returns the exact mean; 0 if empty."""
         return self.sum_ns / self.count if self.count else 0.0
 
     def stdev_ns(self) -> float:
-        """The standard deviation, with n - 1; 0 for fewer than two samples."""
+        """Returns the standard deviation, with n - 1; 0 for fewer than two samples."""
         if self.count < 2:
             return 0.0
         variance = (self.sum_squares - self.sum_ns * (self.sum_ns / self.count)) / (self.count - 1)
@@ -232,8 +215,7 @@ class Histogram:
     def encode(self) -> str:
         """Returns the standard HdrHistogram V2 compressed base64 text, which any HdrHistogram library reads.
 
-        Steps and counts are exact, so a decoded percentile lies in the right step. Minimum, maximum, sum and squares
-        are not stored. After decoding they have three exact digits.
+        It lacks minimum, maximum, sum and sum of squares. After decoding these have three exact digits.
         """
         steps, counts = self.held.arrays()
         # Zero or less stands for steps without samples before the next count.
@@ -245,15 +227,12 @@ class Histogram:
 
     @classmethod
     def decode(cls, text: str) -> Histogram:
-        """Reads the text from `encode`. Minimum, maximum, mean and deviation come back to three digits.
-
-        Raises ValueError if the text is damaged, or has another range or precision.
-        """
+        """Reads the text from `encode`. Raises ValueError if it is damaged, or has another range or precision."""
         try:
             stored = base64.b64decode(text)
             outer_cookie, size = _OUTER.unpack_from(stored)
             unpacking = zlib.decompressobj()
-            content = unpacking.decompress(stored[_OUTER.size :], _MOST_BYTES)
+            content = unpacking.decompress(stored[_OUTER.size :], 10 * _COUNTS_SIZE)  # a count has at most 9 bytes
             if not unpacking.eof:  # a megabyte may unpack to a gigabyte
                 raise ValueError("it is cut, or has more counts than there can be")
             cookie, length, _, digits, lowest, highest, _ = _HEAD.unpack_from(content)
@@ -282,8 +261,8 @@ class Histogram:
         middles = np.minimum(middle_of(steps), HIGHEST_NS)
         return cls(
             Counts(steps, counts),
-            min_ns=_span(int(steps[0]))[0],
-            max_ns=min(highest_equivalent(int(steps[-1])), HIGHEST_NS),
+            min_ns=int(_spans_of(steps)[0][0]),
+            max_ns=min(int(ends_of(steps)[-1]), HIGHEST_NS),
             sum_ns=round(float(np.dot(middles, counts))),
             sum_squares=float(np.dot(middles * middles, counts)),
         )
@@ -321,7 +300,7 @@ def _numbers_in(content: bytes) -> NDArray[np.int64]:
 
 
 def step_of(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the HDR counts index of each value (lowest discernible value 1, three digits)."""
+    """Returns HdrHistogram's index of each value's step."""
     # frexp's exponent of v is floor(log2(v)) + 1. It is exact because values stay below 2**53.
     bits = np.frexp(values_ns.astype(np.float64))[1].astype(np.int64)
     bucket = np.maximum(bits - _SUB_BITS, 0)
@@ -329,25 +308,21 @@ def step_of(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(((bucket + 1) << (_SUB_BITS - 1)) + sub - _SUB_HALF, dtype=np.int64)
 
 
-def highest_equivalent(step: int) -> int:
-    low, width = _span(step)
-    return low + width - 1
-
-
 def middle_of(steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    lows, widths = _spans_of(steps)
+    return np.asarray(lows + (widths - 1) / 2, dtype=np.float64)
+
+
+def ends_of(steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    lows, widths = _spans_of(steps)
+    return lows + widths - 1
+
+
+def _spans_of(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the least value of each step, and how many values it has."""
     bucket = (steps >> (_SUB_BITS - 1)) - 1
-    low = (steps & (_SUB_HALF - 1)) + np.where(bucket < 0, 0, _SUB_HALF)
-    width = 1 << np.maximum(bucket, 0)
-    return np.asarray(low * width + (width - 1) / 2, dtype=np.float64)
-
-
-def _span(step: int) -> tuple[int, int]:
-    """Returns the least value of the step, and its number of values."""
-    bucket = (step >> (_SUB_BITS - 1)) - 1
-    sub = (step & (_SUB_HALF - 1)) + _SUB_HALF
-    if bucket < 0:
-        return sub - _SUB_HALF, 1
-    return sub << bucket, 1 << bucket
+    widths = 1 << np.maximum(bucket, 0)
+    return ((steps & (_SUB_HALF - 1)) + np.where(bucket < 0, 0, _SUB_HALF)) * widths, widths
 
 
 EMPTY = Histogram(Counts(np.empty(0, np.int64), np.empty(0, np.int64)), min_ns=0, max_ns=0, sum_ns=0, sum_squares=0.0)

@@ -35,11 +35,11 @@ class Recorder:
     """The clock of one load. Its `tallies` take every finished request, and `finish` returns the rounds.
 
     Times are nanoseconds on one monotonic clock. Samples before the instant given to `begin` are warm-up: only their
-    number is kept. Then the `stretches` follow, each with its end (counted from that instant, ascending) and its kind.
-    Samples after the last stretch are the drain. Without stretches there is one round, up to `finish`.
+    number is kept. Then the `stretches` follow, each with its end (counted from that instant) and its kind. Samples
+    after the last stretch are the drain. Without stretches there is one round, up to `finish`.
 
     `server_cpu` reads the server's CPU time so far, in ns. With `connections`, rounds get a typical rate. `keeps_ends`
-    keeps `ends` instead, because that rate also needs the other generators' ends. Without `parts` there is one tally.
+    keeps `ends` instead, because that rate also needs the other generators' ends.
     """
 
     def __init__(
@@ -58,14 +58,15 @@ class Recorder:
         self._connections = connections
         self._keeps_ends = keeps_ends
         self.ends: list[tuple[array[int], ...]] = []
-        """When answers ended in each round, by tally, if that is kept. Empty for handovers and drains."""
+        """With `keeps_ends`: when answers ended in each round, by tally. Empty for handovers and drains."""
         self._done: list[Round] = []
         self.tallies = tuple(Tally(self, name) for name in parts or ("",))
         self._steps: dict[tuple[str, str], Tally] = {}
         """By part and name, in the order of first use."""
         self.next_tally: Callable[[], Tally] = lambda: self.tallies[0]
-        """Chooses the part of a request that is not sent."""
+        """Chooses the part of the load to which a request belongs that is not sent."""
         self.paces = connections > 0 or keeps_ends
+        """Whether tallies keep when answers end."""
         self.index = -1
         """-1 in the warm-up, then the number of the stretch, and their count in the drain."""
         self.opened_ns = 0
@@ -114,7 +115,7 @@ class Recorder:
             tally.failure("not sent", example, ended_ns, count=number)
 
     def advance(self, now_ns: int) -> None:
-        """Closes the rounds that are over. Samples call it, and a timer if there are few samples."""
+        """Closes the rounds that are over."""
         while now_ns >= self.boundary_ns:
             if self.index >= 0:
                 self._close(self.boundary_ns, self._stretches[self.index][1])
@@ -125,7 +126,6 @@ class Recorder:
             self._open(self.boundary_ns)
 
     def finish(self, now_ns: int) -> tuple[Round, ...]:
-        """Closes the open round, or the drain after the rounds, and returns all rounds."""
         self.advance(now_ns)
         if self.index >= 0 and not self._stretches:
             self._close(now_ns, Phase.ROUND)
@@ -139,9 +139,9 @@ class Recorder:
         return tuple(self._done)
 
     def overlaps(self, started_ns: int, ended_ns: int) -> Iterator[tuple[int, int]]:
-        """Yields the rounds in which a request was under way, and for how long (ns); the newest first.
+        """Yields the indexes of the rounds in which a request was under way, and for how long (ns); newest first.
 
-        It must end in the current round, which began at `opened_ns`.
+        The request must end in the current round.
         """
         index, opened_ns, until_ns = self.index, self.opened_ns, max(ended_ns, self.opened_ns)
         while index >= 0:
@@ -152,7 +152,7 @@ class Recorder:
             opened_ns = self.measured_from_ns + (self._stretches[index - 1][0] if index > 0 else 0)
 
     def subjects(self) -> dict[tuple[str, str], tuple[Round, ...]]:
-        """Returns the rounds of each part, and of each step that was used, in the warm-up too.
+        """Returns the rounds of each part and step, even of steps that only the warm-up used.
 
         Keys are part and step. The step is empty for a whole part, and the part is empty in a load without parts.
         """
@@ -160,11 +160,10 @@ class Recorder:
         return {subject: tuple(tally.rounds) for subject, tally in (parts | self._steps).items()}
 
     def warm_ups(self) -> dict[str, WarmUp]:
-        """Returns the results of the warm-up by part; the name is empty in a load without parts."""
         return {tally.name: tally.warm_up() for tally in self.tallies}
 
     def step(self, part: str, name: str) -> Tally:
-        """Returns the tally of a step. Raises ValueError if a part has too many steps."""
+        """Returns the tally of a step, which it makes at the first call. Raises ValueError for too many steps."""
         found = self._steps.get((part, name))
         if found is None:
             if sum(of == part for of, _ in self._steps) >= MOST_STEPS:
@@ -188,12 +187,11 @@ class Recorder:
 
     @property
     def last_end_ns(self) -> int:
-        """When the last request ended, good or failed."""
         return max(tally.last_end_ns for tally in self.tallies)
 
     @property
     def last_round(self) -> Round | None:
-        """The newest finished round, without handovers and drains."""
+        """The newest finished round that is neither a handover nor a drain."""
         return next((round_ for round_ in reversed(self._done) if round_.phase is Phase.ROUND), None)
 
     @property
@@ -220,7 +218,6 @@ class Recorder:
         return typical_rps([tally.ends for tally in tallies], self._connections)
 
     def _close(self, end_ns: int, phase: Phase) -> None:
-        """Turns the current counts into a round, for each part and for the whole load."""
         typical = self._typical_rps(self.tallies, phase)
         if self._keeps_ends:
             self.ends.append(tuple(tally.ends for tally in self.tallies) if phase is Phase.ROUND else ())
@@ -253,10 +250,10 @@ class Recorder:
 _NEVER_NS = 1 << 62
 
 
-# --- Merges what several generators measured of one load, as if one generator had measured all of it; pure
+# --- Merges the rounds of several generators, as if one generator had made the whole load; pure
 
 Ends: TypeAlias = "Sequence[Sequence[array[int]]]"
-"""When answers ended in each round, by parts of the load."""
+"""When answers ended in each round, by tally."""
 
 
 def merged_rounds(
@@ -266,10 +263,10 @@ def merged_rounds(
     ends: Sequence[Ends] | None = None,
     connections: int = 0,
 ) -> tuple[Round, ...]:
-    """Returns the rounds of a load from its generators' rounds (by number), which lie at the same instants.
+    """Returns the rounds of a load from its generators' rounds, by the generators' numbers.
 
-    Only a whole load's rounds keep what each generator did. With `ends` from all generators, rounds get typical rates;
-    `connections` is their sum over all generators.
+    All generators' rounds begin and end at the same instants. Only a whole load's rounds keep each generator's part.
+    With `ends` from all generators, rounds get typical rates; `connections` is their sum over all generators.
     """
     at: dict[int, dict[int, Round]] = {}
     for number, rounds in sorted(shares.items()):
@@ -291,7 +288,7 @@ def merged_rounds(
 
 
 def merged_leads(leads: Sequence[LeadTimes], *, span_ns: int) -> LeadTimes | None:
-    """Returns the lead times of all generators as one; requests were due in `span_ns`. None if nothing was due."""
+    """Returns the lead times of all generators; requests were due in `span_ns`. None if no request was due."""
     whole = Leads(0, span_ns)
     for part in leads:  # all generators have the same stretches
         whole.add(part)

@@ -21,23 +21,23 @@ from pytest_fileperf.serve.databases import Queries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """Gains and losses of a closed loop's round by requests that began before the round in which they ended.
+    """Corrects a closed loop's round for requests that began in an earlier round.
 
-    Such a request counts in each round with the share of its time in it. So slow requests, which end in bunches, give
-    the right rate, wherever rounds begin and end. Add each figure to the round's own.
+    A round counts the requests that end in it. With these figures added, it has the share of each request's time that
+    lies within it. So rates are right even if slow requests end in bunches.
     """
 
     parts: int = 0
     """Billionths of requests: whole numbers give the same sum, whichever generator counted them."""
     sent: int = 0
     received: int = 0
-    """Billionths of bytes."""
+    """Billionths of bytes, as `sent`."""
     busy_ns: int = 0
-    """Added to the sum of the latencies, this gives the total time that requests were under way within the round."""
+    """Added to the sum of the latencies, this is the total time that requests were under way within the round."""
     early: int = 0
     """How many requests of the round began in the warm-up."""
     early_ns: int = 0
-    """How long these took in total."""
+    """The sum of these requests' latencies."""
 
     def __add__(self, other: Carried) -> Carried:
         return Carried(
@@ -63,9 +63,9 @@ class GeneratorRound:
     """A generator's part of a round, if there are several."""
 
     number: int
-    """Counts from 1."""
+    """From 1 on."""
     requests: int
-    """Successful ones."""
+    """Successful requests."""
     failed: int
     cpu_ns: int
 
@@ -75,7 +75,7 @@ class GeneratorProcess:
     """One of several generators that loaded a start-up."""
 
     number: int
-    """Counts from 1."""
+    """From 1 on."""
     of: int
     """How many generators there were."""
     connections: int = 0
@@ -89,7 +89,7 @@ class GeneratorProcess:
     clock_error_ns: int = 0
     """Uncertainty of its start time; 0 on this machine's clock."""
     distance_ns: int = 0
-    """Shortest round trip of a question to it; 0 if it was not asked."""
+    """Shortest round trip of a message to it; 0 if unknown."""
 
     @property
     def title(self) -> str:
@@ -108,7 +108,7 @@ class Phase(StrEnum):
     HANDOVER = "handover"
     """Between the turns of two servers that are loaded alternately: counted and in the latencies, but in no rate."""
     DRAIN = "drain"
-    """Requests in flight when the last round ended: counted and in the latencies, but in no rate."""
+    """Requests in flight when the last round ended: as in a handover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,44 +127,43 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """A stretch of time on one start-up. A request belongs to the round it ends in; for rates see `Carried`."""
+    """A stretch of time on one start-up. A request belongs to the round in which it ends; for rates see `Carried`."""
 
     boot: int
     index: int
     phase: Phase
     started_ns: int
+    """On the generator's monotonic clock, as `ended_ns`."""
     ended_ns: int
-    """Both on the generator's monotonic clock."""
     requests: int
-    """Successful ones. Failures are counted apart and are in no histogram."""
+    """Successful requests. Histograms contain only these."""
     latency: Histogram
     """Nanoseconds to the last byte read, from when the request began (closed loop) or was due (open loop). It begins
-    with its first byte, or when the connection that it needs is to be opened."""
+    with its first byte, or with the opening of the connection that it needs."""
     ttfb: Histogram
     """Nanoseconds to the first byte of the answer, from the same instant as the latency."""
     bytes_sent: int
-    """Bodies of successful requests, without heads and framing, so that engines and servers compare."""
+    """Bodies of successful requests, without heads and framing."""
     bytes_received: int
+    """Bodies of their answers, without heads and framing."""
     statuses: tuple[tuple[int, int], ...] = ()
-    """Status code and count of every answer, sorted."""
+    """How many answers had each status code: pairs of code and count, sorted."""
     failures: tuple[Failure, ...] = ()
     server_cpu_ns: int | None = None
     """CPU time of the server's whole process tree in the round; None if it cannot be read."""
     client_cpu_ns: int = 0
     """CPU time of the generator's process in the round, or of all generators."""
     code_ns: int = 0
-    """How long journeys and httpx blocked the event loop, from each resumption to the next wait; all generators summed.
-    If this exceeds the CPU time, the code blocks."""
+    """How long the event loops of all generators ran journeys' code and httpx. If this exceeds the CPU time, that code
+    blocks."""
     generators: tuple[GeneratorRound, ...] = ()
     """Each generator's part; empty if there was one."""
     service: Histogram = EMPTY
-    """Open loop: nanoseconds to the last byte read, from when the request began. Empty in a closed loop: see
-    `latency`."""
+    """Open loop: nanoseconds to the last byte read, from when the request began; empty in a closed loop."""
     send_delay: Histogram = EMPTY
     """Open loop: nanoseconds from when a request was due to when it began; empty in a closed loop."""
     events: int | None = None
-    """Events of streams, or pieces of a given size, even from streams that failed later. None if no stream has
-    begun."""
+    """Events or pieces of streams, even of streams that failed later. None if no stream has begun."""
     first_event: Histogram = EMPTY
     """Nanoseconds to the first event of each stream, from the same instant as its latency."""
     event_gap: Histogram = EMPTY
@@ -172,9 +171,8 @@ class Round:
     answers: int | None = None
     """Answered HTTP requests, good or failed, if one of `requests` may make several. None if each makes one."""
     typical_rps: float | None = None
-    """Requests/s by the median time of a fixed number of answers, so a stall does not change it. The number is the
-    connections', or its least multiple from 16 on. With few answers it is smaller. None in a turn with hardly any
-    answers, and if the load has one server only."""
+    """Requests/s by the median time of a fixed number of answers (see `tally.typical_rps`), so a stall does not change
+    it. None in a turn with hardly any answers, and if the load has one server only."""
 
     cut_off: int = 0
     """Answers that came before the server had taken the whole request. The rest was not sent, and counts nowhere."""
@@ -195,8 +193,8 @@ class Round:
     def summed(cls, parts: Sequence[Round], **own: Any) -> Round:
         """Returns rounds as one: of all parts of a load, of several generators, or one after the other.
 
-        Counts, bytes, CPU times and histograms add up exactly. All generators read the same CPU time of the server, and
-        only the last rounds differ in length. So it comes from the longest round. `own` replaces fields.
+        Counts, bytes and histograms add up. But the server's CPU time comes from the longest round, because all
+        generators read the same time. `own` replaces fields.
         """
         first, *others = parts
         sums: dict[str, Any] = {}
@@ -228,17 +226,17 @@ class Round:
 
     @property
     def sent(self) -> float:
-        """Bytes sent, by the same shares."""
+        """Bytes sent, by the same shares as `done`."""
         return max(0.0, self.bytes_sent + self.carried.sent / PARTS)
 
     @property
     def received(self) -> float:
-        """Bytes received, by the same shares."""
+        """Bytes received, by the same shares as `done`."""
         return max(0.0, self.bytes_received + self.carried.received / PARTS)
 
     @property
     def busy_ns(self) -> int:
-        """The time that successful requests were under way within the round, added over the requests."""
+        """The total time that successful requests were under way within the round."""
         return self.latency.sum_ns + self.carried.busy_ns
 
     @property
@@ -251,7 +249,7 @@ class Round:
 
     @property
     def http_requests(self) -> int:
-        """The requests that were answered, good or failed."""
+        """How many HTTP requests were answered, good or failed."""
         if self.answers is not None:
             return self.answers
         return sum(count for status, count in self.statuses if status)
@@ -259,10 +257,10 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """How many requests of a warm-up succeeded, and which failed. No other figure contains them."""
+    """The requests of a warm-up. No other figure contains them."""
 
     requests: int = 0
-    """Successful ones."""
+    """Successful requests."""
     failures: tuple[Failure, ...] = ()
 
     def __add__(self, other: WarmUp | Round) -> WarmUp:
@@ -295,15 +293,12 @@ def without_samples(round_: Round) -> Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadTimes:
-    """Latencies by when requests were due, in equal stretches of time, for the lead-time chart of an open loop.
-
-    If there were fewer requests than stretches, each request is a stretch.
-    """
+    """An open loop's latencies by when requests were due, in stretches of time; a stretch has at least one request."""
 
     due_ns: tuple[int, ...]
-    """When each stretch's first request was due, counted from the warm-up; ascending, without empty stretches."""
+    """When each stretch's first request was due, counted from the end of the warm-up; ascending."""
     counts: tuple[int, ...]
-    """Successful requests of each."""
+    """Successful requests of each stretch."""
     mean_ns: tuple[int, ...]
     max_ns: tuple[int, ...]
 
@@ -314,21 +309,21 @@ class BootCapacity:
 
     rate: float
     variance: float
-    """Uncertainty of the rate's logarithm."""
+    """Of the rate's logarithm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """Facts about one start-up of the server during its load."""
+    """One start-up of the server."""
 
     index: int
     pids: tuple[int, ...] = ()
     peak_rss_bytes: int | None = None
-    """The sum of each process's own peak, over the process tree."""
+    """The sum of its processes' own peaks."""
     memory: tuple[tuple[int, int], ...] = ()
-    """How its peak grew with the requests it had answered, see `usage.Course`. Empty if unknown."""
+    """How its peak grew with the requests that it had answered, see `usage.Course`. Empty if unknown."""
     startup_ns: int | None = None
-    """Time from the start of its process to its first answer, if the test asks for it."""
+    """Time from the start of its process to its first answer; None unless the test asks for it."""
     queries: Queries | None = None
     """Queries after the warm-up; None if nobody counted them."""
     stabilised: tuple[str, ...] = ()
@@ -336,26 +331,25 @@ class Boot:
     tracer: str = ""
     """The tracer of the server or its load generator, such as `coverage`."""
     left_share: float = 0.0
-    """Cores that it still used after its last answer, beyond its use before the load: its answers left work behind.
-    Work that only waits remains unknown."""
+    """CPU seconds per second after its last answer, above its use before the load: its answers left work behind."""
     was_at_work: bool = False
     """Whether it was still busy with work of an earlier load when this one began."""
     worker_pids: tuple[int, ...] = ()
-    """The `pids` that answer requests, each good for about one core; empty if unknown."""
+    """The processes that answer requests; empty if unknown."""
     cores: frozenset[int] = frozenset()
     """Cores that its processes may run on; empty if unknown."""
     children_share: float = 0.0
     """Share of its CPU time in child processes that work for the workers."""
     generator_cores: frozenset[int] = frozenset()
-    """Cores that the generators may run on; empty also if that is the test process."""
+    """Cores that the generators may run on; also empty if the test process makes the load."""
     generators: tuple[GeneratorProcess, ...] = ()
-    """The generators that loaded it; empty if there was one."""
+    """Empty if there was one generator."""
     samples: Sequence[Sample] = ()
     """Looks at its processes, the generator and the sockets between them, a few times a second."""
     alone: Histogram = EMPTY
     """Nanoseconds of requests that were sent one after the other after the load; empty if none were sent."""
     core_delay: float = 1.0
-    """Time on its cores ÷ its CPU time, because others used the cores too. Only if servers are loaded alternately."""
+    """Time on its cores ÷ its CPU time: above 1 if others used its cores. Known only in a comparison."""
     leads: LeadTimes | None = None
     """Open loop only."""
     thread_pools: tuple[ThreadUse, ...] = ()
@@ -363,7 +357,7 @@ class Boot:
     capacity: BootCapacity | None = None
     """None without a search for the capacity."""
     warm_up: WarmUp = WarmUp()
-    """Results of the requests before the rounds, over all loads of this start-up."""
+    """The requests before the rounds, over all loads of this start-up."""
     growth: Growth | None = None
     """Its growth of resources per request; None if unknown."""
     processes_ended: int = 0
@@ -372,7 +366,7 @@ class Boot:
     """The change among the server's processes that makes their use unknown, if any."""
 
     def and_then(self, later: Boot, *, memory: tuple[tuple[int, int], ...]) -> Boot:
-        """Returns the facts with a further load of this start-up; `memory` is the course over both."""
+        """Returns the start-up with a further load; `memory` is the course over both loads."""
         peaks = [peak for peak in (self.peak_rss_bytes, later.peak_rss_bytes) if peak is not None]
         changed = later.processes_changed or self.processes_changed
         return replace(
@@ -391,7 +385,7 @@ class Boot:
         )
 
     def with_lost(self, earlier: Boot) -> Boot:
-        """Returns a copy with the generators that an earlier load of this start-up lost."""
+        """Returns the start-up with the generators that its earlier load lost."""
         lost = {own.number: own.lost for own in earlier.generators}
         return replace(
             self, generators=tuple(replace(own, lost=lost.get(own.number) or own.lost) for own in self.generators)
@@ -400,7 +394,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Everything that one load measured: all rounds of all start-ups."""
+    """All figures of one load, over all start-ups."""
 
     rounds: tuple[Round, ...]
     boots: tuple[Boot, ...]
@@ -410,19 +404,19 @@ class Recording:
     why_engine: str = ""
     """Why it was not replay; empty for replay."""
     wait_ns: int = 0
-    """Time spent waiting for requests in flight after the last rounds, over all loads."""
+    """Time after the last rounds until requests in flight ended, over all start-ups."""
     open_loop: bool = False
     """Whether requests were due at given instants, however slow the server was."""
     due: int | None = None
-    """Open loop and fixed counts: how many requests were due after the warm-up, over all loads."""
+    """How many requests were due after the warm-up, over all start-ups; None in a closed loop for a time."""
     attack_ns: int = 0
-    """From the first to the last start that was due, over all loads: vegeta's attack. In a closed loop, the rounds."""
+    """From the first to the last request that was due, over all start-ups (vegeta's attack). In a closed loop, the
+    rounds."""
     pinned: bool = False
     """Whether server and generator ran on separate cores."""
 
     @property
     def tracer(self) -> str:
-        """The tracers of the server or its load generator in any start-up."""
         return ", ".join(dict.fromkeys(boot.tracer for boot in self.boots if boot.tracer))
 
     @property
@@ -431,23 +425,21 @@ class Recording:
 
     @property
     def queries(self) -> Queries | None:
-        """The queries of all start-ups; None if nobody counted them."""
         return Queries.summed(boot.queries for boot in self.boots)
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Why generators' parts of the load are missing, each reason once."""
+        """Why generators' parts of the load are missing."""
         found = (own.title + own.lost for boot in self.boots for own in boot.generators if own.lost)
         return tuple(dict.fromkeys(found))
 
     @property
     def left_share(self) -> float:
-        """Cores that the server still used after its last answer, on the start-up with the most."""
+        """As `Boot.left_share`, for the start-up with the most."""
         return max((boot.left_share for boot in self.boots), default=0.0)
 
     @property
     def processes_changed(self) -> str:
-        """The changes among the server's processes, in any start-up, that make their use unknown."""
         return "; ".join(dict.fromkeys(boot.processes_changed for boot in self.boots if boot.processes_changed))
 
     @property
@@ -462,7 +454,7 @@ class Recording:
         return replace(self, boots=(boot,), rounds=rounds)
 
     def measured(self) -> tuple[Round, ...]:
-        """Returns the rounds without handovers and drains."""
+        """Returns the rounds that are neither handovers nor drains."""
         return tuple(round_ for round_ in self.rounds if round_.phase is Phase.ROUND)
 
     @property
@@ -470,28 +462,24 @@ class Recording:
         return max((round_.most_open for round_ in self.rounds), default=0)
 
     def counted(self) -> tuple[Round, ...]:
-        """Returns the rounds that the load's figures are made from.
+        """Returns the rounds that count for the load's rates.
 
-        They include the drains in an open loop, because the server was late with due requests. They also do so if no
-        request ended before.
+        An open loop's drains count, because the server was late with their requests. If no request ended in a round,
+        all rounds count.
         """
         measured = self.measured()
         return measured if not self.open_loop and any(round_.done for round_ in measured) else self.rounds
 
     def latency(self) -> Histogram:
-        """The latencies of all successful requests, drains included."""
         return self.merged("latency")
 
     def merged(self, name: str) -> Histogram:
-        """Returns this histogram over all rounds, drains included."""
+        """Returns the histogram in this field over all rounds, even handovers and drains."""
         return Histogram.merged(getattr(round_, name) for round_ in self.rounds)
 
 
 def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Returns one failure per kind, most frequent first, with the first example of each.
-
-    Of equally frequent ones, answers come first because they tell what failed.
-    """
+    """Returns one failure for each kind, the most frequent first; equally frequent ones with an answer come first."""
     merged: dict[str, Failure] = {}
     for failure in failures:
         seen = merged.get(failure.kind)
@@ -499,20 +487,17 @@ def merge_failures(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     return tuple(sorted(merged.values(), key=lambda one: (-one.count, not one.kind.startswith("status "), one.kind)))
 
 
-# --- Packs the measurements that a session keeps: before the reports, nobody reads most of them
+# --- Packs the measurements that a session keeps: before the reports, hardly any code reads them
 
 
 def pack(values: Iterable[object]) -> None:
-    """Packs the contents of frozen values. These stay equal, and equal histograms share memory."""
+    """Makes the histograms and samples in the values smaller. They stay equal, and equal histograms share memory."""
     known: dict[bytes, bytes] = {}
     for held in packable_in(tuple(values)):
         if isinstance(held, Samples):
             held.pack()
         else:
             held.held.pack(known)
-
-
-_LEAVES = (int, str, float)
 
 
 def packable_in(value: object) -> Iterator[Histogram | Samples]:
@@ -527,12 +512,12 @@ def packable_in(value: object) -> Iterator[Histogram | Samples]:
     elif isinstance(value, Mapping):
         parts = value.values()
     for part in parts:
-        if part is not None and not isinstance(part, _LEAVES):  # nearly all are
+        if not isinstance(part, int | str | float | None):  # nearly all are
             yield from packable_in(part)
 
 
 class Samples(Sequence[Sample]):
-    """The samples of one start-up. Equals a tuple of the same samples. After `pack` it takes much less memory."""
+    """The samples of one start-up; equal to a tuple of the same samples. After `pack` it takes much less memory."""
 
     __slots__ = ("_count", "_held")
 
@@ -566,8 +551,7 @@ class Samples(Sequence[Sample]):
         return self._all() == tuple(other) if isinstance(other, Samples | tuple) else NotImplemented
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=2)  # a reader asks several times
 def _unpacked(raw: bytes) -> tuple[Sample, ...]:
-    """Returns packed samples. Cached, because one reader asks several times."""
     found: tuple[Sample, ...] = pickle.loads(zlib.decompress(raw))  # noqa: S301 - from this process, or another of ours
     return found

@@ -38,15 +38,13 @@ if TYPE_CHECKING:
 # --- Durations and lead times in the making: typed arrays take samples, and counts take whole blocks
 
 BLOCK = 8192
-"""Samples kept before they go into the histogram: adding a block takes about 0.1 ms."""
+"""So many samples go into a histogram at once, which takes about 0.1 ms."""
 _POINTS = 500
 """Points of a lead-time series: as many as a chart can show."""
 _Ints: TypeAlias = NDArray[np.int64]
 
 
 class Durations:
-    """A histogram in the making."""
-
     __slots__ = ("_counts", "_folded", "_max", "_min", "_squares", "_sum", "append", "block")
 
     def __init__(self) -> None:
@@ -72,7 +70,7 @@ class Durations:
         self._squares += float(floats @ floats)
 
     def take(self) -> Histogram:
-        """Returns the histogram of everything so far, and begins anew."""
+        """Returns the histogram of all samples so far, and begins anew."""
         if not self._folded:  # rounds may be short, and a pass through all counts takes too long for them
             if not self.block:
                 return EMPTY
@@ -91,7 +89,7 @@ class Durations:
 
 
 class Leads:
-    """Latencies by when their requests were due, in the making: from an instant on, for so long."""
+    """Makes `LeadTimes` of the requests that are due from `start_ns` on, for `span_ns`."""
 
     def __init__(self, start_ns: int = 0, span_ns: int = 0) -> None:
         self._start_ns = start_ns
@@ -115,10 +113,8 @@ class Leads:
         self._add(due, np.ones_like(due), latency, latency)
 
     def add(self, part: LeadTimes) -> None:
-        """Adds a generator's part of a load that begins at 0."""
-        self._add(
-            *(np.array(column, dtype=np.int64) for column in (part.due_ns, part.counts, part.mean_ns, part.max_ns))
-        )
+        columns = (part.due_ns, part.counts, part.mean_ns, part.max_ns)
+        self._add(*(np.array(column, dtype=np.int64) for column in columns))
 
     def _add(self, due_ns: _Ints, counts: _Ints, mean_ns: _Ints, max_ns: _Ints) -> None:
         at = np.minimum(due_ns // self._stretch_ns, _POINTS - 1)
@@ -128,7 +124,7 @@ class Leads:
         self._sums += np.bincount(at, weights=mean_ns * counts, minlength=_POINTS)
 
     def taken(self) -> LeadTimes | None:
-        """Returns the lead times of everything so far; None if there was no sample."""
+        """Returns the lead times of all samples so far; None if there was no sample."""
         self._fold()
         at = np.flatnonzero(self._counts)
         if at.size == 0:
@@ -145,11 +141,11 @@ class Leads:
 
 
 class Tally:
-    """Counts and times of the current round. Its recorder is the clock of all tallies of the load."""
+    """Counts and times of the current round."""
 
     def __init__(self, clock: Recorder, name: str) -> None:
         self.name = name
-        """The part's name; empty for a load without parts."""
+        """Of the part or step; empty for a load without parts."""
         self._clock = clock
         self._durations = {name: Durations() for name in HISTOGRAMS}
         self._latency = self._durations["latency"]
@@ -161,7 +157,7 @@ class Tally:
         self._events: int | None = None
         self._answers: int | None = None
         self._carried: dict[int, Carried] = {}
-        """By the number of the round."""
+        """By the round's index."""
         self.failed = 0
         """Failed requests since the warm-up ended."""
         self.last_end_ns = 0
@@ -173,7 +169,7 @@ class Tally:
         self.begin()
 
     def is_quick(self, ended_ns: int) -> bool:
-        """Returns whether a sample that ends then costs next to nothing: it closes no round, and fills no block."""
+        """Returns whether taking a sample that ends then is cheap: it closes no round, and fills no block."""
         return ended_ns < self._clock.boundary_ns and len(self._latency.block) < BLOCK - 1
 
     def success(
@@ -217,7 +213,7 @@ class Tally:
                 durations.fold()
 
     def _carry(self, started_ns: int, ended_ns: int, sent: int, received: int) -> None:
-        """Divides a request among the rounds in which it was under way, instead of the round it ends in."""
+        """Divides a request among the rounds in which it was under way."""
         took_ns, last = max(1, ended_ns - started_ns), -1
         for index, within_ns in self._clock.overlaps(started_ns, ended_ns):
             parts, sent_part, received_part = (
@@ -237,7 +233,7 @@ class Tally:
         self._carried[last] += whole
 
     def settle(self) -> None:
-        """Gives the rounds their parts of requests that ended later or began earlier."""
+        """Gives all rounds their `Carried`. Call it once, after the last sample."""
         for index, carried in self._carried.items():
             if index < len(self.rounds):  # a load that was cut short leaves its last round open
                 self.rounds[index] = replace(self.rounds[index], carried=carried)
@@ -252,7 +248,7 @@ class Tally:
         count: int = 1,
         due_ns: int | None = None,
     ) -> None:
-        """Takes failed requests of one kind; with a status if an answer came."""
+        """Takes failed requests of one kind; `status` is the code of the answer, if one came."""
         clock = self._clock
         if ended_ns >= clock.boundary_ns:
             clock.advance(ended_ns)
@@ -272,32 +268,30 @@ class Tally:
         self._breaches[breach] += count
 
     def counts(self, due_ns: int | None) -> bool:
-        """Returns whether a request is measured; one that was due in the warm-up is not."""
+        """Returns whether a request is measured: an open loop's isn't if it was due in the warm-up."""
         return due_ns is None or due_ns >= self._clock.measured_from_ns
 
     def answers(self, count: int) -> None:
-        """Adds the number of HTTP answers that the last success or failure took: a journey has several."""
+        """Adds the HTTP answers of the last success or failure: a journey has several."""
         self._answers = (self._answers or 0) + count
 
     def step(self, name: str) -> Tally:
         return self._clock.step(self.name, name)
 
     def uncounted(self, uncounted_ns: int) -> None:
-        """Adds time of a journey that does not count, such as pauses. It is in none of its durations."""
         self._clock.uncounted_ns += uncounted_ns
 
     def sent(self, request: httpx.Request) -> None:
-        """Keeps where a request went. A limited number shows the endpoints; more would cost 1 µs each."""
+        """Keeps the request's method and path. A limited number shows the endpoints; more would cost 1 µs each."""
         if self._clock.paths_left > 0:
             self._clock.paths_left -= 1
             self._clock.paths.add((request.method, request.url.path))
 
     def held_loop(self, code_ns: int) -> None:
-        """Adds how long a journey's code blocked the event loop, computing or not."""
         self._clock.code_ns += code_ns
 
     def first_event(self, at_ns: int, started_ns: int, due_ns: int | None = None) -> None:
-        """Takes a stream's first event; its time counts from the same instant as the stream's latency."""
+        """Takes a stream's first event. Its time counts from the same instant as the stream's latency."""
         clock = self._clock
         if at_ns >= clock.boundary_ns:
             clock.advance(at_ns)
@@ -306,7 +300,7 @@ class Tally:
             self._first_event.append(at_ns - (started_ns if due_ns is None else due_ns))
 
     def next_event(self, at_ns: int, gap_ns: int) -> None:
-        """Takes any event of a stream but its first. `gap_ns` is the time since the stream's previous event."""
+        """Takes a later event of a stream. `gap_ns` is the time since the stream's previous event."""
         clock = self._clock
         if at_ns >= clock.boundary_ns:
             clock.advance(at_ns)
@@ -327,7 +321,7 @@ class Tally:
         for durations in self._durations.values():
             durations.take()
         self.ends = array("q")
-        """When requests ended, if rounds have a typical rate."""
+        """When successful requests ended; filled only if `Recorder.paces`."""
         self.requests = 0
         """Successful requests."""
         self._sent = self._received = 0
@@ -339,7 +333,7 @@ class Tally:
         """By kind, with the first example: messages may be long, and failures many."""
 
     def end(self, **own: Any) -> Round:
-        """Returns the current counts as a round, without CPU times, and keeps it; `own` are its further fields."""
+        """Returns the current counts as a round, and keeps it; `own` are the round's other fields."""
         own |= {name: durations.take() for name, durations in self._durations.items()}
         round_ = Round(
             **own,
@@ -360,21 +354,16 @@ class Tally:
 
 # --- A turn's typical rate: the median time of a fixed number of answers. Stalls do not change it
 
-_LEAST_PACE = 16
-"""The time of fewer answers is more chance than pace, above all if requests differ. The number is rounded up to whole
-bunches, an answer per connection. A part of a bunch takes the time of one bunch or two."""
-_PACES = 2
-"""A typical rate needs this many times the answers whose time it measures."""
-
 
 def typical_rps(ends: Sequence[array[int]], connections: int) -> float | None:
     """Returns requests per second by when answers ended, in nanoseconds; None if there are too few answers.
 
-    It measures the time of one answer per connection, or the least multiple from 16 on. With fewer than twice as many
-    answers, it measures their whole bunches after the first one. Each sequence in `ends` ascends.
+    It measures the time of one answer per connection (a bunch), or of whole bunches with at least 16 answers. With
+    fewer than twice as many answers, it measures the bunches after the first one. Each sequence in `ends` ascends.
     """
-    count, answers = sum(map(len, ends)), connections * math.ceil(_LEAST_PACE / connections)
-    if count < _PACES * answers:
+    # The time of fewer than 16 answers is more chance than pace. A part of a bunch takes the time of one bunch or two.
+    count, answers = sum(map(len, ends)), connections * math.ceil(16 / connections)
+    if count < 2 * answers:
         # Chance decides how many bunches end in a turn, but not how long whole bunches take.
         answers = (count // connections - 1) * connections if connections < answers else 0
     if answers <= 0:
