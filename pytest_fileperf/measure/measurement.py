@@ -45,7 +45,6 @@ class LatencySummary:
 
     @classmethod
     def of(cls, histogram: Histogram) -> LatencySummary:
-        """Returns the summary of durations in nanoseconds."""
         mean_ns, stdev_ns = histogram.mean_ns(), histogram.stdev_ns()
         shares = {"p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9}
         return cls(
@@ -123,7 +122,6 @@ _SAME = (
     "bytes_sent", "bytes_received",
 )  # fmt: skip
 """Fields that a measurement copies from the sum of all rounds."""
-_TIMES = ("latency", "ttfb", "service", "send_delay")
 NO_EVENTS = EventSummary(count=0, rate=0.0, first=LatencySummary.of(EMPTY), gap=LatencySummary.of(EMPTY))
 
 
@@ -258,10 +256,7 @@ def measurement_of(
     cpu_share: float | None = None,
     worker_cpu_shares: tuple[float, ...] | None = None,
 ) -> Measurement:
-    """Returns the figures of a recording.
-
-    Arguments replace figures that another recording shows better: the whole load's, or of a server loaded alone.
-    """
+    """Returns the figures of a recording. The other arguments replace figures that another recording shows better."""
     total, counted = recording.total, recording.counted()
     kinds = {failure.kind: failure.count for failure in total.failures}
     made = total.requests + total.failed
@@ -275,12 +270,15 @@ def measurement_of(
     else:
         answered = sum(round_.http_requests for round_ in counted)
         http_rps = answered / counted_seconds if counted_seconds else 0.0
-    times: dict[str, Any] = {name: LatencySummary.of(getattr(total, name)) for name in _TIMES}
+    same: dict[str, Any] = {name: getattr(total, name) for name in _SAME}
     use = Usage(recording)
     ran = None if recording.processes_changed else use.server_ran
     return Measurement(
-        **{name: getattr(total, name) for name in _SAME},
-        **times,
+        **same,
+        latency=LatencySummary.of(total.latency),
+        ttfb=LatencySummary.of(total.ttfb),
+        service=LatencySummary.of(total.service),
+        send_delay=LatencySummary.of(total.send_delay),
         rps=rps,
         errors=total.failed,
         success_ratio=total.requests / made if made else 0.0,
@@ -334,28 +332,27 @@ def measurement_of(
 # --- Work of a version during the other's turns: they share a core, so it slows the other
 
 _FELT = 0.02
-"""Share of a core from which it is reported: it costs the other version as much of its rate."""
+"""Share of a core from which background work is reported. It costs the other version as much of its rate."""
 _DOUBT = 0.02
 """Chance of a false report. One late reading or slow request shows in few turns, background work in most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """Shares of a core that the versions used in each other's turns; None if unknown."""
+    """Shares of a core that each version used while the other was loaded; None if unknown."""
 
     base: float | None
     now: float | None
     surely_base: float = 0.0
+    """A lower bound of `base` in most turns."""
     surely_now: float = 0.0
-    """Lower bound in most of these turns."""
 
     def __str__(self) -> str:
         """Returns a sentence that says whose work slows the other version; empty if neither does."""
-        sides = (
-            ("the old code", self.base or 0.0, self.surely_base),
-            ("the new code", self.now or 0.0, self.surely_now),
-        )
-        told = [f"{whose} used {format_share(round(share, 2))}" for whose, share, surely in sides if surely > _FELT]
+        sides = (("the old code", self.base, self.surely_base), ("the new code", self.now, self.surely_now))
+        told = [
+            f"{whose} used {format_share(round(share or 0.0, 2))}" for whose, share, surely in sides if surely > _FELT
+        ]
         if not told:
             return ""
         used = f"{' and '.join(told)} of a core during the other version's measurement"
@@ -368,7 +365,10 @@ def background_of(base: Recording, now: Recording) -> Background:
 
 
 def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
-    """Returns the share of a core used in the other version's turns, without late answers, and its lower bound."""
+    """Returns the share of a core that `own` used in the other version's turns, and a lower bound of it.
+
+    CPU time for answers that came late, in those turns, does not count.
+    """
     starts = [turn.started_ns for turn in other.measured()]
     ends = [turn.ended_ns for turn in other.measured()]
 
@@ -390,7 +390,7 @@ def _shares(own: Recording, other: Recording) -> tuple[float | None, float]:
 
 
 def _least_median(values: Sequence[float]) -> float:
-    """Returns a lower bound of the median by the sign test; 0.0 if there are too few values to tell."""
+    """Returns a lower bound of the median, by the sign test; 0.0 if the values are too few to tell."""
     count, below, chance = len(values), 0, 0.0
     while below < count and (chance := chance + comb(count, below) / 2**count) <= _DOUBT:
         below += 1

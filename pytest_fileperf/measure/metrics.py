@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 _MANY = 50
 """Requests on each connection, one after the other. Then one bunch changes the rate by at most 2 %."""
-_ERRORS = 3
-"""Both rates agree within this many standard errors of the mean latency."""
-_ROUGH = 0.03
-"""Both rates may always differ by this share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +32,11 @@ class LittlesLaw:
     in_flight: float
     """The mean number of successful requests under way."""
     latency: float
-    """Their mean latency, in seconds."""
+    """The mean latency of successful requests, in seconds."""
     rps: float
     """Requests/s as reported."""
     error: float
-    """By how much both rates may differ, as a share: chance in the mean latency, but at least 3 %."""
+    """By how much both rates may differ, as a share: three standard errors of the mean latency, but at least 3 %."""
     is_short: bool
     """Whether a request takes longer than each start-up was measured."""
 
@@ -56,7 +52,7 @@ class LittlesLaw:
 
 
 def rate_of(recording: Recording, count: Callable[[Round], float]) -> float | None:
-    """Returns per second whatever `count` returns for a round, by `Round.carried`."""
+    """Returns the sum of `count` over the rounds, per second. None if the load has no rounds."""
     counted = recording.counted()
     seconds = sum(round_.duration_ns for round_ in counted) / 1e9
     if seconds <= 0:
@@ -65,7 +61,7 @@ def rate_of(recording: Recording, count: Callable[[Round], float]) -> float | No
 
 
 def littles_law(recording: Recording) -> LittlesLaw | None:
-    """Returns the figures of Little's law for a closed loop that ends by time. None for others, or without answers."""
+    """Returns the figures of Little's law for a closed loop that ends by time. None for other loads."""
     if not _is_closed(recording):
         return None
     latency, measured = recording.latency(), recording.measured()
@@ -76,13 +72,13 @@ def littles_law(recording: Recording) -> LittlesLaw | None:
         in_flight=in_flight,
         latency=mean / 1e9,
         rps=rate_of(recording, lambda round_: round_.done) or 0.0,
-        error=max(_ROUGH, _ERRORS * latency.stdev_ns() / mean / math.sqrt(latency.count)),
+        error=max(0.03, 3 * latency.stdev_ns() / mean / math.sqrt(latency.count)),
         is_short=_each_ns(recording) < mean,
     )
 
 
 def _is_closed(recording: Recording) -> bool:
-    """Returns whether it is a closed loop for a time, without another server's turns, and not empty."""
+    """Returns whether it is a closed loop for a time, of one server, in which a request succeeded."""
     if recording.open_loop or recording.due is not None:
         return False
     if any(round_.phase == "handover" for round_ in recording.rounds):
@@ -136,11 +132,11 @@ class Metric:
     """Column heading."""
     unit: Unit
     worse_sign: int = +1
-    """+1 if more is worse, -1 if less is."""
+    """+1 if more is worse, -1 if less is worse."""
     of_round: Callable[[Round], float | None] = lambda _: None
     """Its value in one round; None if a single round does not have it."""
     of_run: Callable[[Recording], float | None]
-    """Its value over the whole load, if measured."""
+    """Its value over the whole load; None if it was not measured."""
     tolerance: float = 0.05
     """The worsening, as a share, that a gate accepts by default."""
     least_requests: int = 1
@@ -148,14 +144,13 @@ class Metric:
     least_events: int = 0
     """The metric needs at least this many events of streams."""
     events: Callable[[Recording], int] | None = None
-    """Returns the number of its events; None for other metrics."""
+    """For a metric of streams' events: counts them."""
     percentile: float | None = None
-    """For latency percentiles: which one."""
+    """For a latency percentile: 99 for `p99`."""
     of_processes: bool = False
     """Read from the server's processes, so unknown if these changed."""
     of_start: bool = False
     """Each start-up has one value, before any load."""
-
     is_counted: bool = False
     """Counted exactly: neither time nor the machine changes it, and it may be 0."""
 
@@ -187,7 +182,7 @@ def _time(
     of: str = "latency",
     percentile: float | None = None,
 ) -> Metric:
-    """Returns a metric of durations: of requests, or of the events in the field `of`. `least` samples are needed."""
+    """Returns a metric from the durations in the field `of` of a round. It needs `least` of them."""
     is_of_events = of != "latency"
 
     def seconds(histogram: Histogram, least: int = 1) -> float | None:
@@ -214,10 +209,10 @@ def _percentile(percent: float, tolerance: float, least: int, *, of: str = "late
 
 
 def _run_cpu_per_request(recording: Recording) -> float | None:
-    """Returns the CPU time per request, by all requests if none ended while it was measured."""
     if recording.processes_changed:
         return None
     counted = recording.counted()
+    # If no request ended while it was measured, all requests count.
     return _cpu_per_request(counted if any(round_.requests for round_ in counted) else recording.rounds)
 
 
@@ -228,11 +223,8 @@ def _cpu_per_request(rounds: tuple[Round, ...]) -> float | None:
 
 
 def _peak_rss(recording: Recording) -> float | None:
-    if recording.processes_changed:
-        return None
-    return max(
-        (float(boot.peak_rss_bytes) for boot in recording.boots if boot.peak_rss_bytes is not None), default=None
-    )
+    known = [float(boot.peak_rss_bytes) for boot in recording.boots if boot.peak_rss_bytes is not None]
+    return None if recording.processes_changed else max(known, default=None)
 
 
 def _startup(recording: Recording) -> float | None:
@@ -299,21 +291,8 @@ _ALL = (
         tolerance=RATE_TOLERANCE,
         of_processes=True,
     ),
-    Metric(
-        name="rss",
-        title="server peak RSS",
-        unit=Unit.BYTES,
-        of_run=_peak_rss,
-        of_processes=True,
-    ),
-    Metric(
-        name="startup",
-        title="start-up",
-        unit=Unit.SECONDS,
-        of_run=_startup,
-        tolerance=0.1,
-        of_start=True,
-    ),
+    Metric(name="rss", title="server peak RSS", unit=Unit.BYTES, of_run=_peak_rss, of_processes=True),
+    Metric(name="startup", title="start-up", unit=Unit.SECONDS, of_run=_startup, tolerance=0.1, of_start=True),
     Metric(
         name="queries",
         title="queries/request",
@@ -330,13 +309,7 @@ _ALL = (
         of_round=lambda round_: _error_rate((round_,)),
         of_run=lambda recording: _error_rate(recording.rounds),
     ),
-    Metric(
-        name="capacity",
-        title="capacity",
-        unit=Unit.PER_SECOND,
-        worse_sign=-1,
-        of_run=_capacity,
-    ),
+    Metric(name="capacity", title="capacity", unit=Unit.PER_SECOND, worse_sign=-1, of_run=_capacity),
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
@@ -344,19 +317,17 @@ METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
 
 # --- Limits that a search for the capacity can use. Imports nothing large
 
-LEAST_SHARE = 1e-4
-"""Some thousands of requests cannot show that a smaller share fails."""
-
 
 def searches_by(name: str) -> bool:
-    """Returns whether it is a percentile's limit, or the limit of failed requests."""
+    """Returns whether a search for the capacity can use the limit with this name."""
     return name == "max_error_rate" or percent_of(name) is not None
 
 
 def share_allowed(name: str, limit: float) -> float:
     """Returns the share of requests that may break the limit: 0.01 for `max_p99`."""
-    percent = percent_of(name)
-    return max(limit, LEAST_SHARE) if percent is None else 1 - percent / 100
+    if (percent := percent_of(name)) is not None:
+        return 1 - percent / 100
+    return max(limit, 1e-4)  # some thousands of requests cannot show that a smaller share fails
 
 
 def percent_of(name: str) -> float | None:
