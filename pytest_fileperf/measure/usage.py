@@ -24,7 +24,7 @@ from pytest_fileperf.measure.recording import Boot, GeneratorProcess, Recording,
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorUse:
     number: int
-    """Counts from 1."""
+    """From 1 on."""
     cores: tuple[int, ...]
     """Cores that it ran on; empty if unknown."""
     connections: int
@@ -38,13 +38,13 @@ class GeneratorUse:
     worker: str = ""
     """The address of the Dask worker beside it; empty for a process of this machine."""
     clock_error: float = 0.0
-    """Seconds to which its start is known, at worst; 0.0 on this machine's clock."""
+    """The largest uncertainty of its start time, in seconds; 0.0 on this machine's clock."""
     distance: float = 0.0
-    """Seconds of the shortest round trip to it; 0.0 if it was not asked."""
+    """Seconds of the shortest round trip of a message to it; 0.0 if unknown."""
 
 
 def busiest_share(rounds: Sequence[Round]) -> float:
-    """Returns CPU seconds per second of the generator, or of the busiest one; 0.0 without rounds."""
+    """Returns the busiest generator's CPU seconds per second; 0.0 without rounds."""
     duration_ns = sum(round_.duration_ns for round_ in rounds)
     if not duration_ns:
         return 0.0
@@ -62,7 +62,7 @@ def busiest_title(recording: Recording) -> str:
 
 
 def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
-    """Returns what each generator did, in order; nothing for a single generator."""
+    """Returns the use of each generator, by number; empty for a single generator."""
     rounds, shares = recording.counted(), _shares_of_cores(recording.counted())
     seconds = sum(round_.duration_ns for round_ in rounds) / 1e9
     on_boots: dict[int, list[GeneratorProcess]] = {}
@@ -92,7 +92,7 @@ def generator_uses(recording: Recording) -> tuple[GeneratorUse, ...]:
 
 
 def _shares_of_cores(rounds: Sequence[Round]) -> dict[int, float]:
-    """Returns CPU seconds per second of each generator, over its own rounds."""
+    """Returns the CPU seconds per second of each generator, over its own rounds."""
     cpu_ns, duration_ns = Counter[int](), Counter[int]()
     for round_ in rounds:
         cpu_ns.update({own.number: own.cpu_ns for own in round_.generators})
@@ -108,51 +108,48 @@ CHILDREN_WORK = 0.05
 """CPU seconds per second from which children count as working for the server."""
 _NEARLY_ALL = 0.95
 """Share of busy threads that makes a pool full: one of forty may be about to take its next work."""
-_LEAST_LOOKS = 5
-"""Fewer looks at threads say nothing about shares of the time."""
-_STALLED_SHARE = 0.10
-"""Share of the time in which something waits for storage. Less is the machine writing its own logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreUse:
-    """Use of a process that works on one core, as shares of the time."""
+    """A process's use of a core, as shares of the time."""
 
     ran: float
-    """With all its threads."""
+    """Of all its threads together."""
     main_ran: float = 0.0
+    """Of its main thread; 0.0 if the system does not report it."""
     main_waited: float = 0.0
-    """Its main thread could have run, but had no core. 0.0, as above, also if the system does not report it."""
+    """Its main thread could have run, but had no core; 0.0 if the system does not report it."""
 
     @property
     def wanted(self) -> float:
-        """The least share of the time in which the process had work for a core."""
+        """A lower bound: the process had work for a core in at least this share of the time."""
         return max(self.ran, self.main_ran + self.main_waited)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadShares:
-    """States of the workers' threads, over the looks at them."""
+    """States of the workers' threads, from samples during the rounds (looks)."""
 
     looks: int
     idle: float
     """Share of the looks in which a worker's main thread waited for something to do."""
     blocked: float
-    """Share in which it had work but waited, not for storage, and no other thread ran."""
+    """Share of the looks in which it had work but waited, not for storage, and no other thread ran."""
     storage: float
-    """Share in which it had work but waited for storage."""
+    """Share of the looks in which it had work but waited for storage."""
     running: float
-    """Share in which any thread of a worker was on a core or waited for one."""
+    """Share of the looks in which any thread of a worker was on a core or waited for one."""
     pool: float
-    """How many threads the busy thread pools have, over all workers."""
+    """How many threads the thread pools of all workers have."""
     pool_full: float
-    """Share of the looks in which nearly all of these were busy."""
+    """Share of the looks in which nearly all threads of the pools were busy."""
     pool_busy: float
     """How many threads besides the main ones were busy on average."""
     pool_storage: float
-    """How many of these waited for storage."""
+    """How many of the busy threads waited for storage."""
     pool_lock: float
-    """How many of these waited for a lock, or for another thread."""
+    """How many of the busy threads waited for a lock, or for another thread."""
 
 
 class Span:
@@ -167,14 +164,17 @@ class Span:
         self.samples = [sample for sample in boot.samples if self.start_ns <= sample.at_ns <= self.end_ns]
 
     def is_worker(self, pid: int) -> bool:
-        """Returns whether the process is a worker. If workers are unknown, every process of the server counts."""
+        """Returns whether the process is a worker. If workers are unknown, each process of the server counts as one."""
         return not self.boot.worker_pids or pid in self.boot.worker_pids
 
     def workers_in(self, sample: Sample) -> tuple[ProcessUse, ...]:
         return tuple(use for use in sample.server if self.is_worker(use.pid))
 
     def growth(self, value: Callable[[Sample], int | None]) -> float | None:
-        """Returns how much a value grows per nanosecond, with straight lines between samples; None if unknown."""
+        """Returns how much a value of the samples grows per nanosecond, with straight lines between them.
+
+        None if fewer than two samples know the value, or none lies within the rounds.
+        """
         seen = [(sample.at_ns, known) for sample in self.boot.samples if (known := value(sample)) is not None]
         if len(seen) < 2:
             return None
@@ -187,7 +187,7 @@ class Span:
 
 
 def spans_of(recording: Recording) -> Iterator[Span]:
-    """Yields the span of each start-up, except start-ups without rounds that count."""
+    """Yields the span of each start-up that has rounds that count."""
     rounds = recording.counted()
     for boot in recording.boots:
         if own := [round_ for round_ in rounds if round_.boot == boot.index]:
@@ -195,7 +195,7 @@ def spans_of(recording: Recording) -> Iterator[Span]:
 
 
 class Usage:
-    """The use in the rounds that count, computed when asked for. None or empty if unknown."""
+    """The use of server and generator in the rounds that count. A figure is None or empty if it is unknown."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -209,9 +209,9 @@ class Usage:
 
     @cached_property
     def in_flight(self) -> float:
-        """Requests under way on average, by Little's law: ended requests per second times their duration.
+        """Requests under way on average, by Little's law: their total time ÷ the rounds' time.
 
-        Limited to the number of connections, because requests from before the rounds also end in them.
+        Never more than connections, although requests from before the rounds also end in them.
         """
         is_open = self.recording.open_loop
         busy_ns = sum(round_.service.sum_ns if is_open else round_.busy_ns for round_ in self._rounds)
@@ -219,7 +219,7 @@ class Usage:
 
     @cached_property
     def generator(self) -> CoreUse:
-        """The load generator's use; the busiest generator's if there are several."""
+        """The load generator's use, or that of the busiest one."""
         busiest = []
         for span in self._spans:
             pids = dict.fromkeys(use.pid for sample in span.boot.samples for use in sample.generators)
@@ -240,13 +240,13 @@ class Usage:
 
     @cached_property
     def server_ran(self) -> float | None:
-        """CPU seconds of the whole process tree per second."""
+        """CPU seconds per second of all the server's processes."""
         known = [round_.server_cpu_ns for round_ in self._rounds if round_.server_cpu_ns is not None]
         return sum(known) / self._duration_ns if self._duration_ns and len(known) == len(self._rounds) else None
 
     @cached_property
     def workers(self) -> tuple[CoreUse, ...]:
-        """The busiest first; with several start-ups, the mean of the busiest of each, and so on."""
+        """Each worker's use, the busiest first. With several start-ups the first is the mean over their busiest."""
         count, *others = {len(span.boot.worker_pids) for span in self._spans} or {0}
         if others or not count:
             return ()
@@ -260,12 +260,15 @@ class Usage:
 
     @cached_property
     def children_ran(self) -> float:
-        """CPU seconds per second of children that work for the workers; included in `server_ran`."""
+        """CPU seconds per second of the workers' child processes; `server_ran` includes them."""
         return _mean([span.boot.children_share * (self.server_ran or 0.0) for span in self._spans])
 
     @cached_property
     def busiest_children(self) -> tuple[float, ...]:
-        """CPU seconds per second of each child with noticeable work, the busiest first; without short-lived ones."""
+        """CPU seconds per second of each child process with noticeable work, the busiest first.
+
+        A child that lives for less than two samples is missing.
+        """
         if self.children_ran < CHILDREN_WORK:
             return ()
         *_, span = self._spans
@@ -275,18 +278,18 @@ class Usage:
 
     @cached_property
     def cores(self) -> int:
-        """How many cores the server's processes may use."""
+        """How many cores the server may use; 1 if unknown."""
         return max((len(span.boot.cores) for span in self._spans), default=0) or 1
 
     @cached_property
     def cores_used(self) -> float:
-        """Share of these cores that the server used; with the generator if it may run on them too."""
+        """Share of `cores` that the server used, with the generator if it may run on the same cores."""
         beside = any(span.boot.cores & span.boot.generator_cores for span in self._spans)
         return ((self.server_ran or 0.0) + (self.generator.ran if beside else 0.0)) / self.cores
 
     @cached_property
     def threads(self) -> ThreadShares | None:
-        """The threads' states; None if unknown, or after too few looks."""
+        """None if unknown, or after too few looks."""
         each = [[span.workers_in(sample) for sample in span.samples] for span in self._spans]
         looks = [look for of_span in each for look in of_span]
         # While another thread runs, a waiting main thread may be waiting for the interpreter's lock.
@@ -297,7 +300,7 @@ class Usage:
             if use.main is not None
         )
         seen = [look for look in looks if look and all(process.busy_threads is not None for process in look)]
-        if not mains or len(seen) < _LEAST_LOOKS:
+        if not mains or len(seen) < 5:  # fewer say nothing about shares of the time
             return None
         pools = [
             sum(use.pool or 0 for use in span.boot.thread_pools if span.is_worker(use.pid)) for span in self._spans
@@ -326,12 +329,12 @@ class Usage:
 
     @cached_property
     def under_way(self) -> float:
-        """Connections with bytes stuck between generator and server, on average over these looks."""
+        """Connections with bytes stuck between generator and server, on average over `queues`."""
         return _mean([queues.under_way for queues in self.queues])
 
     @cached_property
     def storage_used(self) -> bool:
-        """Whether the server read from storage or wrote to it; if unknown, whether anything waited for storage."""
+        """Whether the server used storage; if unknown, whether anything on the machine waited for storage."""
         return any(map(_used_storage, self._spans))
 
     @cached_property
@@ -350,7 +353,7 @@ def _of_server(sample: Sample) -> Iterable[ProcessUse]:
 
 
 def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterable[int]) -> list[CoreUse]:
-    """Returns the use of each process, except processes of which nothing is known."""
+    """Returns the use of each process, without processes whose CPU time is unknown."""
 
     def share(pid: int, name: str) -> float | None:
         return span.growth(lambda sample: next((getattr(use, name) for use in of(sample) if use.pid == pid), None))
@@ -363,11 +366,6 @@ def _uses(span: Span, of: Callable[[Sample], Iterable[ProcessUse]], pids: Iterab
 
 
 def _used_storage(span: Span) -> bool:
-    """Returns whether the server used storage.
-
-    If the system does not report the server's bytes, any wait for storage on the machine counts.
-    """
-
     def moved(sample: Sample) -> int | None:
         known = [
             use.read_bytes + use.written_bytes
@@ -376,8 +374,9 @@ def _used_storage(span: Span) -> bool:
         ]
         return sum(known) if known else None
 
-    moving = span.growth(moved)
-    return _storage_stalled(span) >= _STALLED_SHARE if moving is None else moving > 0
+    if (moving := span.growth(moved)) is not None:
+        return moving > 0
+    return _storage_stalled(span) >= 0.10  # less is the machine that writes its own logs
 
 
 def _storage_stalled(span: Span) -> float:
@@ -413,11 +412,12 @@ _OF_TIME = (Unit.PER_SECOND, Unit.BYTES_PER_SECOND, Unit.SECONDS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy:
-    """Shares of the time in which others had a wanted core; 0.0 also if the system does not report it."""
+    """Shares of the time in which others had a core that was wanted; 0.0 if the system does not report it."""
 
     server: float = 0.0
-    """Of the time on one core, or on as many as the server wanted on average."""
+    """Of the time on the cores that the server wanted on average, but at least one core."""
     generator: float = 0.0
+    """The same for the load generator."""
     host: float = 0.0
     """The part of the greater share that the host of a virtual machine had."""
 
@@ -427,20 +427,17 @@ class Busy:
 
     def __str__(self) -> str:
         """Returns `other programs used the server's core 26 % of the time`, or an empty text."""
-        if not self.is_busy:
-            return ""
         shares = (("the server's core", self.server), ("the load generator's core", self.generator))
         told = [f"{whose} {share * 100:.0f} % of the time" for whose, share in shares if share >= BUSY]
         host = f" (the host of this virtual machine {self.host * 100:.0f} %)" if self.host >= BUSY else ""
-        return f"other programs used {' and '.join(told)}{host}"
+        return f"other programs used {' and '.join(told)}{host}" if told else ""
 
     def explains(self, metric: Metric) -> float:
-        """Returns the worsening of the metric that this may explain, as a log ratio; may be infinite.
+        """Returns the worsening of the metric that other programs may explain, as a log ratio; may be infinite.
 
-        Standing still for a share t of the time loses that share of a rate. Cached data is lost with it, so the loss
-        counts `_COLD` times. For a percentile it matters where the lost time lies. Requests that lost at least a share
-        s are at most t / s of all (Markov). So if a share r of the requests lies above the percentile, it may be 1 / (1
-        - t / r) times as long.
+        A rate loses the share t of the time in which others had the core, times `_COLD`. For a percentile it matters
+        which requests lost the time. At most t / s of the requests lost a share s of their time (Markov). So if a share
+        r of the requests lies above the percentile, it may be 1 / (1 - t / r) times as long.
         """
         if metric.unit not in _OF_TIME or not self.is_busy:
             return 0.0
@@ -452,7 +449,7 @@ class Busy:
 
 
 def busy_of(recording: Recording) -> Busy:
-    """Returns how busy others kept the machine during the rounds that count, as the mean over the start-ups."""
+    """Returns the mean over the start-ups."""
     boots = [_busy_in(span) for span in spans_of(recording)]
     if not boots:
         return Busy()
@@ -461,7 +458,7 @@ def busy_of(recording: Recording) -> Busy:
 
 
 def _busy_in(span: Span) -> tuple[float, float, float]:
-    """Returns what others took from the server and from the generator, and the host's part of the greater."""
+    """Returns the fields of `Busy` for one start-up."""
     boot = span.boot
     server_ran = max(_shares(span, _of_server)[0], span.cpu_ns / max(1, span.end_ns - span.start_ns))
     _, server_waited = _shares(span, span.workers_in)
@@ -473,9 +470,9 @@ def _busy_in(span: Span) -> tuple[float, float, float]:
 
 
 def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_side_ran: float) -> tuple[float, float]:
-    """Returns the share of the time that others took from one process, and the host's part of it.
+    """Returns the share of the time that others took from server or generator, and the host's part of it.
 
-    `ran` and `waited` are its own seconds per second. `other_side_ran` is the other process's time on the same cores.
+    `ran` and `waited` are its own seconds per second. `other_side_ran` are the other one's on the same cores.
     """
 
     def of_cores(value: Callable[[CoreTime], int]) -> float:
@@ -490,7 +487,7 @@ def _taken(span: Span, cores: Collection[int], ran: float, waited: float, other_
 
 
 def _shares(span: Span, processes: Callable[[Sample], Iterable[ProcessUse]]) -> tuple[float, float]:
-    """Returns how much processes ran, and how much their main threads waited for a core, in seconds per second."""
+    """Returns how long processes ran, and how long their main threads waited for a core, in seconds per second."""
     return (
         span.growth(lambda sample: _sum(use.cpu_ns for use in processes(sample))) or 0.0,
         span.growth(lambda sample: _sum(use.waiting_ns for use in processes(sample))) or 0.0,
@@ -498,7 +495,7 @@ def _shares(span: Span, processes: Callable[[Sample], Iterable[ProcessUse]]) -> 
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """Returns the sum; None without values, or if one of them is unknown."""
+    """Returns None without values, or if one of them is unknown."""
     known = list(values)
     return sum(value for value in known if value is not None) if known and None not in known else None
 
@@ -506,18 +503,17 @@ def _sum(values: Iterable[int | None]) -> int | None:
 # --- Peak memory by answered requests: peaks compare only if both servers have answered equally many
 
 Course: TypeAlias = tuple[tuple[int, int], ...]
-"""How many requests a start-up had answered, good or failed, and its peak memory until then; both never fall."""
-
+"""Points: how many requests a start-up had answered, good or failed, and its peak memory until then in bytes."""
 _MOST_POINTS = 64
 
 
 def course_of(
     readings: Sequence[tuple[int, int]], rounds: Sequence[Round], *, warm: Sequence[tuple[int, int]], warmed: int
 ) -> Course:
-    """Returns the course of a load: readings are instants with peaks, `warmed` counts the requests before the rounds.
+    """Returns the course of a load. `readings` are instants with the peak memory until then.
 
-    `warm` says from when to when these were sent, in ns before the rounds begin. Requests are assumed to end evenly
-    within it, and within each round.
+    `warmed` requests were answered before the rounds, in the stretches `warm`: start and end, in ns before the rounds
+    begin. Requests are assumed to end evenly within these stretches, and within each round.
     """
     if not readings or not rounds:
         return ()
@@ -543,7 +539,7 @@ def course_after(earlier: Course, later: Course) -> Course:
 
 
 def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
-    """Returns at most `most` points: first and last of each stretch without growth, thinned out if there are more."""
+    """Returns at most `most` points: the first and last point of each stretch without growth, or some of them."""
     points = tuple(points)
     sizes = [size for _, size in points]
     kept = [
@@ -556,10 +552,7 @@ def thinned(points: Iterable[tuple[int, int]], most: int) -> Course:
 
 
 def value_at(points: Sequence[tuple[int, float]], place: int) -> float:
-    """Returns the value at a place between ascending points, of which there must be some.
-
-    Outside them the nearest value counts.
-    """
+    """Returns the value at a place, with straight lines between ascending points. Outside them the nearest counts."""
     after = bisect_right(points, place, key=lambda point: point[0])
     if after == 0:
         return float(points[0][1])
