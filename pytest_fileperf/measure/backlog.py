@@ -1,4 +1,4 @@
-"""Decides whether a server keeps up with an open loop. Growing latencies or a growing backlog show that it does not."""
+"""Decides whether a server keeps up with an open loop: its latencies and its backlog of requests must not grow."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from numpy.typing import NDArray
 from pytest_fileperf.measure.recording import Boot, LeadTimes, Recording
 
 _KEPT_UP = 0.03
-"""Latencies may grow by at most this share of the time. The backlog may grow by at most this share of due requests.
-Beyond it, the share is the part of the load that the server cannot handle."""
-_LEAST_ROUNDS = 3
-"""Fewer rounds do not show whether a backlog grows."""
-_A_FEW = 2
-"""Requests that may be under way at the end of one round and not at the end of another."""
+"""Latencies may grow by at most this share of the time. The backlog may grow by at most this share of due requests."""
 
 
 def keeps_up(recording: Recording) -> bool:
-    """Returns whether the server keeps up. False also if too few requests are known to decide."""
+    """Returns whether the server keeps up. False if the requests are too few to decide."""
     grown = [_between_thirds(boot.leads) for boot in recording.boots if boot.leads is not None]
     slopes = [rise_ns / run_ns for rise_ns, _, run_ns, _ in filter(None, grown)]
     if not slopes or fmean(slopes) > _KEPT_UP:
@@ -32,22 +27,23 @@ def keeps_up(recording: Recording) -> bool:
 def _falls_behind(recording: Recording, boot: Boot) -> bool:
     """Returns whether ever more requests wait. If a server takes the newest first, most latencies hide this."""
     rounds = recording.of_boot(boot).measured()
-    if boot.leads is None or len(rounds) < _LEAST_ROUNDS:
+    if boot.leads is None or len(rounds) < 3:
         return False
     due_ns, counts = np.array(boot.leads.due_ns), np.array(boot.leads.counts)
     due = [int(counts[due_ns < round_.ended_ns - rounds[0].started_ns].sum()) for round_ in rounds]
     ended = list(accumulate(round_.requests for round_ in rounds))
     first = len(rounds) // 3
     growth = (due[-1] - ended[-1]) - (due[first] - ended[first])
-    return growth > _KEPT_UP * (due[-1] - due[first]) + _A_FEW
+    # Two requests may be under way at the end of one round, and none at the end of another.
+    return growth > _KEPT_UP * (due[-1] - due[first]) + 2
 
 
 def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
-    """Returns the backlog's least growth, as a share of requests; 0.0 or less if the server kept up.
+    """Returns a lower bound of the backlog's growth, as a share of requests; 0.0 or less if the server kept up.
 
-    Latencies grow by that share of the time, and answers per second fall short of this `rate` by it. A burst of
-    requests also makes latencies grow, but its answers come faster. If few requests came by chance, few answers come,
-    but latencies do not grow. A rise of less than this many standard `errors` does not count.
+    Latencies must grow by this share of the time, and answers per second must fall short of `rate` by it. After a burst
+    latencies grow, but answers come faster. If few requests were due by chance, few answers come, but latencies do not
+    grow. A rise of fewer than `errors` standard errors does not count.
     """
     if (growth := _between_thirds(leads)) is None:
         return 0.0
@@ -59,11 +55,11 @@ def backlog_growth(leads: LeadTimes, rate: float, *, errors: float) -> float:
 
 
 def _between_thirds(leads: LeadTimes) -> tuple[float, float, float, float] | None:
-    """Compares the last third of the time in which requests were due with the first, by their means.
+    """Compares the means of the last and first third of the time in which requests were due.
 
-    Returns the growth of latencies, its standard error, and the time in between, all in ns. The last item is the number
-    of requests due in that time. The error is infinite if a third has a single stretch. None if all requests were due
-    at once.
+    Returns the growth of latencies, its standard error, and the time between both means, in ns. The last item is the
+    number of requests due in that time. The error is infinite if a third has a single stretch. None if all requests
+    were due at once.
     """
     due, mean, counts = (np.array(column, dtype=np.float64) for column in (leads.due_ns, leads.mean_ns, leads.counts))
     thirds = due <= due[-1] / 3, due >= due[-1] * 2 / 3

@@ -32,10 +32,10 @@ class RateTried:
     seconds: float
     """Without the warm-up."""
     requests: int
-    """Good answers."""
+    """Successful requests."""
     failed: int
     beyond: Mapping[str, int]
-    """Requests that count against each limit, by its name: slower than it, or failed."""
+    """By the limit's name: how many requests count against it, because they were slower or failed."""
     holds: bool
     """Every limit was met, and the server did not fall behind."""
     falls_behind: bool = False

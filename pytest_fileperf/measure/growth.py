@@ -21,16 +21,11 @@ from pytest_fileperf.host.sample import Sample
 if TYPE_CHECKING:
     from pytest_fileperf.measure.recording import Round
 
-_LEAST_SAMPLES = 4
-_LEAST_REQUESTS = 20
 _QUARTERS = 4
 _LASTING_SHARE = 0.4
 """Each quarter of the requests must have at least this share of an even part of the growth."""
-_SPARE = 8
-"""This many files or threads, and one per connection, come and go in any server."""
-_LEAST_BYTES = 4 << 20
 _LEAST_OF_MEMORY = 0.05
-"""A heap may grow by this much, in bytes and as a share, just because it fragments."""
+"""A heap may grow by this share just because it fragments."""
 _LASTING_STARTS = 0.8
 """Share of the start-ups that must show lasting growth before it is reported."""
 _AT_LIMIT = 0.97
@@ -39,10 +34,10 @@ _AT_LIMIT = 0.97
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Growth per answered request, good or failed. None if it is not known."""
+    """Growth per answered request, good or failed. A figure is None if it is unknown."""
 
     requests: int
-    """The number of requests over which it was measured."""
+    """How many requests were answered while it was measured."""
     open_files: float | None = None
     threads: float | None = None
     memory_bytes: float | None = None
@@ -53,13 +48,13 @@ class Growth:
 
 
 _HELD = {"open_files": "files", "threads": "threads", "memory_bytes": "rss_bytes"}
-"""The fields of `Growth`, with the fields of `ProcessUse` that they come from."""
+"""The fields of `Growth`, and for each the field of `ProcessUse` that it comes from."""
 
 
 def growth_of(
     samples: Sequence[Sample], rounds: Sequence[Round], *, connections: int, files_limit: int | None
 ) -> Growth | None:
-    """Returns a start-up's growth over its rounds. None with too few samples, or if processes came and went."""
+    """Returns a start-up's growth over its rounds. None for too few samples, or if processes came and went."""
     full = (
         sample.at_ns
         for sample in samples
@@ -81,15 +76,16 @@ def growth_of(
     for name, field in _HELD.items():
         usable = [one for one in seen if name != "open_files" or full_ns is None or one.at_ns < full_ns]
         values = [[getattr(use, field) for use in sample.server] for sample in usable]
-        if len(usable) < _LEAST_SAMPLES or any(None in own for own in values):
+        if len(usable) < 4 or any(None in own for own in values):
             continue
         requests = np.interp([sample.at_ns for sample in usable], times, totals)
-        if requests[-1] - requests[0] < _LEAST_REQUESTS:
+        if requests[-1] - requests[0] < 20:
             continue
         sums = [float(sum(own)) for own in values]
         grown = sums[-1] - sums[0]
         found[name] = grown / float(requests[-1] - requests[0])
-        least = max(_LEAST_BYTES, _LEAST_OF_MEMORY * sums[0]) if name == "memory_bytes" else _SPARE + connections
+        # In any server 8 files or threads come and go, and one per connection.
+        least = max(4 << 20, _LEAST_OF_MEMORY * sums[0]) if name == "memory_bytes" else 8 + connections
         knots = np.interp(np.linspace(requests[0], requests[-1], _QUARTERS + 1), requests, sums).tolist()
         part = _LASTING_SHARE * grown / _QUARTERS
         if grown >= least and all(later - earlier >= part for earlier, later in pairwise(knots)):

@@ -24,8 +24,6 @@ from pytest_fileperf.measure.usage import (
 )
 from pytest_fileperf.units import format_duration, format_rate
 
-MORE_THAN_ONE = 1.05
-"""A worker with more cores than this uses several: its threads share no lock."""
 WANTED_CORE = 0.95
 """A process is saturated if it runs or waits for a core this much of the time. It hardly ever wakes up."""
 NEARLY_BUSY_CORE = 0.85
@@ -35,9 +33,9 @@ ROOM_ON_CORE = 0.75
 NEVER_IDLE = 0.10
 """An event loop sets the pace if at most this share of the looks found it idle."""
 FULL_POOL = 0.85
-"""Mean share of busy threads in a full pool. Requests must also queue for it, and all threads be busy in MOST looks.
-Threads that end together get their next work one after the other, which shows as a dip. If requests need a pool for
-half of their time, it grows to the most threads needed at once. That is well above its mean."""
+"""Mean share of busy threads in a full pool. Threads that end together get their next work one after the other, which
+shows as a dip. If requests need a pool for half of their time, it grows to the most threads needed at once. That is
+well above its mean."""
 QUEUE_FOR_POOL = 1.10
 """From this many requests per busy thread on, some wait for a thread. Fewer may be an error of the mean."""
 SPARE_POOL = 0.70
@@ -49,17 +47,13 @@ FEW = 0.25
 IN_USE = 0.80
 """Requests in flight per connection, in a closed loop in which the server sets the pace."""
 SAME_LATENCY = 0.80
-"""If requests alone take less than this share of their time under load, they wait for each other under load."""
+"""If requests alone take less than this share of their median under load, they wait for each other under load."""
 LIKE_LATENCY = 0.60
 """The same for the mean, which a few requests and stalls of the machine change."""
 CLEARLY_MORE = 1.2
 """If two processes want a core all the time, the one that ran this much more is the bottleneck."""
-LEAST_POOL = 2
-"""A single thread is not a pool: it may be an event loop of its own."""
 MANY_LOOKS = 10
 """If this many looks all show one state, it lasts for at least 0.75 of the time (95 % sure)."""
-LEAST_QUEUE_LOOKS = 2
-"""Looks at the sockets; each counts all connections."""
 
 
 class LimitKind(StrEnum):
@@ -88,7 +82,7 @@ class Limit:
 
     kind: LimitKind
     evidence: str
-    """The figures that show it. May be empty if the limit is unclear."""
+    """The figures that show it. It may be empty if the limit is unclear."""
     queues: bool = field(default=False, compare=False)
     """Requests wait for each other, for example for a lock. Not stored."""
 
@@ -105,7 +99,7 @@ def limit_of(usage: Usage) -> Limit:
 
 
 def may_queue(usage: Usage) -> bool:
-    """Returns whether requests may wait for each other or for a thread. The latency of single requests would tell."""
+    """Returns whether requests may wait for each other or for a thread. Sending them one by one would tell."""
     kind, threads = limit_of(usage).kind, usage.threads
     for_thread = threads is not None and threads.pool_busy >= 1 - FEW
     return kind is LimitKind.CONCURRENCY or (kind is LimitKind.UNCLEAR and for_thread)
@@ -128,7 +122,7 @@ def _busy_core(usage: Usage) -> Limit | None:
         return _generator_limit(usage, f"at {_percent(generator.ran)} of its core")
     if children := _busy_children(usage):
         return _server_limit(children)
-    if mean > MORE_THAN_ONE:
+    if mean > 1.05:  # several cores each: their threads share no lock
         return _server_limit(f"at {mean * len(workers):.1f} cores")
     if mean >= BUSY_CORE:
         return _server_limit(f"at {_percent(mean)} of {_count(len(workers), 'core')}")
@@ -139,17 +133,14 @@ def _busy_core(usage: Usage) -> Limit | None:
 
 
 def _busy_process(usage: Usage) -> Limit | None:
-    """Finds a saturated core of the test process, in which the app runs."""
+    """Finds a saturated core of the test process, if the app runs in it."""
     if usage.generator.ran < BUSY_CORE:
         return None
     return _server_limit(f"at {_percent(usage.generator.ran)} of 1 core, including the load generator")
 
 
 def _busy_children(usage: Usage) -> str:
-    """Returns the evidence that child processes limit the server: all its cores are busy, or one core for each child.
-
-    Empty without such evidence.
-    """
+    """Returns evidence that child processes limit the server: they use all its cores, or a core each. Else empty."""
     if usage.children_ran < CHILDREN_WORK:
         return ""
     if usage.cores_used >= BUSY_CORE:
@@ -170,7 +161,7 @@ def _journey(usage: Usage) -> Limit | None:
 
 
 def _too_few_cores(usage: Usage) -> Limit | None:
-    """Finds a process that always wants a core, and has to share it with others."""
+    """Finds a process that always wants a core, but has to wait for it."""
     generator, busiest = usage.generator, usage.workers[0] if usage.workers else CoreUse(ran=0.0)
     if max(generator.wanted, busiest.wanted) < WANTED_CORE:
         return None
@@ -197,7 +188,7 @@ def _never_idle(usage: Usage) -> Limit | None:
 
 
 def _event_loop(usage: Usage) -> Limit | None:
-    """Finds an event loop that is never idle, and mostly waits inside calls: it serves one request at a time."""
+    """Finds an event loop that is never idle, but mostly waits inside calls: it serves one request at a time."""
     threads = usage.threads
     if threads is None or not usage.workers:
         return None
@@ -230,7 +221,8 @@ def _thread_pool(usage: Usage) -> Limit | None:
     if threads is None:
         return None
     busy, in_flight = threads.pool_busy, usage.in_flight
-    full = threads.pool >= LEAST_POOL and busy >= threads.pool * FULL_POOL and threads.pool_full >= MOST
+    # A single thread is not a pool: it may be an event loop of its own.
+    full = threads.pool >= 2 and busy >= threads.pool * FULL_POOL and threads.pool_full >= MOST
     full = full and in_flight >= busy * QUEUE_FOR_POOL + 1
     if threads.pool_storage >= max(busy, 1) * MOST and usage.storage_used and (full or busy >= in_flight * MOST):
         evidence = f"{threads.pool_storage:.0f} of {busy:.0f} busy threads wait for it, {_server_cpu(usage)}"
@@ -245,7 +237,7 @@ def _thread_pool(usage: Usage) -> Limit | None:
 
 def _network(usage: Usage) -> Limit | None:
     """Finds bytes that one end has written and the other has not received, although it read all that came."""
-    if len(usage.queues) < LEAST_QUEUE_LOOKS or usage.under_way < max(1.0, usage.in_flight * MOST):
+    if len(usage.queues) < 2 or usage.under_way < max(1.0, usage.in_flight * MOST):
         return None
     evidence = f"bytes wait to be sent on {usage.under_way:.0f} connections, {_in_flight(usage)}, {_server_cpu(usage)}"
     return Limit(kind=LimitKind.NETWORK, evidence=evidence)
@@ -299,8 +291,8 @@ def _known(usage: Usage, where: str = "") -> str:
 def _queue(usage: Usage) -> str | None:
     """Returns how requests wait for each other; empty if unclear, None if they do not wait.
 
-    A single request meets no queue. By Little's law, answers per second times its duration are the requests served at a
-    time. Waiting for CPU time that all of them need does not count.
+    A request that is sent alone meets no queue. By Little's law, its duration times the answers per second is the
+    number of requests that the server handles at a time. Waiting for CPU time that all requests need does not count.
     """
     recording = usage.recording
     alone = Histogram.merged(boot.alone for boot in recording.boots)
@@ -321,7 +313,7 @@ def _queue(usage: Usage) -> str | None:
 
 
 def _generator_limit(usage: Usage, evidence: str, *, alone: str = "") -> Limit:
-    """Returns the load generator as the limit. The evidence names the busiest one if there are several."""
+    """Returns the load generator as the limit. Several generators are named; `alone` begins the evidence of one."""
     title = busiest_title(usage.recording)
     return Limit(kind=LimitKind.GENERATOR, evidence=f"{title} {evidence}" if title else f"{alone}{evidence}")
 
@@ -331,7 +323,7 @@ def _server_limit(evidence: str) -> Limit:
 
 
 def _worker_waits(workers: Sequence[CoreUse]) -> str:
-    """Returns `its 2 workers ran 62 % and waited 36 % of the time for a core`, for the workers that always want one."""
+    """Returns `its 2 workers ran 62 % and waited 36 % of the time for a core`. Workers with room do not count."""
     short = [worker for worker in workers if worker.wanted >= WANTED_CORE] or workers
     who = "its worker" if len(workers) == 1 else f"its {len(workers)} workers"
     if len(short) < len(workers):
@@ -345,10 +337,7 @@ def _waits(ran: float, waited: float) -> str:
 
 
 def _wanted(usage: Usage) -> float:
-    """Returns how much of the time the busiest process wanted a core, as a share; 1.0 if unknown.
-
-    In this process this is the load generator's share. Busy child processes also count, and may use several cores.
-    """
+    """Returns the share of the time in which the server's busiest process wanted a core; 1.0 if unknown."""
     if usage.recording.engine == "in-process":
         return usage.generator.ran
     if usage.children_ran >= CHILDREN_WORK:

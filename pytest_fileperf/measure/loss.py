@@ -1,4 +1,4 @@
-"""Finds what requests lost their time to between two versions: CPU time, waiting, or a blocked event loop."""
+"""Finds why requests of the new version take longer: CPU time, waiting, or a blocked event loop."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from pytest_fileperf.measure.usage import BUSY_CORE
 
 A_GOOD_PART = 0.25
 """Share of a loss from which a cause is reported. The model is accurate to about a tenth."""
-_LEAST_LOSS = 0.01
-"""Share of the old latency. Smaller differences are chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +31,18 @@ class Served:
     """How one version answered a load, per request."""
 
     latency_s: float
-    """The mean. In a closed loop: the time between two requests of a connection, including pauses."""
+    """The mean. In a closed loop: the time from a connection's request to its next one, including pauses."""
     cpu_s: float
     connections: int
     rate: float | None = None
     """Open loop: answers per second. None in a closed loop."""
     cores: int = 1
     core_delay: float = 1.0
-    """By which factor others on its cores may have stretched this CPU time."""
+    """The factor by which other programs on its cores may have stretched the CPU time."""
 
     @property
     def core_s(self) -> float:
-        """How long it needs a core, including the time that others had it."""
+        """How long a request needs a core, including the time that other programs had it."""
         return self.cpu_s * self.core_delay
 
     @property
@@ -75,17 +73,17 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """How much longer requests take than before, in seconds on average."""
+    """How much longer a request takes than before, in seconds on average."""
 
     total_s: float
     cpu_s: float
-    """More CPU time, for itself and for the requests before it."""
+    """By more CPU time, of this request and of the requests before it."""
     others_s: float = 0.0
-    """At most this much may be waiting for a core that other processes of the machine had."""
+    """An upper bound: by waiting for a core that other processes of the machine had."""
 
     @property
     def wait_s(self) -> float:
-        """Waiting for anything but a core."""
+        """By waiting for anything but a core."""
         return self.total_s - self.cpu_s - self.others_s
 
     @property
@@ -94,7 +92,7 @@ class Loss:
 
 
 def latency_of(served: Served, *, wait_s: float) -> float:
-    """Returns the latency by the model, for this CPU time, load and wait."""
+    """Returns the latency by the model; `wait_s` is the part of it that needs no core."""
     own_s, apart_s = served._demand()
     wait_s += apart_s
     if served.rate is not None:
@@ -106,11 +104,11 @@ def latency_of(served: Served, *, wait_s: float) -> float:
 def loss_of(base: Served, now: Served) -> Loss | None:
     """Returns the loss; None if requests do not take longer.
 
-    More CPU time costs more without a wait than with one, so the CPU part is the mean of both. Other programs on the
-    cores stretch CPU time. If they had more of one version's cores, part of the loss may be theirs.
+    Other programs on the cores stretch CPU time. If they had more of one version's cores, part of the loss may be
+    theirs.
     """
     total_s = now.latency_s - base.latency_s
-    if total_s < _LEAST_LOSS * base.latency_s:
+    if total_s < 0.01 * base.latency_s:  # chance
         return None
     both = min(base.core_delay, now.core_delay)
     cpu_s = _by_cores(((base, both), (now, both)), total_s)
@@ -120,33 +118,29 @@ def loss_of(base: Served, now: Served) -> Loss | None:
 
 
 def _by_cores(sides: Sequence[tuple[Served, float]], total_s: float) -> float:
-    """Returns how much of the total comes from longer use of the cores. Each version comes with its core delay."""
+    """Returns how much of the total comes from longer use of the cores. Each side is a version and its core delay."""
     cores = max(math.ceil(side.cpu_s * delay * side.per_second - 0.5) for side, delay in sides)
     base, now = (replace(side, core_delay=delay, cores=max(side.cores, cores)) for side, delay in sides)
     if now.rate is not None and now.is_busy and not base.is_busy:
         return total_s  # an endless queue grows for as long as the load lasts
-    before_s, after_s = base.wait_s, now.wait_s
-    first_s = latency_of(now, wait_s=before_s) - latency_of(base, wait_s=before_s)
-    last_s = latency_of(now, wait_s=after_s) - latency_of(base, wait_s=after_s)
-    return min(max(0.0, (first_s + last_s) / 2), total_s)
+    # More CPU time costs more without a wait than with one: the mean of both counts.
+    costs_s = [latency_of(now, wait_s=wait_s) - latency_of(base, wait_s=wait_s) for wait_s in (base.wait_s, now.wait_s)]
+    return min(max(0.0, sum(costs_s) / 2), total_s)
 
 
 def _queued_s(cpu_s: float, rate: float) -> float:
-    """Returns how long requests take that arrive by chance and need a core for `cpu_s`; very long for too many."""
+    """Returns how long requests take that arrive at random and need a core for `cpu_s`."""
     busy = min(cpu_s * rate, 0.999)
     return cpu_s * (1 + busy / (2 * (1 - busy)))
 
 
-# --- Finds the times in which an event loop was blocked by one thing, and answered no request
+# --- Finds the times in which one call blocked an event loop, so that it answered no request (stalls)
 #
-# This takes frequent looks from outside. A loop that answers request after request is busy, not blocked. The stacks of
+# This takes frequent samples (looks). A loop that answers request after request is busy, not blocked. The stacks of
 # the main thread over all its time show which code blocks it.
 
-LEAST_STALL_NS = 10_000_000
+_LEAST_STALL_NS = 10_000_000
 """Looks some milliseconds apart cannot tell shorter stalls from a busy loop."""
-_LEAST_LOOKS = 2
-_HOLDS = 0.5
-"""A function with this share of a blocked loop's time blocks it."""
 _LOOP = re.compile(r".*/(?:selectors|asyncio/(?:runners|base_events|events)|uvloop/\w+|uvicorn/\w+|trio/_core/\w+)\.py")
 """Files of the innermost function while a loop has nothing to do."""
 
@@ -156,18 +150,18 @@ class Stalls:
     typical_s: float
     """Half of all blocked time is in stalls of at least this length."""
     lost_s: float
-    """How long requests waited for stalls, on average over all requests."""
+    """How long a request waited for stalls, on average over all requests."""
     waits: bool
-    """Whether the loop mostly waited in them; else it computed."""
+    """Whether the loop mostly waited during stalls; else it computed."""
 
 
 def stalls_of(
     samples: Sequence[Sample], ends_ns: Sequence[int], *, worker: int, connections: int | None, span_ns: tuple[int, int]
 ) -> Stalls | None:
-    """Returns the stalls of a worker's event loop; None if it had none.
+    """Returns the stalls of the event loop of the process `worker`; None if it had none.
 
-    `ends_ns` says when answers ended, ascending. `span_ns` is the time in which all of them are known. `connections`
-    are a closed loop's: all of them wait in every stall. None stands for an open loop, whose requests go on coming.
+    `ends_ns` are the instants at which answers ended, ascending, and complete within `span_ns`. `connections` is None
+    for an open loop, whose requests go on coming. In a closed loop all connections wait for a stall.
     """
     start_ns, end_ns = span_ns
     looks = [
@@ -176,7 +170,7 @@ def stalls_of(
         for process in sample.server
         if process.pid == worker and process.main is not None and start_ns <= sample.at_ns <= end_ns
     ]
-    found = [stall for stall in _stretches(looks, ends_ns, span_ns) if stall[0] >= LEAST_STALL_NS]
+    found = [stall for stall in _stretches(looks, ends_ns, span_ns) if stall[0] >= _LEAST_STALL_NS]
     if not found or not ends_ns:
         return None
     lengths = sorted((length / 1e9 for length, _ in found), reverse=True)
@@ -192,10 +186,10 @@ def stalls_of(
 
 
 def held_by(collapsed: Iterable[str]) -> Stack | None:
-    """Returns the functions that block the loop for half of its busy time, outermost first.
+    """Returns the stack of functions, outermost first, that block the event loop for half of its busy time.
 
-    Takes py-spy's texts with threads and idle time. None if no function blocks it for so long, or only the loop's own
-    code does. A thread with Python's lock is not on the main thread's stack.
+    `collapsed` are py-spy's texts with threads and idle time. None if no function blocks the loop for so long. A thread
+    that keeps Python's lock remains unknown.
     """
     seen: Counter[Stack] = Counter()
     for is_main, stack, count in (found for text in collapsed for found in stacks_in(text)):
@@ -208,7 +202,7 @@ def held_by(collapsed: Iterable[str]) -> Stack | None:
             if len(stack) > len(held) and list(stack[: len(held)]) == held:
                 next_[stack[len(held)]] += count
         most = next_.most_common(1)
-        if not most or most[0][1] < seen.total() * _HOLDS:
+        if not most or most[0][1] < seen.total() / 2:
             is_held = held and not _LOOP.fullmatch(held[-1].file.replace("\\", "/"))
             return tuple(held) if is_held else None
         held.append(most[0][0])
@@ -217,11 +211,10 @@ def held_by(collapsed: Iterable[str]) -> Stack | None:
 def _stretches(
     looks: Sequence[tuple[int, MainThread]], ends_ns: Sequence[int], span_ns: tuple[int, int]
 ) -> list[tuple[int, float]]:
-    """Returns times without an answer in which every look found the loop busy: length, and the share that it waited."""
+    """Returns the times without an answer in which every look found the loop busy: length in ns, share of waiting."""
     found = []
-    edges = [span_ns[0], *ends_ns, span_ns[1]]
     at = 0
-    for before, after in pairwise(edges):
+    for before, after in pairwise((span_ns[0], *ends_ns, span_ns[1])):
         busy: list[tuple[int, MainThread]] = []
         begins_ns = before
         while at < len(looks) and looks[at][0] <= after:
@@ -239,8 +232,8 @@ def _stretches(
 
 
 def _stall(busy: Sequence[tuple[int, MainThread]], begins_ns: int, ends_ns: int) -> list[tuple[int, float]]:
-    """Returns the stall that these looks show; nothing if there are too few."""
-    if len(busy) < _LEAST_LOOKS:
+    """Returns the stall that these looks show; empty for a single look."""
+    if len(busy) < 2:
         return []
     waited = sum(state is not MainThread.RUNNING for _, state in busy) / len(busy)
     return [(ends_ns - begins_ns, waited)]

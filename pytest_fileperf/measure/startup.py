@@ -14,21 +14,18 @@ from dataclasses import dataclass
 
 _LINE = re.compile(r"^import time:\s+(\d+) \|\s+\d+ \| ( *)(\S+)$", re.MULTILINE)
 _OURS = "pytest_fileperf"
-_MOST_NAMED = 5
 _WORTH_NAMING = 0.05
 """Share of the growth from which an import is named."""
-_ENOUGH = 0.5
-"""All named imports must account for this share of the growth: else none of them is the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportTimes:
-    """One start-up's imports: each module of the app, but a package or a part of the interpreter as one."""
+    """One start-up's imports, by the app's modules. All modules of a package or of Python itself count as one."""
 
     seconds: Mapping[str, float]
-    """Time of a module or package without its own imports; the mean over workers."""
+    """The import's time without the imports in it; the mean over workers."""
     importers: Mapping[str, str]
-    """The other module or package that imported it first, or an empty text."""
+    """The module or package that imported it first; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +34,11 @@ class ImportGrowth:
 
     name: str
     base_s: float
-    """The most that the old version took; 0.0 if it did not import it."""
+    """The longest time in the old version; 0.0 if it did not import it."""
     now_s: float
-    """The least that the new version took."""
+    """The shortest time in the new version."""
     importer: str
-    """Its importer in the new version, if another module imports it."""
+    """As in `ImportTimes.importers`, in the new version."""
 
     @property
     def growth_s(self) -> float:
@@ -49,7 +46,7 @@ class ImportGrowth:
 
 
 def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> ImportTimes:
-    """Returns the imports in a server's log; empty without any. `own_files` are the app's files outside packages."""
+    """Returns the imports in a server's log. `own_files` are the app's files outside installed packages."""
     own = tuple(file.removesuffix(".py").removesuffix(f"{os.sep}__init__") for file in own_files)
 
     def named(module: str) -> str:
@@ -72,8 +69,8 @@ def import_times(log: str, own_files: Iterable[str], *, workers: int = 1) -> Imp
 def grown_imports(growth_s: float, bases: Sequence[ImportTimes], nows: Sequence[ImportTimes]) -> list[ImportGrowth]:
     """Returns the imports that account for the start-up's growth, the largest first.
 
-    Returns nothing if imports explain less than half of it. Each look at the new version must take longer than all
-    looks at the old one. A busy moment is in few looks.
+    Empty if they explain less than half of it. Every start-up of the new version (`nows`) must take longer than each
+    one of the old version (`bases`), because a busy moment makes few of them longer.
     """
     found = []
     for name in dict.fromkeys(name for now in nows for name in now.seconds):
@@ -81,5 +78,5 @@ def grown_imports(growth_s: float, bases: Sequence[ImportTimes], nows: Sequence[
         now_s = min(now.seconds.get(name, 0.0) for now in nows)
         found.append(ImportGrowth(name=name, base_s=base_s, now_s=now_s, importer=nows[0].importers.get(name, "")))
     found = [each for each in found if each.growth_s >= _WORTH_NAMING * growth_s]
-    found = sorted(found, key=lambda each: -each.growth_s)[:_MOST_NAMED]
-    return found if sum(each.growth_s for each in found) >= _ENOUGH * growth_s else []
+    found = sorted(found, key=lambda each: -each.growth_s)[:5]
+    return found if sum(each.growth_s for each in found) >= growth_s / 2 else []
